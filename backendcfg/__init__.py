@@ -1,0 +1,74 @@
+"""Say once how this machine computes, in a TOML profile; every numeric library obeys.
+
+    import backendcfg
+
+    with backendcfg.profile("fast"):
+        ...
+
+The public names are `profile`, `apply`, `undo`, `plan`, `verify`, `detect`, `active`, `flags`,
+`reload`, `ops` and `errors`. Importing this package applies the profile that BACKENDCFG_PROFILE
+names, else the active one of the project, else of the user; where there is none it opens no
+library, sets no variable and costs a few milliseconds.
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from backendcfg import errors, ops
+    from backendcfg.session import (
+        active,
+        apply,
+        detect,
+        flags,
+        plan,
+        profile,
+        reload,
+        undo,
+        verify,
+    )
+
+__all__ = [
+    "__version__",
+    "active",
+    "apply",
+    "detect",
+    "errors",
+    "flags",
+    "ops",
+    "plan",
+    "profile",
+    "reload",
+    "undo",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name the first time that it is used."""
+    if name.startswith("_") or name not in __all__:
+        raise AttributeError(f"module 'backendcfg' has no attribute {name!r}")
+    import importlib
+
+    if name in ("errors", "ops"):
+        return importlib.import_module(f"backendcfg.{name}")
+    value = getattr(importlib.import_module("backendcfg.session"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _start() -> None:
+    from backendcfg.session.start import start
+
+    start()
+
+
+_start()

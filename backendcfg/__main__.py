@@ -1,0 +1,8 @@
+"""`python -m backendcfg` is the command line."""
+
+import sys
+
+from backendcfg.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""Environment variables of other software: for a child process, and for this one.
+
+Which flag decides which variable is one table, `backendcfg.probe.variables`. The rule for all of
+it: a variable is touched only when the profile asks for the flag that it carries. It is then set;
+or, where the flag's value means "let the library choose", removed; and so are the variables that
+would decide the same thing in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from backendcfg import environ
+from backendcfg.bridges import imports
+from backendcfg.bridges.blis_architectures import VARIABLE as BLIS
+from backendcfg.bridges.pool_calls import inventory
+from backendcfg.probe import loaded
+from backendcfg.probe import variables as table
+from backendcfg.records import record
+from backendcfg.transact.knob import Latch, Reach, Setting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from typing import Any
+
+    from backendcfg.probe.variables import Variable
+
+FRAMEWORK: str | None = None
+
+
+def variables(
+    values: Mapping[str, Any],
+    asked: Collection[str],
+    libraries: Iterable[Mapping[str, Any]] = (),
+) -> dict[str, str | None]:
+    """What a child process needs in its environment; None means that it must be unset.
+
+    Args:
+        values: every flag with its value; `threads.count` is a number.
+        asked: the flags that somebody set; variables of other flags are left alone.
+        libraries: the host's libraries as `schema.host.Library` dumps them; BLIS files among
+            them are asked, in child processes, what number selects a kernel set.
+
+    Raises:
+        MissingLibraryError: no BLIS here has the kernel set asked for.
+    """
+    result: dict[str, str | None] = {}
+    for row in table.VARIABLES:
+        if row.flag not in asked or row.flag not in values:
+            continue
+        result.update(dict.fromkeys(row.rivals))
+        text = row.encode(values[row.flag])
+        if row.name == BLIS and text is not None:
+            files = [str(each["path"]) for each in libraries if each.get("kind") == "blis"]
+            if not files:
+                continue
+            from backendcfg.bridges.blis_architectures import number
+
+            text = number(text, files)
+        result[row.name] = text
+    need = table.tf32_override(values, asked)
+    if need is not None and need[1] == "1":
+        # A 0 denies TF32 to every NVIDIA library, whatever a framework is told.
+        result[table.TF32_OVERRIDE] = None
+    if "environment" in asked:
+        result.update(values.get("environment") or {})
+    return result
+
+
+def settings(
+    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
+) -> list[Setting]:
+    """The same variables as knobs of this process, each with the reason why it is too late.
+
+    A variable that a running library can be told about by a call instead is never too late: the
+    pools' own knobs act on what is loaded, the variable on what will be and on child processes.
+    """
+    remedy = f"backendcfg run {name} -- python ..."
+    result = []
+    for row in table.VARIABLES:
+        if row.flag not in asked or row.flag not in values:
+            continue
+        result += [
+            Setting(EnvironmentVariable(rival, row, None), None, row.flag, remedy)
+            for rival in row.rivals
+            if environ.foreign([rival])
+        ]
+        text = row.encode(values[row.flag])
+        if row.name == BLIS and text is not None:
+            # Which number it would be depends on the file that is loaded one day; for those that
+            # are, the pools' bridge compares the kernels that run.
+            continue
+        result.append(Setting(EnvironmentVariable(row.name, row, text), text, row.flag, remedy))
+    need = table.tf32_override(values, asked)
+    if need is not None and need[1] == "1" and environ.foreign([table.TF32_OVERRIDE]):
+        row = table.Variable(need[0], table.TF32_OVERRIDE, "before-first-use", "cublas")
+        result.append(Setting(EnvironmentVariable(row.name, row, None), None, need[0], remedy))
+    own = values.get("environment") if "environment" in asked else None
+    for variable, text in (own or {}).items():
+        row = table.Variable("environment", variable, "before-process", "interpreter")
+        knob = EnvironmentVariable(variable, row, text)
+        result.append(Setting(knob, text, "environment", remedy))
+    return result
+
+
+def contradictions(
+    values: Mapping[str, Any],
+    asked: Collection[str],
+    environment: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The variables of an environment (this process's) that contradict the plan, in words."""
+    return table.contradictions(
+        values, asked, environ.current() if environment is None else environment
+    )
+
+
+@record(frozen=True)
+class EnvironmentVariable:
+    """One variable of this process; None stands for unset, as does the empty text.
+
+    A text that means the same to its reader as the wanted one reads as the wanted one.
+    """
+
+    name: str
+    row: Variable
+    wanted: str | None
+    reach: Reach = Reach.PROCESS
+    reversible: bool = True
+
+    @property
+    def latch(self) -> Latch:
+        return Latch(self.row.latch)
+
+    def read(self) -> str | None:
+        at_start = self.row.latch == "before-process"
+        found = (started_with() if at_start else environ.current()).get(self.name) or None
+        if self.name != self.row.name:
+            return found
+        return self.wanted if self.row.says(found, self.wanted) else found
+
+    def write(self, value: str | None) -> None:
+        if value is None:
+            environ.current().pop(self.name, None)
+        else:
+            environ.current()[self.name] = value
+
+    def too_late(self) -> str:
+        if not self.row.runtime:
+            return _READERS[self.row.reader]()
+        what = ".dynamic" if self.row.flag == "threads.dynamic" else ".threads"
+        return "; ".join(
+            f"{knob.removesuffix(what)} read it when loaded, and no call replaces it: {because}"
+            for knob, because in inventory().missing.items()
+            if knob.startswith(f"{self.row.reader}[") and knob.endswith(what)
+        )
+
+
+def started_with() -> Mapping[str, str]:
+    """The variables that the interpreter itself saw when it started.
+
+    Not `os.environ`, which may have changed since, and nothing under `python -E` or `-I`.
+    """
+    if sys.flags.ignore_environment:
+        return {}
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return environ.current()
+    pairs = (os.fsdecode(entry).partition("=") for entry in entries if entry)
+    return {name: text for name, _, text in pairs}
+
+
+def _interpreter() -> str:
+    return "this interpreter has started"
+
+
+def _started(*kinds: str) -> Callable[[], str]:
+    def reason() -> str:
+        labels = [label for label, kind in inventory().started.items() if kind in kinds]
+        return f"{', '.join(labels)} read it when loaded" if labels else ""
+
+    return reason
+
+
+def _module(framework: str) -> Callable[[], str]:
+    def reason() -> str:
+        return f"{framework} is imported already" if framework in sys.modules else ""
+
+    return reason
+
+
+def _onednn() -> str:
+    return _module("torch")() or _module("tensorflow")()
+
+
+def _cublas() -> str:
+    """A cuBLAS handle exists at the earliest when some framework has initialised CUDA."""
+    torch = sys.modules.get("torch")
+    if torch is not None and imports.is_imported("torch"):
+        return "torch has initialised CUDA" if torch.cuda.is_initialized() else ""
+    if any("libcublas." in os.path.basename(path) for path in loaded.mapped_files()):
+        return "libcublas is loaded already"
+    return ""
+
+
+def _nccl() -> str:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and imports.is_imported("torch.distributed"):
+        begun = distributed.is_available() and distributed.is_initialized()
+        return "torch.distributed has made its communicators" if begun else ""
+    return ""
+
+
+_READERS: dict[str, Callable[[], str]] = {
+    "interpreter": _interpreter,
+    "openblas": _started("openblas"),
+    "mkl": _started("mkl", "mkl_rt"),
+    "mkl_rt": _started("mkl_rt"),
+    "blis": _started("blis"),
+    "openmp": _started("openmp"),
+    "torch": _module("torch"),
+    "tensorflow": _module("tensorflow"),
+    "onednn": _onednn,
+    "cublas": _cublas,
+    "nccl": _nccl,
+}

@@ -1,0 +1,69 @@
+"""The level of the `backendcfg` logger, as a switch like any other: read back, and undone."""
+
+from __future__ import annotations
+
+import sys
+
+from backendcfg.records import record
+from backendcfg.transact.knob import Latch, Reach, Setting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+FRAMEWORK: str | None = None
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_handler: logging.Handler | None = None
+
+
+@record(frozen=True)
+class Level:
+    """The numeric level of the logger; 0 leaves it to the root logger, as the library starts."""
+
+    name: str = "logging.backendcfg.level"
+    reach: Reach = Reach.PROCESS
+    latch: Latch = Latch.ANYTIME
+    reversible: bool = True
+
+    def read(self) -> int:
+        # A program that never imported logging has set no level.
+        if (logging := sys.modules.get("logging")) is None:
+            return 0
+        level: int = logging.getLogger("backendcfg").level
+        return level
+
+    def write(self, value: int) -> None:
+        """Set it; where nobody listens to logging, what was asked for goes to standard error."""
+        global _handler
+        import logging
+
+        logger = logging.getLogger("backendcfg")
+        if _handler is not None:
+            logger.removeHandler(_handler)
+            _handler = None
+        if 0 < value < logging.WARNING and not logger.hasHandlers():
+            _handler = logging.StreamHandler()
+            _handler.setFormatter(logging.Formatter("backendcfg: %(message)s"))
+            logger.addHandler(_handler)
+        logger.setLevel(value)
+
+    def too_late(self) -> str:
+        return ""
+
+
+def settings(
+    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
+) -> list[Setting]:
+    """The logger's setting, if the profile asks for a level.
+
+    Args:
+        values: every flag with its value.
+        asked: the flags that somebody set.
+        name: the profile; nothing here is ever too late.
+    """
+    if "log.level" not in asked:
+        return []
+    return [Setting(Level(), _LEVELS[values["log.level"]], "log.level")]

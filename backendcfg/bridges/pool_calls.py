@@ -1,0 +1,316 @@
+"""The calls that read and set thread counts, bound to the libraries that are in this process.
+
+Everything is looked up before anything is built: a library that lacks a symbol is listed in
+`Inventory.missing` with the reason, and can therefore never look as if it had obeyed. Libraries
+are reached with RTLD_NOLOAD, never loaded and never closed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from backendcfg import environ
+from backendcfg.bridges.blis_architectures import VARIABLE as BLIS
+from backendcfg.bridges.blis_architectures import survives
+from backendcfg.bridges.mapped import handle, mapped_set
+from backendcfg.probe import loaded
+from backendcfg.probe.variables import BLIS_WAYS
+from backendcfg.records import field, record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from backendcfg.probe.loaded import LoadedLibrary
+
+TOP = 2**31 - 1
+
+
+@record(frozen=True)
+class Pool:
+    """One library's calls.
+
+    Attributes:
+        label: "openblas[numpy]", "mkl[torch]", "openmp[libgomp torch]"; unique.
+        kind: "openblas", "mkl", "blis" or "openmp".
+        path: the file.
+        get, set: the thread count that the library would use, and its setter.
+        get_dynamic, set_dynamic: whether it may use fewer, where it has such a switch.
+        core_type: the kernel set that it runs, for OpenBLAS and BLIS.
+        set_local: for MKL, sets a count for the calling thread alone, 0 for none, and returns the
+            one before.
+        limit: the most threads that it was built for.
+    """
+
+    label: str
+    kind: str
+    path: str
+    get: Callable[[], int]
+    set: Callable[[int], None]
+    get_dynamic: Callable[[], int] | None = None
+    set_dynamic: Callable[[int], None] | None = None
+    core_type: Callable[[], str] | None = None
+    set_local: Callable[[int], int] | None = None
+    limit: int = TOP
+
+
+@record(frozen=True)
+class Inventory:
+    """What can be steered in this process, and what cannot.
+
+    Attributes:
+        pools: in the order of `loaded.libraries_in_process`, OpenMP runtimes last.
+        missing: `{knob name: why it is not offered}`, where the library lacks what it takes.
+        waiting: the same for libraries that are loaded and have not started.
+        started: `{label: kind}` of the libraries that have read their variables.
+    """
+
+    pools: tuple[Pool, ...] = ()
+    missing: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, str] = field(default_factory=dict)
+    started: dict[str, str] = field(default_factory=dict)
+
+
+_last: tuple[Any, Inventory] = (None, Inventory())
+_names: dict[str, str] = {}
+
+
+def inventory() -> Inventory:
+    """The pools of this process; rebuilt only after a library was loaded or unloaded."""
+    global _last
+    now = mapped_set()
+    if now is None or _last[0] != now:
+        libraries = loaded.libraries_in_process()
+        _last = (now, take_inventory(libraries, layers_open=_mkl_layers_open(), names=_names))
+    return _last[1]
+
+
+def take_inventory(
+    libraries: Iterable[LoadedLibrary],
+    *,
+    layers_open: bool = True,
+    names: dict[str, str] | None = None,
+) -> Inventory:
+    """Bind the calls of the given libraries.
+
+    Args:
+        libraries: ones that are in this process; others are listed as missing.
+        layers_open: whether libmkl_rt has opened its layers; asking it before would open them.
+        names: labels by file, from before; new ones are added, so that a knob that somebody has
+            set keeps its name when a second library of the same owner is loaded.
+    """
+    wanted = [x for x in libraries if x.kind in _BINDERS]
+    # Intel's and LLVM's runtimes abort the process when a second one initialises, and any call
+    # initialises: https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md
+    rivals = [x.path for x in wanted if _runtime(x) in ("libiomp5", "libomp")]
+    names = {} if names is None else names
+    pools: list[Pool] = []
+    missing: dict[str, str] = {}
+    waiting: dict[str, str] = {}
+    started: dict[str, str] = {}
+    for library in sorted(wanted, key=_is_openmp):
+        label = names.setdefault(library.path, _label(library, names))
+        if _is_mkl_rt(library.path) and not layers_open:
+            waiting[f"{label}.threads"] = (
+                "nobody has called it yet, and asking it would make it choose its layers; "
+                "MKL_NUM_THREADS still decides"
+            )
+            continue
+        started[label] = "mkl_rt" if _is_mkl_rt(library.path) else library.kind
+        if library.path in rivals and len(rivals) > 1:
+            missing[f"{label}.threads"] = (
+                f"{len(rivals)} LLVM-like OpenMP runtimes are loaded; "
+                f"calling one that has not started aborts the process: {', '.join(rivals)}"
+            )
+            continue
+        opened = handle(library.path)
+        if opened is None:
+            missing[f"{label}.threads"] = f"{library.path} is not in this process"
+            continue
+        pool = _BINDERS[library.kind](opened, library, label, missing)
+        if pool is not None:
+            pools.append(pool)
+    return Inventory(tuple(pools), missing, waiting, started)
+
+
+def _is_mkl_rt(path: str) -> bool:
+    return os.path.basename(path).startswith("libmkl_rt")
+
+
+def _mkl_layers_open() -> bool:
+    return any("libmkl_core." in os.path.basename(path) for path in loaded.mapped_files())
+
+
+def _label(library: LoadedLibrary, names: dict[str, str]) -> str:
+    runtime = _runtime(library)
+    plain = f"{library.kind}[{runtime + ' ' if runtime else ''}{library.owner}"
+    with_file = f"{plain} {os.path.basename(library.path)}]"
+    taken = {label for path, label in names.items() if path != library.path}
+    return next(
+        label
+        for label in (f"{plain}]", with_file, f"{plain} {library.path}]")
+        if label not in taken
+    )
+
+
+def _runtime(library: LoadedLibrary) -> str:
+    """`libgomp` of `libgomp-e985bcbb.so.1.0.0`, for OpenMP runtimes."""
+    if library.kind != "openmp":
+        return ""
+    import re
+
+    found = re.match(r"lib[A-Za-z]+5?", os.path.basename(library.path))
+    return found.group() if found else os.path.basename(library.path)
+
+
+def _is_openmp(library: LoadedLibrary) -> bool:
+    return library.kind == "openmp"
+
+
+def _call(handle: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
+    """A function with its prototype, or None; one object per caller, shared with nobody."""
+    try:
+        function = handle[name]
+    except AttributeError:
+        return None
+    function.restype, function.argtypes = result, list(arguments)
+    return function
+
+
+def _pair(
+    handle: ctypes.CDLL, names: tuple[str, str], knob: str, missing: dict[str, str], integer: Any
+) -> tuple[Any, Any]:
+    """A getter and a setter, or two None and the reason in `missing`."""
+    get, set_ = _call(handle, names[0], integer), _call(handle, names[1], None, integer)
+    absent = [name for name, call in zip(names, (get, set_), strict=True) if call is None]
+    if absent:
+        missing[knob] = f"it has no {' and no '.join(absent)}"
+        return None, None
+    return get, set_
+
+
+def _openblas(
+    handle: ctypes.CDLL, library: LoadedLibrary, label: str, missing: dict[str, str]
+) -> Pool | None:
+    import ctypes
+    import re
+
+    def name(middle: str) -> str:
+        return f"{library.prefix}openblas_{middle}{library.suffix}"
+
+    names = (name("get_num_threads"), name("set_num_threads"))
+    get, set_ = _pair(handle, names, f"{label}.threads", missing, ctypes.c_int)
+    core = _call(handle, name("get_corename"), ctypes.c_char_p)
+    if core is None or core() is None:
+        missing[f"{label}.core_type"] = (
+            f"it has no {name('get_corename')}" if core is None else "it gives no core type"
+        )
+    if get is None:
+        return None
+    config = _call(handle, name("get_config"), ctypes.c_char_p)
+    built_for = re.search(rb"MAX_THREADS=(\d+)", (config and config()) or b"")
+    return Pool(
+        label,
+        "openblas",
+        library.path,
+        get,
+        set_,
+        core_type=None if f"{label}.core_type" in missing else lambda: _text(core, label),
+        limit=int(built_for.group(1)) if built_for else TOP,
+    )
+
+
+def _text(call: Callable[[], bytes | None], label: str) -> str:
+    answer = call()
+    if answer is None:
+        raise RuntimeError(f"{label} gives no core type")
+    return answer.decode(errors="replace")
+
+
+def _mkl(
+    handle: ctypes.CDLL, library: LoadedLibrary, label: str, missing: dict[str, str]
+) -> Pool | None:
+    import ctypes
+
+    # The names in small letters are Fortran's, which take addresses; these take values.
+    inside_torch = os.path.basename(library.path).startswith("libtorch_cpu")
+    style = "mkl_serv_{}" if inside_torch else "MKL_{}"
+
+    def name(words: str) -> str:
+        return style.format(words if inside_torch else words.title())
+
+    names = (name("get_max_threads"), name("set_num_threads"))
+    get, set_ = _pair(handle, names, f"{label}.threads", missing, ctypes.c_int)
+    names = (name("get_dynamic"), name("set_dynamic"))
+    get_dynamic, set_dynamic = _pair(handle, names, f"{label}.dynamic", missing, ctypes.c_int)
+    if get is None:
+        return None
+    local = _call(handle, name("set_num_threads_local"), ctypes.c_int, ctypes.c_int)
+
+    def of_process() -> int:
+        # Its getter answers for the calling thread, whose own count hides the process's.
+        mine = local(0)
+        try:
+            return int(get())
+        finally:
+            local(mine)
+
+    getter = get if local is None else of_process
+    return Pool(label, "mkl", library.path, getter, set_, get_dynamic, set_dynamic, set_local=local)
+
+
+def _blis(
+    handle: ctypes.CDLL, library: LoadedLibrary, label: str, missing: dict[str, str]
+) -> Pool | None:
+    import ctypes
+
+    told = environ.foreign([BLIS]).get(BLIS, "")
+    if told and not survives(library.path, told):
+        # Any call makes BLIS look at the variable, and abort if it cannot serve it.
+        missing[f"{label}.threads"] = f"it aborts the process at its first call: {BLIS}={told}"
+        return None
+    names = ("bli_thread_get_num_threads", "bli_thread_set_num_threads")
+    get, set_ = _pair(handle, names, f"{label}.threads", missing, ctypes.c_int64)
+    if get is None:
+        return None
+    for name in BLIS_WAYS:
+        ways = _call(handle, f"bli_thread_get_{name[5:].lower()}", ctypes.c_int64)
+        # Versions differ in whether an unset way reads as -1 or 1.
+        if environ.foreign([name]) or (ways is not None and ways() > 1):
+            missing[f"{label}.threads"] = (
+                f"{name} and its sisters say how loops are split, which outranks any thread count"
+            )
+            return None
+    core = None
+    query = _call(handle, "bli_arch_query_id", ctypes.c_int)
+    spell = _call(handle, "bli_arch_string", ctypes.c_char_p, ctypes.c_int)
+    if query is None or spell is None or spell(query()) is None:
+        missing[f"{label}.core_type"] = "it has no bli_arch_query_id and bli_arch_string"
+    else:
+        core = lambda: _text(lambda: spell(query()), label)
+    # BLIS answers -1 while nobody has said a count, and then uses one thread.
+    return Pool(label, "blis", library.path, lambda: max(1, get()), set_, core_type=core)
+
+
+def _openmp(
+    handle: ctypes.CDLL, library: LoadedLibrary, label: str, missing: dict[str, str]
+) -> Pool | None:
+    import ctypes
+
+    names = ("omp_get_max_threads", "omp_set_num_threads")
+    get, set_ = _pair(handle, names, f"{label}.threads", missing, ctypes.c_int)
+    names = ("omp_get_dynamic", "omp_set_dynamic")
+    get_dynamic, set_dynamic = _pair(handle, names, f"{label}.dynamic", missing, ctypes.c_int)
+    if get is None:
+        return None
+    return Pool(label, "openmp", library.path, get, set_, get_dynamic, set_dynamic)
+
+
+_BINDERS: dict[str, Callable[[ctypes.CDLL, LoadedLibrary, str, dict[str, str]], Pool | None]] = {
+    "openblas": _openblas,
+    "mkl": _mkl,
+    "blis": _blis,
+    "openmp": _openmp,
+}

@@ -1,0 +1,239 @@
+"""Thread counts of every BLAS and OpenMP runtime in the process, and the kernels they run.
+
+`pool_calls.py` finds the calls; this file makes knobs of them. Knobs are named after the library
+and who brought it: `openblas[numpy].threads`, `mkl[torch].dynamic`,
+`openmp[libgomp torch].threads`, `openblas[scipy].core_type`.
+"""
+
+from __future__ import annotations
+
+from backendcfg import environ
+from backendcfg.bridges.pool_calls import inventory
+from backendcfg.records import record
+from backendcfg.transact.knob import Latch, Reach, Setting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+    from backendcfg.bridges.pool_calls import Inventory, Pool
+
+FRAMEWORK: str | None = None
+
+
+@record(frozen=True)
+class Threads:
+    """The thread count of one library.
+
+    OpenMP keeps it for each thread apart, every BLAS for the process.
+    """
+
+    pool: Pool
+    reversible: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.pool.label}.threads"
+
+    @property
+    def reach(self) -> Reach:
+        return Reach.THREAD if self.pool.kind == "openmp" else Reach.PROCESS
+
+    @property
+    def latch(self) -> Latch:
+        return Latch.EACH_THREAD if self.pool.kind == "openmp" else Latch.ANYTIME
+
+    def read(self) -> int:
+        found = self.pool.get()
+        asked, seen = _asked.get(self.pool.path, (found, found))
+        # While MKL_DYNAMIC is on, MKL answers at most the number of cores, whatever it was told.
+        return asked if found == seen and asked > seen and self._clips() else found
+
+    def write(self, value: int) -> None:
+        if type(value) is not int or not 1 <= value <= self.pool.limit:
+            raise ValueError(f"{self.name} must be from 1 to {self.pool.limit}, not {value!r}")
+        self.pool.set(value)
+        if self.pool.kind == "mkl":
+            _asked[self.pool.path] = (value, self.pool.get())
+
+    def too_late(self) -> str:
+        return ""
+
+    def _clips(self) -> bool:
+        return self.pool.get_dynamic is not None and bool(self.pool.get_dynamic())
+
+
+_asked: dict[str, tuple[int, int]] = {}
+"""By file of MKL: what it was told last, and what it answered right after."""
+
+
+@record(frozen=True)
+class LocalThreads:
+    """MKL's count for one thread, which outranks its count for the process; 0 is none.
+
+    `torch.set_num_threads` sets it. A profile wants none, so that the process's count decides.
+    """
+
+    pool: Pool
+    reach: Reach = Reach.THREAD
+    latch: Latch = Latch.EACH_THREAD
+    reversible: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.pool.label}.local_threads"
+
+    def read(self) -> int:
+        found = self._set(0)
+        self._set(found)
+        return found
+
+    def write(self, value: int) -> None:
+        self._set(value)
+
+    def too_late(self) -> str:
+        return ""
+
+    def _set(self, value: int) -> int:
+        if self.pool.set_local is None:
+            raise RuntimeError(f"{self.pool.label} has no such switch")
+        return self.pool.set_local(value)
+
+
+@record(frozen=True)
+class Dynamic:
+    """Whether a library may use fewer threads than its count."""
+
+    pool: Pool
+    reversible: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.pool.label}.dynamic"
+
+    @property
+    def reach(self) -> Reach:
+        return Reach.THREAD if self.pool.kind == "openmp" else Reach.PROCESS
+
+    @property
+    def latch(self) -> Latch:
+        return Latch.EACH_THREAD if self.pool.kind == "openmp" else Latch.ANYTIME
+
+    def read(self) -> bool:
+        if self.pool.get_dynamic is None:
+            raise RuntimeError(f"{self.pool.label} has no such switch")
+        return bool(self.pool.get_dynamic())
+
+    def write(self, value: bool) -> None:
+        if self.pool.set_dynamic is None:
+            raise RuntimeError(f"{self.pool.label} has no such switch")
+        self.pool.set_dynamic(int(value))
+
+    def too_late(self) -> str:
+        return ""
+
+
+@record(frozen=True)
+class CoreType:
+    """The kernels that an OpenBLAS or a BLIS runs; it chooses them once, when it is loaded."""
+
+    pool: Pool
+    wanted: str
+    reach: Reach = Reach.PROCESS
+    latch: Latch = Latch.BEFORE_IMPORT
+    reversible: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.pool.label}.core_type"
+
+    def read(self) -> str:
+        if self.pool.core_type is None:
+            raise RuntimeError(f"{self.pool.label} gives no core type")
+        return self.pool.core_type()
+
+    def write(self, value: str) -> None:
+        raise RuntimeError(self.too_late())
+
+    def too_late(self) -> str:
+        if self.was_told():
+            return (
+                f"it was started with OPENBLAS_CORETYPE={self.wanted} and runs {self.read()}: "
+                "it has no such kernels, or this processor cannot run them"
+            )
+        return f"it chose {self.read()} when it was loaded"
+
+    def was_told(self) -> bool:
+        """Whether this process was started with the wanted core type."""
+        told = environ.foreign(["OPENBLAS_CORETYPE"]).get("OPENBLAS_CORETYPE", "")
+        return self.pool.kind == "openblas" and told.lower() == self.wanted.lower()
+
+
+def settings(
+    values: Mapping[str, Any],
+    asked: Collection[str],
+    name: str = "PROFILE",
+    *,
+    found: Inventory | None = None,
+) -> list[Setting]:
+    """The settings of the pools that are in this process now, for the flags that were asked.
+
+    Args:
+        values: every flag with its value; `threads.count` is a number.
+        asked: the flags that somebody set; others are left alone.
+        name: the profile, for the remedies.
+        found: the pools to steer, else those of this process.
+    """
+    if _FLAGS.isdisjoint(asked):
+        return []
+    pools = (inventory() if found is None else found).pools
+    result = []
+    if "threads.dynamic" in asked:
+        # Before the counts, which MKL clips while it is on.
+        wanted = bool(values["threads.dynamic"])
+        result += [
+            Setting(Dynamic(pool), wanted, "threads.dynamic") for pool in pools if pool.get_dynamic
+        ]
+    if "threads.count" in asked:
+        count = values["threads.count"]
+        result += [
+            Setting(Threads(pool), min(count, pool.limit), "threads.count") for pool in pools
+        ]
+        result += [
+            Setting(LocalThreads(pool), 0, "threads.count") for pool in pools if pool.set_local
+        ]
+    for flag, kind in _CORE_TYPES.items():
+        if flag in asked and values[flag] != "auto":
+            result += [
+                _core_type(pool, values[flag], flag, name)
+                for pool in pools
+                if pool.kind == kind and pool.core_type is not None
+            ]
+    return result
+
+
+def missing(found: Inventory | None = None) -> dict[str, str]:
+    """The knobs that are not offered, each with the reason."""
+    have = inventory() if found is None else found
+    return {**have.missing, **have.waiting}
+
+
+def capped(count: int, found: Inventory | None = None) -> dict[str, int]:
+    """The pools that were built for fewer threads, `{knob name: most it can}`."""
+    have = inventory() if found is None else found
+    return {Threads(pool).name: pool.limit for pool in have.pools if pool.limit < count}
+
+
+_CORE_TYPES = {"blas.openblas.core_type": "openblas", "blas.blis.arch_type": "blis"}
+_FLAGS = frozenset({"threads.count", "threads.dynamic", *_CORE_TYPES})
+
+
+def _core_type(pool: Pool, wanted: str, flag: str, name: str) -> Setting:
+    knob = CoreType(pool, wanted)
+    running = knob.read()
+    if running.lower() == wanted.lower():
+        # OpenBLAS compares without regard to case, and answers in its own spelling.
+        wanted = running
+    remedy = "" if knob.was_told() else f"backendcfg run {name} -- python ..."
+    return Setting(knob, wanted, flag, remedy)

@@ -1,0 +1,198 @@
+"""The group of verbs: each is one file in `verbs/`, found by its name and imported when called."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import re
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import click
+
+from backendcfg.errors import UsageError
+
+VERBS = "backendcfg.cli.verbs"
+
+Section = Literal["Use a profile", "Look before", "Look after", "Write profiles", "This tool"]
+SECTIONS: tuple[Section, ...] = (
+    "Use a profile",
+    "Look before",
+    "Look after",
+    "Write profiles",
+    "This tool",
+)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Verb(click.Command):
+    """One verb.
+
+    Attributes:
+        section: where the overview lists it.
+        tolerant: whether it runs although an unknown BACKENDCFG_* variable is set.
+        interrupted: what to say of the state when it is interrupted.
+    """
+
+    section: Section
+    tolerant: bool
+    interrupted: str
+
+    def __init__(
+        self,
+        *args: Any,
+        section: Section,
+        tolerant: bool = False,
+        interrupted: str = "nothing was changed",
+        **keywords: Any,
+    ) -> None:
+        super().__init__(*args, **keywords)
+        self.section = section
+        self.tolerant = tolerant
+        self.interrupted = interrupted
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Refuse unknown variables of ours, then run."""
+        _show_log()
+        if not self.tolerant:
+            reject_unknown_variables()
+        ctx.obj.interrupted = self.interrupted
+        return super().invoke(ctx)
+
+
+class VerbGroup(click.Group):
+    """A group whose commands are the modules of `backendcfg.cli.verbs`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every verb, by alphabet."""
+        return verb_names()
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb of this name, or None; imports its module."""
+        if not re.fullmatch(r"[a-z]+(-[a-z]+)*", cmd_name):
+            return None
+        name = f"{VERBS}.{cmd_name.replace('-', '_')}"
+        try:
+            command: click.Command = importlib.import_module(name).command
+        except ModuleNotFoundError as error:
+            if error.name != name:  # the verb is there, and what it imports is not
+                raise
+            return None
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that the first word names.
+
+        Raises:
+            UsageError: there is no such verb; the nearest one is proposed.
+        """
+        word = args[0]
+        command = self.get_command(ctx, word)
+        if command is None:
+            raise unknown_verb(word)
+        return word, command, args[1:]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs under their sections."""
+        verbs = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        for section in SECTIONS:
+            rows = [
+                (name, verb.get_short_help_str(limit=80))
+                for name, verb in verbs
+                if isinstance(verb, Verb) and verb.section == section
+            ]
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(rows)
+
+
+def verb(
+    name: str, section: Section, cls: type[Verb] = Verb, **settings: Any
+) -> Callable[[Callable[..., Any]], Verb]:
+    """Make a function a verb with the options that every verb has."""
+
+    def decorate(function: Callable[..., Any]) -> Verb:
+        return click.command(name, cls=cls, section=section, **settings)(common_options(function))
+
+    return decorate
+
+
+def verb_names() -> list[str]:
+    """The verbs, from the names of their files."""
+    import pkgutil
+
+    spec = importlib.util.find_spec(VERBS)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(places))
+
+
+def unknown_verb(word: str) -> UsageError:
+    """The error for a word that is no verb."""
+    near = difflib.get_close_matches(word, verb_names(), n=1, cutoff=0.6)
+    return UsageError(
+        f"`backendcfg {word}` is not a command",
+        helps=[
+            *(f"did you mean `{name}`?" for name in near),
+            "run `backendcfg --help` to list the commands",
+        ],
+    )
+
+
+def common_options(function: Function) -> Function:
+    """Add --json, --no-color and --traceback, before or after the verb."""
+    for declaration, attribute, text in (
+        ("--traceback", "traceback", "Show where a bug in backendcfg happened."),
+        ("--no-color", "no_color", "No colour, also on a terminal."),
+        ("--json", "as_json", "Print one JSON document on standard output."),
+    ):
+        function = click.option(
+            declaration,
+            attribute,
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_remember,
+            help=text,
+        )(function)
+    return function
+
+
+def _remember(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given and context.obj is not None and parameter.name:
+        setattr(context.obj, parameter.name, True)
+
+
+def _show_log() -> None:
+    """Show what the library logs on standard error when BACKENDCFG_LOG_LEVEL asks for it."""
+    from backendcfg import environ
+
+    text = environ.current().get(environ.flag_variable("log.level"), "").strip("\"' ")
+    if text in ("debug", "info"):
+        import logging
+
+        logging.basicConfig(format="%(name)s: %(message)s")
+        logging.getLogger("backendcfg").setLevel(text.upper())
+
+
+def reject_unknown_variables() -> None:
+    """Refuse BACKENDCFG_* variables that nobody reads.
+
+    The names of the flags cost an import of the schema, which is only paid when a variable is set
+    that is not one of the fixed ones.
+
+    Raises:
+        UnknownVariableError: with the nearest name.
+    """
+    from backendcfg import environ
+
+    fixed = {variable.name for variable in environ.VARIABLES}
+    derived = [name for name in environ.current() if name.startswith(environ.PREFIX)]
+    if fixed.issuperset(derived):
+        return
+    from backendcfg.schema.profile import flags
+
+    environ.reject_unknown(environ.flag_variable(flag) for flag in flags())

@@ -1,0 +1,224 @@
+"""What a command prints: data on standard output, everything else on standard error.
+
+Standard output holds text for people or, under `--json`, exactly one document. Colour only adds:
+every line is complete without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import textwrap
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
+
+import click
+
+from backendcfg.errors import StateUnwritableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+Colour = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+LABEL_WIDTH = 10
+_GLUE = "\N{NO-BREAK SPACE}"
+PLAIN_WIDTH = 100
+"""Columns when standard output is not a terminal, so that what is piped does not depend on one."""
+
+
+class OutputLostError(StateUnwritableError):
+    """What was printed cannot be delivered: the disk is full, the terminal is gone."""
+
+
+@dataclass
+class Output:
+    """How this command prints.
+
+    Attributes:
+        as_json: one JSON document instead of text.
+        no_color: never colour.
+        traceback: show the traceback of a bug.
+        interrupted: what to say of the state when the verb is interrupted, or ends in a bug.
+    """
+
+    as_json: bool = False
+    no_color: bool = False
+    traceback: bool = False
+    interrupted: str = "nothing was changed"
+
+    @classmethod
+    def for_words(cls, words: Sequence[str]) -> Output:
+        """Read the common options before parsing, so that errors of parsing obey them too."""
+        # Everything after `run`'s profile belongs to the child; parsing corrects what this misses.
+        mine = words[: words.index("--")] if "--" in words else words
+        if mine[:1] == ["run"]:
+            mine = mine[:2]
+        return cls("--json" in mine, "--no-color" in mine, "--traceback" in mine)
+
+    def colours(self, stream: TextIO) -> bool:
+        """Whether `stream` is coloured: NO_COLOR wins over FORCE_COLOR, which wins over it all."""
+        from backendcfg import environ
+
+        set_here = environ.foreign(("NO_COLOR", "FORCE_COLOR", "TERM"))
+        if self.no_color or "NO_COLOR" in set_here:
+            return False
+        return "FORCE_COLOR" in set_here or (stream.isatty() and set_here.get("TERM") != "dumb")
+
+    def paint(self, text: str, *colours: Colour, stream: TextIO | None = None) -> str:
+        """`text` in colours if the stream (standard output unless given) shows them."""
+        if not text or not colours or not self.colours(stream or sys.stdout):
+            return text
+        return f"\x1b[{';'.join(_CODES[colour] for colour in colours)}m{text}\x1b[0m"
+
+    def answer(self, data: Any, lines: Iterable[str]) -> None:
+        """Print `data` as JSON or, for people, the lines; the lines are not made under --json."""
+        if self.as_json:
+            write(document(data))
+        else:
+            for line in lines:
+                write(line)
+
+    def note(self, text: str) -> None:
+        """Say something beside the data, on standard error."""
+        write(text, sys.stderr)
+
+
+def current() -> Output:
+    """The output of the command that runs."""
+    found = click.get_current_context().find_object(Output)
+    return found if found is not None else Output()
+
+
+def says_no() -> NoReturn:
+    """Leave with 1: the command did its work, and the answer is no."""
+    raise click.exceptions.Exit(1)
+
+
+def document(data: Any) -> str:
+    """JSON that standard output can carry whatever its encoding."""
+    encoding = (sys.stdout.encoding or "utf-8").replace("-", "").lower()
+    return json.dumps(data, indent=2, ensure_ascii=encoding != "utf8")
+
+
+def write(line: str, stream: TextIO | None = None) -> None:
+    """One line, with what the stream's encoding lacks written as escapes."""
+    stream = stream or sys.stdout
+    encoding = stream.encoding or "utf-8"
+    text = line.encode(encoding, "backslashreplace").decode(encoding) + "\n"
+    with _delivering():
+        stream.write(text)
+
+
+def flush() -> None:
+    """Deliver what was printed.
+
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+        OutputLostError: it cannot be written.
+    """
+    with _delivering():
+        sys.stdout.flush()
+
+
+@contextmanager
+def _delivering() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputLostError(
+            f"cannot write the output: {os.strerror(error.errno or 0)}",
+            state="the command did its work; what it had to say is lost in part",
+            helps=["make room where standard output goes, and run it again"],
+        ) from error
+
+
+def width() -> int:
+    """Columns to fill."""
+    if not sys.stdout.isatty():
+        return PLAIN_WIDTH
+    return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns
+
+
+def block(
+    label: str, paragraphs: Iterable[str], *colours: Colour, label_width: int = LABEL_WIDTH
+) -> list[str]:
+    """Paragraphs beside a label, wrapped; nothing when there are none."""
+    columns = max(40, width() - label_width)
+    lines = [
+        line
+        for paragraph in paragraphs
+        for line in textwrap.wrap(
+            paragraph, columns, break_long_words=False, break_on_hyphens=False
+        )
+    ]
+    head = current().paint(label, *colours) + " " * max(1, label_width - len(label))
+    return [
+        (head if number == 0 else " " * label_width) + line for number, line in enumerate(lines)
+    ]
+
+
+def one_line(text: str, label_width: int = LABEL_WIDTH) -> str:
+    """As much of a list in words as fits beside a label, cut between two items."""
+    room = max(40, width() - label_width)
+    if len(text) <= room:
+        return text
+    return text[: room - 5].rpartition(", ")[0] + ", ..."
+
+
+def table(rows: Sequence[Sequence[str]], head: Sequence[str] = ()) -> list[str]:
+    """Columns aligned by their widest cell; the last one runs free."""
+    every = [list(head), *rows] if head else list(rows)
+    if not every:
+        return []
+    widths = [max(len(row[column]) for row in every) for column in range(len(every[0]))]
+    lines = [
+        "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+        for row in every
+    ]
+    if head:
+        lines[0] = current().paint(lines[0], "bold")
+    return lines
+
+
+def listing(label: str, items: Sequence[str], *colours: Colour, most: int, see: str) -> list[str]:
+    """Items with commas beside a label, in at most so many lines; the rest is where `see` says.
+
+    A line ends between two items where one fits on it.
+    """
+    whole = [_glued(item) for item in items]
+    for kept in range(len(items), 0, -1):
+        shown = ", ".join(whole[:kept])
+        if kept < len(items):
+            shown += f", and {len(items) - kept} more, see {_glued(f'`{see}`')}"
+        lines = [line.replace(_GLUE, " ") for line in block(label, [shown], *colours)]
+        if len(lines) <= most:
+            return lines
+    return block(label, [f"{len(items)}, see `{see}`"] if items else [], *colours)
+
+
+def _glued(text: str) -> str:
+    """Text that is wrapped as one word, unless it is too long for a line."""
+    return text.replace(" ", _GLUE) if len(text) < max(40, width() - LABEL_WIDTH) else text
+
+
+def limited(
+    label: str, paragraphs: Sequence[str], *colours: Colour, most: int, see: str
+) -> list[str]:
+    """Paragraphs beside a label in at most so many lines, at least two; each in at most two."""
+    shortened = [
+        textwrap.shorten(paragraph, 2 * max(40, width() - LABEL_WIDTH) - 20, placeholder=" ...")
+        for paragraph in paragraphs
+    ]
+    for kept in range(len(shortened), -1, -1):
+        rest = [f"{len(shortened) - kept} more, see `{see}`"] if kept < len(shortened) else []
+        lines = block(label, [*shortened[:kept], *rest], *colours)
+        if len(lines) <= most:
+            return lines
+    return lines

@@ -1,0 +1,1 @@
+"""One verb per file; the file name is the verb, with `_` for `-`."""

@@ -1,0 +1,153 @@
+"""`backendcfg apply PROFILE`: make a profile the active one, and say what that means here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backendcfg.cli.group import verb
+from backendcfg.cli.options import profile_argument, set_option, user_option
+from backendcfg.cli.output import LABEL_WIDTH, block, current, limited, listing, one_line
+from backendcfg.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from backendcfg.schema.plan import Entry
+    from backendcfg.session.shell import Activation
+    from backendcfg.transact.outcome import Report
+
+FIRST = {"numpy": 0, "torch": 1, "scipy": 2, "jax": 3, "tensorflow": 4, "cupy": 5}
+"""Packages that a line about a host names first."""
+
+
+@verb(
+    "apply",
+    "Use a profile",
+    interrupted="the profile that was active still is, or the new one is; "
+    "`backendcfg status` tells",
+)
+@profile_argument()
+@set_option
+@user_option
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Refuse when something would be pending in a plain `python` started here.",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="First apply it in a child process that imports the installed frameworks.",
+)
+def command(
+    name: str | None, settings: Mapping[str, str], user: bool, strict: bool, check: bool
+) -> None:
+    """Make a profile the active one for this project.
+
+    Outside a project, and with `--user`, it is the user's. Without PROFILE it is the active one
+    anew, else the one that the settings files pick. `undo` returns to what was before.
+    """
+    from backendcfg import environ, session
+
+    if environ.disabled():
+        current().note("BACKENDCFG_DISABLE turns backendcfg off; the profile acts once it is unset")
+    if name is None:
+        name, settings = again(settings, user=user)
+    activation = session.activate(name, user=user, arguments=settings, strict=strict, check=check)
+    current().answer(_document(activation), _lines(activation))
+
+
+def again(settings: Mapping[str, str], *, user: bool) -> tuple[str | None, Mapping[str, str]]:
+    """What `apply` without a name is about.
+
+    Raises:
+        UsageError: nothing is active, and no settings file picks a profile.
+    """
+    from backendcfg import session
+    from backendcfg.cli.child import NOBODY
+
+    if (generation := session.current(user=user)) is not None:
+        return generation.name, {**generation.arguments, **settings}
+    if session.stack(None, arguments=settings).name == NOBODY:
+        raise UsageError(
+            "no profile is named, and no settings file picks one",
+            helps=["run `backendcfg apply reproducible`, or see `backendcfg list`"],
+        )
+    return None, settings
+
+
+def _document(activation: Activation) -> dict[str, Any]:
+    return {
+        "profile": activation.plan.name,
+        "generation": activation.generation,
+        "project": activation.path or None,
+        "plan": activation.plan.model_dump(mode="json", by_alias=True),
+        "environment": dict(activation.variables),
+        "rehearsal": activation.rehearsal.to_dict() if activation.rehearsal else None,
+    }
+
+
+def _lines(activation: Activation) -> Iterator[str]:
+    """What a person reads: never more than a screen of 24 lines, however much there is to say."""
+    from backendcfg.cli.wording import adaptation, grouped_reasons, promise
+    from backendcfg.resolve.words import assignment
+
+    plan, paint = activation.plan, current().paint
+    see = f"backendcfg plan {plan.name}"
+    where = activation.path or "the user"
+    title = paint(plan.name, "bold", "green")
+    yield f"{title} is active for {where} (generation {activation.generation})"
+    yield from block("host", [host_line(plan.host)], "bold")
+    yield from limited("promise", promise(plan.tier, plan.unkept), "bold", most=3, see=see)
+    at_work = [assignment(e.flag, e.value) for e in plan.entries if in_effect(e)]
+    yield from listing("set", at_work, "bold", most=3, see=see)
+    adapted = [adaptation(e) for e in plan.entries if e.adaptation and not e.idle]
+    yield from limited("adapted", adapted, "bold", most=3, see=see)
+    at_start = present(activation.variables)
+    yield from listing("at start", at_start, "bold", most=2, see=f"backendcfg env {plan.name}")
+    if at_start:
+        yield " " * LABEL_WIDTH + "only in processes that `backendcfg run` starts"
+    dormant = {e.flag: e.idle for e in plan.entries if e.idle and e.origin.rank != "default"}
+    yield from limited("dormant", grouped_reasons(dormant), "bold", most=3, see=see)
+    if activation.rehearsal is not None:
+        yield from _rehearsal(activation.rehearsal)
+    yield from limited("overrides", plan.overrides, "bold", "yellow", most=2, see=see)
+    yield from block("next", ["backendcfg run -- python train.py", "backendcfg undo"], "bold")
+
+
+def host_line(summary: str) -> str:
+    """The host in one line: its hardware, and of its packages those that compute most."""
+    hardware, semicolon, packages = summary.partition("; ")
+    ranked = sorted(packages.split(", "), key=lambda item: FIRST.get(item.partition(" ")[0], 9))
+    return one_line(hardware + semicolon + ", ".join(ranked))
+
+
+def in_effect(entry: Entry) -> bool:
+    """Whether somebody set this flag and something here reads it."""
+    return entry.origin.rank != "default" and not entry.idle
+
+
+def present(variables: Mapping[str, str | None]) -> list[str]:
+    """What a process must have from its start; of what must be unset, only what is set here."""
+    from backendcfg import environ
+
+    here = environ.foreign(variables)
+    words = [f"{name}={value}" for name, value in sorted(variables.items()) if value is not None]
+    return words + [f"{name} unset" for name in here if variables[name] is None]
+
+
+def _rehearsal(report: Report) -> Iterator[str]:
+    """What the child process of `--check` found."""
+    from backendcfg.cli.wording import counted
+
+    by_state: dict[str, int] = {}
+    for outcome in report.outcomes:
+        by_state[outcome.state] = by_state.get(outcome.state, 0) + 1
+    tally = ", ".join(f"{number} {state}" for state, number in sorted(by_state.items()))
+    switches = counted(len(report.outcomes), "switch", "switches")
+    yield from block("checked", [f"{switches} in a child process: {tally or 'none'}"], "bold")
+    pending = [f"{one.knob}: {one.because}" for one in report.outcomes if one.state == "pending"]
+    see = f"backendcfg verify {report.profile}"
+    yield from limited("pending", pending, "bold", "yellow", most=2, see=see)

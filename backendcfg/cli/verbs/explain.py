@@ -1,0 +1,117 @@
+"""`backendcfg explain FLAG`: its value, who set it, what that hides, and what the flag does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backendcfg.cli.group import verb
+from backendcfg.cli.options import FlagName, ProfileName, host_option, set_option
+from backendcfg.cli.output import block, current, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from backendcfg.schema.flag import FlagField
+    from backendcfg.schema.plan import Plan
+
+
+@verb("explain", "Look before")
+@click.argument("flag", metavar="[FLAG]", type=FlagName(), required=False)
+@click.option(
+    "--profile",
+    "name",
+    metavar="PROFILE",
+    type=ProfileName(),
+    help="Explain it under PROFILE instead of the one in force here.",
+)
+@set_option
+@host_option
+def command(
+    flag: str | None, name: str | None, settings: Mapping[str, str], host_file: str | None
+) -> None:
+    """Say where the value of a flag comes from, and what the flag does.
+
+    Without FLAG, list every flag.
+    """
+    from backendcfg.cli import sources
+    from backendcfg.resolve.explain import explain_flag
+    from backendcfg.schema.profile import flags
+
+    if flag is None:
+        summaries = {name: found.flag.summary for name, found in flags().items()}
+        current().answer(summaries, table(list(summaries.items())))
+        return
+    if flag not in flags():
+        raise unknown_flag(flag)
+    plan = sources.plan(name, settings, host_file)
+    lines = explain_flag(plan, flag)
+    current().answer(_document(flags()[flag], plan), _lines(flags()[flag], lines))
+
+
+def unknown_flag(flag: str) -> Exception:
+    """The error for a name that is no flag; a table names its flags."""
+    import difflib
+
+    from backendcfg.errors import UnknownFlagError
+    from backendcfg.schema.profile import flags
+
+    near = difflib.get_close_matches(flag, list(flags()), n=1, cutoff=0.6)
+    inside = [name for name in flags() if name.startswith(f"{flag}.")]
+    return UnknownFlagError(
+        f"there is no flag `{flag}`",
+        notes=[f"`{flag}` is a table; its flags are {', '.join(inside)}"] if inside else [],
+        helps=[
+            *(f"did you mean `{name}`?" for name in near if not inside),
+            "run `backendcfg explain` to list every flag",
+        ],
+    )
+
+
+def _targets(declared: FlagField) -> list[str]:
+    """The flags that a legacy spelling stands for; the flag itself where it is none."""
+    spelled = [flag for values in declared.flag.spells.values() for flag in values]
+    return list(dict.fromkeys(spelled)) or [declared.name]
+
+
+def _document(declared: FlagField, plan: Plan) -> dict[str, Any]:
+    from backendcfg.environ import flag_variable
+
+    entries = [plan.entry(flag) for flag in _targets(declared)]
+    return {
+        "flag": declared.name,
+        "summary": declared.flag.summary,
+        "readers": list(declared.flag.readers),
+        "needs": list(declared.flag.needs),
+        "source": declared.flag.source,
+        "variable": flag_variable(declared.name),
+        "default": declared.default,
+        "entries": [entry.model_dump(mode="json") for entry in entries],
+        "choices": [
+            choice.model_dump(mode="json")
+            for choice in plan.choices
+            if choice.flag in _targets(declared)
+        ],
+    }
+
+
+def _lines(declared: FlagField, lines: tuple[str, ...]) -> Iterator[str]:
+    from backendcfg.environ import flag_variable
+    from backendcfg.resolve.words import listed, literal
+    from backendcfg.schema.describe import Kind, words
+
+    if declared.flag.spells:
+        yield f"{declared.name} is an older spelling of {listed(_targets(declared))}"
+    for line in lines:
+        yield line if line.startswith(" ") else current().paint(line, "bold")
+    yield ""
+    yield from block("does", [declared.flag.summary], "bold")
+    yield from block("accepts", [words(Kind.field(declared.info))], "bold")
+    yield from block("default", [literal(declared.default)], "bold")
+    yield from block("read by", [", ".join(declared.flag.readers)], "bold")
+    if declared.flag.needs:
+        yield from block("needs", [" or ".join(declared.flag.needs)], "bold")
+    yield from block("variable", [flag_variable(declared.name)], "bold")
+    if declared.flag.source:
+        yield from block("source", [declared.flag.source], "bold")

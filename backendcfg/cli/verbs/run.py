@@ -1,0 +1,181 @@
+"""`backendcfg run PROFILE -- CMD`: become a command that starts under a profile."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from backendcfg.cli.group import Verb, verb
+from backendcfg.cli.options import ProfileName, set_option
+from backendcfg.cli.output import current
+from backendcfg.errors import (
+    CommandNotExecutableError,
+    CommandNotFoundError,
+    UnknownProfileError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from click.shell_completion import CompletionItem
+
+
+class RunVerb(Verb):
+    """Takes the line apart: `run [OPTIONS] [PROFILE] [OPTIONS] [--] COMMAND...`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Remember the profile, and whether `--` stood before the command, in `ctx.meta`."""
+        given = list(args)
+        rest = super().parse_args(ctx, list(args))
+        words = ctx.params["words"]
+        separated = _before(given, words) == "--"
+        profile = None
+        if not separated and len(words) > 1 and words[1].startswith("-") and words[1] != "--":
+            # No command starts with a dash: options of ours stand after the profile.
+            start = len(given) - len(words)
+            profile, given = words[0], [*given[:start], *words[1:]]
+            ctx.params.clear()  # what was parsed already would win over what is parsed now
+            try:
+                rest = super().parse_args(ctx, list(given))
+            except click.NoSuchOption as error:
+                raise _misplaced(error.option_name, words) from error
+            separated = _before(given, ctx.params["words"]) == "--"
+        ctx.meta.update(profile=profile, separated=separated)
+        return rest
+
+
+def _misplaced(option: str, words: tuple[str, ...]) -> UsageError:
+    """The error for `run python -c ...`: an option of the command was taken for one of ours."""
+    return UsageError(
+        f"unknown option `{option}` of `backendcfg run`",
+        helps=[
+            f"if it belongs to the command, write `backendcfg run -- {shlex.join(words)}`",
+            "run `backendcfg run --help` for what it accepts",
+        ],
+    )
+
+
+def _before(given: list[str], words: tuple[str, ...]) -> str:
+    """The word before the trailing ones, or ""; click's parser drops a `--` there."""
+    position = len(given) - len(words) - 1
+    return given[position] if position >= 0 else ""
+
+
+class Words(ProfileName):
+    """The first word may be a profile; the others are the command's."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        if ctx.params.get("words"):
+            return [CompletionItem(incomplete, type="file")]
+        return super().shell_complete(ctx, param, incomplete)
+
+
+@verb(
+    "run",
+    "Use a profile",
+    cls=RunVerb,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
+)
+@set_option
+@click.argument("words", metavar="[PROFILE] [--] COMMAND...", nargs=-1, type=Words())
+@click.pass_context
+def command(ctx: click.Context, settings: Mapping[str, str], words: tuple[str, ...]) -> None:
+    """Start a command under a profile.
+
+    Sets what must be set before a process starts; Python in it applies the rest as soon as it
+    starts, whether or not it imports backendcfg. Without PROFILE it is the one in force here.
+    """
+    from backendcfg import environ
+    from backendcfg.cli import child
+
+    name, argv = split(words, ctx.meta["profile"], separated=ctx.meta["separated"])
+    environment = dict(environ.current())
+    if environ.disabled():
+        current().note("backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone")
+    else:
+        try:
+            wanted = child.compiled(name, settings)
+        except UnknownProfileError as error:
+            if not ctx.meta["separated"] and ctx.meta["profile"] is None and "--" not in words:
+                raise _maybe_no_profile(error, words) from error
+            raise
+        variables = child.changes(wanted) | {environ.STARTED_BY.name: f"run {wanted.name}"}
+        for variable, value in variables.items():
+            environment.pop(variable, None)
+            if value is not None:
+                environment[variable] = value
+    _become(argv, environment)
+
+
+def split(
+    words: tuple[str, ...], profile: str | None, *, separated: bool
+) -> tuple[str | None, list[str]]:
+    """The profile, or None, and the command.
+
+    Args:
+        words: what is left of the line after the options.
+        profile: the profile, if it was found already.
+        separated: whether `--` stood before `words`.
+
+    Raises:
+        UsageError: there is no command.
+    """
+    if separated or profile is not None:
+        name, argv = profile, list(words)
+    elif words[1:2] == ("--",):
+        name, argv = words[0], list(words[2:])
+    else:
+        name, argv = (words[0] if words else None), list(words[1:])
+    if not argv:
+        raise UsageError(
+            "`backendcfg run` needs a command",
+            helps=[
+                f"write `backendcfg run {name or 'reproducible'} -- python train.py`",
+                "or `backendcfg run -- python train.py` for the profile in force here",
+            ],
+        )
+    return name, argv
+
+
+def _maybe_no_profile(error: UnknownProfileError, words: tuple[str, ...]) -> UnknownProfileError:
+    """The same error with the other reading of `run python train.py`."""
+    return UnknownProfileError(
+        error.message,
+        spans=error.spans,
+        notes=error.notes,
+        state=error.state,
+        helps=[
+            *error.helps,
+            f"for the profile in force here, write `backendcfg run -- {shlex.join(words)}`",
+        ],
+    )
+
+
+def _become(argv: list[str], environment: Mapping[str, Any]) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvpe(argv[0], argv, environment)  # noqa: S606 - a shell would quote anew
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CommandNotFoundError(
+            f"command `{argv[0]}` was not found",
+            notes=[] if os.sep in argv[0] else [f"PATH is {environment.get('PATH', '')}"],
+            state="the command was not started",
+            helps=["check its spelling, or give its whole path"],
+        ) from error
+    except OSError as error:
+        raise CommandNotExecutableError(
+            f"command `{argv[0]}` cannot be executed: {error.strerror}",
+            state="the command was not started",
+            helps=["for a script, name its interpreter: `backendcfg run -- python script.py`"],
+        ) from error

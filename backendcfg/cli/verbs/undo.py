@@ -1,0 +1,34 @@
+"""`backendcfg undo`: make active again what was active before."""
+
+from __future__ import annotations
+
+from backendcfg.cli.group import verb
+from backendcfg.cli.options import user_option
+from backendcfg.cli.output import current
+
+
+@verb(
+    "undo",
+    "Use a profile",
+    interrupted="what was active still is, or what was before is; `backendcfg status` tells",
+)
+@user_option
+def command(user: bool) -> None:
+    """Return to the profile that was active before.
+
+    Outside a project, and with `--user`, it is the user's.
+    """
+    from backendcfg import session
+
+    generation = session.undo_generation(user=user)
+    if generation is None:
+        current().answer(
+            {"profile": None, "generation": 0},
+            ["no profile is active now, as before the first `backendcfg apply`"],
+        )
+        return
+    where = generation.path or "the user"
+    current().answer(
+        {"profile": generation.name, "generation": generation.number},
+        [f"{generation.name} is active again for {where} (generation {generation.number})"],
+    )

@@ -1,0 +1,100 @@
+"""`backendcfg verify`: whether every switch has the value that the profile wants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backendcfg.cli.group import verb
+from backendcfg.cli.options import profile_argument
+from backendcfg.cli.output import Colour, block, current, says_no, table
+from backendcfg.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FAILS = ("differs", "unreadable", "stuck")
+COLOURS: dict[str, Colour] = {
+    "ok": "green",
+    "differs": "red",
+    "unreadable": "red",
+    "stuck": "red",
+    "pending": "yellow",
+}
+
+
+@verb("verify", "Look after")
+@profile_argument()
+def command(name: str | None) -> None:
+    """Read every switch back in a new process, and compare.
+
+    The process imports the frameworks that are installed. It is started as from this shell;
+    `backendcfg run -- backendcfg verify` looks at what `run` starts. Exits with 1 when a switch
+    has another value than the profile wants.
+    """
+    from backendcfg import environ
+    from backendcfg.cli import witness
+    from backendcfg.cli.verbs.status import standing
+
+    if environ.disabled():
+        raise UsageError(
+            "backendcfg is turned off by BACKENDCFG_DISABLE, so there is nothing to verify",
+            helps=["run `unset BACKENDCFG_DISABLE`"],
+        )
+    if name is None and standing()["profile"] is None:
+        raise UsageError(
+            "no profile is in force here, so there is nothing to verify",
+            helps=["name one: `backendcfg verify reproducible`", "or run `backendcfg apply`"],
+        )
+    found = witness.ask(name)
+    current().answer(found, _lines(found))
+    if any(reading["state"] in FAILS for reading in found["readings"]):
+        says_no()
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    from backendcfg.cli.wording import counted, grouped_reasons
+    from backendcfg.resolve.words import literal
+
+    paint = current().paint
+    readings = [one for one in found["readings"] if one["state"] != "dormant"]
+    rows = [(one["state"], one["knob"], literal(one["wanted"]), _because(one)) for one in readings]
+    lines = table([("state", "switch", "wanted", ""), *rows]) if rows else []
+    if lines:
+        yield paint(lines[0], "bold")
+    for one, line in zip(readings, lines[1:], strict=True):
+        state = one["state"]
+        colours = [COLOURS[state]] if state in COLOURS else []
+        yield paint(state, *colours) + line[len(state) :]
+    dormant = {
+        one["flag"]: one["because"] for one in found["readings"] if one["state"] == "dormant"
+    }
+    yield from block("dormant", grouped_reasons(dormant), "bold")
+    yield from block("overrides", found["overrides"], "bold", "yellow")
+    wrong = sum(one["state"] in FAILS for one in readings)
+    pending = sum(one["state"] == "pending" for one in readings)
+    yield ""
+    if wrong:
+        of = f"{counted(wrong, 'switch', 'switches')} of {len(readings)}"
+        yield f"{of} not as {found['profile']} wants"
+    else:
+        yield f"{counted(len(readings), 'switch', 'switches')} read, none differs"
+    if found["in_force"]:
+        if found["tier"] != "none":
+            yield f"the promise `{found['tier']}` is in force"
+        return
+    yield f"the promise `{found['tier']}` is not in force"
+    if found["unkept"]:
+        yield f"  this release does not set {', '.join(found['unkept'])} yet"
+    if pending:
+        yield f"  {pending} pending: start programs with `backendcfg run -- COMMAND`"
+
+
+def _because(reading: dict[str, Any]) -> str:
+    from backendcfg.resolve.words import literal
+
+    parts = []
+    if reading["found"] != reading["wanted"] and reading["found"] is not None:
+        parts.append(f"found {literal(reading['found'])}")
+    if reading["because"]:
+        parts.append(reading["because"])
+    return "; ".join(parts)

@@ -1,0 +1,1 @@
+"""One record per provider, and which one serves a call."""

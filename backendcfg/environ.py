@@ -1,0 +1,115 @@
+"""Every environment variable that backendcfg reads, and the only module that reads any.
+
+Variables are read when asked for, never at import. A variable that is set but empty counts as
+unset, as in every shell convention. `BACKENDCFG_<FLAG>` names are derived from the flags, which
+live to the right of this module and are therefore handed in.
+"""
+
+from __future__ import annotations
+
+import os
+
+from backendcfg.errors import UnknownVariableError
+from backendcfg.records import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, MutableMapping
+
+PREFIX = "BACKENDCFG_"
+
+
+@record(frozen=True)
+class Variable:
+    """One variable of ours: its name, the release that added it, and what it does."""
+
+    name: str
+    since: str
+    summary: str
+
+    def read(self, environment: Mapping[str, str] | None = None) -> str | None:
+        """The value, or None when unset or empty."""
+        return (os.environ if environment is None else environment).get(self.name) or None
+
+
+PROFILE = Variable(
+    "BACKENDCFG_PROFILE", "0.1", "Profile to use when none is named; `a+b` composes, later wins."
+)
+DISABLE = Variable("BACKENDCFG_DISABLE", "0.1", "Set to 1 to turn backendcfg off altogether.")
+CONFIG_DIR = Variable(
+    "BACKENDCFG_CONFIG_DIR", "0.1", "Replaces the user's configuration directory."
+)
+SYSTEM_DIR = Variable("BACKENDCFG_SYSTEM_DIR", "0.1", "Replaces the system's directory.")
+STATE_DIR = Variable("BACKENDCFG_STATE_DIR", "0.1", "Replaces the directory of generations.")
+CACHE_DIR = Variable("BACKENDCFG_CACHE_DIR", "0.1", "Replaces the directory of compiled plans.")
+STARTED_BY = Variable(
+    "BACKENDCFG_STARTED_BY", "0.1", "Set by `backendcfg run` for its child; not for users."
+)
+VARIABLES = (PROFILE, DISABLE, CONFIG_DIR, SYSTEM_DIR, STATE_DIR, CACHE_DIR, STARTED_BY)
+
+
+def disabled() -> bool:
+    """Whether BACKENDCFG_DISABLE turns everything off: any value but 0 does."""
+    return DISABLE.read() not in (None, "0")
+
+
+def flag_variable(flag: str) -> str:
+    """The variable that sets a flag: `cudnn.benchmark` -> `BACKENDCFG_CUDNN_BENCHMARK`."""
+    return PREFIX + flag.upper().replace(".", "_")
+
+
+def flag_settings(flags: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """The flags set by variables: `{flag: (variable, text)}`, the text being TOML still.
+
+    Raises:
+        UnknownVariableError: a BACKENDCFG_* name is neither a variable nor a flag.
+    """
+    names = {flag_variable(flag): flag for flag in flags}
+    reject_unknown(names)
+    return {
+        names[name]: (name, text)
+        for name, text in sorted(os.environ.items())
+        if text and name in names
+    }
+
+
+def reject_unknown(flag_variables: Iterable[str]) -> None:
+    """Refuse BACKENDCFG_* names that nobody reads: almost always a typing mistake.
+
+    Raises:
+        UnknownVariableError: with the nearest names.
+    """
+    known = {variable.name for variable in VARIABLES} | set(flag_variables)
+    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    if not unknown:
+        return
+    import difflib  # only here, because every start of an interpreter imports this module
+
+    helps = []
+    for name in unknown:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        helps.append(f"did you mean {near[0]}?" if near else f"run `unset {name}`")
+    raise UnknownVariableError(
+        f"environment variable {unknown[0]} is not one that backendcfg reads"
+        if len(unknown) == 1
+        else f"environment variables {', '.join(unknown)} are not ones that backendcfg reads",
+        helps=[*helps, "run `backendcfg doctor` to list every variable that is read"],
+    )
+
+
+def current() -> MutableMapping[str, str]:
+    """The environment of this process, for the few callers that write it or hand it to a child."""
+    return os.environ
+
+
+def foreign(names: Iterable[str]) -> dict[str, str]:
+    """Other software's variables that are set here, of the given names."""
+    return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
+
+
+def working_directory() -> str:
+    """The current directory; the root when it was removed under this process."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "/"

@@ -1,0 +1,357 @@
+"""Every error of backendcfg as a record, and the one renderer that prints it.
+
+An error says what is wrong (`message`), where (`spans`), the facts (`notes`), what state the
+process or the disk was left in (`state`) and what to do (`helps`). The same record is JSON under
+`--json`. This module imports nothing of the package but `records`, so every stage may raise.
+"""
+
+from __future__ import annotations
+
+import os
+
+from backendcfg.records import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, ClassVar
+
+NOTHING_CHANGED = "nothing was changed"
+
+
+def shown_path(path: str) -> str:
+    """A file as the user would name it: relative when it lies below the working directory.
+
+    Whoever names a file may put control characters into its name; they are shown as `?`.
+    """
+    try:
+        below = os.getcwd().rstrip(os.sep) + os.sep
+    except OSError:  # the working directory was deleted
+        below = ""
+    path = path.removeprefix(below)
+    return "".join(character if character.isprintable() else "?" for character in path)
+
+
+@record(frozen=True)
+class Span:
+    """One place in a text file.
+
+    Attributes:
+        path: the file; printed relative to the working directory when it lies below it.
+        line: 1-based line number.
+        column: 1-based column, in characters.
+        length: number of characters to underline, at least 1.
+        source: the whole line, without its newline.
+        label: what to say under the caret.
+    """
+
+    path: str
+    line: int
+    column: int
+    length: int = 1
+    source: str = ""
+    label: str = ""
+
+    def __str__(self) -> str:
+        return f"{shown_path(self.path)}:{self.line}:{self.column}"
+
+
+class BackendCfgError(Exception):
+    """Base of every error that backendcfg raises on purpose.
+
+    Attributes:
+        code: stable kebab-case name, documented in docs/errors.md.
+        exit_code: what the command line exits with.
+        message: one line without a final period; `str(error)` is this and the first place.
+    """
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 70
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        spans: Iterable[Span] = (),
+        notes: Iterable[str] = (),
+        state: str = NOTHING_CHANGED,
+        helps: Iterable[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.spans = tuple(spans)
+        self.notes = tuple(notes)
+        self.state = state
+        self.helps = tuple(helps)
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.spans[0]})" if self.spans else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions pickle by calling the class with args; the record lives in the attributes.
+        return (type(self), (self.message,), self.__dict__)
+
+    def render(self) -> str:
+        """The whole message as plain ASCII-framed text, complete without colour."""
+        lines = [f"error[{self.code}]: {self.message}"]
+        margin = len(str(max((span.line for span in self.spans), default=0)))
+        for span in self.spans:
+            lines += _excerpt(span, margin)
+        lines += [f"  note: {note}" for note in self.notes]
+        lines.append(f"  state: {self.state}")
+        lines += [f"  help: {text}" for text in self.helps]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same record as JSON-ready data."""
+        from dataclasses import asdict
+
+        return {
+            "code": self.code,
+            "exit_code": self.exit_code,
+            "message": self.message,
+            "places": [asdict(span) for span in self.spans],
+            "notes": list(self.notes),
+            "state": self.state,
+            "helps": list(self.helps),
+        }
+
+
+def _excerpt(span: Span, margin: int) -> list[str]:
+    """A place as rustc shows it; `margin` is the width of the widest line number."""
+    pad = " " * (margin + 1)
+    lines = [f"{pad}--> {span}"]
+    if span.source:
+        # Tabs would move the caret; one space keeps every column where `span.column` counts it.
+        source = "".join(" " if c == "\t" else c if c.isprintable() else "?" for c in span.source)
+        carets = "^" * max(1, min(span.length, len(source) - span.column + 1))
+        under = f"{' ' * (span.column - 1)}{carets} {span.label}".rstrip()
+        lines += [f"{pad} |", f" {span.line:>{margin}} | {source}", f"{pad} | {under}"]
+    return lines
+
+
+# --- exit code 2: the request is wrong -------------------------------------------------------
+
+
+class RequestError(BackendCfgError):
+    """The request is wrong; the same request will fail again anywhere."""
+
+    exit_code = 2
+
+
+class TomlSyntaxError(RequestError, ValueError):
+    """A file is not TOML."""
+
+    code = "toml-syntax"
+
+
+class UnreadableFileError(RequestError):
+    """A file cannot be read as text: missing, a directory, binary, too large, forbidden."""
+
+    code = "unreadable-file"
+
+
+class UnknownKeyError(RequestError, ValueError):
+    """A file names a key that the schema does not have."""
+
+    code = "unknown-key"
+
+
+class WrongTypeError(RequestError, ValueError):
+    """A value has another type than its key."""
+
+    code = "wrong-type"
+
+
+class InvalidValueError(RequestError, ValueError):
+    """A value has the right type and is not allowed."""
+
+    code = "invalid-value"
+
+
+class InheritanceCycleError(RequestError, ValueError):
+    """A profile extends itself, directly or through others."""
+
+    code = "inheritance-cycle"
+
+
+class ConflictingFlagsError(RequestError, ValueError):
+    """Two values that cannot both hold."""
+
+    code = "conflicting-flags"
+
+
+class UnknownProfileError(RequestError, LookupError):
+    """No profile has this name."""
+
+    code = "unknown-profile"
+
+
+class UnknownFlagError(RequestError, LookupError):
+    """No flag has this name."""
+
+    code = "unknown-flag"
+
+
+class UnknownVariableError(RequestError, LookupError):
+    """An environment variable looks like ours and is not."""
+
+    code = "unknown-variable"
+
+
+class InvalidVariableError(RequestError, ValueError):
+    """An environment variable of ours holds what it cannot mean."""
+
+    code = "invalid-variable"
+
+
+class UnsupportedSchemaError(RequestError, ValueError):
+    """A file was written for another schema version."""
+
+    code = "unsupported-schema"
+
+
+class UntrustedProjectError(RequestError, PermissionError):
+    """A project file asks for what only a trusted project may."""
+
+    code = "untrusted-project"
+
+
+class SeveralErrors(RequestError, ValueError):
+    """More than one error in one request; `errors` has each, in file order."""
+
+    code = "several-errors"
+
+    def __init__(
+        self, message: str, *, errors: Iterable[BackendCfgError] = (), **record: Any
+    ) -> None:
+        super().__init__(message, **record)
+        self.errors = tuple(errors)
+
+    def render(self) -> str:
+        return "\n\n".join([*(error.render() for error in self.errors), self.message])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "errors": [error.to_dict() for error in self.errors]}
+
+
+class UsageError(RequestError, ValueError):
+    """The command line is wrong."""
+
+    code = "usage"
+
+
+class InvalidHostError(RequestError, ValueError):
+    """A file given as a host is not one."""
+
+    code = "invalid-host"
+
+
+class InvalidArgumentError(RequestError, ValueError):
+    """An argument of an operation is wrong; the message names the argument."""
+
+    code = "invalid-argument"
+
+
+class CommandNotFoundError(RequestError, FileNotFoundError):
+    """`backendcfg run` was given a command that does not exist; 127 is what shells say then."""
+
+    code = "command-not-found"
+    exit_code = 127
+
+
+class CommandNotExecutableError(RequestError, PermissionError):
+    """`backendcfg run` was given a command that cannot be executed; 126 is what shells say then."""
+
+    code = "command-not-executable"
+    exit_code = 126
+
+
+class NothingToUndoError(RequestError, LookupError):
+    """There is no earlier generation."""
+
+    code = "nothing-to-undo"
+
+
+class ProfileBusyError(RequestError, RuntimeError):
+    """Another open scope holds a process-wide switch at another value."""
+
+    code = "profile-busy"
+
+
+# --- exit code 3: this machine cannot ---------------------------------------------------------
+
+
+class MachineError(BackendCfgError):
+    """The request is right and this machine cannot serve it."""
+
+    exit_code = 3
+
+
+class UnsupportedHardwareError(MachineError):
+    """A profile needs hardware that is not here."""
+
+    code = "unsupported-hardware"
+
+
+class MissingLibraryError(MachineError):
+    """A required library is not here, or not usable."""
+
+    code = "missing-library"
+
+
+class TierNotKeptError(MachineError):
+    """A profile's promise cannot be kept on this host."""
+
+    code = "tier-not-kept"
+
+
+class TooLateError(MachineError):
+    """Under --strict: a switch can no longer be set in this process."""
+
+    code = "too-late"
+
+
+class UnreadableKnobError(MachineError):
+    """A switch cannot be read, so it could not be put back; it is not written."""
+
+    code = "unreadable-knob"
+
+
+class NativeUnavailableError(MachineError):
+    """The compiled part of backendcfg is missing or from another release."""
+
+    code = "native-unavailable"
+
+
+class StateUnwritableError(MachineError):
+    """The state directory cannot be written or read."""
+
+    code = "state-unwritable"
+
+
+# --- exit codes 4 and 5: tried ----------------------------------------------------------------
+
+
+class RolledBackError(BackendCfgError):
+    """An apply failed and everything was undone."""
+
+    code = "rolled-back"
+    exit_code = 4
+
+
+class RollbackIncompleteError(BackendCfgError):
+    """An apply failed and something could not be undone; `state` names it."""
+
+    code = "rollback-incomplete"
+    exit_code = 5
+
+
+# --- exit code 70: a bug ----------------------------------------------------------------------
+
+
+class InternalError(BackendCfgError):
+    """A bug in backendcfg."""
+
+    code = "internal"
+    exit_code = 70

@@ -1,0 +1,1 @@
+"""From names, files and variables to a stack of layers: find, parse, locate, inherit."""

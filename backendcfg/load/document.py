@@ -1,0 +1,194 @@
+"""Read one profile or settings file: everything in it, or everything that is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import ValidationError
+
+from backendcfg.errors import (
+    BackendCfgError,
+    UnsupportedSchemaError,
+    WrongTypeError,
+    shown_path,
+)
+from backendcfg.load.assignments import assignments, dropped, invalid, is_refused
+from backendcfg.load.complaints import complaints, raise_all, unknown_key
+from backendcfg.load.conditions import conditionals, requirements, unknown_names
+from backendcfg.load.parsed import Parsed, parse
+from backendcfg.load.text import read_text
+from backendcfg.schema import describe
+from backendcfg.schema.base import SCHEMA_VERSION
+from backendcfg.schema.profile import Profile, Settings
+
+if TYPE_CHECKING:
+    from backendcfg.load.positions import Path
+    from backendcfg.schema.layer import Assignment, Conditional, Dropped, Requirement
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+PYPROJECT = "pyproject.toml"
+PYPROJECT_TABLE = ("tool", "backendcfg")
+SETTINGS_FILES = ("backendcfg.toml", "config.toml", PYPROJECT)
+
+Model = TypeVar("Model", Profile, Settings)
+
+
+@dataclass(frozen=True)
+class ProfileFile:
+    """A valid profile.
+
+    Attributes:
+        parsed: the file with its places.
+        description: what it says of itself.
+        extends: the names that it extends, in order, each with its path in the data.
+        assignments: flags by their canonical names, in file order.
+    """
+
+    parsed: Parsed
+    description: str
+    extends: tuple[tuple[str, Path], ...]
+    assignments: tuple[Assignment, ...]
+    dropped: tuple[Dropped, ...]
+    requires: tuple[Requirement, ...]
+    whens: tuple[Conditional, ...]
+
+
+@dataclass(frozen=True)
+class SettingsFile:
+    """Valid settings: the profile that they pick, "" for none, and flags of their own."""
+
+    parsed: Parsed
+    profile: str
+    assignments: tuple[Assignment, ...]
+
+
+def read_profile(path: str | os.PathLike[str], *, shipped: bool = False) -> ProfileFile:
+    """A profile file; `shipped` when it came with backendcfg.
+
+    Raises:
+        BackendCfgError: what is wrong with it; `SeveralErrors` when that is more than one thing.
+    """
+    parsed = parse(read_text(path), shipped=shipped)
+    profile, errors, refused = _validated(parsed, Profile)
+    values, conflicts = assignments(parsed, (), refused)
+    drops, unknown = dropped(parsed, refused)
+    whens, conflicts_in_whens = conditionals(parsed, refused)
+    errors += [*conflicts, *unknown, *conflicts_in_whens, *unknown_names(parsed, refused)]
+    extends: tuple[tuple[str, Path], ...] = ()
+    if not is_refused(("extends",), refused):
+        extends = _extends(parsed.data.get("extends", []))
+        errors += [_not_a_name(parsed, name, at) for name, at in extends if not is_name(name)]
+    raise_all(parsed, errors)
+    return ProfileFile(
+        parsed=parsed,
+        description=profile.description,
+        extends=extends,
+        assignments=values,
+        dropped=drops,
+        requires=requirements(parsed, profile),
+        whens=whens,
+    )
+
+
+def _extends(written: str | list[str]) -> tuple[tuple[str, Path], ...]:
+    if isinstance(written, str):
+        return ((written, ("extends",)),)
+    return tuple((name, ("extends", index)) for index, name in enumerate(written))
+
+
+def read_settings(path: str | os.PathLike[str]) -> SettingsFile:
+    """A settings file: backendcfg.toml, config.toml, or pyproject.toml's [tool.backendcfg].
+
+    Raises:
+        BackendCfgError: what is wrong with it; `SeveralErrors` when that is more than one thing.
+    """
+    root = PYPROJECT_TABLE if os.path.basename(path) == PYPROJECT else ()
+    parsed = parse(read_text(path), root)
+    _, errors, refused = _validated(parsed, Settings)
+    values, conflicts = assignments(parsed, (), refused)
+    errors += conflicts
+    picked = "" if is_refused(("profile",), refused) else parsed.data.get("profile", "")
+    errors += [
+        _not_a_name(parsed, part, ("profile",))
+        for part in (picked.split("+") if picked else ())
+        if not is_name(part)
+    ]
+    raise_all(parsed, errors)
+    return SettingsFile(parsed, picked, values)
+
+
+def read_any(path: str | os.PathLike[str]) -> ProfileFile | SettingsFile:
+    """A profile, or settings when the file has the name of a settings file.
+
+    Raises:
+        BackendCfgError: what is wrong with it; `SeveralErrors` when that is more than one thing.
+    """
+    if os.path.basename(path) in SETTINGS_FILES:
+        return read_settings(path)
+    return read_profile(path)
+
+
+def is_name(name: str) -> bool:
+    """Whether a profile may be called so."""
+    return len(name) <= 100 and NAME.fullmatch(name) is not None
+
+
+def _not_a_name(parsed: Parsed, name: str, path: Path) -> BackendCfgError:
+    parts = name.split("+")
+    if len(parts) > 1 and path[0] == "extends" and all(map(is_name, parts)):
+        cure = f"write `extends = {describe.toml(parts)}`"
+    else:
+        cure = "a name has letters, digits, `.`, `_` and `-`, and starts with a letter or digit"
+    return invalid(
+        parsed, path, f"{describe.toml(name)} is not the name of a profile", "not a name", cure
+    )
+
+
+def _validated(
+    parsed: Parsed, model: type[Model]
+) -> tuple[Model, list[BackendCfgError], frozenset[Path]]:
+    """The model, or an empty one, with what was refused and where."""
+    _check_version(parsed)
+    errors: list[BackendCfgError] = []
+    refused: frozenset[Path] = frozenset()
+    valid = model()
+    try:
+        valid = model.model_validate_json(parsed.json())
+    except ValidationError as error:
+        errors, refused = complaints(parsed, model, error)
+    by_field_name = ("schema_version",)  # Pydantic takes a field's name beside its alias
+    if by_field_name[0] in parsed.data and by_field_name not in refused:
+        errors.append(unknown_key(parsed, model, by_field_name))
+    return valid, errors, refused
+
+
+def _check_version(parsed: Parsed) -> None:
+    """Refuse a file for another schema before anything else in it is judged by this one."""
+    if not isinstance(parsed.data, dict):
+        table = describe.dotted(parsed.root)
+        raise WrongTypeError(
+            f"`{table}` must be a table, not {describe.shown(parsed.data)}",
+            spans=[parsed.span((), describe.type_of(parsed.data))],
+        )
+    version = parsed.data.get("schema", SCHEMA_VERSION)
+    if type(version) is not int:
+        raise WrongTypeError(
+            f"`schema` must be {SCHEMA_VERSION}, not {describe.shown(version)}",
+            spans=[parsed.span(("schema",), describe.type_of(version))],
+            helps=[f"write `schema = {SCHEMA_VERSION}`"],
+        )
+    if version != SCHEMA_VERSION:
+        newer = version > SCHEMA_VERSION
+        raise UnsupportedSchemaError(
+            f"{shown_path(parsed.path)} is written for schema {describe.toml(version)}; "
+            f"this backendcfg reads schema {SCHEMA_VERSION}",
+            spans=[parsed.span(("schema",), "newer than this release" if newer else "unknown")],
+            helps=[
+                "upgrade backendcfg: `pip install --upgrade backendcfg`"
+                if newer
+                else f"write `schema = {SCHEMA_VERSION}`"
+            ],
+        )

@@ -1,0 +1,175 @@
+"""Where settings and profiles are looked for, and where they would have been found."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backendcfg import environ
+from backendcfg.errors import UnreadableFileError
+from backendcfg.load.document import PYPROJECT
+from backendcfg.load.text import LARGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROJECT = "backendcfg.toml"
+TABLE = re.compile(r"""^\s*\[+\s*["']?tool["']?\s*\.\s*["']?backendcfg\b""", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Locations:
+    """The places that concern one working directory.
+
+    Attributes:
+        cwd: that directory.
+        project_root: its nearest ancestor with backendcfg.toml or [tool.backendcfg], if any.
+        project_file: the file that makes it one.
+        project_profiles: where that project's profiles are.
+        user_dir, system_dir: settings (config.toml) and profiles/ of the user and the system.
+        shipped_dir: the profiles that came with backendcfg.
+        missing: settings files that would have counted had they existed.
+        seen: pyproject.toml files without our table; one may get it.
+    """
+
+    cwd: Path
+    project_root: Path | None
+    project_file: Path | None
+    project_profiles: Path | None
+    user_dir: Path
+    system_dir: Path
+    shipped_dir: Path
+    missing: tuple[Path, ...] = ()
+    seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def user_file(self) -> Path:
+        """The user's settings."""
+        return self.user_dir / "config.toml"
+
+    @property
+    def system_file(self) -> Path:
+        """The system's settings."""
+        return self.system_dir / "config.toml"
+
+    def search(self) -> tuple[Path, ...]:
+        """The directories of profiles, the first that has a name winning."""
+        project = (self.project_profiles,) if self.project_profiles else ()
+        return (
+            *project,
+            self.user_dir / "profiles",
+            self.system_dir / "profiles",
+            self.shipped_dir,
+        )
+
+    def title(self, directory: Path) -> str:
+        """Whose profiles a directory of `search` holds: "project", "user", "system", "shipped"."""
+        return {
+            self.shipped_dir: "shipped",
+            self.system_dir / "profiles": "system",
+            self.user_dir / "profiles": "user",
+        }.get(directory, "project")
+
+    def is_own(self, path: str) -> bool:
+        """Whether a file belongs to the user, the system or backendcfg, and not to a project."""
+        own = (self.user_dir, self.system_dir, self.shipped_dir)
+        return any(Path(path).is_relative_to(directory) for directory in own)
+
+
+def locate(cwd: str | os.PathLike[str] | None = None) -> Locations:
+    """The places that concern a working directory, by default this process's.
+
+    Raises:
+        UnreadableFileError: the working directory was deleted.
+    """
+    try:
+        here = Path(os.path.abspath(cwd if cwd is not None else os.getcwd()))
+    except OSError:
+        raise UnreadableFileError(
+            "the working directory does not exist any more", helps=["change to one that does"]
+        ) from None
+    missing: list[Path] = []
+    seen: dict[str, tuple[int, int]] = {}
+    root, project_file = None, None
+    for directory in (here, *here.parents):
+        if os.path.lexists(directory / PROJECT):
+            root, project_file = directory, directory / PROJECT
+            break
+        missing.append(directory / PROJECT)
+        pyproject = directory / PYPROJECT
+        if not os.path.lexists(pyproject):
+            missing.append(pyproject)
+        elif pyproject.is_file():
+            if _has_table(pyproject):
+                root, project_file = directory, pyproject
+                break
+            found = pyproject.stat()
+            seen[str(pyproject)] = (found.st_mtime_ns, found.st_size)
+    return Locations(
+        cwd=here,
+        project_root=root,
+        project_file=project_file,
+        project_profiles=root / "profiles" if root else None,
+        user_dir=user_dir(),
+        system_dir=system_dir(),
+        shipped_dir=shipped_dir(),
+        missing=tuple(missing),
+        seen=seen,
+    )
+
+
+def _has_table(path: Path) -> bool:
+    """Whether a pyproject.toml has [tool.backendcfg].
+
+    Only a file whose text speaks of it is parsed, and only one with our table can be wrong: a
+    broken pyproject.toml of somebody who does not use backendcfg is none of our business.
+    """
+    try:
+        with open(path, "rb") as handle:
+            content = handle.read(LARGEST)
+    except OSError:
+        return False
+    if b"backendcfg" not in content:
+        return False
+    text = content.decode("utf-8", errors="replace")
+    try:
+        tool = tomllib.loads(text).get("tool")
+    except (ValueError, RecursionError):
+        return TABLE.search(text) is not None
+    return isinstance(tool, dict) and "backendcfg" in tool
+
+
+def user_dir() -> Path:
+    """The user's configuration directory."""
+    import platformdirs
+
+    return Path(
+        os.path.abspath(environ.CONFIG_DIR.read() or platformdirs.user_config_dir("backendcfg"))
+    )
+
+
+def system_dir() -> Path:
+    """The system's configuration directory."""
+    return Path(os.path.abspath(environ.SYSTEM_DIR.read() or "/etc/backendcfg"))
+
+
+def shipped_dir() -> Path:
+    """The profiles that came with backendcfg: in the package, or beside it in a source tree."""
+    # Joined before it becomes a path: in an editable install the package is in several places.
+    inside = Path(str(resources.files("backendcfg") / "profiles"))
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "profiles"
+
+
+def profile_files(directory: Path) -> Iterator[Path]:
+    """The profiles in a directory, by name; nothing where there is no directory."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return
+    for name in sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")):
+        yield directory / f"{name}.toml"

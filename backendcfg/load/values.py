@@ -1,0 +1,149 @@
+"""Flags that are set outside a file: by variables and by arguments, each one a TOML value."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from backendcfg import environ
+from backendcfg.errors import (
+    BackendCfgError,
+    ConflictingFlagsError,
+    InvalidValueError,
+    InvalidVariableError,
+    UnknownFlagError,
+)
+from backendcfg.load.assignments import expand
+from backendcfg.load.complaints import nearest, refusal, valid
+from backendcfg.load.parsed import is_json
+from backendcfg.schema import describe
+from backendcfg.schema.describe import Kind
+from backendcfg.schema.layer import Assignment, Place
+from backendcfg.schema.profile import flags
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backendcfg.schema.flag import FlagField
+
+
+def from_environment() -> tuple[Assignment, ...]:
+    """The flags that BACKENDCFG_<FLAG> variables set.
+
+    Raises:
+        UnknownVariableError: a BACKENDCFG_* name that nobody reads.
+        InvalidVariableError: a value that is not TOML, or not one of the flag's.
+        ConflictingFlagsError: a flag and its legacy spelling.
+    """
+    found = environ.flag_settings(flags())
+    return _merged(
+        (_read(flags()[name], text, variable), Place(name=variable))
+        for name, (variable, text) in found.items()
+    )
+
+
+def from_arguments(arguments: Mapping[str, str]) -> tuple[Assignment, ...]:
+    """The flags that arguments set.
+
+    Raises:
+        UnknownFlagError: no such flag.
+        WrongTypeError, InvalidValueError: a value that is not TOML, or not one of the flag's.
+        ConflictingFlagsError: a flag and its legacy spelling.
+    """
+    for name in arguments:
+        if name not in flags():
+            raise unknown_flag(name)
+    return _merged(
+        (_read(flags()[name], text, ""), Place(name=f"--set {name}"))
+        for name, text in arguments.items()
+    )
+
+
+def unknown_flag(name: str) -> UnknownFlagError:
+    """The error for a name that is no flag, with the nearest that is."""
+    near = nearest(name, flags())
+    return UnknownFlagError(
+        f"there is no flag `{describe.dotted(name.split('.'))}`",
+        helps=[f"did you mean `{near}`?" if near else f"every flag is in {describe.KEYS_PAGE}"],
+    )
+
+
+def _merged(values: Any) -> tuple[Assignment, ...]:
+    found: dict[str, Assignment] = {}
+    for (flag, value), place in values:
+        for assignment in expand(flag, value, place):
+            if earlier := found.get(assignment.flag):
+                raise ConflictingFlagsError(
+                    f"`{earlier.place.name}` and `{place.name}` are two spellings of one flag",
+                    notes=[f"both set `{assignment.flag}`"],
+                    helps=["remove one of them"],
+                )
+            found[assignment.flag] = assignment
+    return tuple(found.values())
+
+
+def _read(flag: FlagField, text: str, variable: str) -> tuple[FlagField, Any]:
+    """A flag with its value, read as TOML and checked; `variable` is "" for an argument."""
+    where = f"environment variable {variable}" if variable else f"argument `{flag.name}`"
+    error_class: type[BackendCfgError] = InvalidVariableError if variable else InvalidValueError
+    kind = Kind.field(flag.info)
+    value = _toml_value(text)
+    if value is None:
+        quoted = describe.toml(text)
+        raise error_class(
+            f"{where} is read as a TOML value, and {quoted} without its quotes is not one"
+            if _prints(text)
+            else f"{where} is read as a TOML value, and what it holds is not one",
+            notes=[f"`{flag.name}` must be {describe.words(kind)}"],
+            helps=_cures(flag, kind, text, variable),
+        )
+    if not valid(kind, value) or not _all_json(value):
+        complaint, _, helps = refusal(kind, value, _name(flag, variable))
+        raise (InvalidVariableError if variable else complaint)(
+            f"{where} must be {describe.words(kind)}, not {describe.shown(value)}",
+            helps=[_shell(help_text, variable) for help_text in helps],
+        )
+    return flag, value
+
+
+def _toml_value(text: str) -> Any:
+    """The one value that a text is, or None."""
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        return None  # bytes that are not UTF-8
+    try:
+        data = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return None
+    return data["value"] if list(data) == ["value"] else None
+
+
+def _all_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_all_json, value.values()))
+    return all(map(_all_json, value)) if isinstance(value, list) else is_json(value)
+
+
+def _prints(text: str) -> bool:
+    return text.isprintable() and len(text) <= 80
+
+
+def _name(flag: FlagField, variable: str) -> str:
+    return variable or flag.name
+
+
+def _shell(help_text: str, variable: str) -> str:
+    """A cure as the shell takes it: `write X=4`, with single quotes around a TOML string."""
+    name, equals, value = help_text.removeprefix("write `").removesuffix("`").partition(" = ")
+    if not equals:
+        return help_text
+    quoted = value if value.replace("-", "").isalnum() else f"'{value}'"
+    return f"write `{name}={quoted}`" if variable else f"write `--set {name}={quoted}`"
+
+
+def _cures(flag: FlagField, kind: Kind, text: str, variable: str) -> list[str]:
+    """What to write instead of a bare word."""
+    name = _name(flag, variable)
+    if valid(kind, text):
+        return [_shell(f"write `{name} = {describe.toml(text)}`", variable)]
+    _, _, helps = refusal(kind, text, name)
+    return [_shell(help_text, variable) for help_text in helps]

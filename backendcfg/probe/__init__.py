@@ -1,0 +1,1 @@
+"""What this machine and this process have. The public function is `backendcfg.detect`."""

@@ -1,0 +1,71 @@
+"""What a bare child interpreter runs to ask libraries that might kill it.
+
+`python -I -S child.py` reads one JSON request per line; for each it writes a line when it begins
+and a line with the answer, on its standard output, which the libraries themselves cannot reach.
+Standard library only, and nothing of this package: the subject's module is loaded from its file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_SIGKILL = 9
+
+
+def main() -> None:
+    """Answer every request, then leave without running anybody's destructors."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        # A library that crashes here is expected; a core file of it is not.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _end_with_parent()
+    answers = os.dup(1)
+    # What libraries print goes where the parent looks for the reason of a death.
+    os.dup2(2, 1)
+    for number, line in enumerate(sys.stdin.read().splitlines()):
+        write(answers, {"begin": number})
+        write(answers, {"number": number, **answer(json.loads(line))})
+    os._exit(0)
+
+
+def _end_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it dies, even of SIGKILL."""
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The facts, or the reason why there are none."""
+    try:
+        specification = importlib.util.spec_from_file_location("subject", request["module"])
+        if specification is None or specification.loader is None:
+            return {"error": f"{request['module']} is missing"}
+        subject = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(subject)
+        return {"facts": subject.inspect(request)}
+    except OSError as error:
+        # The loader's text begins with the path, which is said beside it anyway.
+        return {"error": str(error).removeprefix(f"{request.get('path', '')}: ")}
+    except LookupError as error:
+        return {"error": str(error.args[0])}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def write(descriptor: int, record: dict[str, Any]) -> None:
+    """One line, at once."""
+    os.write(descriptor, json.dumps(record).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

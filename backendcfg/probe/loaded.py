@@ -1,0 +1,130 @@
+"""The numeric libraries that are in this process now. Standard library only; opens nothing new.
+
+Linux lists them in /proc/self/maps, macOS through dyld. A handle to one is taken with
+RTLD_NOLOAD, which fails rather than load anything.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from backendcfg.records import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ctypes
+
+_MAPS = "/proc/self/maps"
+# A part of every path that `names.kind_of` knows, so that a process without numeric libraries need
+# not load what inspects them.
+_HINTS = ("blas", "mkl", "libtorch_cpu", "blis", "lapack", "libgomp", "libiomp5", "libomp")
+
+
+@record(frozen=True)
+class LoadedLibrary:
+    """A numeric library that is mapped in this process.
+
+    Attributes:
+        kind: "openblas", "mkl", "blis", "reference-blas", "lapack" or "openmp".
+        provider: the provider it could serve as, or "".
+        owner: who brought it: "numpy", "torch", "scipy-openblas64", "mkl", "system".
+        path: absolute, links resolved, as the loader mapped it.
+        prefix: before each symbol: `scipy_` in `scipy_cblas_dgemm64_`.
+        suffix: after each symbol: `64_` in `scipy_cblas_dgemm64_`.
+        interface: "lp64", "ilp64", "both" (MKL: bare names LP64, `_64` names ILP64) or "".
+    """
+
+    kind: str
+    provider: str
+    owner: str
+    path: str
+    prefix: str = ""
+    suffix: str = ""
+    interface: str = ""
+
+
+def libraries_in_process() -> list[LoadedLibrary]:
+    """Every numeric library of this process, in the order of their addresses.
+
+    A file that was deleted or replaced since it was loaded cannot be asked and is left out.
+    """
+    paths = [path for path in mapped_files() if may_be_numeric(path)]
+    if not paths:
+        return []
+    from backendcfg.probe.names import kind_of
+
+    found = []
+    for path in paths:
+        kind = kind_of(path)
+        handle = handle_of(path) if kind else None
+        if handle is not None and (library := _describe(handle, path, kind)) is not None:
+            found.append(library)
+    return found
+
+
+def may_be_numeric(path: str) -> bool:
+    """False for a file that `names.kind_of` would not know; it need not be loaded to be asked."""
+    return any(hint in path for hint in _HINTS)
+
+
+def mapped_files(maps: str = _MAPS) -> list[str]:
+    """Every shared library mapped in this process, each once."""
+    if sys.platform == "darwin":
+        return _dyld_images()
+    try:
+        with open(maps, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.readlines()
+    except OSError:
+        return []
+    # Address, permissions, offset, device, inode, path: the path may hold spaces.
+    paths = (line.rstrip("\n").split(maxsplit=5)[5:] for line in lines)
+    return list(dict.fromkeys(path[0] for path in paths if path and ".so" in path[0]))
+
+
+def handle_of(path: str) -> ctypes.CDLL | None:
+    """A handle to a library that is loaded already; None when it is not."""
+    import ctypes
+
+    try:
+        return ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY | os.RTLD_LOCAL)
+    except OSError:
+        return None
+
+
+def _describe(handle: ctypes.CDLL, path: str, kind: str) -> LoadedLibrary | None:
+    """Look at symbols, and call nothing but OpenBLAS's constant getter."""
+    from backendcfg.probe import symbols
+    from backendcfg.probe.names import is_torch, owner_of, provider_of
+
+    prefix = suffix = interface = ""
+    serves = hasattr(handle, "cblas_dgemm")
+    if is_torch(path):
+        if not hasattr(handle, "mkl_serv_get_version"):
+            return None
+        interface = "lp64"
+    elif kind == "mkl":
+        interface = "both"
+    elif kind in {"openblas", "blis", "reference-blas"}:
+        if (affixes := symbols.openblas_affixes(handle)) is not None:
+            prefix, suffix = affixes
+            about = symbols.openblas(handle, prefix, suffix)
+            kind, interface, serves = "openblas", about["interface"], about["serves"]
+        elif kind == "openblas":
+            return None
+        elif hasattr(handle, "bli_info_get_version_str"):
+            kind = "blis"
+            size = getattr(handle, "bli_info_get_blas_int_type_size", None)
+            interface = ("ilp64" if size() == 64 else "lp64") if size else ""
+    owner = owner_of(path, sys.prefix)
+    provider = provider_of(kind, owner, serves=serves)
+    return LoadedLibrary(kind, provider, owner, path, prefix, suffix, interface)
+
+
+def _dyld_images() -> list[str]:
+    import ctypes
+
+    process = ctypes.CDLL(None)
+    process._dyld_get_image_name.restype = ctypes.c_char_p
+    names = (process._dyld_get_image_name(i) for i in range(process._dyld_image_count()))
+    return [os.fsdecode(name) for name in names if name]

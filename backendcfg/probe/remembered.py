@@ -1,0 +1,136 @@
+"""Answers of libraries, kept on disk, because opening them takes up to a second.
+
+An answer is remembered by the file's identity and by everything that changes it: the variables
+that choose kernels, and the processor. What is broken is asked again each time; only a file that
+hung is left alone for a while. The store can be lost or corrupt at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from backendcfg import environ
+from backendcfg.probe.inspection import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backendcfg.probe.inspection import Request
+
+_MOST = 400
+_HUNG_FOR = 600.0
+"""Seconds for which a file that did not answer is not opened again."""
+
+_KERNELS = (
+    "BLIS_ARCH_TYPE",
+    "GLIBC_TUNABLES",
+    "LD_BIND_NOW",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_INTERFACE_LAYER",
+    "MKL_THREADING_LAYER",
+    "OPENBLAS_CORETYPE",
+)
+_log = logging.getLogger("backendcfg.probe")
+
+
+def directory() -> str:
+    """Where answers are kept: BACKENDCFG_CACHE_DIR, else the user's cache directory."""
+    if chosen := environ.CACHE_DIR.read():
+        return chosen
+    base = environ.foreign(["XDG_CACHE_HOME"]).get("XDG_CACHE_HOME")
+    return os.path.join(base or os.path.expanduser("~/.cache"), "backendcfg")
+
+
+class Store:
+    """The answers of earlier processes on this machine."""
+
+    def __init__(self, processor: str, environment: Mapping[str, str] | None = None) -> None:
+        """Read what is there.
+
+        Args:
+            processor: names the processor and its features; a home directory may be shared.
+            environment: that the libraries are asked under, instead of this process's.
+        """
+        source = environ.current() if environment is None else environment
+        asker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "symbols.py")
+        self._context = [
+            os.stat(asker).st_mtime_ns,
+            platform.machine(),
+            processor,
+            {name: source[name] for name in _KERNELS if source.get(name)},
+        ]
+        self._path = os.path.join(directory(), "libraries.json")
+        self._entries = _read(self._path)
+        self._fresh: dict[str, Any] = {}
+
+    def recall(self, request: Request) -> Answer | None:
+        """The answer, if the file is what it was."""
+        entry = self._entries.get(self._key(request))
+        if not isinstance(entry, dict):
+            return None
+        if isinstance(entry.get("facts"), dict):
+            return Answer(entry["facts"])
+        until = entry.get("until")
+        if isinstance(until, int | float) and 0 < until - time.time() <= _HUNG_FOR:
+            return Answer(error=str(entry.get("error")), hung=True)
+        return None
+
+    def remember(self, request: Request, answer: Answer) -> None:
+        """Keep an answer for `save`; what is broken is not kept, what hung for a while."""
+        if answer.facts is not None:
+            self._fresh[self._key(request)] = {"facts": answer.facts}
+        elif answer.hung:
+            self._fresh[self._key(request)] = {
+                "error": answer.error,
+                "until": time.time() + _HUNG_FOR,
+            }
+
+    def save(self) -> None:
+        """Write what is new; a cache that cannot be written is not an error."""
+        if not self._fresh:
+            return
+        # Read again: another process may have added since. The oldest entries go first.
+        entries = {**_read(self._path), **self._fresh}
+        kept = dict(list(entries.items())[-_MOST:])
+        import tempfile
+
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=os.path.dirname(self._path))
+        except OSError as error:
+            _log.debug("answers of libraries are not kept: %s", error)
+            return
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(kept, file)
+            os.replace(temporary, self._path)
+        except OSError as error:
+            _log.debug("answers of libraries are not kept: %s", error)
+            with suppress(OSError):
+                os.unlink(temporary)
+
+    def _key(self, request: Request) -> str:
+        try:
+            status = os.stat(request.path)
+        except OSError:
+            return ""
+        identity = [request.path, status.st_mtime_ns, status.st_size, status.st_ino]
+        return json.dumps([*identity, request.kind, self._context])
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            entries = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return entries if isinstance(entries, dict) else {}

@@ -1,0 +1,225 @@
+"""Until when a plan made here is valid: what it rested on, and whether that still holds.
+
+Standard library only, and fast: a process that starts under a profile checks the stamp instead
+of detecting and resolving. What is compared is what a plan can depend on; the message says in
+words what changed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from backendcfg import environ
+from backendcfg.probe import environment as foreign
+from backendcfg.probe.limits import read_limits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+VERSION = 1
+# This file, because an upgrade of an editable install keeps its version; the loader's list,
+# because installing a system library changes nothing else that is looked at here.
+_ALWAYS = (__file__, "/etc/ld.so.cache")
+# What a plan says of these drivers is nothing but their versions.
+_DRIVERS = {
+    "/proc/driver/nvidia/version": "the NVIDIA driver",
+    "/sys/module/amdgpu/version": "the AMD driver",
+    "/opt/rocm/.info/version": "ROCm",
+}
+_PACKAGES = frozenset(
+    {"numpy", "scipy", "torch", "jax", "jaxlib", "scikit_learn", "numexpr", "numba", "mkl"}
+    | {"intel_openmp", "blis", "triton", "backendcfg"}
+)
+_PACKAGE_FAMILIES = ("tensorflow", "tf_nightly", "cupy", "scipy_openblas")
+# They say where ours are kept and which profile is asked for, not what a profile means.
+_NOT_FLAGS = frozenset(
+    variable.name
+    for variable in (
+        environ.PROFILE,
+        environ.DISABLE,
+        environ.STATE_DIR,
+        environ.CACHE_DIR,
+        environ.STARTED_BY,
+    )
+)
+
+
+def stamp(
+    files: Iterable[str | os.PathLike[str]],
+    missing: Iterable[str | os.PathLike[str]] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """What holds now, as JSON data for `holds`.
+
+    Args:
+        files: that were read; each is compared by time, size and identity.
+        missing: files that would have been read if they existed.
+        environment: of the process that will check the stamp, instead of this one's.
+    """
+    directories = [entry for entry in dict.fromkeys(sys.path) if os.path.isdir(entry)]
+    return {
+        "version": VERSION,
+        "python": _python(),
+        "files": {path: _identity(path) for path in _absolute([*files, *_ALWAYS])},
+        "missing": _absolute(missing),
+        "limits": _limits(),
+        "drivers": {path: _first_line(path) for path in _DRIVERS},
+        "environment": relevant_environment(environment),
+        "packages": {entry: _packages(entry) for entry in directories},
+    }
+
+
+def holds(stamp: Mapping[str, Any], *, environment: Mapping[str, str] | None = None) -> str:
+    """What has changed since, in words; "" when nothing has.
+
+    Args:
+        stamp: from `stamp`, possibly through JSON; anything else does not hold.
+        environment: to compare with, instead of this process's.
+    """
+    try:
+        return next(_changes(stamp, environment), "")
+    except (KeyError, TypeError, AttributeError, ValueError, StopIteration):
+        return "the stored plan is from another release of backendcfg"
+
+
+def _changes(stamp: Mapping[str, Any], environment: Mapping[str, str] | None) -> Iterator[str]:
+    """Every change, the cheapest to look for first."""
+    if stamp["version"] != VERSION:
+        yield "the stored plan is from another release of backendcfg"
+    for name, now in _python().items():
+        if (before := stamp["python"][name]) != now:
+            yield f"{name} was {before} and is {now} now"
+    yield from _variables(stamp["environment"], relevant_environment(environment))
+    for path, identity in stamp["files"].items():
+        found = _identity(path)
+        if found != identity:
+            what = "is gone" if found is None else "changed" if identity else "appeared"
+            yield f"file {_shown(path)} {what}"
+    for path in stamp["missing"]:
+        if os.path.lexists(path):
+            yield f"file {_shown(path)} appeared"
+    for what, now in _limits().items():
+        if (before := stamp["limits"][what]) != now:
+            yield f"{what} was {before} and is {now} now"
+    for path, before in stamp["drivers"].items():
+        if (now := _first_line(path)) != before:
+            yield f"{_DRIVERS[path]} changed"
+    yield from _installed(stamp["packages"])
+
+
+def _variables(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted(before.keys() | now.keys()):
+        if name not in before:
+            yield f"{name} is set now"
+        elif name not in now:
+            yield f"{name} is no longer set"
+        elif before[name] != now[name]:
+            yield f"{name} changed from {before[name]} to {now[name]}"
+
+
+def _installed(before: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Packages that came, went or changed, in the directories of then and of now."""
+    # A start-up file runs before the last directories are on the path; they are compared when
+    # they were there before, and looked through for new packages when they were not.
+    for directory in dict.fromkeys([*before, *sys.path]):
+        then, now = before.get(directory, {}), _packages(directory)
+        for name in sorted(then.keys() | now.keys()):
+            label = name.rpartition(".")[0]
+            if name not in then:
+                yield f"package {label} was installed"
+            elif name not in now:
+                yield f"package {label} was removed"
+            elif list(then[name]) != list(now[name]):
+                yield f"package {label} was reinstalled"
+
+
+def _python() -> dict[str, str]:
+    from backendcfg import __version__
+
+    return {
+        "Python": sys.version.split()[0],
+        "the Python environment": sys.prefix,
+        "backendcfg": __version__,
+    }
+
+
+def relevant_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that can change what a profile means: other software's, and our flags."""
+    source = environ.current() if environment is None else environment
+    ours = {
+        name: value
+        for name, value in source.items()
+        if name.startswith(environ.PREFIX) and name not in _NOT_FLAGS and value
+    }
+    return {**foreign.relevant(source), **ours}
+
+
+def _limits() -> dict[str, Any]:
+    limits = read_limits()
+    return {
+        "the number of processors": limits.logical,
+        "the affinity": _affinity(),
+        "the cpuset": limits.cpuset,
+        "the processor quota": limits.quota,
+        "the memory limit": limits.memory,
+    }
+
+
+def _affinity() -> str:
+    """Which processors the affinity mask allows, as text."""
+    if not hasattr(os, "sched_getaffinity"):
+        return "all"
+    return ",".join(map(str, sorted(os.sched_getaffinity(0))))
+
+
+def _packages(directory: str) -> dict[str, list[int]]:
+    """Distributions that matter in a directory of `sys.path`, with their times."""
+    try:
+        names = os.listdir(directory or ".")
+    except OSError:
+        return {}
+    found = {}
+    for name in names:
+        if name.endswith((".dist-info", ".egg-info")) and _matters(name):
+            identity = _identity(os.path.join(directory, name))
+            found[name] = identity or []
+    return found
+
+
+def _matters(name: str) -> bool:
+    """Whether `numpy-2.0.1.dist-info` and its like is a package that a plan can depend on."""
+    project, version, _ = name.lower().partition("-")
+    return bool(version) and (project in _PACKAGES or project.startswith(_PACKAGE_FAMILIES))
+
+
+def _identity(path: str) -> list[int] | None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return [status.st_mtime_ns, status.st_size, status.st_ino]
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
+def _absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    return [os.path.abspath(os.fspath(path)) for path in paths]
+
+
+def _shown(path: str) -> str:
+    """A path as its reader would name it: relative below the current directory."""
+    try:
+        here = os.path.join(os.getcwd(), "")
+    except FileNotFoundError:
+        return path
+    return path.removeprefix(here)

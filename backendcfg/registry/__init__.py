@@ -1,0 +1,1 @@
+"""What is in force in this process: the base, the open scopes, and who owns each switch."""

@@ -1,0 +1,182 @@
+"""The base: what is in force where no scope is open. `apply` changes it, all or none.
+
+A switch that an open scope holds is not touched: its base is changed in the owner table, and it
+gets there when the scope ends. What an earlier apply set and this one does not is returned to what
+it was before the first.
+"""
+
+from __future__ import annotations
+
+from backendcfg import _native
+from backendcfg.records import record, replace
+from backendcfg.registry import owners, scopes
+from backendcfg.transact.journal import foresee, transact
+from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.wording import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from backendcfg._native import Prepared
+    from backendcfg.transact.outcome import Outcome
+    from backendcfg.transact.protocol import Knob
+
+
+@record(frozen=True)
+class Applied:
+    """A switch that an apply has set.
+
+    Attributes:
+        setting: what it set last.
+        original: what the switch held before the first apply.
+    """
+
+    setting: Setting
+    original: Any
+
+
+class CoveredKnob:
+    """The base value of a switch that open scopes hold, as the journal sees it."""
+
+    latch = Latch.ANYTIME
+    reversible = True
+
+    def __init__(self, cell: owners.Cell, knob: Knob) -> None:
+        self.cell = cell
+        self.name = knob.name
+        self.reach: Reach = knob.reach
+
+    def read(self) -> Any:
+        """The base."""
+        return self.cell.base
+
+    def write(self, value: Any) -> None:
+        """Change the base; the switch follows when the last scope ends."""
+        self.cell.base = value
+
+    def too_late(self) -> str:
+        """Never."""
+        return ""
+
+
+_applied: dict[str, Applied] = {}
+
+
+def set_base(
+    prepared: Prepared | None,
+    settings: Sequence[Setting],
+    *,
+    strict: bool = False,
+    active: str = "",
+) -> tuple[Outcome, ...]:
+    """Make a profile the base of this process: every setting and the profile itself, or nothing.
+
+    Switches whose reach is a thread are set for the calling thread.
+
+    Args:
+        prepared: the profile, or None for none.
+        settings: what it sets in other libraries, in the order of writing.
+        strict: refuse what is too late, instead of reporting it as pending.
+        active: the profile in force before the call, for messages.
+
+    Returns:
+        One outcome per setting, then one per switch that an earlier apply had set and that was
+        returned to its original value.
+
+    Raises:
+        UnreadableKnobError, TooLateError, RolledBackError, RollbackIncompleteError: as `transact`.
+    """
+    with owners.LOCK:
+        names = {setting.knob.name for setting in settings}
+        dropped = [
+            Setting(entry.setting.knob, entry.original, entry.setting.flag)
+            for name, entry in _applied.items()
+            if name not in names and entry.setting.knob.reversible
+        ]
+
+        name = prepared.name if prepared is not None else ""
+        outcomes = _apply(
+            [*settings, *dropped],
+            lambda: _native.set_base(prepared),
+            forgotten=[setting.knob.name for setting in dropped],
+            profile=name,
+            active=active,
+            strict=strict,
+        )
+    scopes.give_back_deferred()
+    return outcomes
+
+
+def extend_base(settings: Sequence[Setting], *, profile: str = "") -> tuple[Outcome, ...]:
+    """Set what a library that was just loaded has, beside what the base already set.
+
+    Raises:
+        UnreadableKnobError, RolledBackError, RollbackIncompleteError: as `transact`; only these
+            settings are undone.
+    """
+    with owners.LOCK:
+        return _apply(settings, lambda: None, profile=profile, active=profile)
+
+
+def applied() -> dict[str, Applied]:
+    """What `apply` has set in this process, by knob name."""
+    with owners.LOCK:
+        return dict(_applied)
+
+
+def _apply(
+    settings: Sequence[Setting],
+    publish: Callable[[], None],
+    *,
+    profile: str,
+    active: str,
+    forgotten: Sequence[str] = (),
+    strict: bool = False,
+) -> tuple[Outcome, ...]:
+    covered = [_covered(setting) for setting in settings]
+    foreseen = foresee(covered)
+
+    def publish_and_record() -> None:
+        # Together: a signal that comes later must find the table as the switches are.
+        publish()
+        for setting, outcome in zip(settings, foreseen, strict=True):
+            if outcome.state != "pending":
+                _record(setting, outcome.before)
+        for name in forgotten:
+            entry = _applied.pop(name)
+            owners.cell_of(entry.setting.knob).known = False
+
+    outcomes = transact(covered, publish_and_record, profile=profile, active=active, strict=strict)
+    return tuple(_explained(covered, outcomes))
+
+
+def _record(setting: Setting, before: Any) -> None:
+    name = setting.knob.name
+    known = _applied.get(name)
+    _applied[name] = Applied(setting, known.original if known else before)
+    cell = owners.cell_of(setting.knob)
+    if cell.eligible:
+        cell.base, cell.known = setting.wanted, True
+
+
+def _covered(setting: Setting) -> Setting:
+    cell = owners.cell_of(setting.knob)
+    if not cell.claims:
+        return setting
+    return replace(setting, knob=CoveredKnob(cell, setting.knob))
+
+
+def _explained(settings: Iterable[Setting], outcomes: Iterable[Outcome]) -> Iterable[Outcome]:
+    for setting, outcome in zip(settings, outcomes, strict=True):
+        knob = setting.knob
+        if isinstance(knob, CoveredKnob) and outcome.state == "set":
+            held = knob.cell.claims[-1]
+            yield replace(
+                outcome,
+                because=f"a scope of profile `{held.claim.prepared.name}` holds it at"
+                f" {shown(held.wanted)} until it ends",
+            )
+        else:
+            yield outcome

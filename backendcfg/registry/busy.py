@@ -1,0 +1,61 @@
+"""What is said when a scope cannot be entered because another one holds a switch."""
+
+from __future__ import annotations
+
+import threading
+
+from backendcfg.errors import ProfileBusyError
+from backendcfg.transact.wording import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from backendcfg.registry.owners import Claim, Held
+
+
+def error(
+    claim: Claim, wanted: dict[str, object], blocked: list[Held], *, deadlock: bool = False
+) -> ProfileBusyError:
+    """The error for an entry that these claims are in the way of.
+
+    Args:
+        claim: the entry.
+        wanted: what it wants, by knob name.
+        blocked: the claims in the way.
+        deadlock: whether the entry would have waited, and would have waited forever.
+    """
+    name = claim.prepared.name
+    first = blocked[0]
+    knob = first.cell.knob.name
+    notes = list(
+        dict.fromkeys(
+            f"`{held.cell.knob.name}` is held at {shown(held.wanted)} by profile"
+            f" `{held.claim.prepared.name}`, opened in {thread_name(held.claim.ident)};"
+            f" `{name}` wants {shown(wanted.get(held.cell.knob.name))}"
+            for held in blocked
+        )
+    )
+    helps = ["let the other scope end first, or use one profile in both places"]
+    if deadlock:
+        notes.append("waiting would never end: that scope cannot be left before this call returns")
+        helps.append(f'in a coroutine, use `async with profile("{name}", busy="wait")`')
+    else:
+        helps.append(f'`profile("{name}", busy="wait")` waits until it is free')
+    helps.append(
+        f'`profile("{name}", busy="skip")` leaves process-wide switches alone, and sets only what'
+        " is per context"
+    )
+    return ProfileBusyError(
+        f"profile `{name}` wants `{knob}` at {shown(wanted.get(knob))}, which profile"
+        f" `{first.claim.prepared.name}` holds at {shown(first.wanted)}",
+        notes=notes,
+        state=f"profile `{name}` was not entered; nothing was changed",
+        helps=helps,
+    )
+
+
+def thread_name(ident: int) -> str:
+    """A thread as people know it."""
+    for thread in threading.enumerate():
+        if thread.ident == ident:
+            return f"thread `{thread.name}`"
+    return f"thread {ident}"

@@ -1,0 +1,269 @@
+"""What entering and leaving a scope does to the switches of other libraries.
+
+`connect()` gives these functions to the compiled part, which calls them only for profiles that have
+knobs to set. `prepared.knobs` is a function that returns the settings for what is loaded in the
+process now. Environment variables and whatever can only be set before something happens are passed
+over: scopes never write them.
+
+`busy="skip"` enters without touching any switch when one is held; what our own operations read is
+per context and in force all the same.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from backendcfg import _native
+from backendcfg.registry import owners, waiting
+from backendcfg.transact import log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Any, NoReturn
+
+    from backendcfg._native import Prepared, Scope
+    from backendcfg.registry.owners import Claim, Held
+    from backendcfg.transact.knob import Setting
+
+RAISE, WAIT, SKIP = 0, 1, 2
+_local = threading.local()
+
+
+def connect() -> None:
+    """Give the compiled part what it calls; more than once does no harm."""
+    _native.bind(
+        enter_knobs=enter_knobs,
+        leave_knobs=leave_knobs,
+        misplaced=misplaced,
+        decorate=decorate_later,
+        aenter=enter_in_task,
+        aexit=leave_in_task,
+    )
+
+
+def decorate_later(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the scope around it; only this needs `inspect`, which is slow to load."""
+    from backendcfg.registry.decorate import decorate
+
+    return decorate(scope, function)
+
+
+def enter_knobs(prepared: Prepared, scope: Scope, ancestors: tuple[object, ...]) -> Claim:
+    """Set every switch that the profile sets, or none.
+
+    Args:
+        prepared: the profile.
+        scope: the scope object that is entered.
+        ancestors: the claims of the scopes around it in this context.
+
+    Returns:
+        The claim, to be given to `leave_knobs`.
+
+    Raises:
+        ProfileBusyError: another scope holds a switch at another value.
+        RolledBackError, RollbackIncompleteError: a switch could not be set.
+    """
+    settings = prepared.knobs()
+    claim = owners.Claim(prepared, scope)
+    if not settings:
+        return claim
+    try:
+        if owners.is_changing():
+            _refuse_inside(prepared.name)
+        with owners.LOCK:
+            blocked = owners.take(claim, settings, ancestors)
+        if blocked:
+            _when_busy(claim, settings, ancestors, scope.busy)
+        if owners.deferred:
+            give_back_deferred()
+    except BaseException:
+        # An interrupt may have come after the claims were laid.
+        leave_knobs(None, None, claim)
+        raise
+    return claim
+
+
+def _refuse_inside(name: str) -> NoReturn:
+    from backendcfg.errors import ProfileBusyError
+
+    raise ProfileBusyError(
+        f"a scope of profile `{name}` was opened while this thread was setting a process-wide"
+        " switch",
+        helps=["open it before or after the other scope is entered or left"],
+    )
+
+
+def _when_busy(
+    claim: Claim, settings: Sequence[Setting], ancestors: tuple[object, ...], busy: int
+) -> None:
+    """Enter as `busy` says."""
+    if busy == SKIP:
+        with owners.LOCK:
+            if owners.take(claim, settings, ancestors):
+                log.info("profile %s: switches that others hold are left", claim.prepared.name)
+        return
+    waiter: waiting.Waiter | None = getattr(_local, "waiter", None)
+    in_task = waiter is not None
+    if waiter is None:
+        waiter = waiting.Waiter()
+    with owners.LOCK:
+        try:
+            while blocked := owners.take(claim, settings, ancestors):
+                if busy == RAISE:
+                    raise _error(claim, settings, blocked)
+                try:
+                    waiter.register(ancestors, blocked)
+                except waiting.Deadlock:
+                    raise _error(claim, settings, blocked, deadlock=True) from None
+                if in_task:
+                    raise waiting.NotYet
+                waiter.wait()
+        finally:
+            if not in_task:
+                waiting.forget(waiter)
+
+
+def _error(
+    claim: Claim, settings: Sequence[Setting], blocked: list[Held], *, deadlock: bool = False
+) -> Exception:
+    from backendcfg.registry import busy
+
+    wanted = {setting.knob.name: setting.wanted for setting in settings}
+    return busy.error(claim, wanted, blocked, deadlock=deadlock)
+
+
+def leave_knobs(prepared: Prepared | None, scope: Scope | None, claim: Claim) -> None:
+    """Give back what an entry held, to the end, also when interrupted.
+
+    A switch that cannot be restored is logged and kept in `report.stuck()`. More than one call for
+    a claim does no harm.
+
+    Raises:
+        KeyboardInterrupt, SystemExit: after everything was given back. The compiled part calls
+            again when the interrupt came before the first line.
+    """
+    interrupt: BaseException | None = None
+    while claim.held:
+        try:
+            if owners.is_changing():
+                owners.deferred.append(claim)
+                break
+            with owners.LOCK:
+                owners.give_back(claim)
+                if waiting.WAITERS:
+                    waiting.wake_all()
+        except Exception as error:
+            log.error("leaving a scope of profile %s: %r", claim.prepared.name, error)
+            break
+        except BaseException as error:
+            interrupt = error
+    if owners.deferred and not owners.is_changing():
+        give_back_deferred()
+    if interrupt is not None:
+        raise interrupt
+
+
+def give_back_deferred() -> None:
+    """Leave the scopes that were left while this thread was inside a change."""
+    while owners.deferred:
+        leave_knobs(None, None, owners.deferred.popleft())
+
+
+def misplaced(scope: Scope) -> None:
+    """A scope was left that is not open in this context."""
+    log.error(
+        "a scope of profile %s was left where it is not open: in another thread or task than the"
+        " one that entered it",
+        scope.prepared.name,
+    )
+
+
+async def enter_in_task(scope: Scope) -> Scope:
+    """Enter a scope without blocking the event loop while it is busy."""
+    if scope.busy != WAIT or scope.prepared.knobs is None:
+        scope.__enter__()
+    else:
+        await when_free(scope.__enter__)
+    return scope
+
+
+async def when_free(enter: Any) -> Any:
+    """What `enter()` returns once nothing is in its way."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    while True:
+        waiter = _local.waiter = waiting.Waiter(loop)
+        try:
+            try:
+                return enter()
+            except waiting.NotYet:
+                pass
+            finally:
+                _local.waiter = None
+            await waiter.wait_in_task()
+        finally:
+            waiting.forget(waiter)
+
+
+async def leave_in_task(
+    scope: Scope,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> None:
+    """Leave a scope; there is nothing to wait for."""
+    scope.__exit__(kind, error, trace)
+
+
+def suspend(depth: int) -> None:
+    """Give back the switches of this context's scopes, except the outermost `depth` of them."""
+    claims: tuple[Claim, ...] = _native.claims()
+    for claim in claims[: len(claims) - depth]:
+        leave_knobs(None, None, claim)
+
+
+def resume(depth: int, around: tuple[object, ...], busy: int | None = None) -> None:
+    """Take back what `suspend` gave, all or none.
+
+    Args:
+        depth: as for `suspend`.
+        around: the claims of whoever runs this context for a while.
+        busy: what to do when a switch is taken; None does as each scope says.
+
+    Raises:
+        ProfileBusyError: somebody else took a switch meanwhile.
+    """
+    claims: tuple[Claim, ...] = _native.claims()
+    try:
+        for at in range(len(claims) - depth - 1, -1, -1):
+            claim = claims[at]
+            if claim.held:
+                continue
+            claim.tie()
+            ancestors = (*claims[at + 1 :], *around)
+            settings = claim.prepared.knobs()
+            with owners.LOCK:
+                blocked = owners.take(claim, settings, ancestors)
+            if blocked:
+                _when_busy(claim, settings, ancestors, claim.scope.busy if busy is None else busy)
+    except BaseException:
+        suspend(depth)
+        raise
+
+
+def extend() -> None:
+    """Set what a library that was just loaded has, for the scopes open in this context."""
+    if owners.is_changing():
+        return  # a setter imports something
+    claims: tuple[Claim, ...] = _native.claims()
+    for at in range(len(claims) - 1, -1, -1):
+        claim = claims[at]
+        have = {held.cell.knob.name for held in claim.held}
+        settings = [s for s in claim.prepared.knobs() if s.knob.name not in have]
+        with owners.LOCK:
+            blocked = owners.take(claim, settings, claims[at + 1 :]) if settings else []
+        if blocked:
+            log.error("%s", _error(claim, settings, blocked))

@@ -1,0 +1,153 @@
+"""The result of resolving a profile for a host: plain data, no behaviour."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from backendcfg.schema.base import Document, Rank, Tier
+from backendcfg.schema.host import Library
+from backendcfg.schema.layer import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Origin(Document):
+    """Who set a value, and where."""
+
+    rank: Rank
+    title: str
+    place: Place = Place()
+
+
+class Hidden(Document):
+    """A value that lost."""
+
+    value: Any
+    origin: Origin
+
+
+class Adaptation(Document):
+    """A request that the host changed: requested, got, because."""
+
+    requested: Any
+    got: Any
+    because: str
+
+
+class Entry(Document):
+    """One flag of a plan.
+
+    Attributes:
+        flag: its name.
+        value: what will be applied, JSON data.
+        origin: who set it.
+        hides: what it won over, nearest first, the default last.
+        adaptation: how the host changed it, if it did.
+        dormant: why nothing on this host reads it, or "".
+        carried: whether this release has a switch for it, or an operation that reads it.
+    """
+
+    flag: str
+    value: Any
+    origin: Origin
+    hides: tuple[Hidden, ...] = ()
+    adaptation: Adaptation | None = None
+    dormant: str = ""
+    carried: bool = True
+
+    @property
+    def idle(self) -> str:
+        """Why the value has no effect here, or ""."""
+        return self.dormant or ("" if self.carried else "not set by this release yet")
+
+
+class Rejection(Document):
+    """A candidate that was not chosen, with every reason."""
+
+    candidate: str
+    reasons: tuple[str, ...]
+
+
+class Choice(Document):
+    """How a library was chosen. `order` lists the usable ones, best first."""
+
+    flag: str
+    chosen: str
+    order: tuple[str, ...]
+    rejected: tuple[Rejection, ...] = ()
+
+
+class Check(Document):
+    """One requirement, and what was found: the check is the explanation.
+
+    Attributes:
+        need: what is needed, in words: "CUDA compute capability >=8.0".
+        found: what the host has, in words.
+        met: whether it holds.
+        because: what asks for it: "`requires` in profile `h200`", "tier `cross-machine`".
+        place: where that is written.
+    """
+
+    need: str
+    found: str
+    met: bool
+    because: str
+    place: Place = Place()
+
+
+class Plan(Document):
+    """Every flag with its value, and why.
+
+    Attributes:
+        name: what was asked for: "fast", "base+tf32-off".
+        description: the strongest layer's description.
+        tier: the promise.
+        host: the host in one line.
+        host_digest: digest of the host that it was resolved for.
+        entries: every flag, in schema order; also those at their default.
+        choices: how each library was chosen.
+        libraries: the CPU BLAS files that may serve our operations, best first.
+        checks: every requirement that was looked at.
+        unkept: flags that the promise rests on and that this release does not set yet.
+        overrides: variables of other software that contradict the plan, in words.
+    """
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    name: str
+    description: str = ""
+    tier: Tier = "none"
+    host: str = ""
+    host_digest: str = ""
+    entries: tuple[Entry, ...]
+    choices: tuple[Choice, ...] = ()
+    libraries: tuple[Library, ...] = ()
+    checks: tuple[Check, ...] = ()
+    unkept: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """What a notebook shows: not the hundred entries, but what somebody asked for."""
+        yield from (("name", self.name), ("tier", self.tier), ("host", self.host))
+        yield ("asked", self.asked())
+
+    def entry(self, flag: str) -> Entry:
+        """The entry of a flag.
+
+        Raises:
+            KeyError: no such flag.
+        """
+        for entry in self.entries:
+            if entry.flag == flag:
+                return entry
+        raise KeyError(flag)
+
+    def values(self) -> dict[str, Any]:
+        """The value of every flag."""
+        return {entry.flag: entry.value for entry in self.entries}
+
+    def asked(self) -> dict[str, Any]:
+        """The values that somebody set, without those at their default."""
+        return {e.flag: e.value for e in self.entries if e.origin.rank != "default"}

@@ -1,0 +1,296 @@
+"""The flag tables that are ours: threads, CPU BLAS, determinism, environment, frameworks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from backendcfg.schema.base import SPELLED, Document, Preference, Threads, Tier
+from backendcfg.schema.flag import Flag
+
+OPENBLAS = "https://github.com/OpenMathLib/OpenBLAS/blob/develop/docs/runtime_variables.md"
+MKL = (
+    "https://www.intel.com/content/www/us/en/docs/onemkl/developer-guide-linux/2025-0/"
+    "improving-performance-with-threading.html"
+)
+MKL_CNR = (
+    "https://www.intel.com/content/www/us/en/docs/onemkl/developer-reference-c/2026-0/"
+    "reproducibility-conditions.html"
+)
+BLIS = "https://github.com/flame/blis/blob/master/docs/Multithreading.md"
+OPENMP = "https://www.openmp.org/spec-html/5.2/openmpch21.html"
+TORCH = "https://docs.pytorch.org/docs/2.13/notes/randomness.html"
+
+CpuBlas = Literal["openblas", "scipy-openblas", "mkl", "blis", "reference"]
+"""Providers of CPU products: numpy's own OpenBLAS, SciPy's, MKL, BLIS, and ours."""
+
+
+class ThreadCounts(Document):
+    """`[threads]`: how many threads compute."""
+
+    count: Annotated[
+        Threads,
+        Flag(
+            'Threads of every pool; "auto" is what affinity and the cgroup allow.',
+            ("native", "openblas", "mkl", "blis", "openmp", "torch"),
+            source=OPENMP,
+        ),
+    ] = "auto"
+    interop: Annotated[
+        Threads,
+        Flag("Threads of PyTorch's inter-operator pool.", ("torch",), bits=False, source=TORCH),
+    ] = "auto"
+    dynamic: Annotated[
+        bool,
+        Flag(
+            "Let MKL and OpenMP use fewer threads than asked (MKL_DYNAMIC, OMP_DYNAMIC).",
+            ("mkl", "openmp"),
+            source=MKL,
+        ),
+    ] = True
+
+
+class OpenBlas(Document):
+    """`[blas.openblas]`."""
+
+    core_type: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z0-9_]+$"),
+        Flag(
+            'Kernel set, e.g. "Haswell" (OPENBLAS_CORETYPE); "auto" lets OpenBLAS choose.',
+            ("openblas",),
+            source=OPENBLAS,
+        ),
+    ] = "auto"
+    thread_timeout: Annotated[
+        int,
+        Field(ge=0, le=30),
+        Flag(
+            "Idle spin of its threads, as a power of two; 0 keeps its default.",
+            ("openblas",),
+            source=OPENBLAS,
+            bits=False,
+        ),
+    ] = 0
+
+
+class BlasMkl(Document):
+    """`[blas.mkl]`."""
+
+    threading_layer: Annotated[
+        Literal["auto", "intel", "gnu", "tbb", "sequential"],
+        Flag("Threading runtime under MKL (MKL_THREADING_LAYER).", ("mkl",), source=MKL),
+    ] = "auto"
+    cbwr: Annotated[
+        Literal["off", "auto", "compatible", "avx2", "avx512", "avx2,strict", "avx512,strict"],
+        Flag("Conditional bitwise reproducibility branch (MKL_CBWR).", ("mkl",), source=MKL_CNR),
+    ] = "off"
+
+
+class BlasBlis(Document):
+    """`[blas.blis]`."""
+
+    arch_type: Annotated[
+        str,
+        Field(pattern=r"^[a-z0-9_]+$"),
+        Flag(
+            'Kernel set by name, e.g. "zen3" or "skx" (BLIS_ARCH_TYPE); "auto" lets BLIS choose.',
+            ("blis",),
+            source=BLIS,
+        ),
+    ] = "auto"
+
+
+class Blas(Document):
+    """`[blas]`: the library behind products of CPU arrays, and the switches of each."""
+
+    library: Annotated[
+        Preference[CpuBlas],
+        SPELLED,
+        Flag("Library that serves our own products of CPU arrays.", ("native",)),
+    ] = Preference()
+    path: Annotated[
+        str,
+        Flag(
+            "File of the library to open instead of the detected ones; absolute.",
+            ("native",),
+            trusted=True,
+        ),
+    ] = ""
+    openblas: OpenBlas = OpenBlas()
+    mkl: BlasMkl = BlasMkl()
+    blis: BlasBlis = BlasBlis()
+
+
+class Determinism(Document):
+    """`[determinism]`: what is promised, and PyTorch's switch for it."""
+
+    tier: Annotated[
+        Tier,
+        Flag("The promise: under what changes the bits stay the same.", ("native", "backendcfg")),
+    ] = "none"
+    algorithms: Annotated[
+        Literal["any", "warn", "deterministic"],
+        Flag("torch.use_deterministic_algorithms: off, warn only, on.", ("torch",), source=TORCH),
+    ] = "any"
+    fill_uninitialized_memory: Annotated[
+        bool,
+        Flag("Under deterministic algorithms, fill torch.empty.", ("torch",), source=TORCH),
+    ] = True
+
+
+class Python(Document):
+    """`[python]`: the interpreter."""
+
+    hash_seed: Annotated[
+        Literal["random"] | Annotated[int, Field(ge=0, le=4294967295)],
+        Flag(
+            "Seed of str and bytes hashes (PYTHONHASHSEED).",
+            ("python",),
+            source="https://docs.python.org/3/using/cmdline.html#envvar-PYTHONHASHSEED",
+        ),
+    ] = "random"
+
+
+class Ops(Document):
+    """`[ops]`: our own operations."""
+
+    check_finite: Annotated[
+        bool,
+        Flag("Refuse a product whose result has NaN or infinity.", ("native",), bits=False),
+    ] = False
+
+
+class Log(Document):
+    """`[log]`: what backendcfg says of itself."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Flag("Level of the `backendcfg` logger.", ("backendcfg",), bits=False),
+    ] = "warning"
+
+
+class Torch(Document):
+    """`[torch]`: what PyTorch reads outside torch.backends."""
+
+    cpu_capability: Annotated[
+        Literal["auto", "default", "avx2", "avx512"],
+        Flag("ATen's kernel set (ATEN_CPU_CAPABILITY).", ("torch",), source=TORCH),
+    ] = "auto"
+    tunable_op: Annotated[
+        bool,
+        Flag("Tune GEMM at run time (PYTORCH_TUNABLEOP_ENABLED).", ("torch",), ("amd-gpu",)),
+    ] = False
+    cublas_workspace_config: Annotated[
+        Literal["auto", ":4096:8", ":16:8"],
+        Flag(
+            "cuBLAS workspaces (CUBLAS_WORKSPACE_CONFIG).",
+            ("torch", "cublas"),
+            ("nvidia-gpu",),
+            source="https://docs.nvidia.com/cuda/cublas/#results-reproducibility",
+        ),
+    ] = "auto"
+
+
+class OneDnn(Document):
+    """`[onednn]`: the library's own variables."""
+
+    default_fpmath_mode: Annotated[
+        Literal["strict", "bf16", "f16", "tf32", "any"],
+        Flag(
+            "Down-conversion oneDNN may do by itself (ONEDNN_DEFAULT_FPMATH_MODE).",
+            ("onednn",),
+            source="https://uxlfoundation.github.io/oneDNN/dev_guide_attributes_fpmath_mode.html",
+        ),
+    ] = "strict"
+    max_cpu_isa: Annotated[
+        Literal["all", "sse41", "avx", "avx2", "avx512_core", "avx512_core_bf16"],
+        Flag(
+            "Newest instruction set oneDNN may use (ONEDNN_MAX_CPU_ISA).",
+            ("onednn",),
+            source="https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html",
+        ),
+    ] = "all"
+
+
+class Jax(Document):
+    """`[jax]`."""
+
+    default_matmul_precision: Annotated[
+        Literal["default", "high", "highest", "bfloat16", "tensorfloat32", "float32"],
+        Flag(
+            "jax_default_matmul_precision.",
+            ("jax",),
+            source="https://docs.jax.dev/en/latest/_autosummary/jax.default_matmul_precision.html",
+            carried=False,
+        ),
+    ] = "default"
+    deterministic_ops: Annotated[
+        bool,
+        Flag(
+            "--xla_gpu_deterministic_ops in XLA_FLAGS.",
+            ("jax",),
+            ("nvidia-gpu", "amd-gpu"),
+            carried=False,
+        ),
+    ] = False
+    autotune_level: Annotated[
+        int,
+        Field(ge=0, le=5),
+        Flag(
+            "--xla_gpu_autotune_level in XLA_FLAGS.",
+            ("jax",),
+            ("nvidia-gpu", "amd-gpu"),
+            carried=False,
+        ),
+    ] = 4
+
+
+class TensorFlow(Document):
+    """`[tensorflow]`."""
+
+    op_determinism: Annotated[
+        bool,
+        Flag(
+            "tf.config.experimental.enable_op_determinism.",
+            ("tensorflow",),
+            source="https://www.tensorflow.org/api_docs/python/tf/config/experimental/enable_op_determinism",
+        ),
+    ] = False
+    tensor_float_32_execution: Annotated[
+        bool,
+        Flag(
+            "tf.config.experimental.enable_tensor_float_32_execution.",
+            ("tensorflow",),
+            ("nvidia-gpu",),
+            carried=False,
+        ),
+    ] = True
+    onednn_opts: Annotated[bool, Flag("TF_ENABLE_ONEDNN_OPTS.", ("tensorflow",))] = True
+
+
+class Cupy(Document):
+    """`[cupy]`."""
+
+    compute_type: Annotated[
+        Literal["default", "pedantic", "fp32", "tf32"],
+        Flag(
+            "Compute type of float32 products.", ("cupy",), ("nvidia-gpu", "amd-gpu"), carried=False
+        ),
+    ] = "default"
+
+
+class Nccl(Document):
+    """`[nccl]`: collective communication."""
+
+    algo: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z0-9,;:^_-]*$"),
+        Flag("NCCL_ALGO; empty lets NCCL choose.", ("nccl",), ("nvidia-gpu",)),
+    ] = ""
+    proto: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z0-9,;:^_-]*$"),
+        Flag("NCCL_PROTO; empty lets NCCL choose.", ("nccl",), ("nvidia-gpu",)),
+    ] = ""

@@ -1,0 +1,268 @@
+"""The flags of torch.backends (PyTorch 2.13), under its names, with its defaults.
+
+Names, defaults and allowed values were read in the 2.13.0 wheel and measured on its CPU build.
+What they do on a GPU was read in PyTorch's sources, not run. Read-only names of torch.backends
+(availability, versions) are not flags: detection answers those.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from backendcfg.schema.base import SPELLED, Document, Fp32, Preference
+from backendcfg.schema.flag import Flag
+
+DOCS = "https://docs.pytorch.org/docs/2.13/backends.html"
+SDPA = "https://docs.pytorch.org/docs/2.13/generated/torch.nn.attention.sdpa_kernel.html"
+
+GPU = ("nvidia-gpu", "amd-gpu")
+
+
+def torch_flag(summary: str, *readers: str, needs: tuple[str, ...] = (), **more: Any) -> Flag:
+    """A flag that PyTorch reads, among others; most have no switch in this release yet."""
+    more = {"carried": False, "source": DOCS, **more}
+    return Flag(summary, ("torch", *readers), needs, **more)
+
+
+Tf32Or = Literal["none", "ieee", "tf32"]
+
+
+def tf32_spelling(*targets: str) -> dict[Any, dict[str, Any]]:
+    """What a legacy `allow_tf32` writes; False means IEEE here, where torch may leave `none`."""
+    return {
+        True: dict.fromkeys(targets, "tf32"),
+        False: dict.fromkeys(targets, "ieee"),
+    }
+
+
+class CudaMatmul(Document):
+    """`torch.backends.cuda.matmul`."""
+
+    fp32_precision: Annotated[
+        Tf32Or, torch_flag("Internal precision of float32 GEMM on the GPU.", "native", needs=GPU)
+    ] = "none"
+    allow_tf32: Annotated[
+        bool,
+        torch_flag(
+            "Legacy spelling of `cuda.matmul.fp32_precision`.",
+            needs=GPU,
+            spells=tf32_spelling("cuda.matmul.fp32_precision"),
+        ),
+    ] = False
+    allow_fp16_reduced_precision_reduction: Annotated[
+        bool, torch_flag("Let float16 GEMM reduce in float16.", "native", needs=GPU)
+    ] = True
+    allow_fp16_reduced_precision_reduction_split_k: Annotated[
+        bool, torch_flag("Let float16 GEMM split K; false needs cuBLASLt.", "native", needs=GPU)
+    ] = True
+    allow_bf16_reduced_precision_reduction: Annotated[
+        bool, torch_flag("Let bfloat16 GEMM reduce in bfloat16.", "native", needs=GPU)
+    ] = True
+    allow_bf16_reduced_precision_reduction_split_k: Annotated[
+        bool, torch_flag("Let bfloat16 GEMM split K; false needs cuBLASLt.", "native", needs=GPU)
+    ] = True
+    allow_fp16_accumulation: Annotated[
+        bool, torch_flag("Accumulate float16 GEMM in float16.", "native", needs=GPU)
+    ] = False
+
+
+class CufftPlanCache(Document):
+    """`torch.backends.cuda.cufft_plan_cache`."""
+
+    max_size: Annotated[
+        int,
+        Field(ge=0),
+        torch_flag("Plans kept per device; 0 keeps none.", needs=GPU, bits=False),
+    ] = 4096
+
+
+class Cuda(Document):
+    """`torch.backends.cuda`."""
+
+    matmul: CudaMatmul = CudaMatmul()
+    cufft_plan_cache: CufftPlanCache = CufftPlanCache()
+    preferred_linalg_library: Annotated[
+        Preference[Literal["default", "cusolver", "magma"]],
+        SPELLED,
+        torch_flag("Library for decompositions of device arrays.", "native", needs=GPU),
+    ] = Preference()
+    preferred_blas_library: Annotated[
+        Preference[Literal["default", "cublas", "cublaslt", "hipblas", "hipblaslt", "ck"]],
+        SPELLED,
+        torch_flag("Library for products of device arrays.", "native", needs=GPU),
+    ] = Preference()
+    preferred_rocm_fa_library: Annotated[
+        Preference[Literal["default", "aotriton", "ck"]],
+        SPELLED,
+        torch_flag("Flash attention library on ROCm.", needs=("amd-gpu",)),
+    ] = Preference()
+    cublas_workspace_size: Annotated[
+        int, Field(ge=0), torch_flag("cuBLAS workspace in bytes; 0 keeps torch's.", needs=GPU)
+    ] = 0
+    cublaslt_workspace_size: Annotated[
+        int, Field(ge=0), torch_flag("cuBLASLt workspace in bytes; 0 keeps torch's.", needs=GPU)
+    ] = 0
+    enable_flash_sdp: Annotated[
+        bool, torch_flag("Allow the flash attention kernel.", "native", source=SDPA)
+    ] = True
+    enable_mem_efficient_sdp: Annotated[
+        bool, torch_flag("Allow the memory-efficient attention kernel.", "native", source=SDPA)
+    ] = True
+    enable_math_sdp: Annotated[
+        bool, torch_flag("Allow attention as plain products.", "native", source=SDPA)
+    ] = True
+    enable_cudnn_sdp: Annotated[
+        bool,
+        torch_flag("Allow cuDNN's attention kernel.", "native", needs=("nvidia-gpu",), source=SDPA),
+    ] = True
+    sdp_priority: Annotated[
+        tuple[Literal["flash", "efficient", "math", "cudnn", "overrideable"], ...],
+        torch_flag("Order in which attention kernels are tried.", "native", source=SDPA),
+    ] = ()
+    allow_fp16_bf16_reduction_math_sdp: Annotated[
+        bool,
+        torch_flag("Let `math` attention reduce in 16 bits.", "native", needs=GPU, source=SDPA),
+    ] = False
+
+
+class CudnnPart(Document):
+    """`torch.backends.cudnn.conv` and `.rnn`."""
+
+    fp32_precision: Annotated[
+        Tf32Or, torch_flag("Internal precision of float32 in cuDNN.", needs=GPU)
+    ] = "tf32"
+
+
+class Cudnn(Document):
+    """`torch.backends.cudnn`; also governs MIOpen."""
+
+    enabled: Annotated[bool, torch_flag("Use cuDNN or MIOpen at all.", needs=GPU)] = True
+    benchmark: Annotated[
+        bool, torch_flag("Time the convolution algorithms, keep the fastest.", needs=GPU)
+    ] = False
+    benchmark_limit: Annotated[
+        int, Field(ge=0), torch_flag("Algorithms to time; 0 means all.", needs=GPU, bits=False)
+    ] = 10
+    deterministic: Annotated[
+        bool, torch_flag("Only deterministic convolution algorithms.", needs=GPU)
+    ] = False
+    allow_tf32: Annotated[
+        bool,
+        torch_flag(
+            "Legacy spelling of `cudnn.conv.fp32_precision` and `cudnn.rnn.fp32_precision`.",
+            needs=GPU,
+            spells=tf32_spelling("cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision"),
+        ),
+    ] = True
+    fp32_precision: Annotated[
+        Tf32Or, torch_flag("Internal precision of float32 in all of CUDA.", needs=GPU)
+    ] = "none"
+    conv: CudnnPart = CudnnPart()
+    rnn: CudnnPart = CudnnPart()
+    depthwise_kernel: Annotated[
+        Literal["auto", "cudnn", "native"],
+        torch_flag("Kernel for depthwise convolution.", needs=("nvidia-gpu",)),
+    ] = "auto"
+
+
+class Mha(Document):
+    """`torch.backends.mha`."""
+
+    fastpath_enabled: Annotated[
+        bool, torch_flag("Fused path of multi-head attention in inference.")
+    ] = True
+
+
+class Miopen(Document):
+    """`torch.backends.miopen`."""
+
+    immediate: Annotated[
+        bool, torch_flag("MIOpen's immediate mode: no search.", needs=("amd-gpu",))
+    ] = False
+
+
+class Mkl(Document):
+    """`torch.backends.mkl`; the layer and the branch of MKL are under `blas.mkl`."""
+
+    verbose: Annotated[
+        int,
+        # Not Literal[0, 1], which takes true and 1.0 for 1 even in strict mode.
+        Field(ge=0, le=1),
+        torch_flag("MKL prints every call when 1.", "mkl", bits=False, carried=True),
+    ] = 0
+
+
+class MkldnnPart(Document):
+    """`torch.backends.mkldnn.matmul`, `.conv` and `.rnn`."""
+
+    fp32_precision: Annotated[Fp32, torch_flag("Internal precision of float32 in oneDNN.")] = "none"
+
+
+class Mkldnn(Document):
+    """`torch.backends.mkldnn` (oneDNN)."""
+
+    enabled: Annotated[bool, torch_flag("Use oneDNN at all.")] = True
+    deterministic: Annotated[bool, torch_flag("Only deterministic oneDNN primitives.")] = False
+    allow_tf32: Annotated[
+        bool,
+        torch_flag(
+            "Legacy spelling of the three `mkldnn.*.fp32_precision`.",
+            needs=("intel-gpu",),
+            spells=tf32_spelling(
+                "mkldnn.matmul.fp32_precision",
+                "mkldnn.conv.fp32_precision",
+                "mkldnn.rnn.fp32_precision",
+            ),
+        ),
+    ] = False
+    fp32_precision: Annotated[Fp32, torch_flag("Parent of the three below.")] = "none"
+    matmul: MkldnnPart = MkldnnPart()
+    conv: MkldnnPart = MkldnnPart()
+    rnn: MkldnnPart = MkldnnPart()
+    verbose: Annotated[
+        int,
+        Field(ge=0, le=2),
+        torch_flag("oneDNN prints every call (1) and creation (2).", bits=False, carried=True),
+    ] = 0
+
+
+class Nnpack(Document):
+    """`torch.backends.nnpack`."""
+
+    enabled: Annotated[bool, torch_flag("Use NNPACK's convolutions.")] = True
+
+
+class OptEinsum(Document):
+    """`torch.backends.opt_einsum`."""
+
+    enabled: Annotated[bool, torch_flag("Search a contraction order for einsum.", "native")] = True
+    strategy: Annotated[
+        Literal["auto", "greedy", "optimal"], torch_flag("How the order is searched.", "native")
+    ] = "auto"
+
+
+class Quantized(Document):
+    """`torch.backends.quantized`."""
+
+    engine: Annotated[
+        Literal["default", "none", "fbgemm", "qnnpack", "onednn", "x86"],
+        torch_flag("Kernels of quantized operators; `default` keeps torch's choice."),
+    ] = "default"
+
+
+class Dsl(Document):
+    """One kernel language of `torch.backends.python_native`."""
+
+    enabled: Annotated[bool, torch_flag("Allow operators written in this language.")] = True
+
+
+class PythonNative(Document):
+    """`torch.backends.python_native`."""
+
+    cutedsl: Dsl = Dsl()
+    triton: Dsl = Dsl()
+    disabled_operations: Annotated[
+        tuple[str, ...], torch_flag("Operators that keep their built-in kernel.")
+    ] = ()

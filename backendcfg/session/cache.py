@@ -1,0 +1,77 @@
+"""Compiled plans on disk, so that a process starts under a profile without resolving it.
+
+A cache only: every entry can be lost. An entry that cannot be read or whose stamp does not hold
+is as good as none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from backendcfg import __version__, environ
+from backendcfg.probe.stamp import holds, relevant_environment
+from backendcfg.transact.compiled import Compiled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+KEPT = 64
+"""Plans that are kept; the oldest ones go."""
+
+
+def directory() -> str:
+    """Where compiled plans are kept."""
+    if chosen := environ.CACHE_DIR.read():
+        return os.path.join(chosen, "plans")
+    base = environ.foreign(["XDG_CACHE_HOME"]).get("XDG_CACHE_HOME") or os.path.expanduser(
+        "~/.cache"
+    )
+    return os.path.join(base, "backendcfg", "plans")
+
+
+def key(name: str, rank: str, arguments: Mapping[str, str], directory: str) -> str:
+    """A file name for what was asked, where, and in which environment: each changes the answer."""
+    # _sha1 rather than hashlib, whose import opens OpenSSL and costs more than this function.
+    from _sha1 import sha1  # type: ignore[import-not-found]
+
+    environment = sorted(relevant_environment().items())
+    asked = json.dumps([__version__, name, rank, sorted(arguments.items()), directory, environment])
+    return str(sha1(asked.encode()).hexdigest())
+
+
+def read(key: str) -> Compiled | None:
+    """The stored plan, or None when there is none that still holds."""
+    try:
+        with open(os.path.join(directory(), f"{key}.json"), encoding="utf-8") as file:
+            stored = Compiled.from_dict(json.load(file))
+        return stored if not holds(stored.stamp) else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def write(key: str, compiled: Compiled) -> None:
+    """Store a plan; a cache that cannot be written is not an error."""
+    import tempfile
+    from contextlib import suppress
+
+    with suppress(OSError):
+        os.makedirs(directory(), mode=0o700, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=directory())
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(compiled.to_json())
+            os.replace(temporary, os.path.join(directory(), f"{key}.json"))
+        except OSError:
+            os.unlink(temporary)
+            raise
+        _prune()
+
+
+def _prune() -> None:
+    plans = [entry for entry in os.scandir(directory()) if entry.name.endswith(".json")]
+    plans.sort(key=lambda entry: entry.stat().st_mtime_ns)
+    for entry in plans[:-KEPT]:
+        os.unlink(entry.path)

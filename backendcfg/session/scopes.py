@@ -1,0 +1,83 @@
+"""`with profile(...)`: from a name to a scope, fast when the name was resolved before."""
+
+from __future__ import annotations
+
+import threading
+
+from backendcfg import environ
+from backendcfg._native import Prepared, Scope
+from backendcfg.errors import InvalidArgumentError
+from backendcfg.session import process, wiring
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from backendcfg.transact.compiled import Compiled
+
+    Busy = Literal["raise", "wait", "skip"]
+
+_BUSY = {"raise": 0, "wait": 1, "skip": 2}
+_lock = threading.Lock()
+_prepared: dict[str, Prepared] = {}
+
+
+def profile(name: str, *, busy: Busy = "raise") -> Scope:
+    """A scope in which a profile is in force; on leaving it everything is as it was.
+
+    Use it in `with`, in `async with`, or as a decorator of functions, coroutine functions and
+    generators. Scopes nest, and one object may be entered again. What our own operations read is
+    per context: threads and asyncio tasks do not see each other's scopes. What is process-wide in
+    somebody's library is shared by scopes that agree.
+
+    Args:
+        name: a profile, or several joined by `+`. It is resolved once per process, until
+            `reload()`.
+        busy: what to do when another open scope holds a process-wide switch at another value:
+            raise ProfileBusyError, wait for it, or skip the process-wide switches.
+
+    Raises:
+        RequestError: no such profile, or it is wrong.
+        MachineError: this machine cannot serve it.
+        ProfileBusyError: on entering, under `busy="raise"`.
+    """
+    try:
+        return Scope(_prepared[name], _BUSY[busy])
+    except KeyError:
+        pass
+    if busy not in _BUSY:
+        raise InvalidArgumentError(
+            f'`busy` must be "raise", "wait" or "skip", not {busy!r}',
+            helps=['leave it out to get "raise"'],
+        )
+    return Scope(_prepare(name), _BUSY[busy])
+
+
+def _prepare(name: str) -> Prepared:
+    wiring.connect()
+    with _lock:
+        if name not in _prepared:
+            prepared = wiring.prepare(_compiled(name))
+            if prepared.knobs is not None:
+                process.follow_imports_for_scopes()
+            _prepared[name] = prepared
+        return _prepared[name]
+
+
+def _compiled(name: str) -> Compiled:
+    if environ.disabled():
+        return wiring.nothing()
+    from backendcfg.session.planning import compiled
+
+    return compiled(name)
+
+
+def reload() -> None:
+    """Forget resolved profiles, and set what was loaded without an import since.
+
+    The next `profile(name)` reads its files again; open scopes keep what they have. The profile
+    of the process keeps its values until the next `apply`.
+    """
+    with _lock:
+        _prepared.clear()
+    process.catch_up()

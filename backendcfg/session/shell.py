@@ -1,0 +1,165 @@
+"""What the shell's verbs do: make a profile active for a project or the user, and go back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backendcfg import environ
+from backendcfg.errors import TooLateError
+from backendcfg.transact import generations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backendcfg.errors import StateUnwritableError
+    from backendcfg.schema.plan import Plan
+    from backendcfg.transact.compiled import Compiled
+    from backendcfg.transact.generations import Generation
+    from backendcfg.transact.outcome import Report
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A profile that was made active.
+
+    Attributes:
+        generation: its number.
+        path: the project it is active for, or "" for the user.
+        plan: what it means here.
+        variables: what a process must have in its environment from the start for all of it to
+            hold; None for a variable that must be unset. `backendcfg run` sees to it.
+        rehearsal: what a child process reported that really applied it, if one was asked for.
+    """
+
+    generation: int
+    path: str
+    plan: Plan
+    variables: dict[str, str | None]
+    rehearsal: Report | None = None
+
+
+def activate(
+    name: str | None,
+    *,
+    user: bool = False,
+    arguments: Mapping[str, str] | None = None,
+    strict: bool = False,
+    check: bool = False,
+) -> Activation:
+    """Make a profile the active one of this project, or of the user.
+
+    Processes that start from now on have it; those that run keep what they have.
+
+    Args:
+        name: the profile; None takes whoever picks one.
+        user: for the user, even inside a project.
+        arguments: flags to set beside it, as TOML text.
+        strict: refuse when something would not hold in a plain `python` started here.
+        check: apply it for real in a child process that imports the installed frameworks.
+
+    Raises:
+        RequestError: the profile is wrong.
+        MachineError: this machine cannot serve it, or `strict`.
+        RolledBackError: the rehearsal failed.
+    """
+    from backendcfg.session.planning import anywhere, resolved
+
+    path = None if user else _project()
+    plan, compiled = resolved(
+        anywhere(name), arguments=arguments, rank="project-file" if path else "user-file"
+    )
+    rehearsal = rehearse(compiled) if check or strict else None
+    if strict and rehearsal is not None:
+        _refuse_pending(plan.name, rehearsal)
+    number = generations.commit(
+        path,
+        plan.name,
+        dict(arguments or {}),
+        plan.model_dump_json(by_alias=True),
+        compiled,
+        rank="project-file" if path else "user-file",
+    )
+    return Activation(number, path or "", plan, run_environment(compiled), rehearsal)
+
+
+def run_environment(compiled: Compiled) -> dict[str, str | None]:
+    """The variables that a child needs from its start; None for one that must be unset."""
+    from backendcfg.bridges.environment import variables
+
+    return variables(compiled.values, compiled.effective, compiled.libraries)
+
+
+def rehearse(compiled: Compiled) -> Report:
+    """Apply a plan for real in a child process that imports the installed frameworks.
+
+    Raises:
+        BackendCfgError: what the child raised.
+    """
+    from backendcfg.session.rehearsal import rehearse as in_child
+
+    return in_child(compiled)
+
+
+def undo_generation(*, user: bool = False) -> Generation | None:
+    """Return to the profile that was active before; None when none was.
+
+    Raises:
+        NothingToUndoError: there is nothing to go back to.
+        StateUnwritableError: the state cannot be written; what was active still is.
+    """
+    return generations.undo(_scope(user=user))
+
+
+def off(*, user: bool = False) -> int:
+    """Make no profile active; the number of the generation that was, 0 for none.
+
+    Raises:
+        StateUnwritableError: the state cannot be written.
+    """
+    return generations.off(_scope(user=user))
+
+
+def history(*, user: bool = False) -> tuple[Generation | StateUnwritableError, ...]:
+    """The generations that are kept, newest first; a damaged one is its error."""
+    return generations.history(_scope(user=user))
+
+
+def current(*, user: bool = False) -> Generation | None:
+    """The active generation here."""
+    return generations.current(None) if user else generations.active(environ.working_directory())
+
+
+def _project() -> str | None:
+    from backendcfg.load.locations import locate
+
+    root = locate().project_root
+    return str(root) if root is not None else None
+
+
+def _scope(*, user: bool) -> str | None:
+    """Whose generations the verbs without a profile are about: the project's, if it ever had any.
+
+    Else those of whatever is active here, which may be a project that lost its marker file.
+    """
+    if user:
+        return None
+    root = _project()
+    if root is not None and generations.known(root):
+        return root
+    here = generations.active(environ.working_directory())
+    return (here.path or None) if here is not None else root
+
+
+def _refuse_pending(name: str, report: Report) -> None:
+    pending = [outcome for outcome in report.outcomes if outcome.state == "pending"]
+    if not pending:
+        return
+    raise TooLateError(
+        f"profile `{name}` would not hold in full in a `python` started from this shell",
+        notes=[f"`{outcome.knob}`: {outcome.because}" for outcome in pending],
+        helps=[
+            f"start programs with `backendcfg run {name} -- python ...`",
+            "or leave out --strict: what is pending is then reported, not refused",
+        ],
+    )

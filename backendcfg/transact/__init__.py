@@ -1,0 +1,1 @@
+"""All or nothing: knobs, the journal, and generations on disk. Standard library only."""

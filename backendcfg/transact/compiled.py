@@ -1,0 +1,91 @@
+"""A plan reduced to what a starting process needs. Standard library only.
+
+A process that starts under a profile must neither import Pydantic nor detect the host, so the
+generation on disk carries this beside the full plan. It is valid while its stamp holds.
+"""
+
+from __future__ import annotations
+
+from backendcfg.records import field, record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from backendcfg.schema.plan import Plan
+
+
+@record(frozen=True)
+class Compiled:
+    """What is applied, without the reasons.
+
+    Attributes:
+        name: what was asked for: "fast", "base+tf32-off".
+        tier: the promise.
+        values: every flag with its value; choices of library as the provider chosen.
+        asked: the flags that somebody set, as opposed to defaults.
+        dormant: flags that have no effect on the host, with the reason.
+        unkept: flags that the promise rests on and that this release does not set yet.
+        order: CPU providers that may serve, best first.
+        libraries: their files, as `schema.host.Library` dumps them.
+        overrides: variables that contradict the plan, in words.
+        stamp: what must still be true for this to be valid (`probe.stamp`).
+    """
+
+    name: str
+    tier: str
+    values: dict[str, Any]
+    asked: tuple[str, ...] = ()
+    dormant: dict[str, str] = field(default_factory=dict)
+    unkept: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    libraries: tuple[dict[str, Any], ...] = ()
+    overrides: tuple[str, ...] = ()
+    stamp: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def effective(self) -> tuple[str, ...]:
+        """The flags that somebody set and that have an effect on this host."""
+        return tuple(flag for flag in self.asked if flag not in self.dormant)
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        import json
+        from dataclasses import asdict
+
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Compiled:
+        """The inverse of `json.loads(to_json())`.
+
+        Raises:
+            TypeError, KeyError: the data is from another release.
+        """
+        return cls(
+            **{
+                **data,
+                "asked": tuple(data["asked"]),
+                "unkept": tuple(data["unkept"]),
+                "order": tuple(data["order"]),
+                "libraries": tuple(data["libraries"]),
+                "overrides": tuple(data["overrides"]),
+            }
+        )
+
+
+def compile_plan(plan: Plan, stamp: dict[str, Any]) -> Compiled:
+    """Reduce a plan; `stamp` says until when the result is valid."""
+    order = next((choice.order for choice in plan.choices if choice.flag == "blas.library"), ())
+    return Compiled(
+        name=plan.name,
+        tier=plan.tier,
+        values=plan.values(),
+        asked=tuple(plan.asked()),
+        dormant={entry.flag: entry.idle for entry in plan.entries if entry.idle},
+        unkept=plan.unkept,
+        order=tuple(order),
+        libraries=tuple(library.model_dump() for library in plan.libraries),
+        overrides=plan.overrides,
+        stamp=stamp,
+    )

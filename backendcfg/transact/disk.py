@@ -1,0 +1,169 @@
+"""Files that are replaced whole or not at all, and a lock that dies with its holder.
+
+Every write goes to a temporary file that is flushed to the disk before it gets its name, and the
+directory is flushed after, so that a crash leaves the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from backendcfg.errors import StateUnwritableError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+WAIT_SECONDS = 30.0
+"""How long to wait for another writer; a write takes milliseconds."""
+
+_FLUSH_UNSUPPORTED = (errno.EINVAL, errno.EROFS, errno.EBADF)
+
+
+def unwritable(path: str, error: OSError, doing: str) -> StateUnwritableError:
+    """The error for a file of ours that the system refuses to `doing` ("write", "read")."""
+    helps = {
+        errno.ENOSPC: "free some space on that file system, then repeat the command",
+        errno.EDQUOT: "free some of your quota on that file system, then repeat the command",
+        errno.EROFS: "that file system is read-only: set BACKENDCFG_STATE_DIR to another place",
+    }
+    return StateUnwritableError(
+        f"cannot {doing} {path}: {os.strerror(error.errno or 0)}",
+        state="the active profile is as before the call",
+        helps=[
+            helps.get(
+                error.errno or 0,
+                "give yourself permission, or set BACKENDCFG_STATE_DIR to a place that is yours",
+            )
+        ],
+    )
+
+
+def replace(path: str, content: bytes, *, commits: bool = False) -> None:
+    """Give a file new content, durably; its directory exists already.
+
+    Args:
+        path: the file.
+        content: all of it.
+        commits: whether this file's name is what makes the new state the active one.
+
+    Raises:
+        StateUnwritableError: `state` says whether the new content is visible.
+    """
+    temporary = f"{path}.{os.getpid()}.new"
+    try:
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                view = memoryview(content)
+                while view:
+                    view = view[os.write(handle, view) :]
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            os.rename(temporary, path)
+        except BaseException:
+            discard(temporary)
+            raise
+    except OSError as error:
+        raise unwritable(path, error, "write") from error
+    try:
+        flush_directory(os.path.dirname(path))
+    except StateUnwritableError as error:
+        if commits:
+            error.state = "the new profile is active, and may not survive a power failure"
+        raise
+
+
+def flush_directory(path: str) -> None:
+    """Make the names in a directory survive a power failure, where the file system can."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise unwritable(path, error, "read") from error
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _FLUSH_UNSUPPORTED:
+            raise unwritable(path, error, "flush") from error
+    finally:
+        os.close(handle)
+
+
+def make_directory(path: str) -> None:
+    """Create a directory and its parents, durably.
+
+    Raises:
+        StateUnwritableError: it is not there and cannot be made.
+    """
+    missing = []
+    at = path
+    while not os.path.isdir(at):
+        missing.append(at)
+        if (parent := os.path.dirname(at)) == at:
+            break
+        at = parent
+    for directory in reversed(missing):
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError as error:
+            if not os.path.isdir(directory):
+                raise unwritable(directory, error, "make") from error
+        except OSError as error:
+            raise unwritable(directory, error, "make") from error
+        flush_directory(os.path.dirname(directory))
+
+
+def discard(path: str) -> None:
+    """Remove a file if it is there and can be removed."""
+    from contextlib import suppress
+
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def writing(path: str) -> AbstractContextManager[None]:
+    """Hold the lock at `path`; other writers wait, readers never do.
+
+    The system drops the lock when its holder ends in whatever way, so none is ever stale.
+
+    Raises:
+        StateUnwritableError: on entering; the lock cannot be had.
+    """
+    from contextlib import contextmanager
+
+    return contextmanager(_locked)(path)
+
+
+def _locked(path: str) -> Iterator[None]:
+    import fcntl
+
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise unwritable(path, error, "write") from error
+    try:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise StateUnwritableError(
+                        f"another process has been writing for {WAIT_SECONDS:.0f} seconds and"
+                        f" holds {path}",
+                        state="the active profile is as before the call",
+                        helps=[f"`fuser {path}` names it; a stopped process can be continued"],
+                    ) from error
+                time.sleep(0.01)
+            except OSError as error:
+                raise unwritable(path, error, "lock") from error
+        yield
+        # Explicitly: a process forked meanwhile shares the lock until it is dropped or closed.
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    finally:
+        os.close(handle)

@@ -1,0 +1,75 @@
+"""Hold Ctrl-C back while settings are half changed, without losing it.
+
+A Python signal handler may raise between any two bytecodes, also inside an `except` block that is
+undoing something. While a `Deferral` is open the handlers only take note; `deliver()` runs the real
+ones at a point where raising is safe, and leaving the block sends what is left again.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import Any, Self
+
+HELD_BACK = (signal.SIGINT, signal.SIGTERM)
+
+
+class Deferral:
+    """A block in which SIGINT and SIGTERM wait.
+
+    Only handlers written in Python are replaced: the default action of SIGTERM ends the process at
+    once, which leaves nothing to protect. Python runs handlers in the main thread only, so in any
+    other thread this does nothing.
+
+    Args:
+        graver: errors that a signal must not hide; when the block raises one, signals that wait are
+            dropped.
+    """
+
+    def __init__(self, graver: type[BaseException] | tuple[()] = ()) -> None:
+        self._graver = graver
+        self._handlers: dict[int, Any] = {}
+        self._waiting: list[int] = []
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            try:
+                for number in HELD_BACK:
+                    if callable(handler := signal.getsignal(number)):
+                        self._handlers[number] = handler
+                        signal.signal(number, self._take_note)
+            except BaseException:  # the second handler's signal arrived before it was replaced
+                self._restore()
+                raise
+        return self
+
+    def _take_note(self, number: int, _frame: FrameType | None) -> None:
+        self._waiting.append(number)
+
+    def deliver(self) -> None:
+        """Run the real handlers of the signals that wait; they may raise."""
+        while self._waiting:
+            number = self._waiting.pop(0)
+            self._handlers[number](number, sys._getframe())
+
+    def _restore(self) -> None:
+        # SIGINT last: once its handler is back, it may raise at any point.
+        for number in sorted(self._handlers, key=lambda number: number == signal.SIGINT):
+            signal.signal(number, self._handlers[number])
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, self._graver):
+            self._waiting.clear()
+        self._restore()
+        while self._waiting:
+            signal.raise_signal(self._waiting.pop(0))

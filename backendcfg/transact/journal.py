@@ -1,0 +1,300 @@
+"""All settings or none: journal, write, read back, publish; on any failure undo in reverse.
+
+Every knob is read before any is written, so what cannot be read is refused while nothing has
+changed. Each step is noted before it is written, because a write may fail half way. What a knob
+reads afterwards counts, not that its write returned. Reading back also decides whether an undo
+succeeded.
+
+A knob that declares `reversible = False` is marked in its outcome, is written after all others so
+that as little as possible can fail behind it, and may be unreadable before it is written, never
+after. Callers serialise: the registry holds its lock around `transact`.
+"""
+
+from __future__ import annotations
+
+from backendcfg.errors import (
+    RollbackIncompleteError,
+    TooLateError,
+    UnreadableKnobError,
+)
+from backendcfg.transact import log
+from backendcfg.transact.failure import Failure
+from backendcfg.transact.interrupts import Deferral
+from backendcfg.transact.outcome import Outcome
+from backendcfg.transact.wording import listed, reason, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, NoReturn
+
+    from backendcfg.transact.knob import Setting
+
+
+class ReadBackError(Exception):
+    """A knob does not hold what was written."""
+
+
+class Step:
+    """One write, and what became of it.
+
+    Attributes:
+        setting: the knob and the value wanted.
+        before: what it held; None when it could not be read.
+        known: whether `before` is a value that can be put back.
+        failed: why the write failed, or "".
+        stuck: why the undo failed, or "".
+        now: when stuck, what it holds now, in words.
+        touched: whether undoing had something to put back.
+        written: whether the write returned and was read back.
+    """
+
+    __slots__ = ("before", "failed", "known", "now", "setting", "stuck", "touched", "written")
+
+    def __init__(self, setting: Setting, before: Any, known: bool = True) -> None:
+        self.setting = setting
+        self.before = before
+        self.known = known
+        self.failed = ""
+        self.stuck = ""
+        self.now = ""
+        self.touched = True
+        self.written = False
+
+    def write(self) -> None:
+        """Write and read back.
+
+        Raises:
+            ReadBackError: the knob holds something else now.
+            Exception: whatever the knob raised.
+        """
+        knob, wanted = self.setting.knob, self.setting.wanted
+        knob.write(wanted)
+        found = knob.read()
+        if found != wanted:
+            raise ReadBackError(f"wrote {shown(wanted)}, read back {shown(found)}")
+        self.written = True
+        log.debug("%s: %s -> %s", knob.name, shown(self.before), shown(wanted))
+
+    def undo(self) -> None:
+        """Put `before` back and read it back; the reading decides.
+
+        Raises:
+            ReadBackError: the knob still holds something else.
+            Exception: the knob can be neither written nor read.
+        """
+        knob = self.setting.knob
+        if not self.known:
+            raise ReadBackError("it could not be read before it was written")
+        if self.failed:
+            self.touched = _reading(knob.read) != (self.before, "")
+        obstacle: Exception | None = None
+        try:
+            knob.write(self.before)
+        except Exception as error:
+            obstacle = error  # a knob that refuses every write may still hold the old value
+        found = knob.read()
+        if found != self.before:
+            raise obstacle or ReadBackError(f"wrote {shown(self.before)}, read back {shown(found)}")
+        log.debug("%s: restored to %s", knob.name, shown(self.before))
+
+    def settle(self) -> None:
+        """Look once more at a step whose undo failed: only what it holds now makes it stuck."""
+        try:
+            found = self.setting.knob.read()
+            self.now = f"is {shown(found)}"
+            if self.known and found == self.before:
+                self.stuck = ""
+        except BaseException as error:  # whatever it is, it must not hide the report
+            self.now = f"cannot be read ({reason(error)})"
+
+
+def foresee(settings: Iterable[Setting]) -> tuple[Outcome, ...]:
+    """What `transact` would do with these settings, in their order. Nothing is written.
+
+    Raises:
+        UnreadableKnobError: a knob cannot be read, so it could not be put back.
+    """
+    return tuple(_foresee(settings)[0])
+
+
+def transact(
+    settings: Sequence[Setting],
+    publish: Callable[[], None],
+    *,
+    profile: str = "",
+    active: str = "",
+    strict: bool = False,
+) -> tuple[Outcome, ...]:
+    """Write every setting and publish, or leave everything as it was.
+
+    SIGINT and SIGTERM are taken between steps. One that arrives while steps are being undone, or
+    after `publish` has begun, is delivered when that is finished.
+
+    Args:
+        settings: in the order of writing.
+        publish: makes the new state visible by one store; called last. When it raises, nothing is
+            published and the steps are undone.
+        profile: what is being applied, for messages.
+        active: the profile that is in force before the call, for messages.
+        strict: refuse settings whose latch has passed, instead of reporting them as pending.
+
+    Returns:
+        One outcome per setting, in the order given.
+
+    Raises:
+        UnreadableKnobError: a knob cannot be read; nothing was written.
+        TooLateError: `strict`, and a latch has passed; nothing was written.
+        RolledBackError: a step failed and everything was undone.
+        RollbackIncompleteError: a step failed or was interrupted, and not everything could be
+            undone; `state` names each knob that is stuck.
+    """
+    outcomes, pending_steps = _foresee(settings)
+    if strict:
+        _refuse_pending(outcomes)
+    done: list[Step] = []
+    with Deferral(graver=RollbackIncompleteError) as interrupts:
+        try:
+            for step in pending_steps:
+                interrupts.deliver()
+                done.append(step)
+                step.write()
+            interrupts.deliver()
+            publish()
+        except BaseException as cause:
+            roll_back(pending_steps, done, cause, profile=profile, active=active)
+    log.info("applied %s: %d of %d written", profile or "settings", len(done), len(outcomes))
+    return tuple(outcomes)
+
+
+def roll_back(
+    planned: Sequence[Step],
+    done: Sequence[Step],
+    cause: BaseException,
+    *,
+    profile: str = "",
+    active: str = "",
+    deed: str = "applying",
+) -> NoReturn:
+    """Undo the steps that were begun and raise what there is to say.
+
+    Args:
+        planned: every step that was to be written.
+        done: those that were begun, in order.
+        cause: what stopped the writing.
+        profile: the profile, for messages.
+        active: the profile that stays in force, for messages.
+        deed: what was being done with the profile.
+
+    Raises:
+        RolledBackError: everything is as before; the cause was an ordinary error.
+        BaseException: the cause itself, when it was an interrupt and everything is as before; or an
+            interrupt that arrived during the undo.
+        RollbackIncompleteError: something is stuck.
+    """
+    if done and not done[-1].written:
+        done[-1].failed = reason(cause)
+    late = undo(done)
+    failure = Failure(planned, done, cause, profile=profile, active=active, deed=deed)
+    if any(step.stuck for step in done):
+        raise failure.incomplete() from cause
+    if not isinstance(cause, Exception):
+        log.info("%s %s was interrupted and undone", deed, profile or "settings")
+        raise cause
+    error = failure.rolled_back()
+    error.__cause__ = cause
+    log.info("%s", error)
+    if late is not None:
+        raise late from error
+    raise error
+
+
+def undo(done: Sequence[Step]) -> BaseException | None:
+    """Undo in reverse, past every failure, which `Step.stuck` then tells.
+
+    Returns:
+        An interrupt that a knob raised on the way, for the caller to raise afterwards.
+    """
+    waiting = list(done)
+    late: BaseException | None = None
+    again = False
+    while waiting:
+        try:
+            while waiting:
+                waiting[-1].undo()
+                waiting.pop()
+                again = False
+        except Exception as error:
+            waiting.pop().stuck = reason(error)
+            again = False
+        except BaseException as error:  # an interrupt: do the same step once more
+            late = error
+            if again:
+                waiting.pop().stuck = reason(error)
+            again = not again
+    for step in done:
+        if step.stuck:
+            step.settle()
+    return late
+
+
+def _foresee(settings: Iterable[Setting]) -> tuple[list[Outcome], list[Step]]:
+    """Read everything; the outcomes to be, and the steps that lead there."""
+    outcomes: list[Outcome] = []
+    plain: list[Step] = []
+    irreversible: list[Step] = []
+    for setting in settings:
+        knob = setting.knob
+        because, obstacle = _reading(knob.too_late)
+        if obstacle:
+            _refuse_unreadable(setting, obstacle)
+        before, obstacle = _reading(knob.read)
+        if not obstacle and before == setting.wanted:
+            # Also when it is too late: the process was started with it.
+            outcomes.append(_outcome(setting, before, "unchanged"))
+        elif because:
+            outcomes.append(
+                _outcome(setting, before, "pending", str(because), remedy=setting.remedy)
+            )
+        elif knob.reversible:
+            if obstacle:
+                _refuse_unreadable(setting, obstacle)
+            outcomes.append(_outcome(setting, before, "set"))
+            plain.append(Step(setting, before))
+        else:
+            cannot = "the value it had cannot be written back"
+            outcomes.append(_outcome(setting, before, "irreversible", cannot))
+            irreversible.append(Step(setting, before, known=not obstacle))
+    return outcomes, plain + irreversible
+
+
+def _outcome(
+    setting: Setting, before: Any, state: Any, because: str = "", remedy: str = ""
+) -> Outcome:
+    return Outcome(setting.knob.name, setting.flag, setting.wanted, before, state, because, remedy)
+
+
+def _refuse_unreadable(setting: Setting, obstacle: str) -> NoReturn:
+    raise UnreadableKnobError(
+        f"cannot read `{setting.knob.name}`, which `{setting.flag}` sets: {obstacle}",
+        notes=["what cannot be read could not be put back, so nothing is written"],
+        helps=[f"remove `{setting.flag}` from the profile, or repair the library behind it"],
+    )
+
+
+def _refuse_pending(outcomes: Iterable[Outcome]) -> None:
+    late = [outcome for outcome in outcomes if outcome.state == "pending"]
+    if late:
+        raise TooLateError(
+            f"{listed([outcome.knob for outcome in late])} can no longer be set in this process",
+            notes=[f"`{outcome.knob}`: {outcome.because}" for outcome in late],
+            helps=[f"run `{remedy}`" for remedy in dict.fromkeys(o.remedy for o in late) if remedy],
+        )
+
+
+def _reading(read: Callable[[], Any]) -> tuple[Any, str]:
+    """What `read` returns and "", or None and why it cannot."""
+    try:
+        return read(), ""
+    except Exception as error:
+        return None, reason(error)

@@ -1,0 +1,49 @@
+"""Whom a knob affects, until when it can be set, and the value that a plan wants in it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from backendcfg.records import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from backendcfg.transact.protocol import Knob
+
+
+class Reach(Enum):
+    """Whom a write affects."""
+
+    PROCESS = "process"
+    THREAD = "thread"
+    CALL = "call"
+
+
+class Latch(Enum):
+    """Until when a knob can be set."""
+
+    ANYTIME = "anytime"
+    EACH_THREAD = "each-thread"
+    BEFORE_FIRST_USE = "before-first-use"
+    BEFORE_IMPORT = "before-import"
+    BEFORE_PROCESS = "before-process"
+    AT_COMPILE = "at-compile"
+
+
+@record(frozen=True)
+class Setting:
+    """A knob and the value a plan wants in it.
+
+    Attributes:
+        knob: the switch.
+        wanted: the value, comparable with what `knob.read()` returns.
+        flag: the flag that asks for it.
+        remedy: for a pending knob, the command that starts a process where it holds.
+    """
+
+    knob: Knob
+    wanted: Any
+    flag: str
+    remedy: str = ""

@@ -1,0 +1,76 @@
+"""What became of each knob, and of an apply as a whole. Standard library only."""
+
+from __future__ import annotations
+
+from backendcfg.records import field, record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    State = Literal["set", "unchanged", "pending", "dormant", "irreversible"]
+
+
+@record(frozen=True)
+class Outcome:
+    """What became of one knob.
+
+    Attributes:
+        knob: its name: "openblas[numpy].threads", "OMP_NUM_THREADS", "torch.num_threads".
+        flag: the flag that drives it.
+        wanted: the value wanted.
+        before: the value found, or None.
+        state: what happened.
+        because: why, for anything but set and unchanged.
+        remedy: for pending, the command that starts a process where it holds.
+    """
+
+    knob: str
+    flag: str
+    wanted: Any
+    before: Any = None
+    state: State = "set"
+    because: str = ""
+    remedy: str = ""
+
+
+@record(frozen=True)
+class Report:
+    """What an apply did.
+
+    Attributes:
+        profile: the name that was applied.
+        tier: its promise.
+        in_force: false while something that the promise rests on is pending.
+        outcomes: one per knob, in the order of application.
+        dormant: flags that nothing on this host reads, with the reason.
+        overrides: variables of other software that contradict the profile, in words.
+    """
+
+    profile: str
+    tier: str = "none"
+    in_force: bool = True
+    outcomes: tuple[Outcome, ...] = ()
+    dormant: dict[str, str] = field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        counts: dict[str, int] = {}
+        for one in self.outcomes:
+            counts[one.state] = counts.get(one.state, 0) + 1
+        if self.dormant:
+            counts["dormant"] = counts.get("dormant", 0) + len(self.dormant)
+        done = ", ".join(f"{number} {state}" for state, number in counts.items())
+        promise = f"{self.tier}, {'' if self.in_force else 'not '}in force"
+        lines = [f"{self.profile} ({promise if self.tier != 'none' else 'no promise'}): {done}"]
+        late = [one for one in self.outcomes if one.state in ("pending", "irreversible")]
+        for one in late:
+            remedy = f"; run `{one.remedy}`" if one.remedy else ""
+            lines.append(f"  {one.state} {one.knob}: {one.because}{remedy}")
+        return "\n".join(lines + [f"  override {text}" for text in self.overrides])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON-ready data."""
+        from dataclasses import asdict
+
+        return asdict(self)

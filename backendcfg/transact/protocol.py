@@ -1,0 +1,48 @@
+"""What a knob is: one real switch in somebody's library.
+
+Apart from `knob.py`, because a process that starts needs no protocol at run time and `typing` is
+slow to import.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from backendcfg.transact.knob import Latch, Reach
+
+
+@runtime_checkable
+class Knob(Protocol):
+    """How to read and write one switch.
+
+    Attributes:
+        name: unique in the process: "openblas[numpy].threads".
+        reach: whom a write affects.
+        latch: until when it can be set.
+        reversible: whether the value read can be written back.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reach(self) -> Reach: ...
+    @property
+    def latch(self) -> Latch: ...
+    @property
+    def reversible(self) -> bool: ...
+
+    def read(self) -> Any:
+        """The value now. Raises anything when it cannot be read; it is then not written."""
+        ...
+
+    def write(self, value: Any) -> None:
+        """Set it. Raises anything on failure; the journal undoes."""
+        ...
+
+    def too_late(self) -> str:
+        """Why the latch has passed in this process, or "" while it can be set.
+
+        A knob that already reads the wanted value is as wanted, whatever this says.
+        """
+        ...

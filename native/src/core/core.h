@@ -1,0 +1,84 @@
+/* What the files of the core share. The core knows nothing of Python. */
+#ifndef BACKENDCFG_CORE_H
+#define BACKENDCFG_CORE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "backendcfg.h"
+
+/* CBLAS's own numbers, as every CBLAS defines them. */
+enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
+
+/* Functions of a library, cast to their real type where they are called: see call.c. */
+typedef void (*bcfg_function)(void);
+
+struct bcfg_provider {
+    char *name, *path, *prefix, *suffix;
+    int32_t interface;
+    bcfg_function functions[BCFG_OPERATIONS];
+    _Atomic uint64_t *calls;                       /* BCFG_OPERATIONS of them */
+    const struct bcfg_provider *_Atomic next;      /* in the list of all providers */
+};
+
+struct bcfg_snapshot {
+    const struct bcfg_snapshot *next;              /* in the list of all snapshots */
+    const int64_t *values;
+    struct {
+        const bcfg_provider *const *providers;
+        uint32_t count;
+    } orders[BCFG_OPERATIONS];
+};
+
+/* Writes the detail and returns the status, so that callers can `return bcfg_fail(...)`. */
+bcfg_status bcfg_fail(bcfg_error *error, bcfg_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* BCFG_OK and an empty detail, or BCFG_E_ABI. Every function with a bcfg_error starts with it. */
+bcfg_status bcfg_error_begin(bcfg_error *error);
+
+/* The lock of everything that changes something; held over fork(), so that a child never inherits
+ * it locked by a thread that it does not have. */
+void bcfg_lock(void);
+void bcfg_unlock(void);
+
+/* provider.c */
+extern bcfg_provider bcfg_reference_provider;
+
+/* probe.c: what a library does when called. `provider` has all its functions. */
+bcfg_status bcfg_probe_interface(bcfg_function isamax, int32_t *interface);
+bcfg_status bcfg_probe_products(const bcfg_provider *provider, bcfg_error *error);
+
+/* A matrix as BLAS sees it. */
+typedef struct {
+    const void *data;
+    int64_t leading;
+    int transpose;                                 /* NO_TRANSPOSE or TRANSPOSE */
+} bcfg_view;
+
+/* call.c: row-major, alpha 1, beta 0, counted. */
+void bcfg_gemm(const bcfg_provider *provider, int32_t element, int64_t m, int64_t n, int64_t k,
+               bcfg_view a, bcfg_view b, void *c, int64_t leading);
+/* y = op(a) x, where a has `rows` and `columns` as stored; strides in elements. */
+void bcfg_gemv(const bcfg_provider *provider, int32_t element, int64_t rows, int64_t columns,
+               bcfg_view a, const void *x, int64_t x_stride, void *y, int64_t y_stride);
+
+/* layout.c */
+extern const int64_t bcfg_element_size[4];
+/* Whether BLAS can read a rows by columns matrix where it lies, with no number above `limit`. */
+bool bcfg_view_of(int64_t size, const bcfg_operand *operand, const char *data, int64_t rows,
+                  int64_t columns, int64_t limit, bcfg_view *view);
+/* Copies between a strided matrix and a dense row-major one. */
+void bcfg_pack(int64_t size, char *dense, const char *data, int64_t row_stride,
+               int64_t column_stride, int64_t rows, int64_t columns);
+void bcfg_unpack(int64_t size, char *data, int64_t row_stride, int64_t column_stride,
+                 const char *dense, int64_t rows, int64_t columns);
+/* Whether any byte of the result is one of the operand's, by their extents. */
+bool bcfg_overlap(const bcfg_product *product, const bcfg_operand *operand, int64_t rows,
+                  int64_t columns);
+
+/* finite.c: position (row * columns + column) of the first NaN or infinity of a matrix whose rows
+ * are dense, or -1. */
+int64_t bcfg_not_finite(int32_t element, const char *data, int64_t row_stride, int64_t rows,
+                        int64_t columns);
+
+#endif

@@ -1,0 +1,15 @@
+/* NumPy's C API for the files that need it; the table is filled by set_array_api. */
+#ifndef BACKENDCFG_ARRAYS_H
+#define BACKENDCFG_ARRAYS_H
+
+#include "glue.h"
+
+#define PY_ARRAY_UNIQUE_SYMBOL bcfg_array_api
+#ifndef BACKENDCFG_FILLS_ARRAY_API
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+
+extern bool bcfg_array_api_ready;
+
+#endif

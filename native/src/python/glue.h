@@ -1,0 +1,116 @@
+/* What the files of the Python side share. Everything here runs with the GIL held. */
+#ifndef BACKENDCFG_GLUE_H
+#define BACKENDCFG_GLUE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+
+#include "backendcfg.h"
+
+#ifdef Py_GIL_DISABLED
+#error "backendcfg is not tested on the free-threaded build; use the default build of CPython"
+#endif
+
+/* A resolved profile: what `Scope` enters and what the base is. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *name;
+    PyObject *payload;
+    PyObject *knobs;                 /* None: nothing process-wide to set, the pure C path */
+    const bcfg_snapshot *snapshot;   /* NULL until materialised */
+} Prepared;
+
+typedef struct Frame Frame;
+
+/* What `with` sees. One scope may be entered many times, in many contexts. */
+typedef struct {
+    PyObject_HEAD
+    Prepared *prepared;
+    int busy;
+    Frame *open;                     /* its open frames, newest first; borrowed */
+} Scope;
+
+/* One entry of one scope: an immutable link of the chain in the context variable. */
+struct Frame {
+    PyObject_HEAD
+    Prepared *prepared;
+    Scope *scope;
+    Frame *outer;                    /* the frame under it, or NULL */
+    PyObject *claim;                 /* what enter_knobs returned, or NULL on the pure path */
+    PyObject *token;                 /* undoes the push in the context where it was made */
+    Frame *next_open;                /* in scope->open */
+    int open;                        /* still in scope->open */
+    int closed_elsewhere;            /* left in another context: skipped where it is still seen */
+};
+
+extern PyTypeObject bcfg_PreparedType, bcfg_ScopeType, bcfg_FrameType, bcfg_BoundType;
+
+/* Python callables handed in by the composition root; NULL until bound. */
+typedef struct {
+    PyObject *enter_knobs, *leave_knobs, *materialise, *decorate, *aenter, *aexit, *misplaced;
+    PyObject *refuse;
+} Callbacks;
+extern Callbacks bcfg_callbacks;
+PyObject *bcfg_bind(PyObject *module, PyObject *arguments, PyObject *keywords);
+/* The callback, or NULL with RuntimeError when it is not bound. Borrowed. */
+PyObject *bcfg_need(PyObject *callback, const char *name);
+
+/* The exception that is set, taken away; to be put back while Python runs in between. */
+static inline PyObject *bcfg_take_exception(void) {
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL) PyException_SetTraceback(value, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return value;
+#endif
+}
+
+/* Steals `exception`, which may be NULL for none. */
+static inline void bcfg_put_exception(PyObject *exception) {
+#if PY_VERSION_HEX >= 0x030C0000
+    PyErr_SetRaisedException(exception);
+#else
+    PyObject *type = exception == NULL ? NULL : Py_NewRef(Py_TYPE(exception));
+    PyErr_Restore(type, exception, exception == NULL ? NULL : PyException_GetTraceback(exception));
+#endif
+}
+
+/* frames.c */
+int bcfg_frames_ready(void);
+/* Top of this context's chain in *top, borrowed from the context until the next allocation of a
+ * Python object; NULL at the base. -1 on error. */
+int bcfg_top(Frame **top);
+/* Pushes a frame that holds `claim`, or NULL on the pure path. */
+int bcfg_push(Scope *scope, PyObject *claim);
+/* Calls leave_knobs. -1 with an exception set when it was interrupted. */
+int bcfg_give_back(Scope *scope, Prepared *prepared, PyObject *claim);
+/* Removes the newest frame of `scope` from this context and calls leave_knobs for it. */
+int bcfg_pop(Scope *scope);
+PyObject *bcfg_chain_names(PyObject *module, PyObject *ignored);
+PyObject *bcfg_chain_claims(PyObject *module, PyObject *ignored);
+
+/* scope.c: its types, ready to be added to the module. */
+int bcfg_scope_ready(void);
+
+/* prepared.c: the innermost Prepared of this context, else the base, else NULL. Borrowed. */
+extern Prepared *bcfg_base;
+int bcfg_innermost(Prepared **prepared);
+PyObject *bcfg_current_prepared(PyObject *module, PyObject *ignored);
+PyObject *bcfg_set_base(PyObject *module, PyObject *prepared);
+
+/* The rest of the module's functions: arrays.c, matmul.c, stats.c. */
+PyObject *bcfg_set_array_api(PyObject *module, PyObject *ignored);
+PyObject *bcfg_matmul_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given,
+                           PyObject *keywords);
+PyObject *bcfg_snapshot_here(PyObject *module, PyObject *ignored);
+PyObject *bcfg_mapped(PyObject *module, PyObject *ignored);
+PyObject *bcfg_stats(PyObject *module, PyObject *ignored);
+PyObject *bcfg_reset_stats(PyObject *module, PyObject *ignored);
+
+#endif

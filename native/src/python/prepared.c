@@ -1,0 +1,124 @@
+/* Prepared, and the base of the process: what holds where no scope is open. */
+#include "glue.h"
+
+#include <structmember.h>
+
+Prepared *bcfg_base;
+
+static int prepared_init(PyObject *object, PyObject *arguments, PyObject *keywords) {
+    static char *names[] = {"name", "payload", "knobs", NULL};
+    Prepared *self = (Prepared *)object;
+    PyObject *name, *payload, *knobs = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "UO|O:Prepared", names, &name, &payload,
+                                     &knobs))
+        return -1;
+    Py_XSETREF(self->name, Py_NewRef(name));
+    Py_XSETREF(self->payload, Py_NewRef(payload));
+    Py_XSETREF(self->knobs, Py_NewRef(knobs));
+    return 0;
+}
+
+static int prepared_traverse(PyObject *object, visitproc visit, void *arg) {
+    Prepared *self = (Prepared *)object;
+    Py_VISIT(self->payload);
+    Py_VISIT(self->knobs);
+    return 0;
+}
+
+static int prepared_clear(PyObject *object) {
+    Prepared *self = (Prepared *)object;
+    Py_CLEAR(self->payload);
+    Py_CLEAR(self->knobs);
+    return 0;
+}
+
+static void prepared_dealloc(PyObject *object) {
+    PyObject_GC_UnTrack(object);
+    prepared_clear(object);
+    Py_CLEAR(((Prepared *)object)->name);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyObject *prepared_repr(PyObject *object) {
+    return PyUnicode_FromFormat("Prepared(%R)", ((Prepared *)object)->name);
+}
+
+static PyObject *snapshot_get(PyObject *object, void *closure) {
+    (void)closure;
+    return PyLong_FromVoidPtr((void *)((Prepared *)object)->snapshot);
+}
+
+static int snapshot_set(PyObject *object, PyObject *value, void *closure) {
+    (void)closure;
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "snapshot cannot be deleted");
+        return -1;
+    }
+    const bcfg_snapshot *snapshot = PyLong_AsVoidPtr(value);
+    if (PyErr_Occurred()) return -1;
+    /* An address from anywhere else would be followed by the next product. */
+    if (snapshot != NULL && !bcfg_snapshot_known(snapshot)) {
+        PyErr_SetString(PyExc_ValueError, "not the address of a snapshot");
+        return -1;
+    }
+    Prepared *self = (Prepared *)object;
+    self->snapshot = snapshot;
+    if (self == bcfg_base) bcfg_publish(snapshot);
+    return 0;
+}
+
+static PyMemberDef members[] = {
+    {"name", T_OBJECT_EX, offsetof(Prepared, name), READONLY, "What was asked for."},
+    {"payload", T_OBJECT_EX, offsetof(Prepared, payload), READONLY, "The compiled plan."},
+    {"knobs", T_OBJECT, offsetof(Prepared, knobs), 0,
+     "What enter_knobs sets; None when a scope has nothing process-wide to set."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef getters[] = {
+    {"snapshot", snapshot_get, snapshot_set, "Address of its snapshot; 0 until materialised.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject bcfg_PreparedType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "backendcfg._native.Prepared",
+    .tp_basicsize = sizeof(Prepared),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Prepared(name, payload, knobs=None)\n--\n\nA resolved profile, ready to enter.",
+    .tp_new = PyType_GenericNew,
+    .tp_init = prepared_init,
+    .tp_dealloc = prepared_dealloc,
+    .tp_traverse = prepared_traverse,
+    .tp_clear = prepared_clear,
+    .tp_repr = prepared_repr,
+    .tp_members = members,
+    .tp_getset = getters,
+};
+
+int bcfg_innermost(Prepared **prepared) {
+    Frame *frame;
+    if (bcfg_top(&frame) < 0) return -1;
+    while (frame != NULL && frame->closed_elsewhere) frame = frame->outer;
+    *prepared = frame != NULL ? frame->prepared : bcfg_base;
+    return 0;
+}
+
+PyObject *bcfg_current_prepared(PyObject *module, PyObject *ignored) {
+    (void)module, (void)ignored;
+    Prepared *prepared;
+    if (bcfg_innermost(&prepared) < 0) return NULL;
+    return Py_NewRef(prepared != NULL ? (PyObject *)prepared : Py_None);
+}
+
+PyObject *bcfg_set_base(PyObject *module, PyObject *value) {
+    (void)module;
+    if (value != Py_None && !Py_IS_TYPE(value, &bcfg_PreparedType))
+        return PyErr_Format(PyExc_TypeError, "set_base takes a Prepared or None, not %.100s",
+                            Py_TYPE(value)->tp_name);
+    Prepared *old = bcfg_base;
+    bcfg_base = value == Py_None ? NULL : (Prepared *)Py_NewRef(value);
+    bcfg_publish(bcfg_base != NULL ? bcfg_base->snapshot : NULL);
+    Py_XDECREF(old); /* last: freeing it may run Python */
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,72 @@
+"""Libraries compiled on the spot, and child interpreters that see this package."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import backendcfg
+
+DOUBLES = Path(__file__).parents[2] / "native" / "doubles"
+PACKAGE = Path(backendcfg.__file__).parent
+
+
+@pytest.fixture(scope="session", name="build")
+def build_fixture(tmp_path_factory):
+    """`build("pool_mkl", "CORES=4", name="x.so")` compiles a double and returns its path."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.fail("the tests of the bridges need a C compiler")
+
+    def build(double: str, *macros: str, name: str = "") -> str:
+        directory = tmp_path_factory.mktemp(double)
+        path = directory / (name or f"{double}.so")
+        defines = [f"-D{macro}" for macro in macros]
+        source = DOUBLES / f"{double}.c"
+        command = [compiler, "-shared", "-fPIC", "-O1", *defines, "-o", str(path), str(source)]
+        subprocess.run(command, check=True)
+        return str(path)
+
+    return build
+
+
+@pytest.fixture(name="child")
+def child_fixture():
+    """`child(code, **variables)` runs Python with this package and returns what it prints."""
+
+    def child(code: str, *options: str, cwd=None, **variables: str) -> subprocess.CompletedProcess:
+        environment = {
+            name: text
+            for name, text in os.environ.items()
+            if not name.startswith(("BACKENDCFG_", "PYTHON"))
+        }
+        environment |= {"PYTHONPATH": str(PACKAGE.parent), "BACKENDCFG_DISABLE": "1", **variables}
+        return subprocess.run(
+            [sys.executable, *options, "-c", code],
+            env=environment,
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return child
+
+
+@pytest.fixture(name="answer")
+def answer_fixture(child):
+    """`answer(code, **variables)`: what a child that must succeed prints as JSON."""
+
+    def answer(code: str, **variables: str):
+        done = child(code, **variables)
+        assert (done.returncode, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+    return answer

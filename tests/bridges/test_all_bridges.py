@@ -1,0 +1,121 @@
+"""The bridges together: their order, their pages, and one that breaks."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import backendcfg
+from backendcfg.bridges import all as bridges
+from backendcfg.errors import InternalError, MissingLibraryError
+from backendcfg.transact.protocol import Knob
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(backendcfg.__file__).parent / "bridges"
+
+
+def bridge_files():
+    """Every module of the folder that offers settings."""
+    names = []
+    for path in sorted(FOLDER.glob("*.py")):
+        tree = ast.parse(path.read_text())
+        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        if "settings" in defined and path.stem != "all":
+            names.append(path.stem)
+    return names
+
+
+def test_every_bridge_is_asked():
+    assert sorted(bridges.BRIDGES) == bridge_files()
+
+
+@pytest.mark.parametrize("name", bridges.BRIDGES)
+def test_every_bridge_has_its_test_and_its_page(name):
+    page = ROOT / "docs" / "bridges" / f"{name}.md"
+    assert (ROOT / "tests" / "bridges" / f"test_{name}_bridge.py").is_file()
+    assert page.read_text().startswith(f"# The `{name}` bridge\n")
+
+
+@pytest.mark.parametrize("name", bridges.BRIDGES)
+def test_every_bridge_says_its_framework_and_never_imports_it(name):
+    module = bridges.importlib.import_module(f"backendcfg.bridges.{name}")
+    assert module.FRAMEWORK is None or isinstance(module.FRAMEWORK, str)
+    tree = ast.parse(Path(module.__file__).read_text())
+    imported = {
+        alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    assert module.FRAMEWORK not in imported
+
+
+def test_every_knob_of_the_real_process_keeps_the_protocol_and_has_one_name(answer):
+    values = {
+        "threads.count": 1,
+        "threads.dynamic": False,
+        "blas.openblas.core_type": "Haswell",
+        "blas.mkl.cbwr": "compatible",
+        "python.hash_seed": 0,
+    }
+    code = f"""
+import json, numpy, scipy.linalg
+from backendcfg.bridges import all as bridges
+from backendcfg.transact.protocol import Knob
+found = bridges.settings({values!r}, {sorted(values)!r}, "reproducible")
+names = [each.knob.name for each in found]
+print(json.dumps([names, all(isinstance(each.knob, Knob) for each in found)]))
+"""
+    names, kept = answer(code)
+    assert kept is True
+    assert len(names) == len(set(names))
+    order = [names.index(name) for name in ("MKL_CBWR", "openblas[numpy].threads")]
+    assert order == sorted(order)
+
+
+def test_a_broken_bridge_names_itself(monkeypatch):
+    broken = ModuleType("broken")
+
+    def settings(values, asked, name):
+        raise ValueError("no such switch")
+
+    broken.settings = settings
+    monkeypatch.setitem(sys.modules, "backendcfg.bridges.broken", broken)
+    with pytest.raises(InternalError) as caught:
+        bridges.settings({}, (), bridges=["broken"])
+    assert caught.value.message == "bridge `broken` failed: ValueError: no such switch"
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_an_error_of_ours_passes_through(monkeypatch):
+    refusing = ModuleType("refusing")
+
+    def settings(values, asked, name):
+        raise MissingLibraryError("not here")
+
+    refusing.settings = settings
+    monkeypatch.setitem(sys.modules, "backendcfg.bridges.refusing", refusing)
+    with pytest.raises(MissingLibraryError, match="not here"):
+        bridges.settings({}, (), bridges=["refusing"])
+
+
+def test_the_light_path_stays_light(answer):
+    """Frameworks are not imported, nor anything that a starting process cannot afford."""
+    code = """
+import json, sys
+from backendcfg.bridges import all as bridges, blis_architectures, imports
+bridges.settings({"threads.count": 1}, ["threads.count"])
+heavy = {"pydantic", "numpy", "click", "packaging", "archspec", "platformdirs", "subprocess",
+         "pathlib", "torch", "scipy"}
+print(json.dumps(sorted(heavy & set(sys.modules))))
+"""
+    assert answer(code) == []
+
+
+def test_nothing_asked_means_nothing_wanted():
+    assert bridges.settings({"threads.count": 1}, ()) == []
+    assert isinstance(bridges.settings({"python.hash_seed": 1}, ["python.hash_seed"])[0].knob, Knob)

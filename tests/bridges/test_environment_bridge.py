@@ -1,0 +1,295 @@
+"""Variables for a child, and as knobs of this process."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from backendcfg.bridges import environment
+from backendcfg.bridges.pool_calls import Inventory
+from backendcfg.errors import MissingLibraryError
+from backendcfg.probe.variables import VARIABLES
+from backendcfg.schema.profile import defaults
+from backendcfg.transact.knob import Latch
+
+REPRODUCIBLE = {
+    "threads.count": 2,
+    "threads.dynamic": False,
+    "blas.openblas.core_type": "Haswell",
+    "blas.mkl.cbwr": "compatible",
+    "python.hash_seed": 0,
+    "torch.cublas_workspace_config": ":4096:8",
+}
+
+
+@pytest.fixture(name="nothing_loaded", autouse=True)
+def _nothing_loaded(monkeypatch):
+    """Whatever the test session itself has loaded, these tests see a process without it."""
+    monkeypatch.setattr(environment, "inventory", Inventory)
+    for name in ("torch", "tensorflow", "torch.distributed"):
+        monkeypatch.delitem(environment.sys.modules, name, raising=False)
+
+
+def test_a_child_gets_every_variable_that_carries_an_asked_flag():
+    assert environment.variables(REPRODUCIBLE, REPRODUCIBLE) == {
+        "GOTO_NUM_THREADS": None,
+        "OPENBLAS_NUM_THREADS": "2",
+        "OMP_NUM_THREADS": "2",
+        "MKL_DOMAIN_NUM_THREADS": None,
+        "MKL_NUM_THREADS": "2",
+        "BLIS_JC_NT": None,
+        "BLIS_PC_NT": None,
+        "BLIS_IC_NT": None,
+        "BLIS_JR_NT": None,
+        "BLIS_IR_NT": None,
+        "BLIS_NUM_THREADS": "2",
+        "OMP_DYNAMIC": "FALSE",
+        "MKL_DYNAMIC": "FALSE",
+        "OPENBLAS_L2_SIZE": None,
+        "OPENBLAS_CORETYPE": "Haswell",
+        "MKL_CBWR": "COMPATIBLE",
+        "PYTHONHASHSEED": "0",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    }
+
+
+def test_a_profile_that_asks_for_nothing_leaves_the_environment_alone():
+    assert environment.variables({**defaults(), "threads.count": 2}, ()) == {}
+
+
+def test_asking_for_the_librarys_own_choice_removes_the_variable():
+    values = {"blas.openblas.core_type": "auto", "python.hash_seed": "random", "nccl.algo": ""}
+    assert environment.variables(values, values) == {
+        "OPENBLAS_L2_SIZE": None,
+        "OPENBLAS_CORETYPE": None,
+        "PYTHONHASHSEED": None,
+        "NCCL_ALGO": None,
+    }
+
+
+def test_the_tf32_override_is_removed_only_for_a_profile_that_wants_tf32():
+    wants = {"cuda.matmul.fp32_precision": "tf32"}
+    refuses = {"cuda.matmul.fp32_precision": "ieee"}
+    assert environment.variables(wants, wants) == {"NVIDIA_TF32_OVERRIDE": None}
+    assert environment.variables(refuses, refuses) == {}
+
+
+def test_the_profiles_own_table_comes_last_and_wins():
+    values = {"threads.count": 2, "environment": {"OMP_NUM_THREADS": "3", "KMP_BLOCKTIME": "0"}}
+    got = environment.variables(values, values)
+    assert (got["OMP_NUM_THREADS"], got["KMP_BLOCKTIME"]) == ("3", "0")
+
+
+def test_a_kernel_set_of_blis_is_spelled_as_the_file_here_counts(build):
+    values = {"blas.blis.arch_type": "zen3"}
+    libraries = [{"kind": "openblas", "path": "/x"}, {"kind": "blis", "path": build("pool_blis")}]
+    assert environment.variables(values, values, libraries) == {"BLIS_ARCH_TYPE": "0"}
+    assert environment.variables(values, values) == {}
+    with pytest.raises(MissingLibraryError, match="has no kernel set `zen9`"):
+        environment.variables({"blas.blis.arch_type": "zen9"}, {"blas.blis.arch_type"}, libraries)
+
+
+def test_before_anything_is_loaded_variables_are_written_and_taken_back(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_L2_SIZE", "512")
+    monkeypatch.setenv("MKL_CBWR", "AUTO")
+    before = dict(os.environ)
+    asked = {"threads.count", "blas.openblas.core_type", "blas.mkl.cbwr"}
+    settings = environment.settings(REPRODUCIBLE, asked, "reproducible")
+    assert [(each.knob.name, each.wanted) for each in settings] == [
+        ("OPENBLAS_NUM_THREADS", "2"),
+        ("OMP_NUM_THREADS", "2"),
+        ("MKL_NUM_THREADS", "2"),
+        ("BLIS_NUM_THREADS", "2"),
+        ("OPENBLAS_L2_SIZE", None),
+        ("OPENBLAS_CORETYPE", "Haswell"),
+        ("MKL_CBWR", "COMPATIBLE"),
+    ]
+    assert {each.remedy for each in settings} == {"backendcfg run reproducible -- python ..."}
+    assert [each.knob.too_late() for each in settings] == [""] * 7
+    found = [each.knob.read() for each in settings]
+    for each in settings:
+        each.knob.write(each.wanted)
+    assert [each.knob.read() for each in settings] == [each.wanted for each in settings]
+    for each, value in zip(reversed(settings), reversed(found), strict=True):
+        each.knob.write(value)
+    assert dict(os.environ) == before
+
+
+def test_what_a_loaded_library_has_read_is_too_late_and_says_who_read_it(monkeypatch):
+    started = {"openblas[numpy]": "openblas", "openblas[scipy]": "openblas", "mkl[torch]": "mkl"}
+    monkeypatch.setattr(environment, "inventory", lambda: Inventory(started=started))
+    monkeypatch.setitem(environment.sys.modules, "torch", object())
+    values = {**REPRODUCIBLE, "blas.mkl.threading_layer": "gnu", "torch.cpu_capability": "avx2"}
+    late = {
+        each.knob.name: each.knob.too_late()
+        for each in environment.settings(values, set(values) - {"torch.cublas_workspace_config"})
+    }
+    assert late == {
+        # A running library is told by a call, so these still serve what is loaded later.
+        "OPENBLAS_NUM_THREADS": "",
+        "OMP_NUM_THREADS": "",
+        "MKL_NUM_THREADS": "",
+        "BLIS_NUM_THREADS": "",
+        "OMP_DYNAMIC": "",
+        "MKL_DYNAMIC": "",
+        "OPENBLAS_CORETYPE": "openblas[numpy], openblas[scipy] read it when loaded",
+        # The MKL inside PyTorch has its layer built in.
+        "MKL_THREADING_LAYER": "",
+        "MKL_CBWR": "mkl[torch] read it when loaded",
+        "PYTHONHASHSEED": "this interpreter has started",
+        "ATEN_CPU_CAPABILITY": "torch is imported already",
+    }
+
+
+def test_a_library_that_takes_no_call_makes_its_variable_too_late(monkeypatch):
+    missing = {"openblas[conda].threads": "it has no openblas_set_num_threads"}
+    monkeypatch.setattr(environment, "inventory", lambda: Inventory(missing=missing))
+    late = {
+        each.knob.name: each.knob.too_late()
+        for each in environment.settings(REPRODUCIBLE, {"threads.count"})
+    }
+    assert late["OPENBLAS_NUM_THREADS"] == (
+        "openblas[conda] read it when loaded, and no call replaces it: "
+        "it has no openblas_set_num_threads"
+    )
+    assert late["OMP_NUM_THREADS"] == ""
+
+
+def test_what_is_as_wanted_by_default_reads_as_wanted():
+    values = {"onednn.default_fpmath_mode": "strict", "mkl.verbose": 0}
+    found = {each.knob.name: each.knob.read() for each in environment.settings(values, values)}
+    assert found == {"MKL_VERBOSE": "0", "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT"}
+
+
+def test_the_hash_seed_is_read_where_the_interpreter_read_it(answer):
+    code = """
+import json, os
+from backendcfg.bridges import environment
+read = lambda seed: environment.settings({"python.hash_seed": seed}, ["python.hash_seed"])[0]
+os.environ["PYTHONHASHSEED"] = "5"
+print(json.dumps([read(5).knob.read(), read(7).knob.read(), read("random").knob.read()]))
+"""
+    assert answer(code, PYTHONHASHSEED="7") == ["7", "7", "7"]
+    assert answer(code) == [None, None, None]
+
+
+def test_an_interpreter_that_ignores_its_environment_has_read_none(child):
+    root = os.path.dirname(os.path.dirname(os.path.dirname(environment.__file__)))
+    code = f"""
+import sys
+sys.path.insert(0, {root!r})
+from backendcfg.bridges import environment
+print(dict(environment.started_with()))
+"""
+    done = child(code, "-E", PYTHONHASHSEED="7")
+    assert (done.stdout, done.stderr) == ("{}\n", "")
+
+
+def test_every_latch_is_one_before_something():
+    values = {**defaults(), "threads.count": 2}
+    rows = environment.settings(values, {row.flag for row in VARIABLES})
+    assert {each.knob.latch for each in rows} == {
+        Latch.BEFORE_IMPORT,
+        Latch.BEFORE_FIRST_USE,
+        Latch.BEFORE_PROCESS,
+    }
+
+
+def test_numpy_obeys_what_a_child_was_started_with(answer):
+    values = {"threads.count": 1, "blas.openblas.core_type": "Haswell"}
+    variables = environment.variables(values, values)
+    code = """
+import json, numpy
+from backendcfg.bridges import pools
+found = pools.settings({"threads.count": 9, "blas.openblas.core_type": "haswell"},
+                       ["threads.count", "blas.openblas.core_type"])
+print(json.dumps({s.knob.name: s.knob.read() for s in found}))
+"""
+    started = {name: text for name, text in variables.items() if text is not None}
+    assert answer(code, **started) == {
+        "openblas[numpy].threads": 1,
+        "openblas[numpy].core_type": "Haswell",
+    }
+
+
+def test_this_process_is_compared_unless_another_environment_is_given(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    values = {"threads.count": 2}
+    words = ["OMP_NUM_THREADS=7 contradicts `threads.count = 2`"]
+    assert environment.contradictions(values, values) == words
+    assert environment.contradictions(values, values, {}) == []
+
+
+def test_a_preset_tf32_override_is_taken_away_from_a_profile_that_wants_tf32(monkeypatch):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    wants = {"cuda.matmul.fp32_precision": "tf32"}
+    [setting] = environment.settings(wants, wants)
+    knob = setting.knob
+    assert (knob.name, knob.read(), setting.wanted) == ("NVIDIA_TF32_OVERRIDE", "0", None)
+    knob.write(None)
+    assert knob.read() is None
+    knob.write("0")
+    assert (knob.read(), os.environ["NVIDIA_TF32_OVERRIDE"]) == ("0", "0")
+    refuses = {"cuda.matmul.fp32_precision": "ieee"}
+    assert environment.settings(refuses, refuses) == []
+
+
+def test_the_profiles_own_variables_are_those_that_the_process_started_with(answer):
+    code = """
+import json
+from backendcfg.bridges import environment
+values = {"environment": {"KMP_BLOCKTIME": "0", "KMP_AFFINITY": "none"}}
+found = environment.settings(values, values, "mine")
+print(json.dumps([[s.knob.name, s.knob.read(), s.wanted, s.knob.too_late()] for s in found]))
+"""
+    assert answer(code, KMP_BLOCKTIME="0") == [
+        ["KMP_BLOCKTIME", "0", "0", "this interpreter has started"],
+        ["KMP_AFFINITY", None, "none", "this interpreter has started"],
+    ]
+
+
+def late(flag, value):
+    [setting] = environment.settings({flag: value}, {flag})
+    return setting.knob.too_late()
+
+
+@pytest.mark.parametrize(
+    ("initialised", "reason"), [(False, ""), (True, "torch has initialised CUDA")]
+)
+def test_cublas_has_read_its_workspaces_once_torch_has_initialised_cuda(
+    monkeypatch, initialised, reason
+):
+    cuda = SimpleNamespace(is_initialized=lambda: initialised)
+    monkeypatch.setitem(environment.sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert late("torch.cublas_workspace_config", ":4096:8") == reason
+
+
+def test_without_torch_a_loaded_cublas_counts_as_used(monkeypatch):
+    files = ["/usr/lib/libcublas.so.12"]
+    monkeypatch.setattr(environment.loaded, "mapped_files", lambda: files)
+    assert late("torch.cublas_workspace_config", ":4096:8") == "libcublas is loaded already"
+    files.clear()
+    assert late("torch.cublas_workspace_config", ":4096:8") == ""
+
+
+@pytest.mark.parametrize(
+    ("begun", "reason"), [(False, ""), (True, "torch.distributed has made its communicators")]
+)
+def test_nccl_has_read_its_algorithm_once_there_are_communicators(monkeypatch, begun, reason):
+    distributed = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: begun)
+    monkeypatch.setitem(environment.sys.modules, "torch.distributed", distributed)
+    assert late("nccl.algo", "Ring") == reason
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_onednn_counts_as_used_once_a_framework_that_carries_it_is_imported(monkeypatch, framework):
+    assert late("onednn.max_cpu_isa", "avx2") == ""
+    monkeypatch.setitem(environment.sys.modules, framework, SimpleNamespace())
+    assert late("onednn.max_cpu_isa", "avx2") == f"{framework} is imported already"
+
+
+def test_a_kernel_set_of_blis_is_no_variable_of_a_process_that_may_load_any_file():
+    values = {"blas.blis.arch_type": "zen3"}
+    assert environment.settings(values, values) == []

@@ -1,0 +1,260 @@
+"""PyTorch's switches, each test in a child process that has the real PyTorch."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import pytest
+
+from backendcfg.bridges import torch as bridge
+
+ASKED = {
+    "threads.count": 1,
+    "threads.interop": 3,
+    "determinism.algorithms": "deterministic",
+    "determinism.fill_uninitialized_memory": False,
+}
+PRELUDE = """
+import json, sys, threading
+from backendcfg.bridges import imports, pools, torch as bridge
+def settings(values, asked=None):
+    return {s.knob.name: s for s in bridge.settings(values, asked or values, "reproducible")}
+def apply(settings):
+    before = {name: s.knob.read() for name, s in settings.items()}
+    for each in settings.values(): each.knob.write(each.wanted)
+    return before
+def undo(settings, before):
+    for name in reversed(list(settings)): settings[name].knob.write(before[name])
+    return {name: s.knob.read() for name, s in settings.items()}
+"""
+
+pytestmark = pytest.mark.torch
+real = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+
+
+def test_a_process_without_torch_has_no_settings_and_imports_nothing(answer):
+    code = PRELUDE + f"print(json.dumps([settings({ASKED!r}), 'torch' in sys.modules]))"
+    assert answer(code) == [{}, False]
+
+
+def test_a_torch_that_is_still_being_imported_is_left_alone(monkeypatch):
+    half = SimpleNamespace(__spec__=SimpleNamespace(_initializing=True))
+    monkeypatch.setitem(sys.modules, "torch", half)
+    assert bridge.settings(ASKED, ASKED) == []
+
+
+@real
+def test_what_is_set_is_read_back_from_torch_and_restored(answer):
+    code = (
+        PRELUDE
+        + """
+import torch
+values = {"threads.count": 1, "determinism.algorithms": "deterministic",
+          "determinism.fill_uninitialized_memory": False}
+mine = settings(values)
+before = apply(mine)
+torch_says = [torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(),
+              torch.is_deterministic_algorithms_warn_only_enabled(),
+              torch.utils.deterministic.fill_uninitialized_memory]
+during = {name: s.knob.read() for name, s in mine.items()}
+print(json.dumps([before, torch_says, during, undo(mine, before)]))
+"""
+    )
+    before, torch_says, during, after = answer(code, OMP_NUM_THREADS="2", MKL_NUM_THREADS="2")
+    assert before == {
+        "torch.num_threads": 2,
+        "torch.deterministic_algorithms": "any",
+        "torch.utils.deterministic.fill_uninitialized_memory": True,
+    }
+    assert torch_says == [1, True, False, False]
+    assert during == {
+        "torch.num_threads": 1,
+        "torch.deterministic_algorithms": "deterministic",
+        "torch.utils.deterministic.fill_uninitialized_memory": False,
+    }
+    assert after == before
+
+
+@real
+def test_each_mode_of_deterministic_algorithms_reads_as_it_was_written(answer):
+    code = (
+        PRELUDE
+        + """
+import torch
+knob = settings({"determinism.algorithms": "warn"})["torch.deterministic_algorithms"].knob
+seen = []
+for mode in ("warn", "deterministic", "any", "warn", "any"):
+    knob.write(mode); seen.append(knob.read())
+torch.use_deterministic_algorithms(True, warn_only=True); seen.append(knob.read())
+torch.use_deterministic_algorithms(False); seen.append(knob.read())
+print(json.dumps(seen))
+"""
+    )
+    assert answer(code) == ["warn", "deterministic", "any", "warn", "any", "warn", "any"]
+
+
+@real
+def test_setting_the_mode_does_not_load_the_compiler(answer):
+    code = (
+        PRELUDE
+        + """
+import torch
+apply(settings({"determinism.algorithms": "deterministic"}))
+print(json.dumps("torch._inductor" in sys.modules))
+"""
+    )
+    assert answer(code) is False
+
+
+@real
+def test_the_compilers_own_switch_is_set_for_each_thread(answer):
+    code = (
+        PRELUDE
+        + """
+import torch, torch._inductor.config as config
+config.deterministic = True
+values = {"determinism.algorithms": "deterministic"}
+config.deterministic = False
+mine = settings(values); before = apply(mine)
+seen = []
+def other():
+    seen.append(config.deterministic)
+    apply(settings(values)); seen.append(config.deterministic)
+thread = threading.Thread(target=other); thread.start(); thread.join()
+here = config.deterministic
+print(json.dumps([list(mine), seen, here, undo(mine, before)]))
+"""
+    )
+    names, seen, here, after = answer(code)
+    assert names == ["torch.deterministic_algorithms", "torch.inductor.deterministic"]
+    assert (seen, here) == ([False, True], True)
+    assert after == {
+        "torch.deterministic_algorithms": "any",
+        "torch.inductor.deterministic": False,
+    }
+
+
+@real
+def test_the_first_compilation_takes_over_the_mode(answer):
+    """Why the mode need not load the compiler: it asks when it starts."""
+    code = (
+        PRELUDE
+        + """
+import torch
+apply(settings({"determinism.algorithms": "deterministic"}))
+compiled = torch.compile(lambda x: x + 1, backend="inductor")
+compiled(torch.ones(3))
+import torch._inductor.config as config
+print(json.dumps(config.deterministic))
+"""
+    )
+    assert answer(code) is True
+
+
+@real
+def test_setting_the_thread_count_leaves_mkls_dynamic_switch_as_it_was(answer):
+    code = (
+        PRELUDE
+        + """
+import torch
+values = {"threads.count": 1, "threads.dynamic": True}
+[dynamic] = [s.knob for s in pools.settings(values, ["threads.dynamic"])
+             if s.knob.name == "mkl[torch].dynamic"]
+first = dynamic.read()
+mine = settings({"threads.count": 1}); before = apply(mine); during = dynamic.read()
+undo(mine, before)
+torch.set_num_threads(2)
+print(json.dumps([first, during, dynamic.read()]))
+"""
+    )
+    first, during, after_torchs_own = answer(code, OMP_NUM_THREADS="2", MKL_NUM_THREADS="2")
+    # The last shows that torch does turn it off, or this test would prove nothing.
+    assert (first, during, after_torchs_own) == (True, True, False)
+
+
+@real
+def test_a_count_that_the_program_gave_torch_does_not_hide_the_profiles(answer):
+    """torch.set_num_threads gives MKL a count for the thread, which outranks the process's."""
+    code = (
+        PRELUDE
+        + """
+import torch
+values = {"threads.count": 2, "threads.dynamic": False}
+torch.set_num_threads(1)
+both = {s.knob.name: s for s in pools.settings(values, values)} | settings(values, values)
+before = apply(both); during = {name: s.knob.read() for name, s in both.items()}
+report = torch.__config__.parallel_info()
+after = undo(both, before)
+keys = ["mkl[torch].threads", "mkl[torch].local_threads", "torch.num_threads"]
+print(json.dumps([[x[k] for k in keys] for x in (before, during, after)] + [report]))
+"""
+    )
+    before, during, after, report = answer(code, OMP_NUM_THREADS="2", MKL_NUM_THREADS="2")
+    assert (before, during, after) == ([2, 1, 1], [2, 0, 2], [2, 1, 1])
+    assert "mkl_get_max_threads() : 2" in report
+
+
+@real
+def test_the_thread_count_belongs_to_each_thread(answer):
+    code = (
+        PRELUDE
+        + """
+import torch
+knob = settings({"threads.count": 1})["torch.num_threads"].knob
+torch.get_num_threads()
+seen = []
+go, done = threading.Event(), threading.Event()
+def other():
+    seen.append(torch.get_num_threads()); done.set(); go.wait(); seen.append(knob.read())
+thread = threading.Thread(target=other); thread.start(); done.wait()
+knob.write(1); go.set(); thread.join()
+print(json.dumps([seen, knob.read(), knob.reach.value, knob.latch.value]))
+"""
+    )
+    assert answer(code, OMP_NUM_THREADS="2", MKL_NUM_THREADS="2") == [
+        [2, 2],
+        1,
+        "thread",
+        "each-thread",
+    ]
+
+
+@real
+def test_the_inter_operator_pool_is_set_while_torch_is_imported_and_only_then(answer):
+    code = (
+        PRELUDE
+        + """
+late = []
+def callback(name):
+    if name == "torch":
+        each = settings({"threads.interop": 3})["torch.num_interop_threads"]
+        late.append(each.knob.too_late()); each.knob.write(each.wanted)
+imports.watch(callback)
+import torch
+each = settings({"threads.interop": 3})["torch.num_interop_threads"]
+print(json.dumps([late, torch.get_num_interop_threads(), each.knob.read(), each.knob.too_late(),
+                  each.remedy, each.knob.reversible]))
+"""
+    )
+    assert answer(code) == [
+        [""],
+        3,
+        3,
+        "torch was imported before, and takes this only before its first parallel work",
+        "backendcfg run reproducible -- python ...",
+        False,
+    ]
+
+
+@real
+def test_flags_that_nobody_asked_for_are_left_alone(answer):
+    code = (
+        PRELUDE
+        + f"""
+import torch
+print(json.dumps(list(settings({ASKED!r}, ["cudnn.benchmark"]))))
+"""
+    )
+    assert answer(code) == []

@@ -1,0 +1,294 @@
+"""apply, status, undo, off, history, verify: what becomes active, and what is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+
+from backendcfg.cli import output
+from backendcfg.cli.verbs import apply as apply_verb
+
+
+@pytest.fixture(autouse=True)
+def _here(project):
+    """Everything here happens in the project."""
+
+
+def test_apply_makes_a_profile_active_and_says_what_that_means(call, project):
+    result = call("apply", "mine")
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[0] == f"mine is active for {project} (generation 1)"
+    assert lines[1].startswith("host      ")
+    assert lines[2] == "promise   none"
+    assert lines[3].startswith("set       threads.count = ")
+    assert lines[-2:] == [
+        "next      backendcfg run -- python train.py",
+        "          backendcfg undo",
+    ]
+    assert "PYTHONHASHSEED=0" in result.out
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["debug", "fast", "max-throughput", "reproducible", "reproducible-anywhere", "tf32-off"],
+)
+def test_apply_fits_a_screen(name, call, monkeypatch):
+    monkeypatch.setattr(output, "width", lambda: 80)
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    lines = call("apply", name).out.splitlines()
+    assert 5 < len(lines) <= 24
+    # Only a single word that is longer than the screen may stand out.
+    assert [line for line in lines[1:] if len(line) > 80] == []
+
+
+def test_apply_under_json_carries_the_plan_and_the_variables(call, project):
+    answer = json.loads(call("apply", "mine", "--set", "threads.count=1", "--json").out)
+    assert (answer["profile"], answer["generation"]) == ("mine", 1)
+    assert answer["project"] == str(project)
+    assert answer["environment"]["OMP_NUM_THREADS"] == "1"
+    assert answer["plan"]["name"] == "mine"
+    assert answer["rehearsal"] is None
+
+
+def test_apply_without_a_name_and_without_a_pick_is_a_mistake(call):
+    result = call("apply")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
+        "error[usage]: no profile is named, and no settings file picks one\n"
+        "  state: nothing was changed\n"
+        "  help: run `backendcfg apply reproducible`, or see `backendcfg list`\n"
+    )
+
+
+def test_apply_without_a_name_takes_what_the_settings_file_picks(call, project):
+    (project / "backendcfg.toml").write_text('profile = "base"\n')
+    assert call("apply").out.startswith(f"base is active for {project} (generation 1)\n")
+
+
+def test_apply_without_a_name_stores_the_active_one_anew(call, project):
+    call("apply", "mine", "--set", "threads.count=1")
+    assert call("apply").out.startswith(f"mine is active for {project} (generation 2)\n")
+    assert json.loads(call("status", "--json").out)["settings"] == {"threads.count": "1"}
+
+
+def test_a_refused_apply_leaves_what_was_active(call):
+    call("apply", "mine")
+    refused = call("apply", "mine", "--set", 'blas.library={require="blis"}')
+    assert refused.code == 3
+    assert refused.err.startswith("error[missing-library]")
+    assert json.loads(call("status", "--json").out)["generation"] == 1
+
+
+def test_strict_refuses_what_would_be_pending(call):
+    result = call("apply", "mine", "--strict")
+    assert (result.code, result.out) == (3, "")
+    assert result.err.splitlines()[0] == (
+        "error[too-late]: profile `mine` would not hold in full in a `python` started from this "
+        "shell"
+    )
+    assert json.loads(call("status", "--json").out)["profile"] is None
+
+
+def test_status_names_the_profile_and_who_picked_it(call, project):
+    call("apply", "mine")
+    result = call("status")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.replace("of\n          ", "of ") == (
+        "profile   mine\n"
+        "promise   none\n"
+        f"from      generation 1 of {project}\n"
+        "next      backendcfg run -- python train.py\n"
+    )
+
+
+def test_status_says_that_nothing_is_in_force(call):
+    assert call("status").out == (
+        "no profile is in force here\n"
+        "next      backendcfg list\n"
+        "          backendcfg apply reproducible\n"
+    )
+
+
+def test_status_says_that_backendcfg_is_turned_off(call, monkeypatch):
+    call("apply", "mine")
+    monkeypatch.setenv("BACKENDCFG_DISABLE", "1")
+    assert call("status").out == "backendcfg is turned off by BACKENDCFG_DISABLE\n"
+
+
+def test_apply_says_that_backendcfg_is_turned_off(call, monkeypatch):
+    monkeypatch.setenv("BACKENDCFG_DISABLE", "1")
+    result = call("apply", "mine")
+    assert result.code == 0
+    assert result.err == (
+        "BACKENDCFG_DISABLE turns backendcfg off; the profile acts once it is unset\n"
+    )
+
+
+def test_status_of_a_wrong_name_is_an_error(call, monkeypatch):
+    call("apply", "mine")
+    monkeypatch.setenv("BACKENDCFG_PROFILE", "mnie")
+    result = call("status")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(
+        "error[unknown-profile]: environment variable BACKENDCFG_PROFILE names profile `mnie`, "
+        "which does not exist\n"
+    )
+
+
+def test_status_says_why_a_stored_plan_is_stale(call, project):
+    call("apply", "mine")
+    with open(project / "profiles" / "mine.toml", "a") as file:
+        file.write("# changed\n")
+    stale = [line for line in call("status").out.splitlines() if line.startswith("stale")]
+    assert stale == [
+        "stale     file profiles/mine.toml changed; `backendcfg apply` stores a plan for what is here now"
+    ]
+
+
+def test_undo_goes_back_one_and_off_and_undo_are_inverse(call, project):
+    call("apply", "base")
+    call("apply", "mine")
+    assert call("undo").out == f"base is active again for {project} (generation 1)\n"
+    assert call("off").out == (
+        "no profile is active any more (it was generation 1)\n"
+        "next      backendcfg undo, to make it active again\n"
+    )
+    assert call("off").out == "no profile was active\n"
+    assert call("undo").out == f"base is active again for {project} (generation 1)\n"
+    assert call("undo").out == (
+        "no profile is active now, as before the first `backendcfg apply`\n"
+    )
+
+
+def test_undo_of_nothing_is_an_error(call, project):
+    result = call("undo")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(
+        f"error[nothing-to-undo]: there is no earlier generation for {project}\n"
+    )
+
+
+def test_history_lists_the_newest_first_and_marks_the_active_one(call):
+    assert call("history").out == "no profile was made active here yet\n"
+    call("apply", "base")
+    call("apply", "mine", "--set", "threads.count=2")
+    call("undo")
+    times = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+    assert re.sub(times, "TIME", call("history").out) == (
+        "   2  TIME  mine  --set threads.count=2\n*  1  TIME  base\n"
+    )
+    rows = json.loads(call("history", "--json").out)
+    assert [(row["generation"], row["profile"], row["active"]) for row in rows] == [
+        (2, "mine", False),
+        (1, "base", True),
+    ]
+
+
+def test_the_users_profile_holds_where_the_project_has_none(call, project):
+    call("apply", "base", "--user")
+    assert json.loads(call("status", "--json").out)["source"] == "generation 1 of the user"
+    call("apply", "mine")
+    assert json.loads(call("status", "--json").out)["profile"] == "mine"
+    call("off")
+    assert json.loads(call("status", "--json").out)["profile"] == "base"
+    assert call("history", "--user").out.split()[-1] == "base"
+
+
+def test_verify_without_a_profile_is_a_mistake(call):
+    result = call("verify")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(
+        "error[usage]: no profile is in force here, so there is nothing to verify\n"
+    )
+
+
+def test_the_host_line_names_what_computes_most_and_fits():
+    summary = "AMD EPYC (zen4), 2 of 2 processors, no GPU; " + ", ".join(
+        f"{name} 1.0" for name in ("archive", "jax", "mkl", "numpy", "scipy", "torch", "zzz")
+    )
+    assert apply_verb.host_line(summary) == (
+        "AMD EPYC (zen4), 2 of 2 processors, no GPU; numpy 1.0, torch 1.0, scipy 1.0, ..."
+    )
+
+
+def reading(knob, state, found=2, because="", flag="threads.count"):
+    return {
+        "knob": knob,
+        "flag": flag,
+        "wanted": 2,
+        "found": found,
+        "state": state,
+        "because": because,
+    }
+
+
+@pytest.mark.parametrize("state", ["differs", "unreadable", "stuck"])
+def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeypatch):
+    answer = {
+        "profile": "mine",
+        "tier": "run-to-run",
+        "in_force": False,
+        "readings": [
+            reading("openblas[numpy].threads", "ok"),
+            reading("torch.num_threads", state, 4, "something other than backendcfg wrote it"),
+            reading("PYTHONHASHSEED", "pending", None, "this interpreter has started"),
+            reading("cudnn.benchmark", "dormant", None, "no GPU is here", "cudnn.benchmark"),
+        ],
+        "unkept": ["cudnn.benchmark"],
+        "overrides": ["OMP_NUM_THREADS=4 contradicts `threads.count = 2`"],
+    }
+    monkeypatch.setattr("backendcfg.cli.witness.ask", lambda name: answer)
+    result = call("verify", "mine")
+    assert (result.code, result.err) == (1, "")
+    wide = max(len(state), len("pending"))
+    assert result.out == (
+        f"{'state':<{wide}}  switch                   wanted\n"
+        f"{'ok':<{wide}}  openblas[numpy].threads  2\n"
+        f"{state:<{wide}}  torch.num_threads        2       found 4; something other than "
+        "backendcfg wrote it\n"
+        f"{'pending':<{wide}}  PYTHONHASHSEED           2       this interpreter has started\n"
+        "dormant   cudnn.benchmark: no GPU is here\n"
+        "overrides OMP_NUM_THREADS=4 contradicts `threads.count = 2`\n"
+        "\n"
+        "1 switch of 3 not as mine wants\n"
+        "the promise `run-to-run` is not in force\n"
+        "  this release does not set cudnn.benchmark yet\n"
+        "  1 pending: start programs with `backendcfg run -- COMMAND`\n"
+    )
+
+
+def test_a_damaged_generation_is_a_line_of_the_history(call):
+    from backendcfg.transact import generations
+
+    call("apply", "base")
+    call("apply", "mine")
+    number = 1
+    for folder, _, files in os.walk(generations.directory()):
+        if f"{number}.json" in files:
+            with open(os.path.join(folder, f"{number}.json"), "w") as file:
+                file.write("{")
+    result = call("history")
+    assert (result.code, result.err) == (0, "")
+    damaged = result.out.splitlines()[1]
+    assert damaged.startswith("!")
+    assert "cannot read generation 1" in damaged
+
+
+def test_the_log_goes_to_standard_error_when_asked(process):
+    quiet = process("apply", "mine")
+    assert (quiet.code, quiet.err) == (0, "")
+    told = process("apply", "mine", variables={"BACKENDCFG_LOG_LEVEL": '"info"'})
+    assert told.code == 0
+    assert "generation 2 of " in told.err
+
+
+def test_names_that_are_no_text_are_printed_escaped(process, project):
+    name = b"\xff.toml".decode(errors="surrogateescape")
+    (project / name).write_text("schema = 1\n")
+    result = process("validate", name, "--json")
+    assert (result.code, result.err) == (0, "")
+    assert json.loads(result.out)["files"] == [name]

@@ -1,0 +1,275 @@
+"""validate, trust, detect, schema, doctor, and hosts in files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from backendcfg.cli.examination import QUESTIONS, examine, thread_pools
+from backendcfg.cli.hostfile import read_host, write_host
+from backendcfg.errors import InvalidHostError, UnreadableFileError
+
+WRONG = """\
+schema = 1
+[threads]
+count = "8"
+dynamik = true
+"""
+
+
+def test_validate_says_which_files_are_valid(call, project):
+    result = call("validate", "profiles/mine.toml", "backendcfg.toml")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "profiles/mine.toml is valid\nbackendcfg.toml is valid\n"
+
+
+def test_validate_reports_every_fault_of_every_file(call, project):
+    (project / "a.toml").write_text(WRONG)
+    (project / "b.toml").write_text("nonsense = 1\n")
+    result = call("validate", "a.toml", "profiles/mine.toml", "b.toml")
+    assert (result.code, result.out) == (2, "")
+    heads = [line for line in result.err.splitlines() if line.startswith("error")]
+    assert [head.partition(":")[0] for head in heads] == [
+        "error[wrong-type]",
+        "error[unknown-key]",
+        "error[unknown-key]",
+    ]
+    assert result.err.splitlines()[-1] == "3 errors in 2 files"
+    answer = json.loads(call("validate", "a.toml", "b.toml", "--json").out)
+    places = [one["places"][0]["path"] for one in answer["error"]["errors"]]
+    assert places == [str(project / name) for name in ("a.toml", "a.toml", "b.toml")]
+
+
+def test_validate_of_a_file_that_is_not_there(call, project):
+    result = call("validate", "nowhere.toml")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error[unreadable-file]: cannot read nowhere.toml: ")
+
+
+def test_trust_lists_and_revokes(call, project):
+    files = [str(project / name) for name in ("backendcfg.toml", "profiles/base.toml")]
+    (project / "profiles" / "mine.toml").unlink()
+    assert call("trust", "--list").out == "no file is trusted\n"
+    assert call("trust").out == "".join(f"{file} is trusted as it is now\n" for file in files)
+    (project / "backendcfg.toml").write_text("# changed\n")
+    assert call("trust", "--list").out == (
+        f"{files[0]} (changed since, so it is not trusted)\n{files[1]}\n"
+    )
+    revoked = call("trust", "--revoke")
+    assert revoked.out == "".join(f"{file} is no longer trusted\n" for file in files)
+    assert call("trust", "--list").out == "no file is trusted\n"
+    assert call("trust", "--revoke").out == "no file of it was trusted\n"
+
+
+def test_a_profile_of_a_project_sets_variables_only_after_trust(call, project):
+    (project / "profiles" / "base.toml").write_text('schema = 1\nenvironment = { A = "1" }\n')
+    refused = call("plan", "base")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith(
+        "error[untrusted-project]: profiles/base.toml sets `environment`, which only a trusted "
+        "project may\n"
+    )
+    call("trust")
+    assert call("plan", "base").code == 0
+
+
+def test_trust_list_takes_nothing_else(call, project):
+    result = call("trust", "--list", "--revoke")
+    assert (result.code, result.out) == (2, "")
+
+
+def test_a_captured_host_is_what_plan_accepts(call, project):
+    captured = call("detect", "--capture", "host.json")
+    assert (captured.code, captured.err) == (0, "wrote host.json\n")
+    assert captured.out.startswith("system    ")
+    here = json.loads(call("plan", "mine", "--json").out)
+    there = json.loads(call("plan", "mine", "--host", "host.json", "--json").out)
+    assert here == there
+    assert sorted(path.name for path in project.iterdir()) == [
+        "backendcfg.toml",
+        "host.json",
+        "profiles",
+    ]
+
+
+def test_a_host_survives_the_file(host, tmp_path):
+    written = tmp_path / "again.json"
+    write_host(read_host(host), str(written))
+    assert read_host(str(written)) == read_host(host)
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "notes"),
+    [
+        (
+            {"cpu": {"vendor": "amd"}},
+            "`cpu.name` is missing",
+            [
+                "`cpu.architecture` is missing",
+                "`cpu.microarchitecture` is missing",
+                "`cpu.logical` is missing",
+                "`cpu.physical` is missing",
+                "`cpu.usable` is missing",
+            ],
+        ),
+        ({"memory": {"total": "8"}}, '`memory.total` must be an integer, not "8"', []),
+        ({"colour": 1}, "`colour` is not a key of a host", []),
+        (
+            {"system": {"os": "beos"}},
+            '`system.os` must be "linux", "macos", "windows" or "other", not "beos"',
+            [],
+        ),
+        ({"schema": 2}, "`schema` must be 1, not 2", []),
+        ({"libraries": 3}, "`libraries` must be an array, not 3", []),
+    ],
+)
+def test_what_is_wrong_with_a_host_is_named(change, message, notes, host):
+    with open(host) as file:
+        document = json.load(file) | change
+    with open(host, "w") as file:
+        json.dump(document, file)
+    with pytest.raises(InvalidHostError) as caught:
+        read_host(host)
+    assert caught.value.message == f"{host} is not a host: {message}"
+    assert list(caught.value.notes) == notes
+
+
+def test_a_host_that_is_not_json_names_the_place(tmp_path):
+    path = tmp_path / "host.json"
+    path.write_text('{\n  "schema": 1,,\n}\n')
+    with pytest.raises(InvalidHostError) as caught:
+        read_host(str(path))
+    assert caught.value.render() == (
+        f"error[invalid-host]: {path} is not JSON\n"
+        f"  --> {path}:2:15\n"
+        "   |\n"
+        ' 2 |   "schema": 1,,\n'
+        "   |               ^ expecting property name enclosed in double quotes\n"
+        "  state: nothing was changed\n"
+        f"  help: write one with `backendcfg detect --capture {path}`"
+    )
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b"[" * 100_000, b"null", b"[]"])
+def test_no_content_of_a_host_file_is_a_bug(content, call, project):
+    (project / "host.json").write_bytes(content)
+    result = call("plan", "mine", "--host", "host.json")
+    assert (result.code, result.out) == (2, "")
+
+
+@pytest.mark.parametrize("path", ["nowhere.json", ".", "nowhere/host.json"])
+def test_a_host_file_that_cannot_be_read_or_written(path, call, project):
+    assert call("plan", "mine", "--host", path).err.startswith(
+        f"error[unreadable-file]: cannot read {path}: "
+    )
+    if path != "nowhere.json":
+        with pytest.raises(UnreadableFileError, match=f"^cannot write {path}: "):
+            write_host(read_host_of_this_machine(), path)
+
+
+def read_host_of_this_machine():
+    from backendcfg import session
+
+    return session.detect()
+
+
+@pytest.mark.parametrize("which", ["profile", "settings", "host", "plan"])
+def test_schema_prints_a_json_schema(which, call):
+    text = call("schema", which).out
+    assert json.loads(text)["$schema"].startswith("https://json-schema.org/")
+    assert json.loads(call("schema", which, "--json").out) == json.loads(text)
+
+
+def test_doctor_lists_every_variable_and_exits_with_0_when_nothing_is_wrong(call, project):
+    from backendcfg import environ
+
+    result = call("doctor")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.endswith("\nnothing is wrong\n")
+    for variable in environ.VARIABLES:
+        assert f"  {variable.name}  " in result.out
+
+
+def test_doctor_names_an_unknown_variable_and_exits_with_1(call, project, monkeypatch):
+    monkeypatch.setenv("BACKENDCFG_PROFIL", "fast")
+    result = call("doctor", "--json")
+    assert (result.code, result.err) == (1, "")
+    wrong = [one for one in json.loads(result.out)["findings"] if one["state"] == "wrong"]
+    assert wrong == [
+        {
+            "topic": "variables",
+            "state": "wrong",
+            "detail": "environment variable BACKENDCFG_PROFIL is not one that backendcfg reads",
+            "help": "did you mean BACKENDCFG_PROFILE?",
+        }
+    ]
+
+
+def test_doctor_names_a_profile_that_is_wrong(call, project):
+    (project / "profiles" / "bad.toml").write_text("nonsense = 1\n")
+    result = call("doctor")
+    assert result.code == 1
+    assert "run `backendcfg validate" in result.out
+    assert result.out.endswith("\n1 thing wrong\n")
+
+
+def test_doctor_names_what_contradicts_the_profile(call, project, monkeypatch):
+    call("apply", "base")
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    result = call("doctor")
+    assert result.code == 1
+    assert "OMP_NUM_THREADS=77" in result.out
+
+
+def test_doctor_names_the_pools_that_cannot_be_set_or_not_as_far_as_asked(host, monkeypatch):
+    asked = []
+
+    def capped(count):
+        asked.append(count)
+        return {"openblas[numpy].threads": 2}
+
+    missing = {"mkl[mkl].threads": "it has no MKL_Set_Num_Threads"}
+    monkeypatch.setattr("backendcfg.bridges.pools.missing", lambda: missing)
+    monkeypatch.setattr("backendcfg.bridges.pools.capped", capped)
+    here = read_host(host)
+    usable = here.cpu.usable
+    findings = list(thread_pools(here))
+    assert {(one.topic, one.state) for one in findings} == {("thread pools", "note")}
+    most = "openblas[numpy].threads can be 2 at most, as its library was built"
+    assert [one.detail for one in findings] == [
+        "mkl[mkl].threads cannot be set: it has no MKL_Set_Num_Threads",
+        f"{most}, and this process may use {usable} processors",
+    ]
+    assert asked == [usable]
+
+
+def test_doctor_says_that_numpys_own_pool_can_be_set(host):
+    # As it is here: the real NumPy, in a process where no other test has loaded anything.
+    program = (
+        "import sys\n"
+        "from backendcfg.cli.examination import thread_pools\n"
+        "from backendcfg.cli.hostfile import read_host\n"
+        "for one in thread_pools(read_host(sys.argv[1])):\n"
+        "    print(one.state, one.detail)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program, host], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout == "fine every one that comes with NumPy can be set\n"
+
+
+def test_a_question_that_fails_hides_no_other(host, monkeypatch, project):
+    def rude(_host):
+        raise ZeroDivisionError("division by zero")
+        yield
+
+    monkeypatch.setattr("backendcfg.cli.examination.QUESTIONS", (rude, QUESTIONS[0]))
+    findings = examine(read_host(host))
+    assert [(one.topic, one.state, one.detail) for one in findings] == [
+        ("rude", "wrong", "ZeroDivisionError: division by zero"),
+        ("versions", "fine", findings[1].detail),
+        ("packages", "fine", "numpy 2.4.6"),
+    ]

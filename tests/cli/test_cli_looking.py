@@ -1,0 +1,296 @@
+"""The verbs that look and change nothing: whole outputs on a host that is a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+
+from backendcfg.cli.hostfile import read_host
+from backendcfg.load.request import Request
+from backendcfg.load.stack import load
+from backendcfg.load.trust import trust
+from backendcfg.resolve.plan import resolve
+
+THREADS = ("threads.count", "threads.interop", "threads.dynamic")
+
+SHIPPED = [
+    "debug",
+    "fast",
+    "max-throughput",
+    "reproducible",
+    "reproducible-anywhere",
+    "tf32-off",
+]
+
+
+def test_plan_shows_every_set_flag_with_value_origin_and_adaptation(call, project, host):
+    result = call("plan", "mine", "--host", host)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.partition("\nchoice")[0] == (
+        "profile   mine: As many threads as there are\n"
+        "host      AMD EPYC (zen4), 4 of 8 processors (affinity: 4 of 8), no GPU; numpy 2.4.6\n"
+        "promise   none\n"
+        "\n"
+        "threads.count     4      profile `mine` (profiles/mine.toml:10)\n"
+        '    requested "auto", because this process may use 4 of 8 processors (affinity: 4 of 8)\n'
+        "threads.interop   4      default, dormant\n"
+        '    requested "auto", because this process may use 4 of 8 processors (affinity: 4 of 8)\n'
+        "threads.dynamic   false  backendcfg.toml (backendcfg.toml:2), dormant\n"
+        "python.hash_seed  0      profile `mine` (profiles/mine.toml:13)\n"
+    )
+
+
+def test_plan_verbose_shows_every_flag(call, project, host):
+    from backendcfg.schema.profile import defaults
+
+    lines = call("plan", "mine", "--host", host, "-v").out.splitlines()
+    shown = {line.split()[0] for line in lines if line and not line.startswith(" ")}
+    assert [flag for flag in defaults() if flag not in shown] == []
+
+
+def test_plan_without_a_name_is_the_one_that_the_environment_names(
+    call, project, host, monkeypatch
+):
+    monkeypatch.setenv("BACKENDCFG_PROFILE", "base")
+    assert call("plan", "--host", host).out.startswith("profile   base: One thread\n")
+
+
+def test_settings_win_over_the_profile(call, project, host):
+    result = call("plan", "base+mine", "--host", host, "--set", "threads.count=3", "--json")
+    plan = json.loads(result.out)
+    entry = next(entry for entry in plan["entries"] if entry["flag"] == "threads.count")
+    assert (plan["name"], entry["value"], entry["origin"]["rank"]) == ("base+mine", 3, "argument")
+
+
+def test_a_setting_that_is_not_toml_is_an_error(call, project, host):
+    result = call("plan", "mine", "--host", host, "--set", "threads.count=four")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error[invalid-value]: argument `threads.count` is read as a TOML")
+
+
+def test_explain_says_what_a_value_hides(call, project, host):
+    result = call("explain", "threads.count", "--profile", "mine", "--host", host)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        "threads.count = 4  from profile `mine` (profiles/mine.toml:10)\n"
+        '  adapted: requested "auto", got 4, because this process may use 4 of 8 processors '
+        "(affinity: 4 of 8)\n"
+        "  hides 1 from profile `base` (profiles/base.toml:5)\n"
+        '  hides "auto" from default\n'
+        "\n"
+        'does      Threads of every pool; "auto" is what affinity and the cgroup allow.\n'
+        'accepts   an integer from 1 to 4096 or "auto"\n'
+        'default   "auto"\n'
+        "read by   native, openblas, mkl, blis, openmp, torch\n"
+        "variable  BACKENDCFG_THREADS_COUNT\n"
+        "source    https://www.openmp.org/spec-html/5.2/openmpch21.html\n"
+    )
+
+
+def test_explain_of_a_legacy_spelling_explains_what_it_stands_for(call, project, host):
+    result = call("explain", "cuda.matmul.allow_tf32", "--profile", "mine", "--host", host)
+    assert result.out.startswith(
+        "cuda.matmul.allow_tf32 is an older spelling of cuda.matmul.fp32_precision\n"
+        'cuda.matmul.fp32_precision = "none"  from default\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "rest"),
+    [
+        ("threads.cuont", ["  help: did you mean `threads.count`?"]),
+        (
+            "threads",
+            ["  note: `threads` is a table; its flags are " + ", ".join(THREADS)],
+        ),
+    ],
+)
+def test_explain_names_the_nearest_flag_or_those_of_a_table(flag, rest, call, project):
+    result = call("explain", flag)
+    assert (result.code, result.out) == (2, "")
+    first, *lines = result.err.splitlines()
+    assert first == f"error[unknown-flag]: there is no flag `{flag}`"
+    always = ["  state: nothing was changed", "  help: run `backendcfg explain` to list every flag"]
+    assert sorted(lines) == sorted([*rest, *always])
+
+
+def test_explain_without_a_flag_lists_every_flag(call):
+    from backendcfg.schema.profile import flags
+
+    assert [line.split()[0] for line in call("explain").out.splitlines()] == list(flags())
+
+
+def test_diff_shows_both_values(call, project, host):
+    result = call("diff", "base", "mine", "--host", host)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        "flag              base      mine\n"
+        "threads.count     1         4\n"
+        "threads.interop   2         4     dormant: PyTorch is not here\n"
+        'python.hash_seed  "random"  0\n'
+    )
+
+
+def test_diff_exits_with_1_only_when_asked(call, project, host):
+    assert call("diff", "base", "mine", "--host", host, "--exit-code").code == 1
+    same = call("diff", "base", "base", "--host", host, "--exit-code")
+    assert (same.code, same.out) == (0, "base and base mean the same on this host\n")
+
+
+def test_why_not_names_what_is_missing_and_exits_with_1(call, project, host):
+    (project / "profiles" / "gpu.toml").write_text(
+        'schema = 1\n[requires]\ngpu.compute_capability = ">=8.0"\n'
+    )
+    result = call("why-not", "gpu", "--host", host)
+    assert (result.code, result.err) == (1, "")
+    lines = result.out.splitlines()
+    assert lines[0].startswith("no   CUDA compute capability 8.0 or newer; found no GPU")
+    assert lines[1] == "     asked by `requires` in profile `gpu` (profiles/gpu.toml:3)"
+    assert "gpu cannot be used here, for 1 reason:" in lines
+
+
+def test_why_not_of_a_profile_that_fits_exits_with_0(call, project, host):
+    result = call("why-not", "mine", "--host", host)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(
+        "yes  Linux; found this machine runs Linux\n"
+        "     asked by `requires` in profile `mine` (profiles/mine.toml:7)\n"
+    )
+    assert result.out.endswith("mine can be used here\n")
+
+
+def test_recommend_orders_every_profile(call, project, host):
+    answer = json.loads(call("recommend", "--host", host, "--json").out)
+    assert sorted(one["name"] for one in answer) == sorted(["base", "mine", *SHIPPED])
+    fits = [one["fits"] for one in answer]
+    assert fits == sorted(fits, reverse=True)
+    assert call("recommend", "--host", host).out.endswith(
+        f"next      backendcfg apply {answer[0]['name']}\n"
+    )
+
+
+def test_list_shows_whose_each_profile_is_and_what_it_promises(call, project):
+    (project / "profiles" / "fast.toml").write_text('schema = 1\nextends = "fast"\n')
+    (project / "profiles" / "bad.toml").write_text("schema = 1\nnonsense = 1\n")
+    result = call("list", "--json")
+    assert (result.code, result.err) == (0, "")
+    rows = [(one["name"], one["from"], one["tier"]) for one in json.loads(result.out)]
+    assert rows[:5] == [
+        ("bad", "project", ""),
+        ("base", "project", "none"),
+        ("fast", "project", "none"),
+        ("mine", "project", "none"),
+        ("debug", "shipped", "run-to-run"),
+    ]
+    lines = call("list").out.splitlines()
+    assert lines[0].split() == ["profile", "from", "promise", "description"]
+    assert "cannot be used: unknown key `nonsense`" in lines[1]
+    assert (
+        len([line for line in lines if "(hidden by the profile of this name above)" in line]) == 1
+    )
+
+
+def test_show_is_toml_with_a_comment_for_each_origin(call, project):
+    result = call("show", "mine")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        "# mine\n"
+        "# profile `base`: profiles/base.toml\n"
+        "# profile `mine`: profiles/mine.toml\n"
+        "schema = 1\n"
+        'description = "As many threads as there are"\n'
+        "\n"
+        'threads.count = "auto"  # mine:10\n'
+        "python.hash_seed = 0  # mine:13\n"
+        "\n"
+        "[requires]\n"
+        'os = "linux"\n'
+    )
+
+
+@pytest.mark.parametrize("name", ["mine", "base", "base+tf32-off", "fast+base", *SHIPPED])
+def test_what_show_prints_means_the_same_as_the_profile(name, call, project, host):
+    copy = project / "profiles" / "copy.toml"
+    copy.write_text(call("show", name).out)
+    trust(copy)  # a project's own file may not set variables before
+    machine = read_host(host)
+    plans = [
+        resolve(load(Request(name=profile, use_environment=False)), machine)
+        for profile in (name, "copy")
+    ]
+    assert plans[0].values() == plans[1].values()
+    assert plans[0].asked() == plans[1].asked()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list",),
+        ("show", "mine"),
+        ("plan", "mine"),
+        ("explain", "blas.library"),
+        ("diff", "base", "mine"),
+        ("why-not", "mine"),
+        ("recommend",),
+        ("status",),
+        ("history",),
+        ("detect",),
+        ("validate", "profiles/mine.toml"),
+        ("schema", "profile"),
+        ("trust", "--list"),
+        ("completion", "bash"),
+        ("env", "mine"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_under_json_standard_output_is_one_document(words, call, project, monkeypatch):
+    monkeypatch.setenv("BACKENDCFG_LOG_LEVEL", '"debug"')
+    result = call(*words, "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out) is not None
+
+
+def test_colour_adds_nothing_but_colour(call, project, host, monkeypatch):
+    import re
+
+    for words in (("plan", "mine"), ("why-not", "mine"), ("explain", "threads.count")):
+        monkeypatch.setenv("NO_COLOR", "1")
+        plain = call(*words, "--host", host)
+        monkeypatch.delenv("NO_COLOR")
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        coloured = call(*words, "--host", host)
+        assert coloured.out != plain.out
+        assert re.sub(r"\x1b\[[0-9;]*m", "", coloured.out) == plain.out
+
+
+def test_a_shipped_profile_is_named_by_file_and_line_and_its_whole_path_is_in_the_json(
+    call, project, host
+):
+    lines = call("plan", "tf32-off", "--host", host).out.splitlines()
+    line = next(line for line in lines if line.startswith("cuda.matmul.fp32_precision"))
+    assert re.search(r" profile `tf32-off` \(tf32-off\.toml:\d+, shipped\), dormant$", line)
+    plan = json.loads(call("plan", "tf32-off", "--host", host, "--json").out)
+    entry = next(one for one in plan["entries"] if one["flag"] == "cuda.matmul.fp32_precision")
+    place = entry["origin"]["place"]
+    assert place["shipped"]
+    assert os.path.isabs(place["path"])
+    assert os.path.isfile(place["path"])
+    explained = call("explain", "cuda.matmul.fp32_precision", "--profile", "tf32-off").out
+    assert re.match(r".* from profile `tf32-off` \(tf32-off\.toml:\d+, shipped\)\n", explained)
+
+
+def test_status_names_what_the_settings_pick_where_nothing_is_in_force(call, project):
+    (project / "backendcfg.toml").write_text('profile = "base"\n')
+    result = call("status")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        "no profile is in force here\n"
+        "picked    base is what the settings files pick; `run` uses it already\n"
+        "next      backendcfg apply\n"
+    )
+    assert json.loads(call("status", "--json").out)["picked"] == "base"
+    (project / "backendcfg.toml").write_text('profile = "bsae"\n')
+    assert call("status").code == 2

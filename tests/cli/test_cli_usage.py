@@ -1,0 +1,133 @@
+"""Mistakes on the command line: our form, the nearest name, exit code 2."""
+
+import json
+
+import pytest
+
+NAMES = [
+    (
+        ["stats"],
+        "`backendcfg stats` is not a command",
+        ["did you mean `status`?", "run `backendcfg --help` to list the commands"],
+    ),
+    (
+        ["frobnicate"],
+        "`backendcfg frobnicate` is not a command",
+        ["run `backendcfg --help` to list the commands"],
+    ),
+    (
+        ["plan", "--jsn"],
+        "unknown option `--jsn` of `backendcfg plan`",
+        ["did you mean `--json`?", "run `backendcfg plan --help` for what it accepts"],
+    ),
+    (
+        ["--colour"],
+        "unknown option `--colour` of `backendcfg`",
+        ["did you mean `--no-color`?", "run `backendcfg --help` for what it accepts"],
+    ),
+    (
+        ["diff", "fast"],
+        "`backendcfg diff` needs B",
+        ["run `backendcfg diff --help` for what it accepts"],
+    ),
+    (
+        ["env", "--format", "yaml"],
+        "`backendcfg env`: --format: `yaml` is not one of `sh`, `dotenv`, `json`",
+        ["run `backendcfg env --help` for what it accepts"],
+    ),
+    (
+        ["plan", "fast", "slow"],
+        "`backendcfg plan`: got unexpected extra argument (slow)",
+        ["run `backendcfg plan --help` for what it accepts"],
+    ),
+    (
+        ["plan", "--set", "threads.count"],
+        "`--set threads.count` is not of the form flag=value",
+        ["write for example `--set threads.count=4`; the value is TOML"],
+    ),
+    (
+        ["plan", "--set", "threads.count=4", "--set", "threads.count = 5"],
+        "`--set threads.count` is given twice: 4 and 5",
+        ["give each flag once"],
+    ),
+    (
+        ["run"],
+        "`backendcfg run` needs a command",
+        [
+            "write `backendcfg run reproducible -- python train.py`",
+            "or `backendcfg run -- python train.py` for the profile in force here",
+        ],
+    ),
+    (
+        ["run", "fast"],
+        "`backendcfg run` needs a command",
+        [
+            "write `backendcfg run fast -- python train.py`",
+            "or `backendcfg run -- python train.py` for the profile in force here",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "message", "helps"), NAMES, ids=lambda v: "-".join(v)[:40])
+def test_a_mistake_is_named_with_the_nearest_name(words, message, helps, call):
+    result = call(*words)
+    assert (result.code, result.out) == (2, "")
+    lines = [f"error[usage]: {message}", "  state: nothing was changed"]
+    assert [*lines, *(f"  help: {text}" for text in helps)] == result.err.splitlines()
+
+
+@pytest.mark.parametrize("words", [["--json", "stats"], ["plan", "--nope", "--json"]])
+def test_a_mistake_of_parsing_obeys_json_wherever_it_stands(words, call):
+    result = call(*words)
+    assert (result.code, result.err) == (2, "")
+    assert json.loads(result.out)["error"]["code"] == "usage"
+
+
+def test_json_after_the_command_of_run_belongs_to_the_command(call):
+    result = call("run", "no-such-profile", "python", "--json")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error[unknown-profile]")
+
+
+def test_a_variable_that_nobody_reads_is_an_error_for_every_command(call, monkeypatch):
+    monkeypatch.setenv("BACKENDCFG_PROFIL", "fast")
+    result = call("status")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
+        "error[unknown-variable]: environment variable BACKENDCFG_PROFIL is not one that "
+        "backendcfg reads\n"
+        "  state: nothing was changed\n"
+        "  help: did you mean BACKENDCFG_PROFILE?\n"
+        "  help: run `backendcfg doctor` to list every variable that is read\n"
+    )
+
+
+def test_help_lists_every_verb_under_a_section(call):
+    from backendcfg.cli.group import verb_names
+
+    result = call("--help")
+    assert (result.code, result.err) == (0, "")
+    listed = [line.split()[0] for line in result.out.splitlines() if line.startswith("  ")]
+    assert [name for name in verb_names() if name not in listed] == []
+
+
+def test_without_words_the_overview_is_shown(call):
+    result = call()
+    assert call("--help") == result
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("Usage: backendcfg [OPTIONS] COMMAND [ARGS]...\n")
+
+
+def test_every_verb_has_help_in_one_line(call):
+    import click
+
+    from backendcfg.cli.main import group
+
+    context = click.Context(group, info_name="backendcfg")
+    long = {
+        name: text
+        for name in group.list_commands(context)
+        if len(text := group.get_command(context, name).get_short_help_str(limit=200)) > 72
+    }
+    assert long == {}

@@ -1,0 +1,178 @@
+"""A project may not name a library or a variable before its user trusts it, as it is."""
+
+import json
+import os
+import stat
+
+import pytest
+
+from backendcfg.errors import StateUnwritableError, UnreadableFileError, UntrustedProjectError
+from backendcfg.load.request import Request
+from backendcfg.load.stack import load
+from backendcfg.load.trust import is_trusted, store, trust
+
+HOSTILE = 'blas.path = "/tmp/evil.so"\n[environment]\nLD_PRELOAD = "/tmp/evil.so"\n'
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    root = tmp_path / "project"
+    (root / "profiles").mkdir(parents=True)
+    (root / "backendcfg.toml").write_text("")
+    monkeypatch.chdir(root)
+    return root
+
+
+def test_a_settings_file_with_a_library_path_is_refused(project):
+    (project / "backendcfg.toml").write_text(HOSTILE)
+    with pytest.raises(UntrustedProjectError) as raised:
+        load(Request("fast"))
+    assert raised.value.render() == (
+        "error[untrusted-project]: backendcfg.toml sets `blas.path` and `environment`, "
+        "which only a trusted project may\n"
+        "  --> backendcfg.toml:1:6\n"
+        "   |\n"
+        ' 1 | blas.path = "/tmp/evil.so"\n'
+        "   |      ^^^^ needs trust\n"
+        "  --> backendcfg.toml:2:2\n"
+        "   |\n"
+        " 2 | [environment]\n"
+        "   |  ^^^^^^^^^^^ needs trust\n"
+        "  note: a library path and environment variables can run any code; "
+        "nothing of it was used\n"
+        "  state: nothing was changed\n"
+        f"  help: read the file; if you trust it, run `backendcfg trust {project}`"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HOSTILE,
+        "[[when]]\nflags.environment.LD_PRELOAD = '/tmp/evil.so'\n",
+        "[[when]]\nos = 'windows'\nflags.blas.path = '/tmp/evil.so'\n",
+    ],
+)
+def test_a_project_profile_is_refused_also_inside_a_condition(project, text):
+    (project / "profiles" / "mine.toml").write_text(text)
+    with pytest.raises(UntrustedProjectError):
+        load(Request("mine"))
+
+
+def test_a_parent_from_the_project_is_refused(project):
+    (project / "profiles" / "mine.toml").write_text("extends = 'base'")
+    (project / "profiles" / "base.toml").write_text(HOSTILE)
+    with pytest.raises(UntrustedProjectError, match=r"profiles/base\.toml"):
+        load(Request("mine"))
+
+
+def test_a_file_by_its_path_is_refused_and_may_be_trusted_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.toml").write_text(HOSTILE)
+    with pytest.raises(UntrustedProjectError) as raised:
+        load(Request("./x.toml"))
+    assert raised.value.helps[0].endswith("`backendcfg trust x.toml`")
+    trust("x.toml")
+    assert load(Request("./x.toml")).layers[0].assignments
+
+
+def test_a_trusted_project_may(project):
+    (project / "backendcfg.toml").write_text(HOSTILE)
+    (project / "profiles" / "mine.toml").write_text(HOSTILE)
+    assert [path.name for path in trust(project)] == ["backendcfg.toml", "mine.toml"]
+    flags = [a.flag for layer in load(Request("mine")).layers for a in layer.assignments]
+    assert sorted(flags) == ["blas.path", "blas.path", "environment", "environment"]
+
+
+def test_a_changed_file_is_untrusted_again(project):
+    path = project / "backendcfg.toml"
+    path.write_text(HOSTILE)
+    trust(project)
+    assert is_trusted(path)
+    path.write_text(HOSTILE.replace("evil", "vile"))
+    assert not is_trusted(path)
+    with pytest.raises(UntrustedProjectError):
+        load(Request())
+
+
+def test_trust_is_by_resolved_path(project, tmp_path):
+    (project / "backendcfg.toml").write_text(HOSTILE)
+    trust(project)
+    (tmp_path / "link").symlink_to(project)
+    assert is_trusted(tmp_path / "link" / "backendcfg.toml")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "backendcfg.toml").write_text(HOSTILE)
+    assert not is_trusted(other / "backendcfg.toml")
+
+
+def test_the_user_the_system_and_variables_need_no_trust(project, monkeypatch):
+    for variable in ("CONFIG", "SYSTEM"):
+        directory = os.environ[f"BACKENDCFG_{variable}_DIR"]
+        os.makedirs(f"{directory}/profiles")
+        with open(f"{directory}/config.toml", "w") as handle:
+            handle.write(HOSTILE)
+        with open(f"{directory}/profiles/{variable.lower()}.toml", "w") as handle:
+            handle.write(HOSTILE)
+    monkeypatch.setenv("BACKENDCFG_BLAS_PATH", "'/lib/mine.so'")
+    assert len(load(Request("config+system", arguments={"blas.path": "'/x'"})).layers) == 6
+
+
+def test_a_project_without_such_flags_needs_no_trust(project):
+    (project / "backendcfg.toml").write_text("threads.count = 1\ndeterminism.tier = 'none'")
+    assert load(Request("tf32-off")).layers
+    assert not store().exists()
+
+
+def test_the_record_is_for_its_owner_alone_and_adds_up(project, tmp_path):
+    trust(project)
+    other = tmp_path / "other.toml"
+    other.write_text("")
+    trust(other)
+    assert stat.S_IMODE(store().stat().st_mode) == 0o600
+    assert set(json.loads(store().read_text())["files"]) == {
+        str(project / "backendcfg.toml"),
+        str(other),
+    }
+    assert sorted(os.listdir(store().parent)) == ["trusted.json", "trusted.lock"]
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync", "write"])
+def test_a_failure_while_recording_leaves_the_old_record(project, monkeypatch, step):
+    trust(project)
+    record = store()
+    before = record.read_text()
+    (project / "backendcfg.toml").write_text("# changed")
+
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    if step == "write":
+        monkeypatch.setattr(json, "dump", fail)
+    else:
+        monkeypatch.setattr(os, step, fail)
+    with pytest.raises(StateUnwritableError, match="no space left on device"):
+        trust(project)
+    assert record.read_text() == before
+    assert sorted(os.listdir(record.parent)) == ["trusted.json", "trusted.lock"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"files": []}', '{"files": {"a": 1}}', "null"])
+def test_a_damaged_record_is_an_error_and_not_trust(project, text):
+    store().parent.mkdir(parents=True, exist_ok=True)
+    store().write_text(text)
+    (project / "backendcfg.toml").write_text(HOSTILE)
+    with pytest.raises(UnreadableFileError, match="is not what backendcfg wrote"):
+        load(Request())
+
+
+def test_there_must_be_something_to_trust(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UnreadableFileError, match="to trust"):
+        trust(tmp_path / "empty")
+
+
+def test_the_record_of_trust_makes_a_plan_stale(project):
+    (project / "backendcfg.toml").write_text(HOSTILE)
+    trust(project)
+    assert str(store()) in load(Request()).files

@@ -1,0 +1,113 @@
+"""The header, the ctypes prototypes and the compiled object say the same."""
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from backendcfg import native
+from backendcfg.schema import native_flags
+
+NATIVE = Path(__file__).resolve().parents[2] / "native"
+HEADER = (NATIVE / "include" / "backendcfg.h").read_text(encoding="ascii")
+CODE = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.DOTALL)
+SOURCES = sorted(NATIVE.glob("src/**/*.[ch]")) + sorted(NATIVE.glob("src/**/*.inc"))
+
+
+def test_every_function_has_a_prototype_with_as_many_arguments():
+    declared = re.findall(r"BCFG_API [\w *]*?\*?(bcfg_\w+)\(([^)]*)\)", CODE)
+    counts = {n: 0 if a.strip() == "void" else a.count(",") + 1 for n, a in declared}
+    assert {n: len(arguments) for n, (_, arguments) in native.PROTOTYPES.items()} == counts
+
+
+@pytest.mark.parametrize(
+    ("name", "structure"),
+    [
+        ("bcfg_error", native._Error),
+        ("bcfg_library", native._Library),
+        ("bcfg_description", native._Description),
+        ("bcfg_flag", native._Flag),
+        ("bcfg_order", native._Order),
+        ("bcfg_content", native._Content),
+        ("bcfg_operand", native._Operand),
+        ("bcfg_product", native._Product),
+    ],
+)
+def test_every_struct_has_the_same_fields_in_the_same_order(name, structure):
+    body = re.search(r"typedef struct \{([^}]*)\} " + name + ";", CODE).group(1)
+    fields = re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", body)
+    assert fields == [field[0] for field in structure._fields_]
+
+
+def test_every_struct_is_covered():
+    structs = set(re.findall(r"typedef struct \{[^}]*\} (\w+);", CODE))
+    assert structs == {
+        "bcfg_error", "bcfg_library", "bcfg_description", "bcfg_flag", "bcfg_order",
+        "bcfg_content", "bcfg_operand", "bcfg_product",
+    }  # fmt: skip
+
+
+def test_the_operations_are_those_of_the_list():
+    listed = re.findall(
+        r"^OPERATION\((\w+),", (NATIVE / "include/operations.inc").read_text(), re.MULTILINE
+    )
+    assert list(native.OPERATIONS) == listed
+    named = [native.library().bcfg_operation_name(i).decode() for i in range(len(listed))]
+    assert named == listed
+    assert native.library().bcfg_operation_name(len(listed)) is None
+
+
+def test_the_list_of_flags_is_what_the_schema_generates():
+    assert (NATIVE / "include/backendcfg_flags.inc").read_text() == native_flags.render()
+
+
+def test_the_compiled_flags_are_those_of_the_list():
+    names = re.findall(r'^FLAG\("([^"]+)"', native_flags.render(), re.MULTILINE)
+    assert [flag.name for flag in native.flags()] == names
+
+
+def test_the_abi_numbers_agree():
+    from backendcfg import _native
+
+    assert int(re.search(r"#define BCFG_ABI (\d+)", HEADER).group(1)) == native.ABI == _native.ABI
+
+
+def test_nothing_prints_ends_the_process_or_reads_the_environment():
+    forbidden = re.compile(r"\b(f?printf|puts|putchar|perror|abort|_?exit|assert|getenv)\s*\(")
+    found = [f"{p.name}: {m}" for p in SOURCES for m in forbidden.findall(_code(p))]
+    assert found == []
+    assert len(SOURCES) > 15
+    undefined = _symbols("--undefined-only")
+    assert "dlopen" in undefined
+    assert undefined & {"printf", "puts", "fputs", "fprintf", "abort", "exit", "getenv"} == set()
+
+
+def test_only_the_manual_and_the_module_are_exported():
+    exported = {name for name in _symbols("--defined-only") if not name.startswith("_")}
+    assert exported - set(native.PROTOTYPES) == {"PyInit__native"}
+    assert set(native.PROTOTYPES) <= exported
+
+
+def _code(path):
+    return re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+
+
+def _symbols(which):
+    out = subprocess.run(
+        ["nm", "-D", which, native.file()], capture_output=True, text=True, check=True
+    ).stdout
+    return {line.split()[-1].split("@")[0] for line in out.splitlines()}
+
+
+def test_no_file_is_longer_than_a_person_reads():
+    lengths = {path.name: len(path.read_text().splitlines()) for path in SOURCES}
+    assert {name: n for name, n in lengths.items() if n > 400} == {}
+
+
+def test_the_widths_of_the_structs_are_those_the_library_accepts():
+    assert native.describe(native.reference()).name == "reference"
+    short = native._Description()
+    short.size = ctypes.sizeof(short) - 8
+    assert native.library().bcfg_describe(native.reference(), short) == 1

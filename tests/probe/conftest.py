@@ -1,0 +1,65 @@
+"""Small libraries compiled on the spot, and file trees that look like other machines."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from backendcfg.probe import loaded
+
+DOUBLES = Path(__file__).parents[2] / "native" / "doubles"
+
+
+@pytest.fixture(autouse=True)
+def _only_its_own_libraries(monkeypatch, tmp_path, tmp_path_factory):
+    """Libraries that other tests compiled stay in the process for good; here they are not seen."""
+    mapped, others = loaded.mapped_files, str(tmp_path_factory.getbasetemp())
+
+    def own(*arguments):
+        paths = mapped(*arguments)
+        return [p for p in paths if not p.startswith(others) or p.startswith(str(tmp_path))]
+
+    monkeypatch.setattr(loaded, "mapped_files", own)
+
+
+@pytest.fixture(scope="session")
+def _built(tmp_path_factory):
+    return tmp_path_factory.mktemp("doubles"), {}
+
+
+@pytest.fixture
+def compiled(_built, tmp_path):
+    """`compiled("lib/libopenblas.so", "OPENBLAS", SUFFIX="64_")`: a path below tmp_path."""
+    directory, known = _built
+
+    def build(place, *features, source="probe_library", **values):
+        flags = [f"-D{name}" for name in features]
+        flags += [f"-D{name}={value}" for name, value in values.items()]
+        key = (source, *flags)
+        if key not in known:
+            known[key] = directory / f"{len(known)}.so"
+            command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *flags]
+            subprocess.run([*command, DOUBLES / f"{source}.c", "-o", known[key]], check=True)
+        target = tmp_path / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(known[key].read_bytes())
+        return str(target)
+
+    return build
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """`tree({"proc/cpuinfo": text})`: a root directory with these files."""
+
+    def build(files):
+        root = tmp_path / "root"
+        for name, text in files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return str(root)
+
+    return build

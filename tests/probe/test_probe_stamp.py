@@ -1,0 +1,220 @@
+"""Whether a stored plan still holds, and what changed, in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+from backendcfg.probe.stamp import holds, stamp
+
+
+@pytest.fixture
+def profile(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "profiles" / "fast.toml"
+    path.parent.mkdir()
+    path.write_text("schema = 1\n")
+    return path
+
+
+def through_json(stamp):
+    return json.loads(json.dumps(stamp))
+
+
+def test_a_stamp_holds_while_nothing_changes(profile):
+    made = through_json(stamp([profile], [profile.parent / "none.toml"]))
+    assert holds(made) == ""
+
+
+def test_a_changed_file_is_named_as_its_reader_would(profile):
+    made = through_json(stamp([profile]))
+    profile.write_text("schema = 2\n")
+    assert holds(made) == "file profiles/fast.toml changed"
+
+
+def test_a_file_elsewhere_is_named_by_its_whole_path(profile, tmp_path_factory):
+    made = through_json(stamp([profile]))
+    os.chdir(tmp_path_factory.mktemp("elsewhere"))
+    profile.unlink()
+    assert holds(made) == f"file {profile} is gone"
+
+
+def test_a_file_replaced_by_one_of_the_same_size_and_time_is_noticed(profile):
+    made = through_json(stamp([profile]))
+    status = profile.stat()
+    other = profile.with_suffix(".new")
+    other.write_text("schema = 9\n")
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(profile)
+    assert holds(made) == "file profiles/fast.toml changed"
+
+
+def test_a_missing_file_that_appears_is_named(profile):
+    missing = profile.with_name("base.toml")
+    made = through_json(stamp([profile], [missing]))
+    missing.write_text("")
+    assert holds(made) == "file profiles/base.toml appeared"
+
+
+def test_a_file_that_was_unreadable_and_appears_is_named(profile):
+    late = profile.with_name("late.toml")
+    made = through_json(stamp([late]))
+    late.write_text("")
+    assert holds(made) == "file profiles/late.toml appeared"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (None, "4", "OMP_NUM_THREADS is set now"),
+        ("4", None, "OMP_NUM_THREADS is no longer set"),
+        ("4", "", "OMP_NUM_THREADS is no longer set"),
+        ("4", "8", "OMP_NUM_THREADS changed from 4 to 8"),
+    ],
+)
+def test_a_variable_that_matters_is_named(monkeypatch, before, now, said):
+    def put(value):
+        if value is None:
+            monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        else:
+            monkeypatch.setenv("OMP_NUM_THREADS", value)
+
+    put(before)
+    made = through_json(stamp([]))
+    put(now)
+    assert holds(made) == said
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OPENBLAS_CORETYPE",
+        "MKL_CBWR",
+        "BLIS_ARCH_TYPE",
+        "GOTO_NUM_THREADS",
+        "NVIDIA_TF32_OVERRIDE",
+        "CUDA_VISIBLE_DEVICES",
+        "LD_PRELOAD",
+        "LD_BIND_NOW",
+        "BACKENDCFG_CUDNN_BENCHMARK",
+    ],
+)
+def test_every_variable_that_a_plan_may_rest_on_counts(name):
+    made = stamp([], environment={})
+    assert holds(made, environment={name: "1"}) == f"{name} is set now"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HOME",
+        "PATH",
+        "BACKENDCFG_PROFILE",
+        "BACKENDCFG_STATE_DIR",
+        "BACKENDCFG_CACHE_DIR",
+        "BACKENDCFG_STARTED_BY",
+        "KMP_DUPLICATE_LIB_OK",
+    ],
+)
+def test_other_variables_do_not(name):
+    made = stamp([], environment={})
+    assert holds(made, environment={name: "1"}) == ""
+
+
+def test_hiding_every_device_is_a_change():
+    made = stamp([], environment={})
+    said = holds(made, environment={"CUDA_VISIBLE_DEVICES": ""})
+    assert said == "CUDA_VISIBLE_DEVICES is set now"
+
+
+def test_a_narrower_affinity_is_named():
+    before = os.sched_getaffinity(0)
+    if len(before) < 2:
+        pytest.skip("one processor cannot be narrowed")
+    made = through_json(stamp([]))
+    shown = ",".join(map(str, sorted(before)))
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert holds(made) == f"the affinity was {shown} and is {min(before)} now"
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_another_quota_is_named():
+    made = through_json(stamp([]))
+    made["limits"]["the processor quota"] = 1.5
+    assert holds(made) == "the processor quota was 1.5 and is None now"
+
+
+def test_another_driver_is_named():
+    made = through_json(stamp([]))
+    made["drivers"]["/proc/driver/nvidia/version"] = "NVRM version: 550.54.15"
+    assert holds(made) == "the NVIDIA driver changed"
+
+
+def test_another_python_is_named():
+    made = through_json(stamp([]))
+    made["python"]["Python"] = "3.9.1"
+    now = sys.version.split()[0]
+    assert holds(made) == f"Python was 3.9.1 and is {now} now"
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    directory = tmp_path / "site"
+    (directory / "numpy-2.1.0.dist-info").mkdir(parents=True)
+    (directory / "requests-2.32.0.dist-info").mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(directory)])
+    return directory
+
+
+def test_an_installed_package_is_named(site):
+    made = through_json(stamp([]))
+    (site / "torch-2.13.0+cpu.dist-info").mkdir()
+    assert holds(made) == "package torch-2.13.0+cpu was installed"
+
+
+def test_a_removed_package_is_named(site):
+    made = through_json(stamp([]))
+    (site / "numpy-2.1.0.dist-info").rmdir()
+    assert holds(made) == "package numpy-2.1.0 was removed"
+
+
+def test_a_reinstalled_package_is_named(site):
+    made = through_json(stamp([]))
+    os.utime(site / "numpy-2.1.0.dist-info", ns=(1, 1))
+    assert holds(made) == "package numpy-2.1.0 was reinstalled"
+
+
+def test_packages_that_do_not_compute_do_not_count(site):
+    made = through_json(stamp([]))
+    (site / "flask-3.0.0.dist-info").mkdir()
+    (site / "torchgen_helper-1.0.dist-info").mkdir()
+    (site / "requests-2.32.0.dist-info").rmdir()
+    assert holds(made) == ""
+
+
+def test_a_directory_new_on_the_path_counts_when_it_has_such_packages(tmp_path, monkeypatch):
+    made = through_json(stamp([]))
+    (tmp_path / "more").mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "more")])
+    assert holds(made) == ""
+    (tmp_path / "more" / "mkl-2025.1.dist-info").mkdir()
+    assert holds(made) == "package mkl-2025.1 was installed"
+
+
+def test_a_start_up_file_that_runs_before_the_path_is_whole_still_holds(site, monkeypatch):
+    made = through_json(stamp([]))
+    monkeypatch.setattr(sys, "path", sys.path[:-1])
+    assert holds(made) == ""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [{}, {"version": 2}, {"version": 1}, {"version": 1, "python": 3}, {"version": 1, "python": {}}],
+)
+def test_a_stamp_of_another_release_does_not_hold(made):
+    assert holds(made) == "the stored plan is from another release of backendcfg"

@@ -1,0 +1,637 @@
+"""Scopes over switches of other libraries: nesting, sharing, restoring, refusing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import os
+import sys
+import threading
+
+import pytest
+from fake_switches import RAISE, SKIP, WAIT, Switch, profile, scope
+
+from backendcfg import _native
+from backendcfg.errors import ProfileBusyError, RollbackIncompleteError, RolledBackError
+from backendcfg.registry import owners, report, scopes
+from backendcfg.transact.knob import Latch, Reach
+
+
+def in_thread(function, *arguments):
+    """Run in a fresh thread with an empty context; what it returns, or raises, here."""
+    box = []
+
+    def run():
+        try:
+            box.append((function(*arguments), None))
+        except BaseException as error:
+            box.append((None, error))
+
+    thread = threading.Thread(target=contextvars.Context().run, args=(run,), name="other")
+    thread.start()
+    thread.join()
+    result, error = box[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def enter_and_leave(a_scope):
+    with a_scope:
+        return [(h.knob, h.now) for h in report.holdings()]
+
+
+def test_a_scope_sets_its_switches_and_restores_the_base():
+    threads, core = Switch("threads", 8), Switch("core", "zen")
+    with scope("fast", (threads, 4), (core, "haswell")) as entered:
+        assert (threads.value, core.value) == (4, "haswell")
+        assert _native.current() is entered.prepared
+    assert (threads.value, core.value) == (8, "zen")
+    assert threads.writes == [4, 8]
+
+
+def test_a_switch_that_already_has_the_value_is_not_written():
+    threads = Switch("threads", 4)
+    with scope("fast", (threads, 4)):
+        assert threads.value == 4
+    assert threads.writes == []
+
+
+def test_a_value_that_the_body_changed_is_restored():
+    threads = Switch("threads", 8)
+    with scope("fast", (threads, 8)):
+        threads.value = 3
+    assert threads.value == 8
+
+
+def test_scopes_nest_and_restore_one_by_one():
+    threads = Switch("threads", 8)
+    with scope("a", (threads, 4)):
+        with scope("b", (threads, 2)):
+            assert threads.value == 2
+            with scope("a", (threads, 4)):
+                assert threads.value == 4
+            assert threads.value == 2
+        assert threads.value == 4
+    assert threads.value == 8
+    assert threads.writes == [4, 2, 4, 2, 4, 8]
+
+
+def test_one_scope_object_can_be_entered_again():
+    threads = Switch("threads", 8)
+    fast = scope("fast", (threads, 4))
+    with fast, fast:
+        assert threads.value == 4
+        with fast:
+            pass
+        assert threads.value == 4
+    assert threads.value == 8
+    assert threads.writes == [4, 8]
+
+
+def test_an_exception_and_an_interrupt_restore():
+    threads = Switch("threads", 8)
+    for error in (ValueError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        with pytest.raises(error), scope("fast", (threads, 4)):
+            raise error
+        assert threads.value == 8
+
+
+def test_scopes_in_two_threads_that_agree_share():
+    threads = Switch("threads", 8)
+    with scope("fast", (threads, 4)):
+        assert in_thread(enter_and_leave, scope("other", (threads, 4))) == [("threads", 4)]
+        assert threads.value == 4
+    assert threads.writes == [4, 8]
+
+
+def test_scopes_in_two_threads_that_disagree_are_refused_with_every_fact():
+    threads = Switch("openblas[numpy].threads", 8)
+    with scope("reproducible", (threads, 1)):
+        with pytest.raises(ProfileBusyError) as caught:
+            in_thread(enter_and_leave, scope("fast", (threads, 8)))
+        assert threads.value == 1
+    assert caught.value.render() == (
+        "error[profile-busy]: profile `fast` wants `openblas[numpy].threads` at 8, which profile "
+        "`reproducible` holds at 1\n"
+        "  note: `openblas[numpy].threads` is held at 1 by profile `reproducible`, opened in thread "
+        "`MainThread`; `fast` wants 8\n"
+        "  state: profile `fast` was not entered; nothing was changed\n"
+        "  help: let the other scope end first, or use one profile in both places\n"
+        '  help: `profile("fast", busy="wait")` waits until it is free\n'
+        '  help: `profile("fast", busy="skip")` leaves process-wide switches alone, and sets only '
+        "what is per context"
+    )
+    assert threads.writes == [1, 8]
+
+
+def test_a_scope_that_agrees_with_the_value_in_force_but_not_with_a_hidden_claim_is_refused():
+    threads = Switch("threads", 8)
+    refused = pytest.raises(ProfileBusyError, match="which profile `outer` holds at 4")
+    with scope("outer", (threads, 4)), scope("inner", (threads, 2)), refused:
+        in_thread(enter_and_leave, scope("other", (threads, 2)))
+    assert threads.value == 8
+
+
+def test_the_same_scope_object_in_another_thread_does_not_count_as_being_inside_it():
+    threads = Switch("threads", 8)
+    shared = scope("fast", (threads, 4))
+
+    def nested_elsewhere():
+        with shared, scope("other", (threads, 2)):
+            pass
+
+    with shared, pytest.raises(ProfileBusyError):
+        in_thread(nested_elsewhere)
+    assert threads.writes == [4, 8]
+
+
+def test_skip_leaves_every_switch_alone_and_sets_the_context():
+    threads, core = Switch("threads", 8), Switch("core", "zen")
+
+    def skipping():
+        with scope("fast", (core, "haswell"), (threads, 2), busy=SKIP):
+            return _native.current().name, core.value
+
+    with scope("reproducible", (threads, 1)):
+        assert in_thread(skipping) == ("fast", "zen")
+        assert threads.value == 1
+    assert in_thread(skipping) == ("fast", "haswell")
+    assert threads.value == 8
+
+
+def test_wait_enters_when_the_other_scope_ends():
+    threads = Switch("threads", 8)
+    entered, leave = threading.Event(), threading.Event()
+    seen = []
+
+    def holder():
+        with scope("reproducible", (threads, 1)):
+            entered.set()
+            leave.wait()
+            seen.append(("holder", threads.value))
+
+    def waiter():
+        with scope("fast", (threads, 4), busy=WAIT):
+            seen.append(("waiter", threads.value))
+
+    first = threading.Thread(target=holder)
+    second = threading.Thread(target=waiter)
+    first.start()
+    entered.wait()
+    second.start()
+    while not scopes.waiting.WAITERS:
+        pass
+    leave.set()
+    first.join()
+    second.join()
+    assert seen == [("holder", 1), ("waiter", 4)]
+    assert threads.value == 8
+
+
+def test_waiting_for_a_scope_of_the_same_thread_is_refused_instead_of_hanging():
+    threads = Switch("threads", 8)
+    waiting = scope("fast", (threads, 4), busy=WAIT)
+    with scope("reproducible", (threads, 1)), pytest.raises(ProfileBusyError) as caught:
+        contextvars.Context().run(enter_and_leave, waiting)
+    assert caught.value.notes[1] == (
+        "waiting would never end: that scope cannot be left before this call returns"
+    )
+    assert caught.value.helps[1] == (
+        'in a coroutine, use `async with profile("fast", busy="wait")`'
+    )
+
+
+def test_two_threads_that_would_wait_for_each_other_are_told():
+    one, two = Switch("one", 8), Switch("two", 8)
+    barrier = threading.Barrier(2)
+    results = []
+
+    def work(mine, other):
+        with scope(f"holds-{mine.name}", (mine, 1)):
+            barrier.wait()
+            try:
+                with scope("wants", (other, 2), busy=WAIT):
+                    results.append("entered")
+            except ProfileBusyError as error:
+                results.append(error.notes[1])
+
+    pair = [threading.Thread(target=work, args=p) for p in ((one, two), (two, one))]
+    for thread in pair:
+        thread.start()
+    for thread in pair:
+        thread.join()
+    assert sorted(results) == [
+        "entered",
+        "waiting would never end: that scope cannot be left before this call returns",
+    ]
+    assert (one.value, two.value) == (8, 8)
+
+
+def test_a_ctrl_c_while_waiting_leaves_nothing_behind(monkeypatch):
+    threads = Switch("threads", 8)
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scopes.waiting.Waiter, "wait", interrupted)
+    entered, leave = threading.Event(), threading.Event()
+
+    def holder():
+        with scope("reproducible", (threads, 1)):
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=holder)
+    thread.start()
+    entered.wait()
+    with pytest.raises(KeyboardInterrupt), scope("fast", (threads, 4), busy=WAIT):
+        pass
+    assert not scopes.waiting.WAITERS
+    leave.set()
+    thread.join()
+    assert threads.value == 8
+
+
+def test_a_scope_that_cannot_set_a_switch_undoes_the_others():
+    one, two = Switch("one", 8), Switch("two", 8, refuse=(2,))
+    with pytest.raises(RolledBackError) as caught, scope("fast", (one, 1), (two, 2)):
+        pass
+    assert caught.value.render() == (
+        "error[rolled-back]: entering profile `fast` failed at step 2 of 2; step 1 was undone\n"
+        "  note: step 1 `one` 8 -> 1: written, then restored to 8\n"
+        "  note: step 2 `two` 8 -> 2: failed: two refuses 2\n"
+        "  state: as before the call; every restored value was read back and matched\n"
+        "  help: run `backendcfg plan fast` to see both steps without applying them"
+    )
+    assert (one.value, two.value) == (8, 8)
+    assert _native.chain() == ()
+
+
+def test_a_switch_that_lies_refuses_the_scope():
+    liar = Switch("liar", 8, lie=True)
+    with pytest.raises(RolledBackError, match="failed at step 1 of 1") as caught:
+        enter_and_leave(scope("fast", (liar, 1)))
+    assert caught.value.notes == ("step 1 `liar` 8 -> 1: failed: wrote 1, read back 8",)
+
+
+def test_an_entry_that_cannot_be_undone_names_what_is_stuck():
+    one, two = Switch("one", 8, refuse=(8,)), Switch("two", 8, refuse=(2,))
+    with pytest.raises(RollbackIncompleteError) as caught:
+        enter_and_leave(scope("fast", (one, 1), (two, 2)))
+    assert caught.value.state == (
+        "`one` is 1 and should be 8 (one refuses 8); everything else is as before the call"
+    )
+    assert [(s.knob, s.wanted) for s in report.stuck()] == [("one", 8)]
+
+
+def test_leaving_never_raises_and_what_is_stuck_is_kept(caplog):
+    threads = Switch("threads", 8, refuse=(8,))
+    with caplog.at_level("ERROR", logger="backendcfg"), scope("fast", (threads, 4)):
+        pass
+    assert [(s.knob, s.wanted, s.because, s.profile) for s in report.stuck()] == [
+        ("threads", 8, "threads refuses 8", "fast")
+    ]
+    assert caplog.messages == [
+        "leaving a scope of profile fast: threads could not be restored to 8: threads refuses 8"
+    ]
+
+
+def test_a_stuck_value_never_becomes_the_base(caplog):
+    threads = Switch("threads", 8, refuse=(8,))
+    enter_and_leave(scope("fast", (threads, 4)))
+    assert threads.value == 4
+    threads.refuse = ()
+    enter_and_leave(scope("fast", (threads, 4)))
+    assert threads.value == 8
+    assert report.stuck() == ()
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        Switch("OMP_NUM_THREADS", 8, latch=Latch.BEFORE_IMPORT),
+        Switch("PYTHONHASHSEED", 8, latch=Latch.BEFORE_PROCESS),
+        Switch("first", 8, latch=Latch.BEFORE_FIRST_USE),
+        Switch("one way", 8, reversible=False),
+        Switch("late", 8, late="it is too late"),
+        Switch("call", 8, reach=Reach.CALL),
+    ],
+    ids=lambda switch: switch.name,
+)
+def test_scopes_never_write_what_cannot_be_set_and_put_back_at_any_time(switch):
+    with scope("fast", (switch, 1)):
+        assert switch.value == 8
+    assert switch.writes == []
+
+
+def test_a_per_thread_switch_belongs_to_its_thread():
+    class Local:
+        name, reach, latch, reversible = "local", Reach.THREAD, Latch.EACH_THREAD, True
+        values = threading.local()
+
+        def read(self):
+            return getattr(self.values, "value", 8)
+
+        def write(self, value):
+            self.values.value = value
+
+        def too_late(self):
+            return ""
+
+    local = Local()
+
+    def elsewhere():
+        with scope("other", (local, 2)):
+            inside = local.read()
+        return inside, local.read()
+
+    with scope("fast", (local, 4)):
+        assert in_thread(elsewhere) == (2, 8)
+        assert local.read() == 4
+    assert local.read() == 8
+
+
+def test_a_scope_left_in_another_context_is_given_back():
+    threads = Switch("threads", 8)
+    fast = scope("fast", (threads, 4))
+    fast.__enter__()
+    contextvars.copy_context().run(fast.__exit__, None, None, None)
+    fast.__exit__(None, None, None)
+    assert threads.value == 8
+
+
+def test_the_claims_of_a_thread_that_ended_inside_a_scope_block_nobody():
+    threads = Switch("threads", 8)
+    kept = []
+
+    def die_inside():
+        forgotten = scope("forgotten", (threads, 1))
+        forgotten.__enter__()
+        kept.append((forgotten, contextvars.copy_context()))
+
+    in_thread(die_inside)
+    assert threads.value == 1
+    assert enter_and_leave(scope("fast", (threads, 4))) == [("threads", 4)]
+    assert threads.value == 8
+    kept.clear()
+    gc.collect()
+    assert threads.value == 8
+
+
+def test_a_scope_whose_context_dies_is_given_back():
+    threads = Switch("threads", 8)
+
+    def abandon():
+        scope("forgotten", (threads, 1)).__enter__()
+
+    contextvars.Context().run(abandon)
+    gc.collect()
+    assert threads.value == 8
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_inside_a_scope_keeps_its_parent_s_and_drops_other_threads():
+    mine, others = Switch("mine", 8), Switch("others", 8)
+    entered, leave = threading.Event(), threading.Event()
+
+    def holder():
+        with scope("theirs", (others, 1)):
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=holder)
+    thread.start()
+    entered.wait()
+    with scope("ours", (mine, 4)):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            status = b"bad"
+            try:
+                before = (mine.value, others.value)
+                with scope("new", (others, 2)):
+                    inside = others.value
+                scopes.waiting.WAITERS.clear()
+                if (before, inside, others.value) == ((4, 8), 2, 8):
+                    status = b"good"
+            finally:
+                os.write(writing, status)
+                os._exit(0)
+        os.close(writing)
+        assert os.read(reading, 10) == b"good"
+        os.close(reading)
+        os.waitpid(child, 0)
+        assert (mine.value, others.value) == (4, 1)
+    leave.set()
+    thread.join()
+    assert (mine.value, others.value) == (8, 8)
+
+
+def test_a_scope_opened_by_a_setter_is_refused_and_one_left_by_it_is_given_back_after():
+    other = Switch("other", 8)
+    inner = scope("inner", (other, 2))
+    errors = []
+
+    class Meddling(Switch):
+        def write(self, value):
+            if inner_open:
+                inner.__exit__(None, None, None)
+                inner_open.clear()
+            try:
+                enter_and_leave(scope("within", (other, 3)))
+            except ProfileBusyError as error:
+                errors.append(error.message)
+            super().write(value)
+
+    meddling = Meddling("meddling", 8)
+    inner_open = [True]
+    inner.__enter__()
+    with scope("fast", (meddling, 4)):
+        assert other.value == 8
+    assert meddling.value == 8
+    assert set(errors) == {
+        "a scope of profile `within` was opened while this thread was setting a process-wide switch"
+    }
+
+
+def test_a_library_that_is_loaded_inside_a_scope_is_set_by_extend():
+    old, new = Switch("old", 8), Switch("new", 8)
+    wanted = [(old, 4)]
+    prepared = _native.Prepared("fast", None, lambda: profile("fast", *wanted).knobs())
+    with _native.Scope(prepared, RAISE):
+        wanted.append((new, 2))
+        scopes.extend()
+        assert (old.value, new.value) == (4, 2)
+        scopes.extend()
+    assert (old.value, new.value) == (8, 8)
+    assert new.writes == [2, 8]
+
+
+def test_holdings_say_who_owns_what():
+    threads = Switch("threads", 8)
+    with scope("outer", (threads, 4)), scope("inner", (threads, 2)):
+        (holding,) = report.holdings()
+        assert (holding.knob, holding.now, holding.base) == ("threads", 2, 8)
+        assert [(h.profile, h.thread, h.wanted) for h in holding.holders] == [
+            ("outer", "thread `MainThread`", 4),
+            ("inner", "thread `MainThread`", 2),
+        ]
+    assert report.holdings() == ()
+
+
+def test_a_parent_that_exits_before_its_child_task_leaves_the_child_s_value():
+    threads = Switch("threads", 8)
+    seen = []
+
+    async def child(entered, parent_left):
+        async with scope("child", (threads, 2)):
+            entered.set()
+            await parent_left.wait()
+            seen.append(threads.value)
+
+    async def parent():
+        entered, left = asyncio.Event(), asyncio.Event()
+        async with scope("parent", (threads, 4)):
+            task = asyncio.create_task(child(entered, left))
+            await entered.wait()
+            seen.append(threads.value)
+        seen.append(threads.value)
+        left.set()
+        await task
+
+    asyncio.run(parent())
+    assert seen == [2, 2, 2]
+    assert threads.value == 8
+    assert threads.writes == [4, 2, 8]
+
+
+def test_async_with_waits_without_blocking_the_loop():
+    threads = Switch("threads", 8)
+    seen = []
+
+    async def holder(entered, leave):
+        async with scope("reproducible", (threads, 1)):
+            entered.set()
+            await leave.wait()
+
+    async def waiter():
+        async with scope("fast", (threads, 4), busy=WAIT) as entered:
+            seen.append((threads.value, _native.current() is entered.prepared))
+
+    async def main():
+        entered, leave = asyncio.Event(), asyncio.Event()
+        first = asyncio.create_task(holder(entered, leave))
+        await entered.wait()
+        second = asyncio.create_task(waiter())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        seen.append("the loop runs")
+        leave.set()
+        await asyncio.gather(first, second)
+
+    asyncio.run(main())
+    assert seen == ["the loop runs", (4, True)]
+    assert threads.value == 8
+
+
+def test_a_cancelled_wait_leaves_nothing_behind():
+    threads = Switch("threads", 8)
+
+    async def waiter():
+        async with scope("fast", (threads, 4), busy=WAIT):
+            raise AssertionError("entered")
+
+    async def main():
+        holder = contextvars.Context()
+        held = scope("reproducible", (threads, 1))
+        holder.run(held.__enter__)
+        task = asyncio.create_task(waiter())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not scopes.waiting.WAITERS
+        holder.run(held.__exit__, None, None, None)
+
+    asyncio.run(main())
+    assert threads.value == 8
+
+
+def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind():
+    # CPython runs signal handlers when a function is entered and when a call has returned; the
+    # profiler sees exactly these points.
+    files = {owners.__file__, scopes.__file__}
+    points, at = 0, 1
+    while at > points:
+        one, two = Switch("one", 8), Switch("two", 8)
+        both = scope("fast", (one, 1), (two, 2))
+        seen = 0
+
+        def interrupt(frame, event, argument):
+            nonlocal seen
+            code = frame.f_code
+            if event in {"call", "c_return"} and code.co_filename in files:
+                seen += 1
+                if seen == at:  # noqa: B023
+                    raise KeyboardInterrupt
+
+        interrupted = False
+        sys.setprofile(interrupt)
+        try:
+            with both:
+                pass
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            sys.setprofile(None)
+        assert (one.value, two.value) == (8, 8), f"point {at}"
+        assert not [cell for cell in owners.CELLS.values() if cell.claims], f"point {at}"
+        assert owners.LOCK.acquire(blocking=False)
+        owners.LOCK.release()
+        assert _native.chain() == ()
+        if seen < at:
+            break
+        assert interrupted, f"point {at}: the interrupt was swallowed"
+        points, at = at, at + 1
+    assert points > 20
+
+
+def test_two_tasks_that_would_wait_for_each_other_are_told():
+    one, two = Switch("one", 8), Switch("two", 8)
+    results = []
+
+    async def work(mine, other, ready, go):
+        async with scope(f"holds-{mine.name}", (mine, 1)):
+            ready.set()
+            await go.wait()
+            try:
+                async with scope("wants", (other, 2), busy=WAIT):
+                    results.append("entered")
+            except ProfileBusyError as error:
+                results.append(error.notes[1])
+
+    async def main():
+        events = [asyncio.Event(), asyncio.Event()]
+        await asyncio.gather(
+            work(one, two, events[0], events[1]), work(two, one, events[1], events[0])
+        )
+
+    asyncio.run(main())
+    assert sorted(results) == [
+        "entered",
+        "waiting would never end: that scope cannot be left before this call returns",
+    ]
+    assert (one.value, two.value) == (8, 8)
+
+
+def test_giving_a_claim_back_more_than_once_does_no_harm():
+    one, two = Switch("one", 8), Switch("two", 8)
+    claim = scopes.enter_knobs(profile("fast", (one, 1), (two, 2)), None, ())
+
+    for _ in range(3):
+        scopes.leave_knobs(None, None, claim)
+        assert (one.value, two.value) == (8, 8)
+    assert (one.writes, two.writes) == ([1, 8], [2, 8])

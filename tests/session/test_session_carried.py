@@ -1,0 +1,41 @@
+"""Which flags this release can really set is declared with the flags, and is the truth."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import backendcfg
+from backendcfg.probe.variables import VARIABLES
+from backendcfg.schema.profile import flags
+
+ELSEWHERE = {
+    # Decided by the resolver and by the order of providers in a compiled plan.
+    "determinism.tier",
+    "environment",
+    "blas.library",
+    "blas.path",
+    # Read by the compiled part.
+    "ops.check_finite",
+}
+
+
+def test_a_flag_is_declared_as_carried_exactly_when_a_bridge_has_a_switch_for_it():
+    bridges = Path(backendcfg.__file__).parent / "bridges"
+    named = {
+        node.value
+        for file in bridges.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    } | {row.flag for row in VARIABLES}
+    carried = {name for name, found in flags().items() if found.flag.carried}
+    assert {name for name in flags() if name in named} | ELSEWHERE == carried
+
+
+def test_what_the_compiled_part_reads_is_declared_as_carried():
+    sources = Path(backendcfg.__file__).parent.parent / "native" / "src"
+    if not sources.is_dir():  # the wheel, with the source tree gone
+        return
+    text = "".join(file.read_text() for file in sources.rglob("*.c"))
+    read = {name for name in flags() if f"FLAG_{name.upper().replace('.', '_')}" in text}
+    assert read == {"ops.check_finite"}

@@ -1,0 +1,208 @@
+"""A profile in a process: applied, followed, verified, taken back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+READ_POOLS = """
+import threadpoolctl, numpy
+def pools():
+    return [(p["prefix"], p["num_threads"]) for p in threadpoolctl.threadpool_info()]
+"""
+
+
+def test_apply_sets_every_pool_and_undo_puts_every_one_back(python):
+    printed = python(
+        READ_POOLS
+        + """
+import backendcfg, numpy.linalg, scipy.linalg, os
+environment, before = dict(os.environ), pools()
+backendcfg.apply(settings={"threads.count": 1})
+assert [1] * len(before) == [n for _, n in pools()], pools()
+assert "1" == os.environ["OPENBLAS_NUM_THREADS"]
+backendcfg.undo()
+assert before == pools(), (before, pools())
+assert environment == dict(os.environ)
+print(len(before), backendcfg.active())
+"""
+    )
+    assert "2 None\n" == printed
+
+
+def test_what_is_imported_after_apply_has_its_values_at_once(python):
+    printed = python(
+        """
+import backendcfg
+report = backendcfg.apply(settings={"threads.count": 1})
+assert not [o.knob for o in report.outcomes if o.knob.startswith("openblas")], report
+import numpy, scipy.linalg
+for reading in backendcfg.verify().readings:
+    if reading.knob.startswith("openblas"):
+        print(reading.knob, reading.found, reading.state)
+"""
+    )
+    assert ["openblas[numpy].threads 1 ok", "openblas[scipy].threads 1 ok"] == sorted(
+        printed.splitlines()
+    )
+
+
+@pytest.mark.torch
+def test_pytorch_obeys_and_is_put_back(python):
+    pytest.importorskip("torch")
+    printed = python(
+        """
+import backendcfg, torch
+before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+backendcfg.apply("reproducible", settings={"threads.count": 1})
+print(torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+with backendcfg.profile("fast"):
+    assert torch.are_deterministic_algorithms_enabled()  # `fast` does not speak of it
+backendcfg.undo()
+assert before == (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+"""
+    )
+    assert "1 True\n" == printed
+
+
+def test_a_second_apply_returns_what_only_the_first_had_set(python):
+    python(
+        READ_POOLS
+        + """
+import backendcfg, logging
+before = pools()
+backendcfg.apply(settings={"threads.count": 1})
+backendcfg.apply(settings={"log.level": "info"})
+assert before == pools()
+assert logging.INFO == logging.getLogger("backendcfg").level
+backendcfg.undo()
+assert 1 == pools()[0][1]
+assert logging.NOTSET == logging.getLogger("backendcfg").level
+backendcfg.undo()
+assert before == pools()
+try:
+    backendcfg.undo()
+except backendcfg.errors.NothingToUndoError as error:
+    assert "no profile was applied to this process" == error.message
+else:
+    raise AssertionError("nothing was left to undo")
+"""
+    )
+
+
+def test_strict_refuses_what_is_too_late_and_changes_nothing(python):
+    printed = python(
+        READ_POOLS
+        + """
+import backendcfg
+before = pools()
+try:
+    backendcfg.apply(settings={"threads.count": 1, "python.hash_seed": 3}, strict=True)
+except backendcfg.errors.TooLateError as error:
+    print(error.exit_code, error.state)
+assert before == pools() and backendcfg.active() is None
+"""
+    )
+    assert "3 nothing was changed\n" == printed
+
+
+def test_a_promise_that_rests_on_something_pending_is_not_in_force(python):
+    program = """
+import backendcfg, json
+report = backendcfg.apply("reproducible")
+pending = [o.knob for o in report.outcomes if o.state == "pending"]
+print(json.dumps([report.in_force, backendcfg.verify().in_force, pending]))
+"""
+    assert [False, False, ["PYTHONHASHSEED"]] == json.loads(python(program))
+    assert [True, True, []] == json.loads(python(program, PYTHONHASHSEED="0"))
+
+
+def test_verify_names_what_somebody_else_wrote(python):
+    printed = python(
+        """
+import numpy, threadpoolctl
+import backendcfg
+backendcfg.apply(settings={"threads.count": 1})
+threadpoolctl.threadpool_limits(2)
+found = backendcfg.verify()
+print(found.ok, [(r.knob, r.wanted, r.found, r.because) for r in found.readings if r.state == "differs"])
+"""
+    )
+    assert (
+        "False [('openblas[numpy].threads', 1, 2, 'something other than backendcfg wrote it')]\n"
+        == printed
+    )
+
+
+def test_a_rollback_leaves_the_process_as_it_was(python):
+    printed = python(
+        READ_POOLS
+        + """
+import backendcfg
+from backendcfg.bridges import pools as bridge
+before = pools()
+write = bridge.Threads.write
+bridge.Threads.write = lambda self, value: (write(self, value), 1 / 0)
+import os
+environment = dict(os.environ)
+try:
+    backendcfg.apply(settings={"threads.count": 1})
+except backendcfg.errors.RolledBackError as error:
+    print(error.exit_code, error.state.partition(";")[0])
+bridge.Threads.write = write
+assert before == pools() and environment == dict(os.environ) and backendcfg.active() is None
+"""
+    )
+    assert "4 as before the call\n" == printed
+
+
+def test_a_disabled_backendcfg_changes_nothing(python):
+    python(
+        READ_POOLS
+        + """
+import backendcfg
+before = pools()
+assert backendcfg.apply("no such profile").outcomes == ()
+with backendcfg.profile("no such profile"):
+    assert before == pools()
+assert backendcfg.active() is None
+""",
+        BACKENDCFG_DISABLE="1",
+        BACKENDCFG_PROFILE="no such profile",
+    )
+
+
+def test_it_works_where_an_event_loop_already_runs_as_in_a_notebook(python):
+    printed = python(
+        """
+import asyncio, numpy, backendcfg
+async def cell():
+    with backendcfg.profile("tf32-off"):
+        async with backendcfg.profile("debug"):
+            name = backendcfg.active().name
+            one = backendcfg.ops.matmul(numpy.eye(2), numpy.eye(2))
+        return name, backendcfg.active().name, float(one.sum())
+print(asyncio.run(cell()), backendcfg.active())
+"""
+    )
+    assert "('debug', 'tf32-off', 2.0) None\n" == printed
+
+
+def test_what_the_library_does_can_be_read_in_its_log(python):
+    printed = python(
+        """
+import io, logging, numpy
+heard = io.StringIO()
+logging.getLogger("backendcfg").addHandler(logging.StreamHandler(heard))
+logging.getLogger("backendcfg").setLevel("INFO")
+import backendcfg
+backendcfg.apply(settings={"threads.count": 1})
+print("applied" in heard.getvalue())
+"""
+    )
+    assert "True\n" == printed
+
+
+def test_it_is_quiet_by_default(python):
+    assert "" == python("import backendcfg, numpy; backendcfg.apply('reproducible')")

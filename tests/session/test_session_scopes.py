@@ -1,0 +1,149 @@
+"""`with profile(...)` over real libraries."""
+
+from __future__ import annotations
+
+import pytest
+
+from backendcfg import errors, ops, session
+from backendcfg.bridges import all as bridges
+from backendcfg.schema.profile import defaults
+from backendcfg.session import wiring
+from backendcfg.transact.knob import Latch
+
+
+def test_the_flags_that_scopes_may_set_are_those_with_a_switch_for_it():
+    values = {**defaults(), "threads.count": 1, "threads.interop": 1}
+    settings = bridges.settings(values, values, "all", bridges=wiring.SCOPED)
+    found = {
+        setting.flag
+        for setting in settings
+        if setting.knob.latch in (Latch.ANYTIME, Latch.EACH_THREAD) and setting.knob.reversible
+    }
+    # Neither PyTorch nor an OpenMP runtime is in this process.
+    elsewhere = {
+        "determinism.algorithms",
+        "determinism.fill_uninitialized_memory",
+        "threads.dynamic",
+    }
+    assert found | elsewhere == wiring.SCOPED_FLAGS
+
+
+def test_a_profile_without_a_switch_enters_without_any_python_code(python):
+    printed = python(
+        """
+import backendcfg
+from backendcfg.session import scopes
+assert scopes._prepared == {}
+with backendcfg.profile("tf32-off"):
+    print(backendcfg.active().scoped, scopes._prepared["tf32-off"].knobs)
+"""
+    )
+    assert "True None\n" == printed
+
+
+def test_scopes_set_and_restore_the_pools_and_nest(python):
+    python(
+        """
+import threadpoolctl, numpy, backendcfg, os
+def threads():
+    return threadpoolctl.threadpool_info()[0]["num_threads"]
+environment = dict(os.environ)
+assert 2 <= threads()
+at_first = threads()
+with backendcfg.profile("debug") as outer:
+    assert 1 == threads()
+    with outer, backendcfg.profile("fast"):
+        assert at_first == threads()
+        assert "fast" == backendcfg.active().name
+    assert 1 == threads() and "debug" == backendcfg.active().name
+assert at_first == threads() and environment == dict(os.environ)
+"""
+    )
+
+
+def test_a_library_that_is_loaded_inside_a_scope_obeys_it_until_it_ends(python):
+    printed = python(
+        """
+import backendcfg
+with backendcfg.profile("debug"):
+    import numpy, threadpoolctl
+    print(threadpoolctl.threadpool_info()[0]["num_threads"])
+print(threadpoolctl.threadpool_info()[0]["num_threads"])
+"""
+    )
+    assert ["1", "2"] == printed.split()
+
+
+def test_apply_inside_a_scope_changes_the_base_and_not_the_scope(python):
+    printed = python(
+        """
+import threadpoolctl, numpy, backendcfg
+def threads():
+    return threadpoolctl.threadpool_info()[0]["num_threads"]
+with backendcfg.profile("debug"):
+    backendcfg.apply(settings={"threads.count": 2})
+    print(threads())
+print(threads())
+backendcfg.apply(settings={"threads.count": 1})
+print(threads())
+"""
+    )
+    assert ["1", "2", "1"] == printed.split()
+
+
+def test_our_own_product_takes_the_provider_of_its_scope(python):
+    printed = python(
+        """
+import numpy, backendcfg
+from backendcfg import ops
+backendcfg.apply(settings={"blas.library": {"require": "reference"}})
+ops.reset_stats()
+assert (ops.matmul(numpy.ones((3, 4)), numpy.ones((4, 2))) == 4).all()
+with backendcfg.profile("tf32-off"):
+    ops.matmul(numpy.ones((3, 4)), numpy.ones((4, 2)))
+print(sorted((s.provider, sum(s.calls.values())) for s in ops.stats() if sum(s.calls.values())))
+"""
+    )
+    assert "[('openblas', 1), ('reference', 1)]\n" == printed
+
+
+def test_an_unknown_profile_and_an_unknown_way_to_wait_are_errors():
+    with pytest.raises(errors.UnknownProfileError, match=r"profile `fsat` does not exist"):
+        session.profile("fsat")
+    with pytest.raises(
+        errors.InvalidArgumentError,
+        match=r'^`busy` must be "raise", "wait" or "skip", not \'later\'$',
+    ):
+        session.profile("fast", busy="later")
+
+
+def test_flags_answer_by_name_by_attribute_and_in_legacy_spelling():
+    flags = session.flags
+    assert flags["cudnn.benchmark"] is flags.cudnn.benchmark is False
+    with session.profile("fast"):
+        assert flags.cuda.matmul.allow_tf32 is True
+        assert "tf32" == flags.cuda.matmul.fp32_precision
+    assert flags.cuda.matmul.allow_tf32 is False
+    assert set(defaults()) == set(flags)
+    assert "fp32_precision" in dir(flags.cuda.matmul)
+
+
+def test_flags_cannot_be_set_and_say_what_to_do_instead():
+    with pytest.raises(AttributeError, match=r"flags are read-only: put `cudnn.benchmark` in a"):
+        session.flags.cudnn.benchmark = True
+
+
+def test_an_unknown_flag_has_a_suggestion():
+    with pytest.raises(
+        errors.UnknownFlagError, match=r"^there is no flag `cudnn\.benchmrk`$"
+    ) as one:
+        session.flags["cudnn.benchmrk"]
+    assert ("did you mean `cudnn.benchmark`?",) == one.value.helps
+    with pytest.raises(AttributeError, match=r"there is no flag `cudnn.benchmrk`"):
+        _ = session.flags.cudnn.benchmrk
+
+
+def test_explain_names_the_profile_in_force():
+    with session.profile("tf32-off"):
+        text = str(ops.explain("matmul", shapes=((2, 2), (2, 2)), dtype="float32"))
+    assert "under profile `tf32-off`" in text.splitlines()[0]

@@ -1,0 +1,163 @@
+"""What `import backendcfg` does: the profile in force, or nothing at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from backendcfg import environ
+from backendcfg.session import start
+
+SHOW = "import backendcfg; a = backendcfg.active(); print(a and a.name)"
+
+
+def test_a_wrong_name_in_the_environment_never_falls_back(python):
+    message = python(SHOW, fails=1, BACKENDCFG_PROFILE="reproducable")
+    assert (
+        "environment variable BACKENDCFG_PROFILE names profile `reproducable`, which does not exist"
+        in message
+    )
+
+
+def test_an_unknown_variable_of_ours_is_an_error_with_a_suggestion(python):
+    message = python(SHOW + "\n", fails=1, BACKENDCFG_PROFLE="fast")
+    assert "environment variable BACKENDCFG_PROFLE is not one that backendcfg reads" in message
+
+
+def test_a_profile_in_the_environment_is_in_force(python):
+    assert "fast\n" == python(SHOW, BACKENDCFG_PROFILE="fast")
+    assert "fast+tf32-off\n" == python(SHOW, BACKENDCFG_PROFILE="fast+tf32-off")
+
+
+def test_flags_in_the_environment_win_over_the_profile_and_act_alone(python):
+    show = "import backendcfg; print(backendcfg.flags.threads.count)"
+    assert "1\n" == python(show, BACKENDCFG_PROFILE="fast", BACKENDCFG_THREADS_COUNT="1")
+    assert "1\n" == python(show, BACKENDCFG_THREADS_COUNT="1")
+
+
+def test_the_active_profile_of_the_user_is_in_force_until_it_is_off(python, backendcfg):
+    backendcfg("apply", "fast")
+    assert "fast\n" == python(SHOW)
+    backendcfg("apply", "tf32-off")
+    assert "tf32-off\n" == python(SHOW)
+    backendcfg("undo")
+    assert "fast\n" == python(SHOW)
+    backendcfg("off")
+    assert "None\n" == python(SHOW)
+
+
+def test_the_project_s_profile_wins_over_the_user_s(python, backendcfg, tmp_path):
+    backendcfg("apply", "fast")
+    (tmp_path / "backendcfg.toml").write_text("schema = 1\n")
+    backendcfg("apply", "tf32-off")
+    assert "tf32-off\n" == python(SHOW)
+    assert "fast\n" == python("import os; os.chdir('/')\n" + SHOW)
+
+
+def test_a_profile_that_was_edited_since_is_resolved_again(python, backendcfg, tmp_path):
+    (tmp_path / "backendcfg.toml").write_text("schema = 1\n")
+    (tmp_path / "profiles").mkdir()
+    mine = tmp_path / "profiles" / "mine.toml"
+    mine.write_text("[threads]\ncount = 1\n")
+    backendcfg("apply", "mine")
+    show = "import backendcfg; print(backendcfg.flags['threads.count'])"
+    assert "1\n" == python(show)
+    mine.write_text("[threads]\ncount = 22\n")
+    assert "22\n" == python(show)
+    mine.write_text("[threads]\ncount = 'many'\n")
+    assert "`threads.count` must be an integer from 1 to 4096" in python(show, fails=1)
+
+
+def test_a_start_with_a_valid_plan_imports_no_heavy_module(python, backendcfg):
+    backendcfg("apply", "reproducible")
+    heavy = """
+import sys
+import backendcfg
+assert backendcfg.active().name == "reproducible"
+print([m for m in ("pydantic", "numpy", "click", "packaging", "archspec", "platformdirs", "logging")
+       if m in sys.modules])
+"""
+    assert "[]\n" == python(heavy)
+
+
+def test_the_stored_plan_of_a_name_is_used_by_the_next_process(python):
+    show = """
+import sys
+import backendcfg
+print("pydantic" in sys.modules)
+"""
+    assert "True\n" == python(show, BACKENDCFG_PROFILE="reproducible")
+    assert "False\n" == python(show, BACKENDCFG_PROFILE="reproducible")
+    assert "True\n" == python(show, BACKENDCFG_PROFILE="reproducible", OMP_NUM_THREADS="1")
+
+
+def test_the_command_works_when_the_active_profile_does_not(backendcfg):
+    assert "no such" not in backendcfg("off", BACKENDCFG_PROFILE="no such")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["python", "/usr/bin/backendcfg", "status"], True),
+        (["python", "-m", "backendcfg", "off"], True),
+        (["python", "-X", "dev", "-W", "error", "-m", "backendcfg"], True),
+        (["python", "-m", "backendcfg.session.rehearsal"], False),
+        (["python", "-c", "import backendcfg", "backendcfg"], False),
+        (["python", "train.py", "backendcfg"], False),
+        (["python"], False),
+    ],
+)
+def test_the_command_is_told_from_programs(words, expected, monkeypatch):
+    monkeypatch.setattr(sys, "orig_argv", words)
+    assert expected is start.is_command_line()
+
+
+def test_a_removed_working_directory_is_no_project(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert "/" == environ.working_directory()
+    assert not os.path.exists(gone)
+
+
+COUNT = "import backendcfg; print(backendcfg.flags['threads.count'])"
+
+
+def test_the_user_s_profile_takes_on_the_settings_of_each_project(python, backendcfg, tmp_path):
+    backendcfg("apply", "fast", "--set", "threads.interop=1")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "backendcfg.toml").write_text("threads.count = 33\n")
+    inside = "import os; os.chdir('project')\n"
+    assert "33\n" == python(inside + COUNT)
+    assert "33\n" != python(COUNT)
+
+
+def test_the_user_s_profile_does_not_carry_a_project_s_settings_out_of_it(
+    python, backendcfg, tmp_path
+):
+    (tmp_path / "backendcfg.toml").write_text("threads.count = 33\n")
+    backendcfg("apply", "fast", "--user")
+    assert "33\n" == python(COUNT)
+    assert "33\n" != python("import os; os.chdir('/')\n" + COUNT)
+
+
+def test_a_wrong_settings_file_is_found_under_the_user_s_profile(python, backendcfg, tmp_path):
+    backendcfg("apply", "fast")
+    (tmp_path / "backendcfg.toml").write_text("threads.cuont = 3\n")
+    assert "unknown key `cuont` in table `[threads]`" in python(COUNT, fails=1)
+
+
+def test_a_pyproject_of_others_does_not_make_the_stored_plan_stale_elsewhere(
+    python, backendcfg, tmp_path
+):
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'theirs'\n")
+    backendcfg("apply", "fast")
+    show = "import sys; import backendcfg; print('pydantic' in sys.modules)"
+    assert "False\n" == python("import os; os.chdir('/')\n" + show)
+    (tmp_path / "pyproject.toml").write_text("[tool.backendcfg]\nthreads.count = 33\n")
+    assert "33\n" == python(COUNT)
+    assert "33\n" != python("import os; os.chdir('/')\n" + COUNT)

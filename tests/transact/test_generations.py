@@ -1,0 +1,384 @@
+"""The store of active profiles: commit, undo, off, history, and what is damaged."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+from generation_fixtures import commit, compiled, named
+
+from backendcfg.errors import NothingToUndoError, StateUnwritableError
+from backendcfg.transact import disk, generations, stored
+
+
+@pytest.fixture(name="state")
+def _state(tmp_path, monkeypatch):
+    monkeypatch.setenv("BACKENDCFG_STATE_DIR", str(tmp_path / "state"))
+    return Path(generations.directory())
+
+
+def test_a_commit_is_active_for_its_project_and_below():
+    assert commit("/project", "fast", rank="profile-by-argument") == 1
+    generation = generations.active("/project/src/deep")
+    assert generation == generations.current("/project")
+    assert (generation.number, generation.parent, generation.path, generation.name) == (
+        1, 0, "/project", "fast",
+    )  # fmt: skip
+    assert generation.arguments == {"threads.count": "4"}
+    assert generation.compiled == compiled("fast")
+    assert generation.plan == {"schema": 1, "name": "fast", "entries": []}
+    assert generation.active
+    assert generations.active("/projects") is None
+    assert generations.active("/") is None
+
+
+def test_the_nearest_project_wins_then_the_user():
+    commit(None, "user")
+    commit("/a", "outer")
+    commit("/a/b", "inner")
+    found = {cwd: generations.active(cwd).name for cwd in ("/", "/a", "/a/x", "/a/b", "/a/b/c")}
+    assert found == {
+        "/": "user",
+        "/a": "outer",
+        "/a/x": "outer",
+        "/a/b": "inner",
+        "/a/b/c": "inner",
+    }
+
+
+def test_a_project_at_the_root_covers_everything():
+    commit("/", "root")
+    assert generations.active("/somewhere").name == "root"
+
+
+def test_undo_returns_to_the_parent_and_then_to_none():
+    commit(None, "one")
+    commit(None, "two")
+    assert named(generations.undo(None)) == (1, "one")
+    assert commit(None, "three") == 3
+    assert generations.current(None).parent == 1
+    assert named(generations.undo(None)) == (1, "one")
+    assert generations.undo(None) is None
+    assert generations.current(None) is None
+    with pytest.raises(NothingToUndoError) as caught:
+        generations.undo(None)
+    assert caught.value.render() == (
+        "error[nothing-to-undo]: there is no earlier generation for the user\n"
+        "  state: nothing was changed\n"
+        "  help: run `backendcfg history` to see the generations, or `backendcfg apply NAME`"
+    )
+
+
+def test_undo_where_nothing_was_ever_applied_writes_nothing(state):
+    with pytest.raises(NothingToUndoError, match=r"for /project$"):
+        generations.undo("/project")
+    assert not state.exists()
+
+
+def test_off_is_undone_by_undo():
+    commit("/p", "one")
+    commit("/p", "two")
+    assert generations.off("/p") == 2
+    assert generations.current("/p") is None
+    assert generations.off("/p") == 0
+    assert named(generations.undo("/p")) == (2, "two")
+    assert named(generations.undo("/p")) == (1, "one")
+
+
+def test_an_apply_after_off_can_be_undone_to_off():
+    commit(None, "one")
+    generations.off(None)
+    assert commit(None, "two") == 2
+    assert generations.undo(None) is None
+
+
+def test_off_of_a_project_lets_the_user_s_profile_through():
+    commit(None, "user")
+    commit("/p", "project")
+    generations.off("/p")
+    assert generations.active("/p/x").name == "user"
+
+
+def test_off_where_nothing_was_ever_applied_writes_nothing(state):
+    assert generations.off(None) == 0
+    assert not state.exists()
+
+
+def test_history_lists_the_newest_first_and_marks_the_active_one():
+    for name in ("one", "two", "three"):
+        commit("/p", name)
+    generations.undo("/p")
+    assert [(g.number, g.name, g.active) for g in generations.history("/p")] == [
+        (3, "three", False),
+        (2, "two", True),
+        (1, "one", False),
+    ]
+    assert generations.history("/elsewhere") == ()
+
+
+def test_old_generations_are_forgotten_and_undo_says_so():
+    for number in range(generations.KEPT + 5):
+        commit(None, f"p{number}")
+    numbers = [generation.number for generation in generations.history(None)]
+    assert numbers == list(range(generations.KEPT + 5, 5, -1))
+    for _ in range(generations.KEPT - 1):
+        generations.undo(None)
+    assert generations.current(None).number == 6
+    with pytest.raises(NothingToUndoError) as caught:
+        generations.undo(None)
+    assert caught.value.notes == ("generation 5 is no longer kept; the last 50 are",)
+    assert generations.current(None).number == 6
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/tab\there", "/new\nline", "/back\\slash", "/n\udcffot-utf8", "/ä"],
+    ids=["tab", "newline", "backslash", "not-utf8", "umlaut"],
+)
+def test_any_path_can_be_a_project(path):
+    commit(path, "fast")
+    commit("/other", "debug")
+    assert generations.active(path + "/below").name == "fast"
+    assert generations.off(path) == 1
+    assert named(generations.current("/other")) == (1, "debug")
+
+
+def test_a_project_is_known_once_it_had_a_profile():
+    assert not generations.known("/p")
+    commit("/p", "fast")
+    generations.off("/p")
+    assert generations.known("/p")
+    assert not generations.known(None)
+
+
+def test_two_hosts_that_share_a_home_do_not_share_generations(monkeypatch, state):
+    commit(None, "here")
+    monkeypatch.setattr(os, "uname", lambda: type("Name", (), {"nodename": "elsewhere"}))
+    assert generations.current(None) is None
+
+
+def test_the_state_directory_follows_the_xdg_specification(monkeypatch, tmp_path):
+    host = os.uname().nodename
+    monkeypatch.delenv("BACKENDCFG_STATE_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert generations.directory() == f"{tmp_path}/.local/state/backendcfg/{host}/v1"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert generations.directory() == f"{tmp_path}/.local/state/backendcfg/{host}/v1"
+    monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
+    assert generations.directory() == f"/xdg/backendcfg/{host}/v1"
+
+
+DAMAGE = {
+    "empty": (b"", "it is not JSON at line 1, column 1"),
+    "truncated": (b'{"format": 1, "generation": 2, "par', "it is not JSON at line 1, column 32"),
+    "a list": (b"[]", "it is not a JSON object, so another release"),
+    "another format": (
+        b'{"format": 9}',
+        "it has format 9, so another release of backendcfg wrote it",
+    ),
+    "no format": (b"{}", "it has no 'format', so another release"),
+    "binary": (b"\xff\xfe\x00", "so another release of backendcfg wrote it, or it is damaged"),
+    "deep": (b"[" * 100_000, "so another release of backendcfg wrote it, or it is damaged"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_generation_is_named_and_can_be_left(damage, state):
+    commit("/p", "one")
+    commit("/p", "two")
+    content, says = DAMAGE[damage]
+    (file,) = state.glob("generations/*/2.json")
+    file.write_bytes(content)
+    with pytest.raises(StateUnwritableError) as caught:
+        generations.active("/p")
+    assert caught.value.message.startswith(f"cannot read generation 2, {file}: ")
+    assert says in caught.value.message
+    assert caught.value.helps == (
+        "run `backendcfg apply NAME` to write a new one",
+        "run `backendcfg off` to be without a profile",
+    )
+    assert [isinstance(g, StateUnwritableError) for g in generations.history("/p")] == [True, False]
+    assert named(generations.undo("/p")) == (1, "one")
+    assert commit("/p", "three") == 3
+    assert generations.off("/p") == 3
+
+
+def test_undo_to_a_damaged_generation_keeps_the_active_one(state):
+    commit(None, "one")
+    commit(None, "two")
+    (state / "generations" / "user" / "1.json").write_text("{")
+    with pytest.raises(StateUnwritableError, match="cannot read generation 1"):
+        generations.undo(None)
+    assert named(generations.current(None)) == (2, "two")
+    assert generations.off(None) == 2
+
+
+def test_a_field_of_another_type_is_damage_and_not_a_traceback(state):
+    commit(None, "one")
+    file = state / "generations" / "user" / "1.json"
+    data = json.loads(file.read_text())
+    for name in data:
+        file.write_text(json.dumps({**data, name: None}))
+        with pytest.raises(StateUnwritableError, match="cannot read generation 1"):
+            generations.current(None)
+
+
+def test_a_plan_that_another_release_compiled_is_left_to_be_resolved_again(state):
+    commit(None, "one")
+    file = state / "generations" / "user" / "1.json"
+    data = json.loads(file.read_text())
+    for other in ({**data["compiled"], "new_in_2_0": 1}, {"name": "one"}):
+        file.write_text(json.dumps({**data, "compiled": other}))
+        found = generations.current(None)
+        assert (found.name, found.compiled) == ("one", None)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "its last line is cut off"),
+        (b"backendcfg 1 2\n1\tuser\t*user*\t1\t0\n", "it should have 2 rows and has 1"),
+        (b"backendcfg 1 1\n1\tuser\t*user*\t1", "its last line is cut off"),
+        (b"backendcfg 1 1\n1\tuser\n", "line 2 is not a row"),
+        (b"backendcfg 1 1\n7\tuser\t*user*\t1\t0\n", "line 2 has numbers that cannot be"),
+        (b"backendcfg 2 0\n", "its first line is not `backendcfg 1` and a number"),
+        (b"\xff\xfe\x00\n", "its first line is not `backendcfg 1` and a number"),
+    ],
+)
+def test_a_damaged_index_is_named_and_off_repairs_it(content, says, state):
+    commit(None, "user")
+    commit("/p", "one")
+    commit("/p", "two")
+    file = state / "active"
+    file.write_bytes(content)
+    for verb in (generations.current, generations.undo, generations.history):
+        with pytest.raises(StateUnwritableError) as caught:
+            verb("/p")
+        assert caught.value.message == f"{file} is damaged: {says}"
+    with pytest.raises(StateUnwritableError, match="is damaged"):
+        commit("/p", "three")
+    generations.off("/p")
+    assert generations.current("/p") is None
+    assert named(generations.undo("/p")) == (2, "two")
+    assert commit("/p", "three") == 3
+
+
+def failing(name, number, monkeypatch, *, only=lambda path: True):
+    """Make `os.<name>` fail with an errno when its argument matches."""
+    real = getattr(os, name)
+
+    def fail(argument, *rest, **options):
+        if only(argument):
+            raise OSError(number, os.strerror(number))
+        return real(argument, *rest, **options)
+
+    monkeypatch.setattr(os, name, fail)
+
+
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "rename", "mkdir"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])
+def test_a_system_that_refuses_leaves_the_old_state(call, number, state, monkeypatch):
+    commit(None, "old")
+    with monkeypatch.context() as patched:
+        failing(call, number, patched)
+        with pytest.raises(StateUnwritableError) as caught:
+            commit("/p", "new")
+        assert os.strerror(number) in caught.value.message
+        assert caught.value.state == "the active profile is as before the call"
+        assert caught.value.helps
+    assert named(generations.current(None)) == (1, "old")
+    assert generations.current("/p") is None
+    assert not list(state.rglob("*.new"))
+    assert commit("/p", "new") == 1
+
+
+def test_a_full_disk_says_what_to_do(state, monkeypatch):
+    commit(None, "old")
+    failing("write", errno.ENOSPC, monkeypatch)
+    with pytest.raises(StateUnwritableError) as caught:
+        commit(None, "new")
+    assert caught.value.message.endswith("2.json: No space left on device")
+    assert caught.value.helps == ("free some space on that file system, then repeat the command",)
+
+
+def test_off_makes_room_on_a_full_disk(state, monkeypatch):
+    for name in ("one", "two", "three"):
+        commit(None, name)
+    home = state / "generations" / "user"
+
+    def write(handle, data, real=os.write):
+        if len(list(home.glob("*.json"))) > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(handle, data)
+
+    monkeypatch.setattr(os, "write", write)
+    assert generations.off(None) == 3
+    assert generations.current(None) is None
+    assert named(generations.undo(None)) == (3, "three")
+
+
+def test_an_unreadable_index_says_so(state):
+    commit(None, "old")
+    (state / "active").unlink()
+    (state / "active").mkdir()
+    with pytest.raises(StateUnwritableError) as caught:
+        generations.active("/")
+    assert caught.value.message == f"cannot read {state / 'active'}: Is a directory"
+
+
+def test_a_writer_that_never_ends_is_reported_not_waited_for(state, monkeypatch):
+    commit(None, "old")
+    monkeypatch.setattr(disk, "WAIT_SECONDS", 0.0)
+    with disk.writing(str(state / "lock")), pytest.raises(StateUnwritableError) as caught:
+        commit(None, "new")
+    assert caught.value.message == (
+        f"another process has been writing for 0 seconds and holds {state / 'lock'}"
+    )
+    assert commit(None, "new") == 2
+
+
+def test_readers_take_no_lock(state):
+    commit(None, "old")
+    with disk.writing(str(state / "lock")):
+        assert generations.active("/").name == "old"
+        assert len(generations.history(None)) == 1
+
+
+def test_a_reader_that_is_overtaken_by_pruning_reads_again(state, monkeypatch):
+    commit(None, "old")
+    real, overtaken = stored.load, []
+
+    def load(directory, row, number):
+        if not overtaken:
+            overtaken.append(number)
+            commit(None, "new")
+            (state / "generations" / "user" / "1.json").unlink()
+        return real(directory, row, number)
+
+    monkeypatch.setattr(stored, "load", load)
+    assert generations.active("/").name == "new"
+    assert overtaken == [1]
+
+
+def test_a_commit_that_may_not_survive_a_power_failure_says_that_it_is_active(state, monkeypatch):
+    commit(None, "old")
+    flushed = []
+
+    def fsync(handle, real=os.fsync):
+        if os.path.isdir(f"/proc/self/fd/{handle}"):
+            flushed.append(os.readlink(f"/proc/self/fd/{handle}"))
+            if flushed[-1] == str(state):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StateUnwritableError) as caught:
+        commit(None, "new")
+    assert caught.value.message == f"cannot flush {state}: Input/output error"
+    assert caught.value.state == "the new profile is active, and may not survive a power failure"
+    assert flushed == [str(state / "generations" / "user"), str(state)]
+    assert named(generations.current(None)) == (2, "new")
