@@ -1,0 +1,137 @@
+"""Every file keeps the house rules: size, names, a docstring, its test and its page."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import backendcfg
+from backendcfg import errors
+
+PACKAGE = Path(backendcfg.__file__).parent
+TREE = Path(__file__).parents[2]
+CEILING = 400
+NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+in_the_tree = pytest.mark.skipif(
+    not (TREE / "native" / "CMakeLists.txt").exists(), reason="needs the source tree"
+)
+
+
+def trees():
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text())
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+def test_no_module_is_longer_than_the_ceiling():
+    lengths = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert lengths
+    assert {str(path): lines for path, lines in lengths.items() if lines > CEILING} == {}
+
+
+def test_every_module_has_a_docstring_unless_it_is_empty():
+    assert [
+        name for name, tree in trees().items() if tree.body and not ast.get_docstring(tree)
+    ] == []
+
+
+def test_names_say_what_things_are():
+    assert [name for name in trees() if Path(name).stem in NAMES] == []
+    assert [
+        f"{name}: {node.name}"
+        for name, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and re.search(r"(Manager|Helper|Utils?)$", node.name)
+    ] == []
+
+
+def test_nothing_is_left_to_do():
+    marker = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    assert [str(path) for path in PACKAGE.rglob("*.py") if marker.search(path.read_text())] == []
+
+
+def is_program(tree):
+    """Whether a module is also run by itself, as a child whose standard output is its answer."""
+    return any(
+        isinstance(node, ast.If) and "__main__" in ast.unparse(node.test) for node in tree.body
+    )
+
+
+def test_only_the_command_line_and_child_programs_print():
+    assert [
+        f"{name}:{node.lineno}"
+        for name, tree in trees().items()
+        if not name.startswith("cli/") and not is_program(tree)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+    ] == []
+
+
+def test_the_package_is_typed():
+    assert (PACKAGE / "py.typed").exists()
+
+
+@in_the_tree
+def test_native_code_has_manners():
+    """A library neither prints, nor ends the process, nor reads the environment."""
+    rude = re.compile(
+        r"\b(printf|fprintf|puts|perror|abort|exit|_exit|getenv|secure_getenv|setenv)\s*\("
+    )
+    files = [p for p in (TREE / "native" / "src").rglob("*") if p.suffix in {".c", ".cpp", ".h"}]
+    assert files
+    assert [
+        f"{path.name}:{number}: {line.strip()}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if rude.search(re.sub(r"//.*|/\*.*?\*/|\"[^\"]*\"", "", line))
+        and not line.lstrip().startswith("*")
+    ] == []
+
+
+def bridges():
+    """Bridges are the files under bridges/ that name their framework."""
+    for name, tree in trees().items():
+        if name.startswith("bridges/") and any(
+            "FRAMEWORK" in ast.unparse(node).partition("=")[0]
+            for node in tree.body
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+        ):
+            yield Path(name).stem
+
+
+@in_the_tree
+def test_every_bridge_has_a_test_and_a_page():
+    found = list(bridges())
+    assert "torch" in found
+    assert [n for n in found if not list((TREE / "tests/bridges").glob(f"test_*{n}*.py"))] == []
+    assert [n for n in found if not (TREE / f"docs/bridges/{n}.md").exists()] == []
+
+
+def error_classes(base=errors.BackendCfgError):
+    for cls in base.__subclasses__():
+        if "code" in vars(cls) and cls.__module__ == "backendcfg.errors":
+            yield cls
+        yield from error_classes(cls)
+
+
+def test_error_codes_are_unique_and_every_class_says_what_it_is():
+    found = list(error_classes())
+    assert len(found) > 20
+    assert len({cls.code for cls in found}) == len(found)
+    assert [cls for cls in found if not re.fullmatch(r"[a-z]+(-[a-z]+)*", cls.code)] == []
+    assert [cls for cls in found if not cls.__doc__] == []
+
+
+@in_the_tree
+def test_every_error_has_a_section_in_the_documentation():
+    page = (TREE / "docs/errors.md").read_text()
+    assert [
+        cls.code
+        for cls in error_classes()
+        if not re.search(rf"^#+ .*\b{cls.code}\b", page, re.MULTILINE)
+    ] == []

@@ -1,0 +1,107 @@
+"""A process that starts loads these modules of the standard library, and no others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+NOTHING_ACTIVE = {"__future__", "errno"}
+"""Beside what a bare interpreter loads."""
+
+ACTIVE = NOTHING_ACTIVE | {
+    "_json",
+    "_sha1",
+    "collections",
+    "collections.abc",
+    "enum",
+    "functools",
+    "importlib",
+    "json",
+    "json.decoder",
+    "json.encoder",
+    "json.scanner",
+    "re",
+    "re._casefix",
+    "re._compiler",
+    "re._constants",
+    "re._parser",
+    "signal",
+    "threading",
+    "types",
+    "weakref",
+    # What these load.
+    "_collections",
+    "_functools",
+    "_operator",
+    "_sre",
+    "_weakrefset",
+    "copyreg",
+    "importlib._bootstrap",
+    "importlib._bootstrap_external",
+    "itertools",
+    "keyword",
+    "operator",
+    "reprlib",
+    "warnings",
+}
+"""JSON to read the plan, locks to own switches, signals to hold back while switches are set."""
+
+
+def modules(tmp_path, code, **variables):
+    """Every module that a fresh interpreter has after running some code."""
+    done = subprocess.run(
+        [sys.executable, "-c", f'import sys\n{code}\nprint(*sys.modules, sep="\\n")'],
+        cwd=tmp_path,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return set(done.stdout.split("\n")) - {""}
+
+
+def brought(tmp_path, code="import backendcfg", **variables):
+    """The modules that some code brings into a bare interpreter: ours, and the others."""
+    found = modules(tmp_path, code, **variables) - modules(tmp_path, "", **variables)
+    ours = {name for name in found if name.partition(".")[0] == "backendcfg"}
+    return ours, found - ours
+
+
+def command(tmp_path, *words):
+    subprocess.run(
+        [sys.executable, "-m", "backendcfg", *words],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+    )
+
+
+def test_a_start_with_nothing_active_loads_next_to_nothing(tmp_path):
+    ours, others = brought(tmp_path)
+    assert "backendcfg.session.start" in ours
+    assert "backendcfg.session.process" not in ours
+    assert others - NOTHING_ACTIVE == set()
+
+
+def test_a_start_under_an_active_generation_loads_only_what_it_uses(tmp_path):
+    command(tmp_path, "apply", "reproducible")
+    ours, others = brought(tmp_path)
+    assert "backendcfg.session.process" in ours
+    assert others - ACTIVE == set()
+
+
+def test_a_start_under_a_profile_from_the_environment_loads_only_what_it_uses(tmp_path):
+    modules(tmp_path, "import backendcfg", BACKENDCFG_PROFILE="reproducible")
+    ours, others = brought(tmp_path, BACKENDCFG_PROFILE="reproducible")
+    assert "backendcfg.session.process" in ours
+    assert others - ACTIVE == set()
+
+
+def test_the_check_sees_a_module_that_loads_too_much(tmp_path):
+    ours, others = brought(tmp_path, "import dataclasses, tomllib")
+    assert ours == set()
+    assert {"dataclasses", "inspect", "tomllib"} <= others - ACTIVE
