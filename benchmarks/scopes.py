@@ -1,0 +1,132 @@
+"""What entering and leaving a scope costs, against the context managers that people use now.
+
+    python benchmarks/scopes.py jax|torch [--quick]
+
+`jax`: NumPy, JAX and threadpoolctl are in the process, and our profile sets what only our own
+operations read. `torch`: PyTorch is in the process, and our profile changes its switches.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from measure import Row, emit, nanoseconds, side_by_side
+
+NATIVE = "schema = 1\n[ops]\ncheck_finite = true\n"
+ONE_THREAD = "schema = 1\n[threads]\ncount = 1\n"
+DETERMINISTIC = 'schema = 1\n[determinism]\nalgorithms = "deterministic"\n'
+
+
+def rows_jax(*, quick: bool) -> list[Row]:
+    """Scopes that set nothing in anybody's library, and thread limits."""
+    import jax
+    import numpy as np
+    import threadpoolctl
+
+    import backendcfg
+
+    names = {
+        "profile": backendcfg.profile,
+        "reused": backendcfg.profile("native"),
+        "default_matmul_precision": jax.default_matmul_precision,
+        "errstate": np.errstate,
+        "threadpool_limits": threadpoolctl.threadpool_limits,
+        "controller": threadpoolctl.ThreadpoolController(),
+    }
+    statements = {
+        "ours": 'with profile("native"): pass',
+        "reused": "with reused: pass",
+        "jax": 'with default_matmul_precision("float32"): pass',
+        "errstate": 'with errstate(all="ignore"): pass',
+        "threads": 'with profile("one-thread"): pass',
+        "limits": "with threadpool_limits(1): pass",
+        "controller": "with controller.limit(limits=1): pass",
+    }
+    took = side_by_side(statements, names, rounds=9 if quick else 41)
+    ours, threads = took["ours"], took["threads"]
+    return [
+        Row(
+            "`with profile(...)`, no foreign switch to set",
+            nanoseconds(ours),
+            target="<= 270 ns",
+            met=ours <= 270e-9,
+        ),
+        Row("the same, one scope object entered again", nanoseconds(took["reused"])),
+        _against("the same", ours, "`jax.default_matmul_precision`", took["jax"], 0.6),
+        _against("the same", ours, "`np.errstate`", took["errstate"]),
+        _against(
+            "`with profile(...)`, other thread count",
+            threads,
+            "`threadpool_limits(1)`",
+            took["limits"],
+        ),
+        _against("the same", threads, "`ThreadpoolController.limit`, kept", took["controller"]),
+    ]
+
+
+def rows_torch(*, quick: bool) -> list[Row]:
+    """Scopes that change switches of PyTorch, one group of knobs."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    import backendcfg
+
+    names = {
+        "profile": backendcfg.profile,
+        "sdpa_kernel": sdpa_kernel,
+        "MATH": SDPBackend.MATH,
+        "cudnn": torch.backends.cudnn,
+        "no_grad": torch.no_grad,
+    }
+    statements = {
+        "native": 'with profile("native"): pass',
+        "ours": 'with profile("deterministic"): pass',
+        "sdpa": "with sdpa_kernel(MATH): pass",
+        "cudnn": "with cudnn.flags(deterministic=True): pass",
+        "no_grad": "with no_grad(): pass",
+    }
+    took = side_by_side(statements, names, rounds=9 if quick else 41)
+    what = "`with profile(...)`, PyTorch loaded and its switch differs"
+    return [
+        _against(what, took["ours"], "`torch.nn.attention.sdpa_kernel`", took["sdpa"], 0.5),
+        _against("the same", took["ours"], "`torch.backends.cudnn.flags`", took["cudnn"]),
+        _against(
+            "`with profile(...)`, PyTorch loaded, nothing differs",
+            took["native"],
+            "`torch.no_grad`",
+            took["no_grad"],
+        ),
+    ]
+
+
+def _against(what: str, ours: float, peer: str, theirs: float, limit: float | None = None) -> Row:
+    return Row(
+        what,
+        nanoseconds(ours),
+        f"{peer} {nanoseconds(theirs)}",
+        f"{ours / theirs:.2f}",
+        f"<= {limit}" if limit else "",
+        ours <= limit * theirs if limit else None,
+    )
+
+
+def main(group: str, *, quick: bool) -> None:
+    """Measure one group, with three small profiles of our own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        profiles = Path(scratch) / "config" / "profiles"
+        profiles.mkdir(parents=True)
+        (profiles / "native.toml").write_text(NATIVE)
+        (profiles / "one-thread.toml").write_text(ONE_THREAD)
+        (profiles / "deterministic.toml").write_text(DETERMINISTIC)
+        for kind in ("config", "system", "state", "cache"):
+            os.environ[f"BACKENDCFG_{kind.upper()}_DIR"] = str(Path(scratch) / kind)
+        emit({"jax": rows_jax, "torch": rows_torch}[group](quick=quick))
+
+
+if __name__ == "__main__":
+    main(
+        next(word for word in sys.argv[1:] if word in {"jax", "torch"}), quick="--quick" in sys.argv
+    )
