@@ -2,7 +2,7 @@
 
 import sys
 
-from backendcfg.cli.main import main
+from backendcfg.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,8 +15,12 @@ OVERRIDES = ("OPENBLAS_", "GOTO_", "OMP_", "MKL_", "BLIS_", "KMP_", "BACKENDCFG_
 _WORLD = tempfile.TemporaryDirectory()
 for _name in [name for name in os.environ if name.startswith(OVERRIDES)]:
     del os.environ[_name]
-# What is tested is the installed package, also by children that start in a checkout.
+# What is tested is what is installed, or on PYTHONPATH, also by children that start in a checkout
+# or in another directory.
 os.environ["PYTHONSAFEPATH"] = "1"
+if "PYTHONPATH" in os.environ:
+    _entries = os.environ["PYTHONPATH"].split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, _entries)))
 for _name in ("CONFIG", "SYSTEM", "STATE", "CACHE"):
     os.environ[f"BACKENDCFG_{_name}_DIR"] = os.path.join(_WORLD.name, _name.lower())
 

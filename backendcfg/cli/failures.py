@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import backendcfg
 from backendcfg.cli.output import Colour, Output, OutputLostError, document, flush, write
 from backendcfg.errors import BackendCfgError, InternalError, UsageError
 
@@ -75,7 +76,8 @@ def from_click(error: click.ClickException) -> BackendCfgError:
 def from_bug(error: Exception, output: Output) -> InternalError:
     """An exception that nobody expected."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "backendcfg" in frame.filename] or frames
+    package = os.path.dirname(backendcfg.__file__)
+    ours = [frame for frame in frames if frame.filename.startswith(package)] or frames
     text = str(error).splitlines()[0] if str(error) else "no message"
     return InternalError(
         f"{type(error).__name__}: {text}",

@@ -230,9 +230,12 @@ def documents() -> dict[str, str]:
     return {**schemas, "docs/profiles.md": manual()}
 
 
-def main(arguments: list[str]) -> int:
+TREE = Path(__file__).resolve().parents[2]
+"""The source tree that this file stands in; beside an installed package there is none."""
+
+
+def main(arguments: list[str], root: Path = TREE) -> int:
     """Write every generated file, or with `--check` name those that are not up to date."""
-    root = Path(__file__).resolve().parents[2]
     stale = 0
     for name, text in documents().items():
         path = root / name

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
 
 import pytest
-from cli_environment import child_environment
 
 from backendcfg.cli.main import main
 
@@ -69,7 +69,7 @@ def _process(project):
     def process(*words, variables=None, **options):
         done = subprocess.run(
             [sys.executable, "-m", "backendcfg", *words],
-            env=child_environment(variables),
+            env={**os.environ, **(variables or {})},
             cwd=options.pop("cwd", project),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -92,8 +92,6 @@ def _project(tmp_path, monkeypatch):
     (root / "profiles" / "base.toml").write_text(BASE)
     (root / "profiles" / "mine.toml").write_text(MINE)
     monkeypatch.chdir(root)
-    # A path relative to the working directory would not lead our child processes to the package.
-    monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
     return root
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from cli_environment import child_environment
 
 SHOW = (
     "import json, os;"
@@ -44,7 +43,7 @@ def test_the_version_is_printed(process):
 def test_a_reader_that_goes_away_is_no_error(project):
     child = subprocess.Popen(
         [sys.executable, "-m", "backendcfg", "explain"],
-        env=child_environment(),
+        env=dict(os.environ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -171,7 +170,7 @@ def test_env_prints_what_run_sets(process):
     script = process("env", "mine").out + f"exec '{sys.executable}' -S -E -c \"$SHOW\"\n"
     done = subprocess.run(
         ["sh", "-c", script],
-        env=child_environment({"SHOW": SHOW}),
+        env={**os.environ, "SHOW": SHOW},
         capture_output=True,
         text=True,
         check=True,
@@ -238,7 +237,7 @@ def loaded(*words, cwd):
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=child_environment(),
+        env=dict(os.environ),
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -277,7 +276,7 @@ def test_output_that_cannot_be_written_is_an_error(words, project):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "backendcfg", *words],
-            env=child_environment(),
+            env=dict(os.environ),
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -294,7 +293,7 @@ def test_output_that_cannot_be_written_is_an_error(words, project):
 def test_an_interrupt_ends_a_real_process_with_130(project):
     child = subprocess.Popen(
         [sys.executable, "-c", WAITING],
-        env=child_environment(),
+        env=dict(os.environ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -3,6 +3,8 @@
 import inspect
 import json
 import re
+import subprocess
+import sys
 
 import click
 import pytest
@@ -121,3 +123,20 @@ def test_mistakes_that_click_finds_are_usage_errors(verb, call):
         "  state: nothing was changed\n"
         "  help: run `backendcfg act --help` for what it accepts\n"
     )
+
+
+def test_an_interrupt_while_the_command_line_is_imported_shows_no_traceback():
+    program = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'click':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from backendcfg.cli.entry import main\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n  state: nothing was changed\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -23,15 +22,9 @@ def blocks(language):
 
 
 def run(code, *, cwd):
-    searched = os.pathsep.join(
-        os.path.abspath(entry)
-        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if entry
-    )
     return subprocess.run(
         [sys.executable, "-c", code],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": searched},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

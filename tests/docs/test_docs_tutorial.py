@@ -71,11 +71,6 @@ def _shell(tmp_path):
     environment = {
         **os.environ,
         "PATH": f"{names}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join(
-            os.path.abspath(entry)
-            for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-            if entry
-        ),
     }
     environment.pop("PYTHONHASHSEED", None)
 

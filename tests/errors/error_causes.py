@@ -26,9 +26,6 @@ HERE = "/home/ana/project"
 """What the messages say instead of the temporary directory."""
 
 SITE = "/usr/lib/python3/site-packages"
-SEARCHED = os.pathsep.join(
-    os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry
-)
 CAUSES = {}
 
 
@@ -127,7 +124,7 @@ class Project:
         """What a fresh interpreter prints that runs some code in the project."""
         done = subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONPATH": SEARCHED},
+            env={**os.environ},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

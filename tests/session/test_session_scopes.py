@@ -147,3 +147,42 @@ def test_explain_names_the_profile_in_force():
     with session.profile("tf32-off"):
         text = str(ops.explain("matmul", shapes=((2, 2), (2, 2)), dtype="float32"))
     assert "under profile `tf32-off`" in text.splitlines()[0]
+
+
+def test_overlapping_scopes_of_threads_and_tasks_leave_the_real_pool_as_it_was(python, tmp_path):
+    profiles = tmp_path / "user" / "profiles"
+    profiles.mkdir(parents=True)
+    (profiles / "one.toml").write_text("threads.count = 1\n")
+    (profiles / "two.toml").write_text("threads.count = 2\n")
+    printed = python(
+        """
+import asyncio, threading
+import numpy, threadpoolctl
+import backendcfg
+[pool] = [p for p in threadpoolctl.ThreadpoolController().lib_controllers
+          if "numpy" in p.filepath]
+base, wrong = pool.num_threads, []
+def look(name):
+    with backendcfg.profile(name, busy="wait"):
+        if pool.num_threads != {"one": 1, "two": 2}[name]:
+            wrong.append(name)
+def work(name):
+    for _ in range(250):
+        look(name)
+async def task(name):
+    for _ in range(50):
+        async with backendcfg.profile(name, busy="wait"):
+            await asyncio.sleep(0)
+            if pool.num_threads != {"one": 1, "two": 2}[name]:
+                wrong.append(name)
+async def tasks():
+    await asyncio.gather(*(task(("one", "two")[i % 2]) for i in range(8)))
+threads = [threading.Thread(target=work, args=(("one", "two")[i % 2],)) for i in range(8)]
+threads.append(threading.Thread(target=lambda: asyncio.run(tasks())))
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(wrong, pool.num_threads == base)
+""",
+        BACKENDCFG_CONFIG_DIR=str(tmp_path / "user"),
+    )
+    assert "[] True\n" == printed
