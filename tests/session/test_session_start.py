@@ -161,3 +161,14 @@ def test_a_pyproject_of_others_does_not_make_the_stored_plan_stale_elsewhere(
     (tmp_path / "pyproject.toml").write_text("[tool.backendcfg]\nthreads.count = 33\n")
     assert "33\n" == python(COUNT)
     assert "33\n" != python("import os; os.chdir('/')\n" + COUNT)
+
+
+def test_run_to_run_bits_do_not_depend_on_the_kernels_that_a_shell_presets(backendcfg):
+    program = (
+        "import hashlib, numpy\n"
+        "a = numpy.random.default_rng(0).random((300, 300))\n"
+        "print(hashlib.sha256((a @ a).tobytes()).hexdigest())"
+    )
+    words = ("run", "reproducible", "--", sys.executable, "-c", program)
+    preset = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_L2_SIZE": "65536", "OMP_NUM_THREADS": "1"}
+    assert backendcfg(*words) == backendcfg(*words, **preset)
