@@ -45,6 +45,8 @@ _NOT_FLAGS = frozenset(
         environ.STARTED_BY,
     )
 )
+# It says where the user's settings are, unless BACKENDCFG_CONFIG_DIR does.
+_SETTINGS_HOME = "XDG_CONFIG_HOME"
 
 
 def stamp(
@@ -155,6 +157,8 @@ def relevant_environment(environment: Mapping[str, str] | None = None) -> dict[s
         for name, value in source.items()
         if name.startswith(environ.PREFIX) and name not in _NOT_FLAGS and value
     }
+    if environ.CONFIG_DIR.read(source) is None and source.get(_SETTINGS_HOME):
+        ours[_SETTINGS_HOME] = source[_SETTINGS_HOME]
     return {**foreign.relevant(source), **ours}
 
 

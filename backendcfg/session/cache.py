@@ -32,22 +32,28 @@ def directory() -> str:
     return os.path.join(base, "backendcfg", "plans")
 
 
-def key(name: str, rank: str, arguments: Mapping[str, str], directory: str) -> str:
+def key(
+    name: str,
+    rank: str,
+    arguments: Mapping[str, str],
+    directory: str,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """A file name for what was asked, where, and in which environment: each changes the answer."""
     # _sha1 rather than hashlib, whose import opens OpenSSL and costs more than this function.
     from _sha1 import sha1  # type: ignore[import-not-found]
 
-    environment = sorted(relevant_environment().items())
-    asked = json.dumps([__version__, name, rank, sorted(arguments.items()), directory, environment])
+    variables = sorted(relevant_environment(environment).items())
+    asked = json.dumps([__version__, name, rank, sorted(arguments.items()), directory, variables])
     return str(sha1(asked.encode()).hexdigest())
 
 
-def read(key: str) -> Compiled | None:
-    """The stored plan, or None when there is none that still holds."""
+def read(key: str, environment: Mapping[str, str] | None = None) -> Compiled | None:
+    """The stored plan, or None when there is none that still holds in an environment (this one)."""
     try:
         with open(os.path.join(directory(), f"{key}.json"), encoding="utf-8") as file:
             stored = Compiled.from_dict(json.load(file))
-        return stored if not holds(stored.stamp) else None
+        return stored if not holds(stored.stamp, environment=environment) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

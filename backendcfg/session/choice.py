@@ -65,7 +65,10 @@ def chosen() -> Chosen | None:
             active.number,
         )
     ours = {variable.name for variable in environ.VARIABLES}
-    if any(name.startswith(environ.PREFIX) and name not in ours for name in environ.current()):
+    if any(
+        text and name.startswith(environ.PREFIX) and name not in ours
+        for name, text in environ.current().items()
+    ):
         return Chosen(None, "environment", "environment variables")
     return None
 

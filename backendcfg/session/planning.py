@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def anywhere(name: str | None) -> str | None:
     """A profile's name as it can be understood from any folder: a path to a file made absolute."""
     if name is not None and ("/" in name or name.endswith(".toml")):
-        return os.path.abspath(name)
+        return os.path.abspath(os.path.expanduser(name))
     return name
 
 
@@ -119,8 +119,9 @@ def compiled(
         BackendCfgError: as `plan`.
     """
     arguments = dict(arguments or {})
-    key = cache.key(name or "", rank, arguments, environ.working_directory())
-    if (stored := cache.read(key)) is not None:
+    before = _environment_before()
+    key = cache.key(name or "", rank, arguments, environ.working_directory(), before)
+    if (stored := cache.read(key, before)) is not None:
         return stored
     _, fresh = resolved(name, arguments=arguments, rank=rank)
     cache.write(key, fresh)
@@ -134,27 +135,38 @@ def resolved(
     rank: Rank = "profile-by-argument",
 ) -> tuple[Plan, Compiled]:
     """The plan of a name on this machine, and its compiled form with a fresh stamp."""
+    from backendcfg.probe.environment import relevant
     from backendcfg.probe.stamp import stamp
     from backendcfg.resolve.plan import resolve
 
-    host = _without_our_own(detect())
+    before = _environment_before()
+    host = detect().model_copy(update={"environment": relevant(before)})
     while True:
         layers = stack(name, arguments=arguments, rank=rank)
         result = resolve(layers, host)
-        taken = stamp(layers.files, layers.missing)
+        taken = stamp(layers.files, layers.missing, environment=before)
         # A file that was edited between its reading and the stamp would be stamped as new.
         if stack(name, arguments=arguments, rank=rank).files == layers.files:
             return result, compile_plan(result, taken)
 
 
-def _without_our_own(host: Host) -> Host:
-    """The host with the variables that an earlier `apply` set here as they were before it."""
+def _environment_before() -> dict[str, str]:
+    """The environment with the variables that an earlier `apply` set here as they were before it.
+
+    What it set is no wish of the user's: a plan neither contradicts it nor is stored under it.
+    """
+    from backendcfg.bridges.environment import EnvironmentVariable
     from backendcfg.registry.base import applied
 
-    mine = {name: one.original for name, one in applied().items() if name in host.environment}
-    others = {n: text for n, text in host.environment.items() if n not in mine}
-    before = {name: text for name, text in mine.items() if text is not None}
-    return host.model_copy(update={"environment": {**others, **before}}) if mine else host
+    environment = dict(environ.current())
+    for name, one in applied().items():
+        if not isinstance(one.setting.knob, EnvironmentVariable):
+            continue
+        if one.original is None:
+            environment.pop(name, None)
+        elif one.original != one.setting.wanted:
+            environment[name] = one.original
+    return environment
 
 
 def profiles() -> Any:

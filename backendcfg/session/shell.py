@@ -63,9 +63,13 @@ def activate(
         MachineError: this machine cannot serve it, or `strict`.
         RolledBackError: the rehearsal failed.
     """
-    from backendcfg.session.planning import anywhere, resolved
+    from backendcfg.load.stack import NO_PROFILE
+    from backendcfg.session.planning import anywhere, resolved, stack
 
     path = None if user else _project()
+    if name is None and (picked := stack(None, arguments=arguments).name) != NO_PROFILE:
+        # By its name, so that the plan is what a process gets that must resolve it again.
+        name = picked
     plan, compiled = resolved(
         anywhere(name), arguments=arguments, rank="project-file" if path else "user-file"
     )

@@ -15,8 +15,8 @@ def is_command_line() -> bool:
     """
     words = iter(sys.orig_argv[1:])
     for word in words:
-        if word == "-m":
-            return next(words, "") == "backendcfg"
+        if word.startswith("-m"):
+            return (word[2:] or next(words, "")) == "backendcfg"
         if word in ("-W", "-X", "--check-hash-based-pycs"):
             next(words, "")
         elif word == "-c":

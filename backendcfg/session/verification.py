@@ -12,6 +12,8 @@ from backendcfg.registry.report import holdings, stuck
 from backendcfg.session.wiring import SCOPED
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.knob import Setting
 
@@ -89,11 +91,16 @@ def verify() -> Verification:
     if current is None:
         return Verification("", "none", in_force=False, readings=_stuck_readings())
     compiled: Compiled = current.payload
-    # A scope does not write environment variables, so under one they are not its concern.
-    which = SCOPED if _native.chain() else bridges.BRIDGES
-    settings = bridges.settings(compiled.values, compiled.effective, compiled.name, bridges=which)
     held = {holding.knob: holding.now for holding in holdings()}
-    readings = [_read(setting, held) for setting in settings]
+    readings = _readings(compiled, SCOPED if _native.chain() else bridges.BRIDGES, held)
+    if _native.chain():
+        # A scope does not write environment variables; but its promise may rest on one that had
+        # to be there when the process started.
+        readings += [
+            reading
+            for reading in _readings(compiled, ("environment",), held)
+            if reading.state == "pending"
+        ]
     readings += _stuck_readings()
     in_force = not compiled.unkept and all(reading.state == "ok" for reading in readings)
     readings += [
@@ -109,6 +116,11 @@ def verify() -> Verification:
         # A scope acts by calls, which win over variables.
         () if _native.chain() else tuple(contradictions(compiled.values, compiled.effective)),
     )
+
+
+def _readings(compiled: Compiled, which: Collection[str], held: dict[str, Any]) -> list[Reading]:
+    settings = bridges.settings(compiled.values, compiled.effective, compiled.name, bridges=which)
+    return [_read(setting, held) for setting in settings]
 
 
 def _read(setting: Setting, held: dict[str, Any]) -> Reading:

@@ -96,7 +96,9 @@ def parse(file: str) -> tuple[dict[str, Row], str]:
     header, _, body = text.partition("\n")
     rows: dict[str, Row] = {}
     fault = "" if text.endswith("\n") else "its last line is cut off"
-    for number, line in enumerate(body.splitlines(), start=2):
+    # Not splitlines, which also ends a line at characters that a path may have.
+    lines = body.removesuffix("\n").split("\n") if body else []
+    for number, line in enumerate(lines, start=2):
         try:
             generation, key, path, highest, back = line.split("\t")
             row = Row(int(generation), key, path, int(highest), int(back))

@@ -206,3 +206,35 @@ print("applied" in heard.getvalue())
 
 def test_it_is_quiet_by_default(python):
     assert "" == python("import backendcfg, numpy; backendcfg.apply('reproducible')")
+
+
+def test_what_apply_sets_in_the_environment_is_told_from_what_a_user_presets(python):
+    show = """
+        import os
+        import backendcfg
+        if os.environ["STEP"] == "first":
+            backendcfg.apply("fast", settings={"threads.count": 3})
+        with backendcfg.profile("reproducible"):
+            told = backendcfg.active().compiled.overrides
+        print(any(text.startswith("OPENBLAS_NUM_THREADS=3 ") for text in told))
+        """
+    assert "False\n" == python(show, STEP="first")
+    assert "True\n" == python(
+        show,
+        STEP="second",
+        OPENBLAS_NUM_THREADS="3",
+        OMP_NUM_THREADS="3",
+        MKL_NUM_THREADS="3",
+        BLIS_NUM_THREADS="3",
+    )
+
+
+def test_a_promise_of_a_scope_that_rests_on_something_pending_is_not_in_force(python):
+    program = """
+        import backendcfg
+        with backendcfg.profile("reproducible"):
+            told = backendcfg.verify()
+        print(told.in_force, [one.knob for one in told.readings if one.state == "pending"])
+        """
+    assert "False ['PYTHONHASHSEED']\n" == python(program)
+    assert "True []\n" == python(program, PYTHONHASHSEED="0")

@@ -102,6 +102,7 @@ def test_the_command_works_when_the_active_profile_does_not(backendcfg):
     [
         (["python", "/usr/bin/backendcfg", "status"], True),
         (["python", "-m", "backendcfg", "off"], True),
+        (["python", "-mbackendcfg", "off"], True),
         (["python", "-X", "dev", "-W", "error", "-m", "backendcfg"], True),
         (["python", "-m", "backendcfg.session.rehearsal"], False),
         (["python", "-c", "import backendcfg", "backendcfg"], False),
@@ -172,3 +173,44 @@ def test_run_to_run_bits_do_not_depend_on_the_kernels_that_a_shell_presets(backe
     words = ("run", "reproducible", "--", sys.executable, "-c", program)
     preset = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_L2_SIZE": "65536", "OMP_NUM_THREADS": "1"}
     assert backendcfg(*words) == backendcfg(*words, **preset)
+
+
+def test_a_file_that_a_variable_names_is_the_active_profile_in_every_folder(
+    python, backendcfg, tmp_path
+):
+    (tmp_path / "mine.toml").write_text("threads.count = 33\n")
+    backendcfg("apply", "--user", BACKENDCFG_PROFILE="./mine.toml")
+    # The stored plan does not hold under another preset, so the name is resolved again.
+    elsewhere = "import os; os.chdir('/')\n" + COUNT
+    assert "33\n" == python(elsewhere, OMP_NUM_THREADS="3")
+
+
+def test_a_picked_profile_means_the_same_when_it_is_resolved_again(python, backendcfg, tmp_path):
+    settings = tmp_path / "settings"
+    (settings / "profiles").mkdir(parents=True)
+    (settings / "config.toml").write_text("threads.count = 33\n")
+    (settings / "profiles" / "mine.toml").write_text("threads.count = 32\n")
+    place = {"BACKENDCFG_CONFIG_DIR": str(settings)}
+    backendcfg("apply", "--user", BACKENDCFG_PROFILE="mine", **place)
+    assert python(COUNT, **place) == python(COUNT, OMP_NUM_THREADS="3", **place)
+
+
+def test_a_file_in_the_home_directory_can_be_named_with_a_tilde(python, backendcfg, tmp_path):
+    (tmp_path / "mine.toml").write_text("threads.count = 33\n")
+    backendcfg("apply", "~/mine.toml", HOME=str(tmp_path))
+    assert "33\n" == python(COUNT)
+
+
+def test_a_plan_is_not_taken_from_another_configuration_of_the_user(python, tmp_path):
+    for count in ("32", "33"):
+        settings = tmp_path / count / "backendcfg"
+        settings.mkdir(parents=True)
+        (settings / "config.toml").write_text(f"threads.count = {count}\n")
+    places = [{"XDG_CONFIG_HOME": str(tmp_path / count)} for count in ("32", "33")]
+    common = {"BACKENDCFG_CONFIG_DIR": "", "BACKENDCFG_PROFILE": "tf32-off"}
+    assert ["32\n", "33\n"] == [python(COUNT, **common, **place) for place in places]
+
+
+def test_an_empty_variable_of_ours_puts_nothing_in_force(python):
+    show = "import backendcfg; print(backendcfg.active())"
+    assert "None\n" == python(show, BACKENDCFG_CUDNN_BENCHMARK="")

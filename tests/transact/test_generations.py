@@ -382,3 +382,12 @@ def test_a_commit_that_may_not_survive_a_power_failure_says_that_it_is_active(st
     assert caught.value.state == "the new profile is active, and may not survive a power failure"
     assert flushed == [str(state / "generations" / "user"), str(state)]
     assert named(generations.current(None)) == (2, "new")
+
+
+@pytest.mark.parametrize("character", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_path_may_have_characters_that_some_readers_end_a_line_at(character):
+    path = f"/project{character}here"
+    commit(path, "odd")
+    commit("/plain", "fast")
+    assert generations.active(path).name == "odd"
+    assert generations.active("/plain").name == "fast"
