@@ -113,3 +113,11 @@ def working_directory() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return "/"
+
+
+def cache_directory() -> str:
+    """Where what can be made again is kept: BACKENDCFG_CACHE_DIR, else below the user's cache."""
+    if chosen := CACHE_DIR.read():
+        return chosen
+    base = foreign(["XDG_CACHE_HOME"]).get("XDG_CACHE_HOME")
+    return os.path.join(base or os.path.expanduser("~/.cache"), "backendcfg")

@@ -42,14 +42,6 @@ _KERNELS = (
 _log = logging.getLogger("backendcfg.probe")
 
 
-def directory() -> str:
-    """Where answers are kept: BACKENDCFG_CACHE_DIR, else the user's cache directory."""
-    if chosen := environ.CACHE_DIR.read():
-        return chosen
-    base = environ.foreign(["XDG_CACHE_HOME"]).get("XDG_CACHE_HOME")
-    return os.path.join(base or os.path.expanduser("~/.cache"), "backendcfg")
-
-
 class Store:
     """The answers of earlier processes on this machine."""
 
@@ -68,7 +60,7 @@ class Store:
             processor,
             {name: source[name] for name in _KERNELS if source.get(name)},
         ]
-        self._path = os.path.join(directory(), "libraries.json")
+        self._path = os.path.join(environ.cache_directory(), "libraries.json")
         self._entries = _read(self._path)
         self._fresh: dict[str, Any] = {}
 

@@ -24,12 +24,7 @@ KEPT = 64
 
 def directory() -> str:
     """Where compiled plans are kept."""
-    if chosen := environ.CACHE_DIR.read():
-        return os.path.join(chosen, "plans")
-    base = environ.foreign(["XDG_CACHE_HOME"]).get("XDG_CACHE_HOME") or os.path.expanduser(
-        "~/.cache"
-    )
-    return os.path.join(base, "backendcfg", "plans")
+    return os.path.join(environ.cache_directory(), "plans")
 
 
 def key(

@@ -43,7 +43,6 @@ def test_the_version_is_printed(process):
 def test_a_reader_that_goes_away_is_no_error(project):
     child = subprocess.Popen(
         [sys.executable, "-m", "backendcfg", "explain"],
-        env=dict(os.environ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -237,7 +236,6 @@ def loaded(*words, cwd):
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=dict(os.environ),
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -276,7 +274,6 @@ def test_output_that_cannot_be_written_is_an_error(words, project):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "backendcfg", *words],
-            env=dict(os.environ),
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -293,7 +290,6 @@ def test_output_that_cannot_be_written_is_an_error(words, project):
 def test_an_interrupt_ends_a_real_process_with_130(project):
     child = subprocess.Popen(
         [sys.executable, "-c", WAITING],
-        env=dict(os.environ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

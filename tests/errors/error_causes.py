@@ -7,7 +7,6 @@ docs/errors.md shows too.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -124,7 +123,6 @@ class Project:
         """What a fresh interpreter prints that runs some code in the project."""
         done = subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

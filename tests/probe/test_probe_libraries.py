@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from backendcfg import environ
 from backendcfg.probe import inspection, installed, ldcache, loaded, remembered
 from backendcfg.probe.libraries import implied_threads, probe_libraries
 from backendcfg.probe.names import kind_of, owner_of, provider_of
@@ -257,7 +258,7 @@ def test_a_crash_is_asked_again_each_time(compiled, monkeypatch):
 @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"k": 1}', "\0"])
 def test_a_corrupt_store_is_ignored_and_replaced(compiled, text):
     path = compiled("libopenblas.so", "OPENBLAS")
-    store = Path(remembered.directory()) / "libraries.json"
+    store = Path(environ.cache_directory()) / "libraries.json"
     store.parent.mkdir(parents=True, exist_ok=True)
     store.write_text(text)
     assert only(path).version == "0.3.99"
