@@ -6,9 +6,11 @@
         ...
 
 The public names are `profile`, `apply`, `undo`, `plan`, `verify`, `detect`, `active`, `flags`,
-`reload`, `ops` and `errors`. Importing this package applies the profile that BACKENDCFG_PROFILE
-names, else the active one of the project, else of the user; where there is none it opens no
-library, sets no variable and costs a few milliseconds.
+`reload`, `guard`, `capture`, `numerics_token`, `backends`, `ops` and `errors`. Importing this
+package applies the profile that BACKENDCFG_PROFILE names, else the active one of the project, else
+of the user; where there is none it opens no library, sets no variable and costs a few milliseconds.
+
+PYTEST_DONT_REWRITE, because pytest would warn of a package that a start-up file imported already.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from backendcfg import errors, ops
+    from backendcfg import backends, errors, ops
     from backendcfg.session import (
         active,
         apply,
+        capture,
         detect,
         flags,
+        guard,
+        numerics_token,
         plan,
         profile,
         reload,
@@ -36,9 +41,13 @@ __all__ = [
     "__version__",
     "active",
     "apply",
+    "backends",
+    "capture",
     "detect",
     "errors",
     "flags",
+    "guard",
+    "numerics_token",
     "ops",
     "plan",
     "profile",
@@ -54,7 +63,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'backendcfg' has no attribute {name!r}")
     import importlib
 
-    if name in ("errors", "ops"):
+    if name in ("backends", "errors", "ops"):
         return importlib.import_module(f"backendcfg.{name}")
     value = getattr(importlib.import_module("backendcfg.session"), name)
     globals()[name] = value

@@ -45,7 +45,27 @@ CACHE_DIR = Variable("BACKENDCFG_CACHE_DIR", "0.1", "Replaces the directory of c
 STARTED_BY = Variable(
     "BACKENDCFG_STARTED_BY", "0.1", "Set by `backendcfg run` for its child; not for users."
 )
-VARIABLES = (PROFILE, DISABLE, CONFIG_DIR, SYSTEM_DIR, STATE_DIR, CACHE_DIR, STARTED_BY)
+CARRIED = Variable(
+    "BACKENDCFG_CARRIED", "0.1", "PyTorch's variables that backendcfg set itself; not for users."
+)
+INHERIT = Variable(
+    "BACKENDCFG_INHERIT", "0.1", "Set by `apply()` for programs it starts; not for users."
+)
+CAPTURE = Variable(
+    "BACKENDCFG_CAPTURE", "0.1", "Set by `backendcfg capture` for its child; not for users."
+)
+VARIABLES = (
+    PROFILE,
+    DISABLE,
+    CONFIG_DIR,
+    SYSTEM_DIR,
+    STATE_DIR,
+    CACHE_DIR,
+    STARTED_BY,
+    CAPTURE,
+    CARRIED,
+    INHERIT,
+)
 
 
 def disabled() -> bool:
@@ -105,6 +125,23 @@ def current() -> MutableMapping[str, str]:
 def foreign(names: Iterable[str]) -> dict[str, str]:
     """Other software's variables that are set here, of the given names."""
     return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
+
+
+def carried(variables: Mapping[str, str]) -> dict[str, str]:
+    """What notes in an environment that these variables in it are no wish of its user's."""
+    words = " ".join(f"{name}={text}" for name, text in sorted(variables.items()))
+    return {CARRIED.name: words} if words else {}
+
+
+def wishes(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what `carried` noted in it and nobody changed since."""
+    pairs = (word.partition("=") for word in (CARRIED.read(environment) or "").split())
+    noted = {name: text for name, _, text in pairs}
+    return {
+        name: text
+        for name, text in environment.items()
+        if name != CARRIED.name and noted.get(name) != text
+    }
 
 
 def working_directory() -> str:

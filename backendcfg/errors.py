@@ -25,9 +25,11 @@ def shown_path(path: str) -> str:
     Whoever names a file may put control characters into its name; they are shown as `?`.
     """
     try:
-        below = os.getcwd().rstrip(os.sep) + os.sep
+        here = os.getcwd().rstrip(os.sep)
     except OSError:  # the working directory was deleted
-        below = ""
+        here = ""
+    # In the root directory a path stays whole: without its slash it would look relative.
+    below = here + os.sep if here else ""
     path = path.removeprefix(below)
     return "".join(character if character.isprintable() else "?" for character in path)
 
@@ -83,6 +85,16 @@ class BackendCfgError(Exception):
         self.notes = tuple(notes)
         self.state = state
         self.helps = tuple(helps)
+        self._added: list[str] = []
+
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        """What a traceback prints below the message: the rest of the record, and notes added."""
+        return [*self.render().splitlines()[1:], *self._added]
+
+    def add_note(self, note: str) -> None:
+        """Add a note, as to any exception."""
+        self._added.append(note)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.spans[0]})" if self.spans else self.message
@@ -128,6 +140,16 @@ def _excerpt(span: Span, margin: int) -> list[str]:
         under = f"{' ' * (span.column - 1)}{carets} {span.label}".rstrip()
         lines += [f"{pad} |", f" {span.line:>{margin}} | {source}", f"{pad} | {under}"]
     return lines
+
+
+# --- exit code 1: a check says no -------------------------------------------------------------
+
+
+class SwitchLeftChangedError(BackendCfgError, AssertionError):
+    """A block or a test under guard left a numeric switch changed."""
+
+    code = "switch-left-changed"
+    exit_code = 1
 
 
 # --- exit code 2: the request is wrong -------------------------------------------------------
@@ -193,6 +215,18 @@ class UnknownFlagError(RequestError, LookupError):
     code = "unknown-flag"
 
 
+class UnknownAttributeError(RequestError, AttributeError):
+    """A module of `backendcfg.backends` does not have this attribute, or not to be set."""
+
+    code = "unknown-attribute"
+
+
+class FrozenFlagsError(RequestError, RuntimeError):
+    """A flag is set after `disable_global_flags()`."""
+
+    code = "frozen-flags"
+
+
 class UnknownVariableError(RequestError, LookupError):
     """An environment variable looks like ours and is not."""
 
@@ -230,6 +264,10 @@ class SeveralErrors(RequestError, ValueError):
 
     def render(self) -> str:
         return "\n\n".join([*(error.render() for error in self.errors), self.message])
+
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        return [*self.render().splitlines()[:-2], *self._added]
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "errors": [error.to_dict() for error in self.errors]}

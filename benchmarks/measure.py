@@ -76,7 +76,8 @@ def side_by_side(
     for name, timer in timers.items():
         count = 1
         timer.timeit(1)
-        while (spent := timer.timeit(count)) < turn / 4:
+        # The best of three: one that was interrupted would leave too few executions in a turn.
+        while (spent := min(timer.repeat(3, count))) < turn / 4:
             count *= 2
         counts[name] = max(1, round(count * turn / spent))
     samples: dict[str, list[float]] = {name: [] for name in timers}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 from measure import Row, emit, nanoseconds, side_by_side
@@ -18,6 +19,16 @@ from measure import Row, emit, nanoseconds, side_by_side
 NATIVE = "schema = 1\n[ops]\ncheck_finite = true\n"
 ONE_THREAD = "schema = 1\n[threads]\ncount = 1\n"
 DETERMINISTIC = 'schema = 1\n[determinism]\nalgorithms = "deterministic"\n'
+TF32_OFF = """
+before = products.fp32_precision
+with (
+    cudnn.flags(enabled=True, allow_tf32=False),
+    mkldnn.flags(enabled=True, allow_tf32=False, fp32_precision="none"),
+):
+    products.fp32_precision = "ieee"
+products.fp32_precision = before
+"""
+"""What `tf32-off` sets of PyTorch, with what PyTorch has for it: it does nothing for exceptions."""
 
 
 def rows_jax(*, quick: bool) -> list[Row]:
@@ -68,31 +79,76 @@ def rows_jax(*, quick: bool) -> list[Row]:
 
 
 def rows_torch(*, quick: bool) -> list[Row]:
-    """Scopes that change switches of PyTorch, one group of knobs."""
+    """Scopes that change switches of PyTorch: one, and groups of them that PyTorch has scopes for.
+
+    PyTorch's own are told the same values for the same switches.
+    """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     import backendcfg
 
+    # It warns of TF32 in oneDNN on any machine without Intel's GPUs, whichever value it is told.
+    warnings.filterwarnings("ignore", "TF32 acceleration on top of oneDNN", UserWarning)
+    backends = backendcfg.backends
     names = {
         "profile": backendcfg.profile,
         "sdpa_kernel": sdpa_kernel,
         "MATH": SDPBackend.MATH,
+        "our_sdpa_kernel": backends.cuda.sdpa_kernel,
+        "OUR_MATH": backends.cuda.SDPBackend.MATH,
         "cudnn": torch.backends.cudnn,
+        "our_cudnn": backends.cudnn,
+        "mkldnn": torch.backends.mkldnn,
+        "products": torch.backends.cuda.matmul,
         "no_grad": torch.no_grad,
     }
+    flags = "flags(enabled=True, benchmark=True, benchmark_limit=5, deterministic=True)"
     statements = {
         "native": 'with profile("native"): pass',
         "ours": 'with profile("deterministic"): pass',
         "sdpa": "with sdpa_kernel(MATH): pass",
-        "cudnn": "with cudnn.flags(deterministic=True): pass",
+        "our sdpa": "with our_sdpa_kernel(OUR_MATH): pass",
+        "cudnn": f"with cudnn.{flags}: pass",
+        "our cudnn": f"with our_cudnn.{flags}: pass",
+        "tf32": TF32_OFF,
+        "our tf32": 'with profile("tf32-off"): pass',
         "no_grad": "with no_grad(): pass",
     }
     took = side_by_side(statements, names, rounds=9 if quick else 41)
     what = "`with profile(...)`, PyTorch loaded and its switch differs"
+    sdpa, cudnn = "`torch.nn.attention.sdpa_kernel`", "`torch.backends.cudnn.flags`"
     return [
-        _against(what, took["ours"], "`torch.nn.attention.sdpa_kernel`", took["sdpa"], 0.5),
-        _against("the same", took["ours"], "`torch.backends.cudnn.flags`", took["cudnn"]),
+        _against(what, took["ours"], sdpa, took["sdpa"], 0.5),
+        _against("the same", took["ours"], cudnn, took["cudnn"]),
+        _against(
+            "`backendcfg.backends.cuda.sdpa_kernel`, 4 switches",
+            took["our sdpa"],
+            sdpa,
+            took["sdpa"],
+            0.5,
+        ),
+        _against(
+            "`backendcfg.backends.cudnn.flags`, 4 switches",
+            took["our cudnn"],
+            sdpa,
+            took["sdpa"],
+            0.5,
+        ),
+        _against("the same", took["our cudnn"], cudnn, took["cudnn"]),
+        _against(
+            '`with profile("tf32-off")`, 6 switches; for each of their 3 groups',
+            took["our tf32"] / 3,
+            sdpa,
+            took["sdpa"],
+            0.5,
+        ),
+        _against(
+            "the same, all groups",
+            took["our tf32"],
+            "`cudnn.flags`, `mkldnn.flags` and `cuda.matmul` by hand",
+            took["tf32"],
+        ),
         _against(
             "`with profile(...)`, PyTorch loaded, nothing differs",
             took["native"],

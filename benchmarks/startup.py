@@ -8,10 +8,15 @@ Everything is a fresh process, compared with `python -c pass` in the same series
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import sysconfig
 import tempfile
+import venv
 
 from measure import Row, clean_environment, emit, nanoseconds, processes
+
+import backendcfg
 
 
 def rows(*, quick: bool) -> list[Row]:
@@ -67,7 +72,62 @@ def rows(*, quick: bool) -> list[Row]:
         within("`backendcfg status`", "status", 0.120),
         within("`backendcfg apply reproducible`", "apply", 0.300),
         within("`backendcfg plan reproducible`", "plan", None),
+        *autoload_rows(quick=quick),
     ]
+
+
+def autoload_rows(*, quick: bool) -> list[Row]:
+    """What the start-up file of `backendcfg autoload` costs an interpreter."""
+    with tempfile.TemporaryDirectory() as scratch:
+        never = _world(scratch, "never")
+        elsewhere = _world(scratch, "elsewhere")
+        off, on = (_environment(os.path.join(scratch, name)) for name in ("off", "on"))
+        command = [on, "-m", "backendcfg"]
+        subprocess.run([*command, "autoload", "on"], env=never, check=True, capture_output=True)
+        # A profile is active in another project than the directory that is measured in.
+        project = os.path.join(scratch, "project")
+        os.mkdir(project)
+        with open(os.path.join(project, "backendcfg.toml"), "w", encoding="utf-8") as file:
+            file.write("schema = 1\n")
+        subprocess.run(
+            [*command, "apply", "reproducible"],
+            cwd=project,
+            env=elsewhere,
+            check=True,
+            capture_output=True,
+        )
+        took = processes(
+            {
+                "off": [off, "-c", "pass"],
+                "on": [on, "-c", "pass"],
+                "elsewhere": [on, "-c", "pass"],
+            },
+            {"off": never, "on": never, "elsewhere": elsewhere},
+            rounds=31 if quick else 201,
+        )
+    return [
+        Row(
+            f"a Python under autoload, {what}",
+            f"{'+' if took[name] >= took['off'] else '-'}"
+            f"{nanoseconds(abs(took[name] - took['off']))}",
+            f"without autoload {nanoseconds(took['off'])}",
+            target="<= +1 ms",
+            met=took[name] - took["off"] <= 0.001,
+        )
+        for name, what in (("on", "nothing active"), ("elsewhere", "active in other projects only"))
+    ]
+
+
+def _environment(path: str) -> str:
+    """The interpreter of a new virtual environment where this backendcfg can be imported."""
+    venv.create(path, symlinks=True)
+    python = os.path.join(path, "bin", "python")
+    asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    folders = [os.path.dirname(os.path.dirname(backendcfg.__file__)), sysconfig.get_path("purelib")]
+    with open(os.path.join(packages, "aa-paths.pth"), "w", encoding="utf-8") as file:
+        file.write("".join(f"{folder}\n" for folder in folders))
+    return python
 
 
 def _world(scratch: str, name: str) -> dict[str, str]:

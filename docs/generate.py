@@ -44,6 +44,7 @@ parts as attributes; with `--json` it is one JSON object.
 """
 
 TITLES = {
+    1: "A check says no",
     2: "The request is wrong",
     3: "This machine cannot",
     4: "Tried and rolled back",

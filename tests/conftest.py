@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from importlib.util import find_spec
 
 import pytest
 
@@ -18,11 +19,23 @@ for _name in [name for name in os.environ if name.startswith(OVERRIDES)]:
 # What is tested is what is installed, or on PYTHONPATH, also by children that start in a checkout
 # or in another directory.
 os.environ["PYTHONSAFEPATH"] = "1"
+# Nor do the options of this run concern the runs of pytest that tests start.
+os.environ.pop("PYTEST_ADDOPTS", None)
 if "PYTHONPATH" in os.environ:
     _entries = os.environ["PYTHONPATH"].split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, _entries)))
 for _name in ("CONFIG", "SYSTEM", "STATE", "CACHE"):
     os.environ[f"BACKENDCFG_{_name}_DIR"] = os.path.join(_WORLD.name, _name.lower())
+
+
+def pytest_runtest_setup(item):
+    """Skip what needs a library that is not here, without importing it.
+
+    An imported PyTorch would answer for us in the other tests of this process.
+    """
+    for name in ("torch", "jax", "tensorflow"):
+        if item.get_closest_marker(name) is not None and find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
 
 
 @pytest.fixture(autouse=True)

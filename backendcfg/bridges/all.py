@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 from backendcfg.errors import BackendCfgError, InternalError
 
@@ -16,7 +17,31 @@ if TYPE_CHECKING:
 # The logger first, so that it tells of the rest. Then variables, because they act on whatever is
 # loaded from then on; then the libraries; then the frameworks, whose own calls go through those
 # libraries. Undoing goes the other way.
-BRIDGES = ("log", "environment", "pools", "torch")
+BRIDGES = (
+    "log",
+    "environment",
+    "pools",
+    "verbose",
+    "numpy",
+    "torch",
+    "opt_einsum",
+    "jax",
+    "tensorflow",
+    "cupy",
+    # Last, because initialising a framework may draw.
+    "seeds",
+)
+
+FRAMEWORKS = {
+    "numpy": "numpy",
+    "torch": "torch",
+    "opt_einsum": "torch",
+    "jax": "jax",
+    "tensorflow": "tensorflow",
+    "cupy": "cupy",
+}
+"""The framework of each bridge that has one: what is not imported has nothing to set, and a process
+that starts need not load its bridge to know."""
 
 
 def settings(
@@ -25,23 +50,32 @@ def settings(
     name: str = "PROFILE",
     *,
     bridges: Collection[str] = BRIDGES,
+    dormant: Collection[str] = (),
+    scoped: bool = False,
 ) -> list[Setting]:
     """What a plan wants of every switch in this process, in the order of writing.
 
     Args:
         values: every flag with its value, as in `Compiled.values`.
-        asked: the flags that somebody set; no switch is touched for any other.
+        asked: the flags that somebody set and that matter here; no switch is touched for others.
         name: the profile, for the remedies of what cannot be set here.
         bridges: the bridges to ask.
+        dormant: flags that somebody set and that no hardware here reads. A framework has its
+            switch all the same, and programs look at it, so bridges that mirror set it.
+        scoped: for a scope rather than for the process. A framework that has a switch for each
+            of them tells them apart by `only` on its knobs: "scope" or "base".
 
     Raises:
         InternalError: a bridge failed; the message names it.
     """
     result: list[Setting] = []
     for bridge in bridges:
+        if FRAMEWORKS.get(bridge, "sys") not in sys.modules:
+            continue
         try:
             module = importlib.import_module(f"backendcfg.bridges.{bridge}")
-            result += module.settings(values, asked, name)
+            flags = {*asked, *dormant} if getattr(module, "MIRRORS", False) else asked
+            result += module.settings(values, flags, name)
         except BackendCfgError:
             raise
         except Exception as error:
@@ -49,4 +83,13 @@ def settings(
                 f"bridge `{bridge}` failed: {type(error).__name__}: {error}",
                 helps=["report it, with the output of `backendcfg doctor`"],
             ) from error
-    return result
+    other = "base" if scoped else "scope"
+    return [setting for setting in result if getattr(setting.knob, "only", "") != other]
+
+
+def scoped_flags(bridges: Collection[str]) -> frozenset[str]:
+    """The flags that a scope may set and put back through these bridges: their `SCOPED_FLAGS`."""
+    found: set[str] = set()
+    for bridge in bridges:
+        found |= importlib.import_module(f"backendcfg.bridges.{bridge}").SCOPED_FLAGS
+    return frozenset(found)

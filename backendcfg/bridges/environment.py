@@ -12,12 +12,14 @@ import os
 import sys
 
 from backendcfg import environ
-from backendcfg.bridges import imports
+from backendcfg.bridges import afresh, imports, xla_flags
 from backendcfg.bridges.blis_architectures import VARIABLE as BLIS
 from backendcfg.bridges.pool_calls import inventory
-from backendcfg.probe import loaded
+from backendcfg.bridges.verbose import SCOPED_FLAGS as VERBOSE
+from backendcfg.bridges.verbose_calls import switches
+from backendcfg.probe import loaded, xla_text
 from backendcfg.probe import variables as table
-from backendcfg.records import record
+from backendcfg.records import record, replace
 from backendcfg.transact.knob import Latch, Reach, Setting
 
 TYPE_CHECKING = False
@@ -47,6 +49,7 @@ def variables(
         MissingLibraryError: no BLIS here has the kernel set asked for.
     """
     result: dict[str, str | None] = {}
+    initial: dict[str, str] = {}
     for row in table.VARIABLES:
         if row.flag not in asked or row.flag not in values:
             continue
@@ -60,13 +63,18 @@ def variables(
 
             text = number(text, files)
         result[row.name] = text
+        if row.initial and text is not None:
+            initial[row.name] = text
     need = table.tf32_override(values, asked)
     if need is not None and need[1] == "1":
         # A 0 denies TF32 to every NVIDIA library, whatever a framework is told.
         result[table.TF32_OVERRIDE] = None
     if "environment" in asked:
         result.update(values.get("environment") or {})
-    return result
+    if (flags := xla_flags.text_for(values, asked)) is not None:
+        result[xla_text.VARIABLE] = flags
+    # So that a process below does not take them for its user's wishes.
+    return {**result, **environ.carried(initial)}
 
 
 def settings(
@@ -78,9 +86,10 @@ def settings(
     pools' own knobs act on what is loaded, the variable on what will be and on child processes.
     """
     remedy = f"backendcfg run {name} -- python ..."
+    own = (values.get("environment") or {}) if "environment" in asked else {}
     result = []
     for row in table.VARIABLES:
-        if row.flag not in asked or row.flag not in values:
+        if row.flag not in asked or row.flag not in values or row.for_children or row.name in own:
             continue
         result += [
             Setting(EnvironmentVariable(rival, row, None), None, row.flag, remedy)
@@ -92,15 +101,17 @@ def settings(
             # Which number it would be depends on the file that is loaded one day; for those that
             # are, the pools' bridge compares the kernels that run.
             continue
-        result.append(Setting(EnvironmentVariable(row.name, row, text), text, row.flag, remedy))
+        known = replace(row, unset=str(_allowed())) if row.name == "NPROC" else row
+        result.append(Setting(EnvironmentVariable(row.name, known, text), text, row.flag, remedy))
     need = table.tf32_override(values, asked)
     if need is not None and need[1] == "1" and environ.foreign([table.TF32_OVERRIDE]):
         row = table.Variable(need[0], table.TF32_OVERRIDE, "before-first-use", "cublas")
         result.append(Setting(EnvironmentVariable(row.name, row, None), None, need[0], remedy))
-    own = values.get("environment") if "environment" in asked else None
-    for variable, text in (own or {}).items():
-        row = table.Variable("environment", variable, "before-process", "interpreter")
-        knob = EnvironmentVariable(variable, row, text)
+    result += xla_flags.setting(values, asked, remedy)
+    for variable, text in own.items():
+        if variable == xla_text.VARIABLE:
+            continue
+        knob = EnvironmentVariable(variable, _own(variable), text)
         result.append(Setting(knob, text, "environment", remedy))
     return result
 
@@ -114,6 +125,36 @@ def contradictions(
     return table.contradictions(
         values, asked, environ.current() if environment is None else environment
     )
+
+
+class Meaning(str):
+    """The wanted text, read where that or another one stands, or none, which means the same.
+
+    It equals the wanted text, what stands there, and another reading where the same stands.
+    Written back, it is what stood there.
+    """
+
+    __slots__ = ("text",)
+    text: str | None
+
+    @classmethod
+    def of(cls, wanted: str | None, text: str | None) -> Meaning | None:
+        """The reading of a variable that holds `text`."""
+        if wanted is None:
+            return None
+        made = cls(wanted)
+        made.text = text
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Meaning):
+            return self.text == other.text
+        return other == self.text or str.__eq__(self, other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
 
 
 @record(frozen=True)
@@ -138,23 +179,34 @@ class EnvironmentVariable:
         found = (started_with() if at_start else environ.current()).get(self.name) or None
         if self.name != self.row.name:
             return found
-        return self.wanted if self.row.says(found, self.wanted) else found
+        return Meaning.of(self.wanted, found) if self.row.says(found, self.wanted) else found
 
     def write(self, value: str | None) -> None:
-        if value is None:
+        afresh.note_processors()
+        text = value.text if isinstance(value, Meaning) else value
+        if text is None:
             environ.current().pop(self.name, None)
         else:
-            environ.current()[self.name] = value
+            environ.current()[self.name] = text
 
     def too_late(self) -> str:
         if not self.row.runtime:
             return _READERS[self.row.reader]()
-        what = ".dynamic" if self.row.flag == "threads.dynamic" else ".threads"
+        if self.row.flag in VERBOSE:
+            what, missing = ".verbose", switches().missing
+        else:
+            what = ".dynamic" if self.row.flag == "threads.dynamic" else ".threads"
+            missing = inventory().missing
         return "; ".join(
             f"{knob.removesuffix(what)} read it when loaded, and no call replaces it: {because}"
-            for knob, because in inventory().missing.items()
+            for knob, because in missing.items()
             if knob.startswith(f"{self.row.reader}[") and knob.endswith(what)
         )
+
+    def lasting(self) -> str:
+        """Why whoever has read the value keeps it when the variable is given back, or ""."""
+        because = self.too_late()
+        return f"{because}; nothing takes that back" if because else ""
 
 
 def started_with() -> Mapping[str, str]:
@@ -171,6 +223,23 @@ def started_with() -> Mapping[str, str]:
         return environ.current()
     pairs = (os.fsdecode(entry).partition("=") for entry in entries if entry)
     return {name: text for name, _, text in pairs}
+
+
+def _own(name: str) -> Variable:
+    """A variable of the profile's own table: whose it is, if that is known, else the program's."""
+    for row in table.VARIABLES:
+        if row.name == name:
+            return table.Variable("environment", name, row.latch, row.reader)
+    if name == "NPY_DISABLE_CPU_FEATURES":
+        return table.Variable("environment", name, "before-import", "numpy")
+    return table.Variable("environment", name, "before-process", "interpreter")
+
+
+def _allowed() -> int:
+    """The processors that this process may use, which XLA counts when nobody tells it a number."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _interpreter() -> str:
@@ -206,6 +275,13 @@ def _cublas() -> str:
     return ""
 
 
+def _cudnn() -> str:
+    """PyTorch reads the limit at its first convolution with cuDNN."""
+    torch = sys.modules.get("torch")
+    begun = imports.is_imported("torch") and torch is not None and torch.cuda.is_initialized()
+    return "torch has initialised CUDA" if begun else ""
+
+
 def _nccl() -> str:
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and imports.is_imported("torch.distributed"):
@@ -221,9 +297,13 @@ _READERS: dict[str, Callable[[], str]] = {
     "mkl_rt": _started("mkl_rt"),
     "blis": _started("blis"),
     "openmp": _started("openmp"),
+    "numpy": _module("numpy"),
     "torch": _module("torch"),
     "tensorflow": _module("tensorflow"),
     "onednn": _onednn,
     "cublas": _cublas,
+    "cudnn": _cudnn,
     "nccl": _nccl,
+    "jax": xla_flags.started,
+    "cupy": _module("cupy"),
 }

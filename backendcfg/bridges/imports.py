@@ -5,24 +5,31 @@ of a watched module, so that the callback runs in the importing thread right aft
 own code, before the import statement returns. While nobody watches, nothing is installed.
 
 What the callback raises comes out of that import statement, and Python then forgets the module.
+A module that `importlib.util.LazyLoader` loads is one of ours the moment that its code has run, not
+when the import statement returns, and nothing here is what makes it run.
+
 Libraries that are opened without an import (`ctypes.CDLL`, a plug-in) are not seen: they are found
-by the next `reload()` or `verify()`.
+by the next `reload()` or `verify()`. Nor is a module whose loader has no `exec_module`: Python has
+called such loaders deprecated since 3.4.
 """
 
 from __future__ import annotations
 
 import sys
+from _frozen_importlib import ModuleSpec
+from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from importlib.abc import Loader
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
 MODULES = (
+    "random",
     "numpy",
+    "numpy.random",
     # SciPy opens its own OpenBLAS with the first of these, not with `import scipy`.
     "scipy.linalg",
     "scipy.special",
@@ -32,39 +39,78 @@ MODULES = (
     "torch",
     # PyTorch loads it with the first compilation; it has switches of its own, by thread.
     "torch._inductor.config",
+    "jax",
+    "tensorflow",
+    "cupy",
 )
 """Modules after whose import there are new libraries or switches to set."""
 
 _executed: dict[str, ModuleType] = {}
-_finishing: set[str] = set()
+_finishing: dict[str, tuple[int, bool]] = {}
+"""Modules whose callback runs now, in which thread, and whether their code ran before."""
 
 
 def watch(callback: Callable[[str], None], modules: Iterable[str] = MODULES) -> Watch:
     """Call back with the module's name each time that one of them has been imported.
 
-    Also after `importlib.reload`; not after an import that fails, and not for modules that are
-    imported already: whoever watches looks at those first.
+    Also after `importlib.reload`, and for an import that another thread is in the middle of; not
+    after an import that fails, and not for modules that are imported already: whoever watches looks
+    at those first.
     """
     made = Watch(callback, frozenset(modules))
     sys.meta_path.insert(0, made)
+    for name in made.modules:
+        if (module := sys.modules.get(name)) is None or _is_lazy(module):
+            continue
+        spec = _spec(module)
+        if getattr(spec, "_initializing", False):
+            _Unfinished.adopt(spec, made)
+        else:
+            made.ran.add(name)
     return made
 
 
 def is_imported(name: str) -> bool:
-    """Whether a module is there with all its code run.
+    """Whether a module is there with all its code run, so that this thread may use it.
 
-    True within the callback for that module, when Python itself still calls it unfinished.
+    True within the callback for that module, when Python itself still calls it unfinished; false
+    meanwhile in every other thread, which would have to wait for the importing one. Asking does not
+    load a module that is to be loaded lazily.
     """
     module = sys.modules.get(name)
-    if module is None:
+    if module is None or _is_lazy(module):
         return False
-    spec = getattr(module, "__spec__", None)
-    return _executed.get(name) is module or not getattr(spec, "_initializing", False)
+    if (finishing := _finishing.get(name)) is not None and finishing[0] != get_ident():
+        return False
+    return _executed.get(name) is module or not getattr(_spec(module), "_initializing", False)
 
 
 def is_finishing(name: str) -> bool:
     """Whether the callback for this module is running: nobody has used it yet."""
     return name in _finishing
+
+
+def runs_again(name: str) -> bool:
+    """Whether the callback is running because the module's code ran once more.
+
+    Its switches are then as the module makes them, whatever was set after the first time.
+    """
+    return _finishing.get(name, (0, False))[1]
+
+
+def _is_lazy(module: object) -> bool:
+    """Whether the module's code waits for the first use of an attribute, whichever it is."""
+    lazy = getattr(sys.modules.get("importlib.util"), "_LazyModule", None)
+    return lazy is not None and type(module) is lazy
+
+
+def _spec(module: object) -> ModuleSpec | None:
+    """The module's spec, past any `__getattr__`: programs put all sorts of things for modules."""
+    try:
+        found: ModuleSpec | None = object.__getattribute__(module, "__spec__")
+    except AttributeError:
+        return None
+    return found
 
 
 class Watch:
@@ -74,6 +120,8 @@ class Watch:
         self.callback = callback
         self.modules = modules
         self.active = True
+        self.ran: set[str] = set()
+        self._searching: set[tuple[str, int]] = set()
 
     def remove(self) -> None:
         """Stop watching, also for imports that are under way; twice is once."""
@@ -81,15 +129,45 @@ class Watch:
         # Not `remove`, which compares with ==: other finders may define that as they like.
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
 
+    def finish(self, module: ModuleType, name: str) -> None:
+        """Call back for a module whose code has run."""
+        if not self.active:
+            return
+        _finishing[name] = get_ident(), name in self.ran
+        _executed[name] = module
+        try:
+            self.callback(name)
+        except BaseException:
+            _executed.pop(name, None)
+            raise
+        finally:
+            _finishing.pop(name, None)
+        self.ran.add(name)
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """What the finders behind this one find, with its loader wrapped."""
         if fullname not in self.modules or not self.active:
             return None
-        finders = list(sys.meta_path)
-        behind = finders[finders.index(self) + 1 :] if self in finders else []
-        for finder in behind:
+        search = (fullname, get_ident())
+        if search in self._searching:
+            # A finder behind this one asks all finders again: hooks like ours do.
+            return None
+        self._searching.add(search)
+        try:
+            return self._find(fullname, path, target)
+        finally:
+            self._searching.discard(search)
+
+    def _find(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        finders = iter(list(sys.meta_path))
+        for finder in finders:
+            if finder is self:
+                break
+        for finder in finders:
             find = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(fullname, path, target) if find else None
             if spec is not None:
@@ -126,14 +204,58 @@ class _Loader:
         name = module.__name__
         _executed.pop(name, None)
         self._wrapped.exec_module(module)
-        if not self._owner.active:
-            return
-        _executed[name] = module
-        _finishing.add(name)
+        if _is_lazy(module):
+            self._wait_for(module)
+        else:
+            self._owner.finish(module, name)
+
+    def _wait_for(self, module: ModuleType) -> None:
+        """Wrap the loader that a lazy module will call at its first use."""
+        spec = _spec(module)
+        # Not `__loader__`: what differs from now when it is loaded is put back afterwards.
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._owner)  # type: ignore[assignment]
+
+
+class _Unfinished(ModuleSpec):
+    """The spec of a module that was being imported when a watch began.
+
+    Its loader runs already and can no longer be wrapped. But the import system clears
+    `_initializing` in the importing thread at the very end, whether the import failed or not.
+    """
+
+    _watches: list[Watch]
+
+    @classmethod
+    def adopt(cls, spec: ModuleSpec | None, watch: Watch) -> None:
+        """Tell a watch when the import ends."""
+        if type(spec) is ModuleSpec:
+            spec.__dict__["_watches"] = []
+            spec.__class__ = cls
+        if type(spec) is cls:
+            spec._watches.append(watch)
+
+    @property
+    def _initializing(self) -> bool:
+        return bool(self.__dict__["_initializing"])
+
+    @_initializing.setter
+    def _initializing(self, value: bool) -> None:
         try:
-            self._owner.callback(name)
-        except BaseException:
-            _executed.pop(name, None)
-            raise
+            if not value:
+                self._tell()
         finally:
-            _finishing.discard(name)
+            self.__dict__["_initializing"] = value
+
+    def _tell(self) -> None:
+        watches = self.__dict__.pop("_watches")
+        self.__class__ = ModuleSpec  # type: ignore[assignment]
+        module = sys.modules.get(self.name)
+        if module is None or _spec(module) is not self:
+            return
+        try:
+            for watch in watches:
+                watch.finish(module, self.name)
+        except BaseException:
+            sys.modules.pop(self.name, None)
+            raise

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FRAMEWORK: str | None = None
+SCOPED_FLAGS = frozenset({"log.level"})
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _handler: logging.Handler | None = None
@@ -29,11 +30,9 @@ class Level:
     reversible: bool = True
 
     def read(self) -> int:
-        # A program that never imported logging has set no level.
-        if (logging := sys.modules.get("logging")) is None:
-            return 0
-        level: int = logging.getLogger("backendcfg").level
-        return level
+        # A program that never imported logging, or is about to, has set no level.
+        get_logger = getattr(sys.modules.get("logging"), "getLogger", None)
+        return int(get_logger("backendcfg").level) if get_logger is not None else 0
 
     def write(self, value: int) -> None:
         """Set it; where nobody listens to logging, what was asked for goes to standard error."""

@@ -14,7 +14,7 @@ from backendcfg.bridges.blis_architectures import VARIABLE as BLIS
 from backendcfg.bridges.blis_architectures import survives
 from backendcfg.bridges.mapped import handle, mapped_set
 from backendcfg.probe import loaded
-from backendcfg.probe.variables import BLIS_WAYS
+from backendcfg.probe.variable_table import BLIS_WAYS
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False
@@ -65,12 +65,14 @@ class Inventory:
         missing: `{knob name: why it is not offered}`, where the library lacks what it takes.
         waiting: the same for libraries that are loaded and have not started.
         started: `{label: kind}` of the libraries that have read their variables.
+        files: `{label: path}` of every library, also of those without a pool.
     """
 
     pools: tuple[Pool, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
     waiting: dict[str, str] = field(default_factory=dict)
     started: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
 
 
 _last: tuple[Any, Inventory] = (None, Inventory())
@@ -110,8 +112,10 @@ def take_inventory(
     missing: dict[str, str] = {}
     waiting: dict[str, str] = {}
     started: dict[str, str] = {}
+    files: dict[str, str] = {}
     for library in sorted(wanted, key=_is_openmp):
         label = names.setdefault(library.path, _label(library, names))
+        files[label] = library.path
         if _is_mkl_rt(library.path) and not layers_open:
             waiting[f"{label}.threads"] = (
                 "nobody has called it yet, and asking it would make it choose its layers; "
@@ -132,7 +136,7 @@ def take_inventory(
         pool = _BINDERS[library.kind](opened, library, label, missing)
         if pool is not None:
             pools.append(pool)
-    return Inventory(tuple(pools), missing, waiting, started)
+    return Inventory(tuple(pools), missing, waiting, started, files)
 
 
 def _is_mkl_rt(path: str) -> bool:

@@ -8,6 +8,7 @@ and who brought it: `openblas[numpy].threads`, `mkl[torch].dynamic`,
 from __future__ import annotations
 
 from backendcfg import environ
+from backendcfg.bridges import afresh
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.records import record
 from backendcfg.transact.knob import Latch, Reach, Setting
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from backendcfg.bridges.pool_calls import Inventory, Pool
 
 FRAMEWORK: str | None = None
+SCOPED_FLAGS = frozenset({"threads.count", "threads.dynamic"})
 
 
 @record(frozen=True)
@@ -59,6 +61,19 @@ class Threads:
 
     def too_late(self) -> str:
         return ""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The variables that decide the count which the library starts with."""
+        return afresh.readers("threads.count")
+
+    def afresh(self, variables: Mapping[str, Any]) -> int:
+        """The count that it starts with under these variables."""
+        return int(afresh.ask(self.pool.path, "threads", variables))
+
+    def begins(self, variables: Mapping[str, Any]) -> int:
+        """The count that it gives a thread that starts, under these variables."""
+        return int(afresh.ask(self.pool.path, "begins", variables))
 
     def _clips(self) -> bool:
         return self.pool.get_dynamic is not None and bool(self.pool.get_dynamic())
@@ -132,6 +147,17 @@ class Dynamic:
 
     def too_late(self) -> str:
         return ""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The variables that decide what the library starts with."""
+        return afresh.readers("threads.dynamic")
+
+    def afresh(self, variables: Mapping[str, Any]) -> bool:
+        """What it starts with under these variables."""
+        return bool(afresh.ask(self.pool.path, "dynamic", variables))
+
+    begins = afresh
 
 
 @record(frozen=True)

@@ -57,7 +57,8 @@ def changes(wanted: Compiled) -> dict[str, str | None]:
     name = None if wanted.name == NOBODY else planning.anywhere(wanted.name)
     variables: dict[str, str | None] = dict(session.run_environment(wanted))
     variables[environ.PROFILE.name] = name
-    variables["PYTHONPATH"] = _python_path(environ.current().get("PYTHONPATH", ""))
+    variables[environ.INHERIT.name] = None
+    variables["PYTHONPATH"] = python_path(environ.current().get("PYTHONPATH", ""))
     return variables | _pins(wanted, name)
 
 
@@ -91,7 +92,7 @@ def _other_spellings(flags: list[str]) -> list[str]:
     ]
 
 
-def _python_path(present: str) -> str:
+def python_path(present: str) -> str:
     """PYTHONPATH with the folder first whose start-up file applies the profile."""
     others = [entry for entry in present.split(os.pathsep) if entry and entry != START]
     return os.pathsep.join([START, *others])

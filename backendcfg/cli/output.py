@@ -54,9 +54,10 @@ class Output:
     @classmethod
     def for_words(cls, words: Sequence[str]) -> Output:
         """Read the common options before parsing, so that errors of parsing obey them too."""
-        # Everything after `run`'s profile belongs to the child; parsing corrects what this misses.
+        # Everything after `run`'s profile belongs to the child, and what `capture` runs, too;
+        # parsing corrects what this misses.
         mine = words[: words.index("--")] if "--" in words else words
-        if mine[:1] == ["run"]:
+        if mine[:1] in (["run"], ["capture"]):
             mine = mine[:2]
         return cls("--json" in mine, "--no-color" in mine, "--traceback" in mine)
 

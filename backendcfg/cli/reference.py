@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backendcfg import errors
+from backendcfg import environ, errors
 from backendcfg.cli.group import SECTIONS, Verb
 from backendcfg.cli.main import group
 
@@ -50,7 +50,7 @@ Verbs, options, profile names and flag names complete in bash (4.4 or newer), zs
 
 def page() -> str:
     """The whole text of docs/commands.md."""
-    return "\n".join([_HEAD, *_common(), *_codes(), *_verbs(), _COMPLETION])
+    return "\n".join([_HEAD, *_common(), *_codes(), *_verbs(), *_variables(), _COMPLETION])
 
 
 def main(words: Sequence[str]) -> int:
@@ -111,6 +111,16 @@ def _verbs() -> Iterator[str]:
         for name, verb in verbs:
             if isinstance(verb, Verb) and verb.section == section:
                 yield from _verb(name, verb, context)
+
+
+def _variables() -> Iterator[str]:
+    yield "## Variables\n"
+    yield "Beside `BACKENDCFG_<FLAG>`, which sets a flag (see [every key](profiles.md)):\n"
+    yield "| variable | what it does |"
+    yield "|---|---|"
+    for variable in environ.VARIABLES:
+        yield f"| `{variable.name}` | {variable.summary} |"
+    yield ""
 
 
 def _verb(name: str, verb: Verb, parent: click.Context) -> Iterator[str]:

@@ -143,7 +143,7 @@ def _wrong(parsed: Parsed, model: type[BaseModel], path: Path) -> BackendCfgErro
         )
     complaint, label, helps = refusal(kind, value, _as_written(parsed, path))
     return complaint(
-        f"`{name}` must be {describe.words(kind)}, not {_not_what(kind, value)}",
+        f"`{name}` must be {describe.words(kind)}, not {not_what(kind, value)}",
         spans=[parsed.span(path, label)],
         helps=helps,
     )
@@ -170,7 +170,7 @@ def _flag_part(path: Path) -> Path:
     return path[3:] if len(path) > 3 and path[0] == "when" and path[2] == "flags" else path
 
 
-def _not_what(kind: Kind, value: Any) -> str:
+def not_what(kind: Kind, value: Any) -> str:
     """How a message names the value: with its type only where the type is what is wrong."""
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     if plain and is_json(value) and kind.accepts(describe.type_of(value)):

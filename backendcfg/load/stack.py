@@ -12,7 +12,7 @@ from backendcfg.load.inherit import Family, Found, Pick
 from backendcfg.load.listing import profiles
 from backendcfg.load.locations import Locations, locate
 from backendcfg.load.trust import require_trust, store
-from backendcfg.load.values import from_arguments, from_environment
+from backendcfg.load.values import from_arguments, from_environment, from_initial
 from backendcfg.schema.base import Rank
 from backendcfg.schema.layer import Assignment, Layer, Stack
 
@@ -43,9 +43,14 @@ def load(request: Request) -> Stack:
     Raises:
         BackendCfgError: a file, a variable or an argument is wrong; nothing else is raised.
     """
+    if request.name is None and request.rank == "default":
+        arguments = from_arguments(request.arguments)
+        return Stack(name=NO_PROFILE, layers=tuple(_layer("argument", "arguments", arguments)))
     locations = locate(request.cwd)
     sources = _settings(locations)
     variables = from_environment() if request.use_environment else ()
+    wishes = environ.current() if request.environment is None else request.environment
+    initial = from_initial(environ.wishes(wishes)) if request.use_environment else ()
     arguments = from_arguments(request.arguments)
     rank, pick = _picked(request, sources)
 
@@ -59,6 +64,7 @@ def load(request: Request) -> Stack:
             if source.file and source.rank == at:
                 layers += _layer(at, source.title, source.file.assignments, str(source.path))
         if at == "environment":
+            layers += _layer(at, "PyTorch's variables", initial)
             layers += _layer(at, "environment", variables)
         elif at == "argument":
             layers += _layer(at, "arguments", arguments)

@@ -12,11 +12,12 @@ from backendcfg.errors import (
     InvalidValueError,
     InvalidVariableError,
     UnknownFlagError,
+    WrongTypeError,
 )
 from backendcfg.load.assignments import expand
-from backendcfg.load.complaints import nearest, refusal, valid
+from backendcfg.load.complaints import nearest, not_what, refusal, valid
 from backendcfg.load.parsed import is_json
-from backendcfg.schema import describe
+from backendcfg.schema import describe, initial
 from backendcfg.schema.describe import Kind
 from backendcfg.schema.layer import Assignment, Place
 from backendcfg.schema.profile import flags
@@ -42,6 +43,15 @@ def from_environment() -> tuple[Assignment, ...]:
     )
 
 
+def from_initial(environment: Mapping[str, str]) -> tuple[Assignment, ...]:
+    """The flags that PyTorch's own variables give their first value."""
+    return tuple(
+        assignment
+        for name, (variable, value) in initial.settings(environment).items()
+        for assignment in expand(flags()[name], value, Place(name=variable))
+    )
+
+
 def from_arguments(arguments: Mapping[str, str]) -> tuple[Assignment, ...]:
     """The flags that arguments set.
 
@@ -57,6 +67,40 @@ def from_arguments(arguments: Mapping[str, str]) -> tuple[Assignment, ...]:
         (_read(flags()[name], text, ""), Place(name=f"--set {name}"))
         for name, text in arguments.items()
     )
+
+
+def spelled_out(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags that a program sets, checked: each under its canonical name, in its one form.
+
+    Args:
+        values: `{"cudnn.allow_tf32": False}`; a legacy spelling becomes what it stands for.
+
+    Raises:
+        UnknownFlagError: no such flag.
+        WrongTypeError, InvalidValueError: a value is not one of the flag's.
+        ConflictingFlagsError: a flag and its legacy spelling.
+    """
+    for name in values:
+        if name not in flags():
+            raise unknown_flag(name)
+    written = _merged(
+        ((flags()[name], _checked(flags()[name], value)), Place(name=name))
+        for name, value in values.items()
+    )
+    return {one.flag: one.value for one in written}
+
+
+def _checked(flag: FlagField, value: Any) -> Any:
+    """A Python value of a flag as JSON data."""
+    kind = Kind.field(flag.info)
+    plain = list(value) if isinstance(value, tuple) else value
+    wanted = f"`{flag.name}` must be {describe.words(kind)}"
+    if not _all_json(plain):
+        raise WrongTypeError(f"{wanted}, not {value!r:.80}")
+    if not valid(kind, plain):
+        complaint, _, helps = refusal(kind, plain, flag.name)
+        raise complaint(f"{wanted}, not {not_what(kind, plain)}", helps=helps)
+    return plain
 
 
 def unknown_flag(name: str) -> UnknownFlagError:

@@ -16,20 +16,17 @@ if TYPE_CHECKING:
 
 OTHERS = {
     "BLIS_THREAD_IMPL": "Threading of BLIS.",
-    "CUBLASLT_WORKSPACE_SIZE": "Workspace of cuBLASLt, in KiB.",
     "CUBLAS_EMULATE_DOUBLE_PRECISION": "cuBLAS emulates float64 products.",
     "CUBLAS_EMULATE_SINGLE_PRECISION": "cuBLAS emulates float32 products in bfloat16.",
     "CUDA_DEVICE_ORDER": "Order of NVIDIA devices.",
     "CUDA_LAUNCH_BLOCKING": "CUDA kernels run one by one.",
     "CUDA_VISIBLE_DEVICES": "NVIDIA devices that a program sees.",
-    "CUPY_TF32": "TF32 in CuPy.",
     "FLEXIBLAS": "Library behind FlexiBLAS.",
     "GLIBC_TUNABLES": "Can hide processor features from every library.",
     "GOMP_CPU_AFFINITY": "Binds GNU OpenMP's threads to processors.",
     "GOMP_SPINCOUNT": "Idle spin of GNU OpenMP.",
     "HIP_VISIBLE_DEVICES": "AMD devices that a program sees.",
     "HSA_OVERRIDE_GFX_VERSION": "Architecture that AMD's runtime pretends.",
-    "JAX_DEFAULT_MATMUL_PRECISION": "Precision of products in JAX.",
     "JAX_PLATFORMS": "Devices that JAX uses.",
     "KMP_AFFINITY": "Binds Intel OpenMP's threads to processors.",
     "KMP_BLOCKTIME": "Idle spin of Intel OpenMP.",
@@ -44,11 +41,6 @@ OTHERS = {
     "NUMEXPR_NUM_THREADS": "Threads of numexpr.",
     "ROCR_VISIBLE_DEVICES": "AMD devices that the runtime sees.",
     "TF_CUDNN_DETERMINISTIC": "Deterministic cuDNN in TensorFlow.",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "PyTorch starts with TF32 allowed.",
-    "TORCH_BLAS_PREFER_CUBLASLT": "PyTorch prefers cuBLASLt.",
-    "TORCH_BLAS_PREFER_HIPBLASLT": "PyTorch prefers hipBLASLt.",
-    "TORCH_LINALG_PREFER_CUSOLVER": "PyTorch prefers cuSOLVER.",
-    "TORCH_LINALG_PREFER_MAGMA": "PyTorch prefers MAGMA.",
     "VECLIB_MAXIMUM_THREADS": "Threads of Apple's Accelerate.",
     "XLA_FLAGS": "Switches of XLA.",
 }
@@ -57,6 +49,32 @@ OTHERS = {
 # Whatever is set under these names was meant for a library that computes.
 _FAMILIES = ("OPENBLAS_", "GOTO_", "OMP_", "MKL_", "BLIS_", "NVPL_", "ONEDNN_", "DNNL_")
 _NAMES = frozenset((*OTHERS, *variables.names()))
+
+# Beside those: what a library reads for its numbers or for the code that it compiles. They are
+# compared within a process; a plan does not depend on them.
+_WATCHED_FAMILIES = (
+    *("TORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_", "PYTORCH_", "CUDNN_", "CUBLAS_", "CUBLASLT_"),
+    *("NCCL_", "TF_XLA_", "JAX_", "CUPY_", "TRITON_"),
+)
+# Terraform's variables begin with TF_ as well, so TensorFlow's are listed.
+_WATCHED_NAMES = frozenset(
+    (
+        *("TF_CUDNN_USE_AUTOTUNE", "TF_CUDNN_USE_FRONTEND", "TF_CUDNN_WORKSPACE_LIMIT_IN_MB"),
+        *("TF_DETERMINISTIC_OPS", "TF_DISABLE_MKL", "TF_ENABLE_CUBLAS_TENSOR_OP_MATH_FP32"),
+        *("TF_ENABLE_CUDNN_RNN_TENSOR_OP_MATH_FP32", "TF_ENABLE_CUDNN_TENSOR_OP_MATH_FP32"),
+        *("TF_ENABLE_WINOGRAD_NONFUSED", "TF_FP16_CONV_USE_FP32_COMPUTE"),
+        *("TF_FP16_MATMUL_USE_FP32_COMPUTE", "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"),
+        "TF_USE_CUBLASLT",
+    )
+)
+# Names of what says where files lie or what is printed, in words of the name.
+_INCIDENTAL = frozenset(
+    (
+        *("ADDRESS", "ADDRESSES", "CACHE", "COORDINATOR", "DBG", "DIR", "DUMP", "EXPLAIN", "HOME"),
+        *("LOG", "LOGS", "LOGGING", "PATH", "PPRINT", "REPORT", "STACKTRACES", "TIMEOUT"),
+        *("TRACE", "TRACEBACK", "TRACEBACKS", "WARN"),
+    )
+)
 
 
 def relevant(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -74,3 +92,29 @@ def relevant(environment: Mapping[str, str] | None = None) -> dict[str, str]:
         if (name in _NAMES or name.startswith(_FAMILIES))
         and (source[name] or name.endswith("_VISIBLE_DEVICES"))
     }
+
+
+def watched(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that are set and can change bits or compiled code, sorted by name.
+
+    Those of `relevant`, and the families of frameworks, without what says where files lie or what
+    is printed.
+
+    Args:
+        environment: instead of this process's.
+    """
+    source = environ.current() if environment is None else environment
+    wider = {
+        name: source[name]
+        for name in source
+        if (name in _WATCHED_NAMES or name.startswith(_WATCHED_FAMILIES))
+        and source[name]
+        and not is_incidental(name)
+    }
+    return dict(sorted({**relevant(source), **wider}.items()))
+
+
+def is_incidental(name: str) -> bool:
+    """Whether a variable or option, by its name, says where files lie or what is printed."""
+    name = name.upper()
+    return name.startswith("NCCL_DEBUG") or not _INCIDENTAL.isdisjoint(name.split("_"))

@@ -8,19 +8,20 @@ from __future__ import annotations
 import os
 import re
 
+# Texts, which `re` compiles when they are first used and keeps: most processes never ask.
 _KINDS = (
-    (re.compile(r"lib(scipy_)?openblas[\w.+-]*"), "openblas"),
-    (re.compile(r"libmkl_rt\b.*"), "mkl"),
+    (r"lib(scipy_)?openblas[\w.+-]*", "openblas"),
+    (r"libmkl_rt\b.*", "mkl"),
     # PyTorch's x86 builds carry MKL inside; other builds answer that they do not.
-    (re.compile(r"libtorch_cpu\..*"), "mkl"),
-    (re.compile(r"libblis(64)?(-\w+)?[.-].*"), "blis"),
-    (re.compile(r"lib(c?blas)(64)?[.-].*"), "reference-blas"),
-    (re.compile(r"liblapacke?(64)?[.-].*"), "lapack"),
-    (re.compile(r"lib(gomp|iomp5|omp)[.-].*"), "openmp"),
+    (r"libtorch_cpu\..*", "mkl"),
+    (r"libblis(64)?(-\w+)?[.-].*", "blis"),
+    (r"lib(c?blas)(64)?[.-].*", "reference-blas"),
+    (r"liblapacke?(64)?[.-].*", "lapack"),
+    (r"lib(gomp|iomp5|omp)[.-].*", "openmp"),
 )
-_SHARED = re.compile(r"\.(so(\.[\w.]+)?|dylib)$")
-_PACKAGE = re.compile(r"/(?:site|dist)-packages/([\w-]+?)(?:\.libs)?/")
-_BUNDLE = re.compile(r"/([\w-]+)\.libs/[^/]+$")
+_SHARED = r"\.(so(\.[\w.]+)?|dylib)$"
+_PACKAGE = r"/(?:site|dist)-packages/([\w-]+?)(?:\.libs)?/"
+_BUNDLE = r"/([\w-]+)\.libs/[^/]+$"
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 _BY_FILE = (("libmkl_rt", "mkl"), ("libiomp5", "intel-openmp"))
 
@@ -28,11 +29,11 @@ _BY_FILE = (("libmkl_rt", "mkl"), ("libiomp5", "intel-openmp"))
 def kind_of(path: str) -> str:
     """The kind that the file's name promises, as in `schema.host.LibraryKind`, or ""."""
     name = os.path.basename(path)
-    if not _SHARED.search(name):
+    if not re.search(_SHARED, name):
         return ""
     if re.search(r"/blis/cy\.[^/]+$", path):
         return "blis"
-    return next((kind for pattern, kind in _KINDS if pattern.fullmatch(name)), "")
+    return next((kind for pattern, kind in _KINDS if re.fullmatch(pattern, name)), "")
 
 
 def is_torch(path: str) -> bool:
@@ -47,7 +48,7 @@ def owner_of(path: str, prefix: str) -> str:
         path: absolute.
         prefix: the environment's directory, as `sys.prefix`.
     """
-    found = _PACKAGE.search(path) or _BUNDLE.search(path)
+    found = re.search(_PACKAGE, path) or re.search(_BUNDLE, path)
     if found:
         name = found.group(1)
         return _DISTRIBUTIONS.get(name, name.replace("_", "-"))

@@ -43,6 +43,8 @@ _NOT_FLAGS = frozenset(
         environ.STATE_DIR,
         environ.CACHE_DIR,
         environ.STARTED_BY,
+        environ.CARRIED,
+        environ.INHERIT,
     )
 )
 # It says where the user's settings are, unless BACKENDCFG_CONFIG_DIR does.
@@ -166,18 +168,12 @@ def _limits() -> dict[str, Any]:
     limits = read_limits()
     return {
         "the number of processors": limits.logical,
-        "the affinity": _affinity(),
+        # Their number and not which: instances on cores of their own share a plan.
+        "the number of processors that the affinity allows": limits.affinity,
         "the cpuset": limits.cpuset,
         "the processor quota": limits.quota,
         "the memory limit": limits.memory,
     }
-
-
-def _affinity() -> str:
-    """Which processors the affinity mask allows, as text."""
-    if not hasattr(os, "sched_getaffinity"):
-        return "all"
-    return ",".join(map(str, sorted(os.sched_getaffinity(0))))
 
 
 def _packages(directory: str) -> dict[str, list[int]]:

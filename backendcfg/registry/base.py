@@ -2,39 +2,27 @@
 
 A switch that an open scope holds is not touched: its base is changed in the owner table, and it
 gets there when the scope ends. What an earlier apply set and this one does not is returned to what
-it was before the first.
+it was before the first, or would be: see `originals.py`.
 """
 
 from __future__ import annotations
 
 from backendcfg import _native
-from backendcfg.records import record, replace
-from backendcfg.registry import owners, scopes
+from backendcfg.records import replace
+from backendcfg.registry import originals, owners, scopes
+from backendcfg.registry.originals import Applied
 from backendcfg.transact.journal import foresee, transact
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import Latch, Reach, Setting, told
 from backendcfg.transact.wording import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from backendcfg._native import Prepared
     from backendcfg.transact.outcome import Outcome
     from backendcfg.transact.protocol import Knob
-
-
-@record(frozen=True)
-class Applied:
-    """A switch that an apply has set.
-
-    Attributes:
-        setting: what it set last.
-        original: what the switch held before the first apply.
-    """
-
-    setting: Setting
-    original: Any
 
 
 class CoveredKnob:
@@ -45,6 +33,7 @@ class CoveredKnob:
 
     def __init__(self, cell: owners.Cell, knob: Knob) -> None:
         self.cell = cell
+        self.knob = knob
         self.name = knob.name
         self.reach: Reach = knob.reach
 
@@ -59,6 +48,10 @@ class CoveredKnob:
     def too_late(self) -> str:
         """Never."""
         return ""
+
+    def unsupported(self) -> str:
+        """Why the library cannot take the value wanted, or ""."""
+        return told(self.knob, "unsupported")
 
 
 _applied: dict[str, Applied] = {}
@@ -83,28 +76,33 @@ def set_base(
 
     Returns:
         One outcome per setting, then one per switch that an earlier apply had set and that was
-        returned to its original value.
+        returned to its original value; irreversible where something of it stays.
 
     Raises:
         UnreadableKnobError, TooLateError, RolledBackError, RollbackIncompleteError: as `transact`.
     """
+    # What cannot take its new value must not keep the one of the profile before.
+    names = {one.knob.name for one in settings if not told(one.knob, "unsupported")}
+    # Before the lock is taken, because a library may have to be asked in a child process.
+    gone = originals.returns(
+        entry
+        for name, entry in applied().items()
+        if name not in names and entry.setting.knob.reversible
+    )
     with owners.LOCK:
-        names = {setting.knob.name for setting in settings}
-        dropped = [
-            Setting(entry.setting.knob, entry.original, entry.setting.flag)
-            for name, entry in _applied.items()
-            if name not in names and entry.setting.knob.reversible
-        ]
-
+        dropped = [each.setting for each in gone if not each.stays]
         name = prepared.name if prepared is not None else ""
         outcomes = _apply(
             [*settings, *dropped],
             lambda: _native.set_base(prepared),
-            forgotten=[setting.knob.name for setting in dropped],
+            forgotten=gone,
             profile=name,
             active=active,
             strict=strict,
         )
+        given_back = originals.with_what_lasts(dropped, outcomes[len(settings) :])
+        stay = [each.told for each in gone if each.stays]
+        outcomes = (*outcomes[: len(settings)], *given_back, *stay)
     scopes.give_back_deferred()
     return outcomes
 
@@ -132,30 +130,33 @@ def _apply(
     *,
     profile: str,
     active: str,
-    forgotten: Sequence[str] = (),
+    forgotten: Sequence[originals.Return] = (),
     strict: bool = False,
 ) -> tuple[Outcome, ...]:
     covered = [_covered(setting) for setting in settings]
+    taken = [originals.taken(setting, _applied) for setting in settings]
     foreseen = foresee(covered)
 
     def publish_and_record() -> None:
         # Together: a signal that comes later must find the table as the switches are.
         publish()
-        for setting, outcome in zip(settings, foreseen, strict=True):
-            if outcome.state != "pending":
-                _record(setting, outcome.before)
-        for name in forgotten:
-            entry = _applied.pop(name)
-            owners.cell_of(entry.setting.knob).known = False
+        for setting, outcome, read in zip(settings, foreseen, taken, strict=True):
+            if outcome.state not in ("pending", "unsupported"):
+                _record(setting, outcome.before, read)
+        for each in forgotten:
+            knob = each.entry.setting.knob
+            del _applied[knob.name]
+            owners.cell_of(knob).known = False
+            originals.note_left(each)
 
     outcomes = transact(covered, publish_and_record, profile=profile, active=active, strict=strict)
     return tuple(_explained(covered, outcomes))
 
 
-def _record(setting: Setting, before: Any) -> None:
+def _record(setting: Setting, before: Any, taken: Mapping[str, Any]) -> None:
     name = setting.knob.name
     known = _applied.get(name)
-    _applied[name] = Applied(setting, known.original if known else before)
+    _applied[name] = replace(known, setting=setting) if known else Applied(setting, before, taken)
     cell = owners.cell_of(setting.knob)
     if cell.eligible:
         cell.base, cell.known = setting.wanted, True
@@ -172,7 +173,7 @@ def _explained(settings: Iterable[Setting], outcomes: Iterable[Outcome]) -> Iter
     for setting, outcome in zip(settings, outcomes, strict=True):
         knob = setting.knob
         if isinstance(knob, CoveredKnob) and outcome.state == "set":
-            held = knob.cell.claims[-1]
+            held = knob.cell.holders()[-1]
             yield replace(
                 outcome,
                 because=f"a scope of profile `{held.claim.prepared.name}` holds it at"

@@ -19,17 +19,21 @@ import threading
 import weakref
 from collections import deque
 
-from backendcfg.transact import log
+from backendcfg.registry import restoring
+from backendcfg.registry.restoring import STUCK
 from backendcfg.transact.knob import Latch, Reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, NoReturn
+    from typing import Any
 
     from backendcfg._native import Prepared, Scope
     from backendcfg.transact.knob import Setting
     from backendcfg.transact.protocol import Knob
+
+    Line = tuple["Cell", Any, Callable[[], Any], Callable[[Any], None], Setting]
+    """A setting that scopes may write: its cell, the value, how to read and write it."""
 
 LOCK = threading.RLock()
 """Held while claims change and while knobs are written."""
@@ -54,7 +58,7 @@ class Claim:
         prepared: the profile.
         scope: the scope object, which may be entered many times.
         thread: the thread that entered.
-        held: the claims that were laid, in order.
+        held: what it claims, in the order in which it was set.
     """
 
     __slots__ = ("held", "ident", "prepared", "scope", "thread")
@@ -62,8 +66,13 @@ class Claim:
     def __init__(self, prepared: Prepared, scope: Scope) -> None:
         self.prepared = prepared
         self.scope = scope
-        self.held: list[Held] = []
-        self.tie()
+        self.held: list[Line] = []
+        try:
+            thread: Thread = _local.thread
+        except AttributeError:
+            thread = this_thread()
+        self.thread = thread.reference
+        self.ident = thread.ident
 
     def tie(self) -> None:
         """Make the calling thread the one whose end drops the claims."""
@@ -73,7 +82,7 @@ class Claim:
 
 
 class Held:
-    """One claim on one cell."""
+    """One claim on one cell, for whoever asks: the table itself makes no such objects."""
 
     __slots__ = ("cell", "claim", "wanted")
 
@@ -93,7 +102,7 @@ class Cell:
         base: its value while nobody claims it.
         known: whether `base` was recorded and must not be read again: apply set it, or what it
             should be could not be restored.
-        claims: in the order in which they were laid; the last is in force.
+        claims: the values wanted, in the order in which they were claimed; the last is in force.
         thread: whose value it is, None for the process.
     """
 
@@ -110,38 +119,38 @@ class Cell:
         )
         self.base: Any = None
         self.known = False
-        self.claims: list[Held] = []
+        self.claims: dict[Claim, Any] = {}
         self.thread = thread.reference if thread is not None else None
 
     def now(self) -> Any:
         """The value in force, as far as the table knows."""
-        return self.claims[-1].wanted if self.claims else self.base
+        return next(reversed(self.claims.values())) if self.claims else self.base
+
+    def holders(self) -> tuple[Held, ...]:
+        """The claims, in their order."""
+        return tuple(Held(self, claim, wanted) for claim, wanted in self.claims.items())
 
 
-class Stuck:
-    """A switch that could not be put back when a scope was left.
+class Wanted(list["Setting"]):
+    """The settings of a profile that is entered again and again: their cells are looked up once.
 
     Attributes:
-        knob: its name.
-        wanted: the value it should have.
-        found: the value it had then, or None when it could not be read.
-        because: why.
-        profile: the profile whose scope was left.
+        lines: those that scopes may write, each with its cell; None until somebody enters.
+        by_thread: whether any of these cells only stands for one in each thread.
     """
 
-    __slots__ = ("because", "found", "knob", "profile", "wanted")
+    __slots__ = ("by_thread", "lines")
 
-    def __init__(self, knob: str, wanted: Any, found: Any, because: str, profile: str) -> None:
-        self.knob = knob
-        self.wanted = wanted
-        self.found = found
-        self.because = because
-        self.profile = profile
+    def __init__(self, settings: Sequence[Setting] = ()) -> None:
+        super().__init__(settings)
+        self.lines: list[Line] | None = None
+        self.by_thread = False
 
 
 CELLS: dict[str, Cell] = {}
-STUCK: dict[str, Stuck] = {}
-_THREADS: weakref.WeakSet[Thread] = weakref.WeakSet()
+# By ident, which the system gives again to later threads. Not a WeakSet: threads begin while
+# another one looks, and a set that grows cannot be walked.
+_THREADS: dict[int, weakref.ref[Thread]] = {}
 _local = threading.local()
 _ended: list[bool] = []
 deferred: deque[Claim] = deque()
@@ -158,8 +167,14 @@ def this_thread() -> Thread:
         thread: Thread = _local.thread
     except AttributeError:
         thread = _local.thread = Thread()
-        _THREADS.add(thread)
+        _THREADS[thread.ident] = thread.reference
     return thread
+
+
+def threads() -> tuple[Thread, ...]:
+    """The tokens of every thread that has one. The caller holds LOCK."""
+    found = [reference() for reference in list(_THREADS.values())]
+    return tuple(thread for thread in found if thread is not None)
 
 
 def _thread_ended(_: object) -> None:
@@ -169,17 +184,19 @@ def _thread_ended(_: object) -> None:
 
 def cell_of(knob: Knob) -> Cell:
     """The cell of a switch for the calling thread, made when it is first seen."""
-    name = knob.name
-    cell = CELLS.get(name)
+    cell = CELLS.get(knob.name)
     if cell is None:
-        cell = CELLS[name] = Cell(knob)
-    if cell.by_thread:
-        thread = this_thread()
-        own = thread.cells.get(name)
-        if own is None:
-            own = thread.cells[name] = Cell(knob, thread)
-        return own
-    return cell
+        cell = CELLS[knob.name] = Cell(knob)
+    return _in_this_thread(cell, knob) if cell.by_thread else cell
+
+
+def _in_this_thread(cell: Cell, knob: Knob) -> Cell:
+    """What stands for a cell in the calling thread, where each thread has its own value."""
+    thread = this_thread()
+    own = thread.cells.get(knob.name)
+    if own is None:
+        own = thread.cells[knob.name] = Cell(knob, thread)
+    return own
 
 
 def take(claim: Claim, settings: Sequence[Setting], ancestors: tuple[object, ...]) -> list[Held]:
@@ -193,103 +210,79 @@ def take(claim: Claim, settings: Sequence[Setting], ancestors: tuple[object, ...
     """
     if _ended:
         _drop_the_dead()
-    plan: list[tuple[Cell, Setting]] = []
-    blocked: list[Held] = []
-    for setting in settings:
-        cell = cell_of(setting.knob)
-        if not cell.eligible:
-            continue
-        plan.append((cell, setting))
-        if cell.claims:
-            blocked += [
-                held
-                for held in cell.claims
-                if held.wanted != setting.wanted and held.claim not in ancestors
-            ]
-    if not blocked:
-        _write(claim, plan)
-    return blocked
-
-
-def _write(claim: Claim, plan: list[tuple[Cell, Setting]]) -> None:
-    begun: list[tuple[int, Any]] = []
+    if type(settings) is not Wanted:
+        settings = Wanted(settings)
+    lines = settings.lines
+    if lines is None:
+        lines = _look_up(settings)
+    if settings.by_thread:
+        lines = _of_this_thread(lines)
+    for line in lines:
+        if line[0].claims:
+            if blocked := _in_the_way(lines, ancestors):
+                return blocked
+            break
+    held = claim.held
+    first = len(held)
+    begun: list[tuple[Line, Any]] = []
     try:
-        for at, (cell, setting) in enumerate(plan):
-            knob, wanted = setting.knob, setting.wanted
-            if cell.claims:
-                before = cell.claims[-1].wanted
+        for line in lines:
+            cell, wanted, read, write, setting = line
+            claims = cell.claims
+            if claims:
+                before = cell.now()
             else:
-                cell.knob = knob
-                before = knob.read()
+                cell.knob = setting.knob
+                before = read()
                 if not cell.known:
                     cell.base = before
             if before != wanted:
-                begun.append((at, before))
-                knob.write(wanted)
-                if (found := knob.read()) != wanted:
-                    _refuse_reading(wanted, found)
-            held = Held(cell, claim, wanted)
-            claim.held.append(held)
-            cell.claims.append(held)
+                begun.append((line, before))
+                write(wanted)
+                if (found := read()) != wanted:
+                    restoring.refuse_reading(wanted, found)
+            # In this order: what is held can be given back, also if it was not claimed yet.
+            held.append(line)
+            claims[claim] = wanted
     except BaseException as cause:
-        _undo(claim, plan, begun, cause)
+        restoring.undo(claim, first, lines, begun, cause)
+    return []
 
 
-def _refuse_reading(wanted: Any, found: Any) -> NoReturn:
-    from backendcfg.transact.journal import ReadBackError
-    from backendcfg.transact.wording import shown
-
-    raise ReadBackError(f"wrote {shown(wanted)}, read back {shown(found)}")
-
-
-def _undo(
-    claim: Claim,
-    plan: list[tuple[Cell, Setting]],
-    begun: list[tuple[int, Any]],
-    cause: BaseException,
-) -> NoReturn:
-    """Put back what an entry had begun, and raise what there is to say.
-
-    Args:
-        claim: the entry.
-        plan: everything that it was to set.
-        begun: index into `plan` and value before, of what it began to write.
-        cause: what stopped it.
-    """
-    from backendcfg.errors import RollbackIncompleteError
-    from backendcfg.transact import journal
-    from backendcfg.transact.interrupts import Deferral
-
-    with Deferral(graver=RollbackIncompleteError):
-        laid = len(claim.held)
-        for held in reversed(claim.held):
-            _forget(held)
-        claim.held.clear()
-        done = [journal.Step(plan[at][1], before) for at, before in begun]
-        for step, (at, _) in zip(done, begun, strict=True):
-            step.written = at < laid
-        rest = plan[max(laid, begun[-1][0] + 1 if begun else 0) :]
-        planned = done + [
-            journal.Step(setting, cell.now())
-            for cell, setting in rest
-            if cell.now() != setting.wanted
-        ]
-        profile = claim.prepared.name
-        try:
-            journal.roll_back(planned, done, cause, profile=profile, deed="entering")
-        except RollbackIncompleteError:
-            for step, (at, _) in zip(done, begun, strict=True):
-                if step.stuck:
-                    _note_stuck(plan[at][0], step.before, None, step.stuck, profile)
-            raise
+def _look_up(settings: Wanted) -> list[Line]:
+    """Find the cells of the settings that scopes may write."""
+    lines: list[Line] = []
+    for setting in settings:
+        knob = setting.knob
+        cell = CELLS.get(knob.name)
+        if cell is None:
+            cell = CELLS[knob.name] = Cell(knob)
+        if cell.eligible or cell.by_thread:
+            lines.append((cell, setting.wanted, knob.read, knob.write, setting))
+    settings.by_thread = any(line[0].by_thread for line in lines)
+    settings.lines = lines
+    return lines
 
 
-def _forget(held: Held) -> None:
-    claims = held.cell.claims
-    for at in range(len(claims) - 1, -1, -1):
-        if claims[at] is held:
-            del claims[at]
-            return
+def _of_this_thread(lines: list[Line]) -> list[Line]:
+    """The same with the calling thread's cells, where each thread has its own."""
+    found: list[Line] = []
+    for line in lines:
+        if not line[0].by_thread:
+            found.append(line)
+        elif (own := _in_this_thread(line[0], line[4].knob)).eligible:
+            found.append((own, *line[1:]))
+    return found
+
+
+def _in_the_way(lines: list[Line], ancestors: tuple[object, ...]) -> list[Held]:
+    """The claims that want something else and do not belong to a scope around the new one."""
+    return [
+        Held(cell, claim, other)
+        for cell, wanted, *_ in lines
+        for claim, other in cell.claims.items()
+        if other != wanted and claim not in ancestors
+    ]
 
 
 def give_back(claim: Claim) -> None:
@@ -298,85 +291,64 @@ def give_back(claim: Claim) -> None:
     Never raises for a switch that cannot be restored: that is logged and kept in STUCK. After an
     interrupt it can be called again and goes on where it was.
     """
-    while claim.held:
-        held = claim.held[-1]
-        _restore(held)
-        _forget(held)
-        claim.held.pop()
+    held = claim.held
+    while held:
+        cell, wanted, read, write, _ = held[-1]
+        claims = cell.claims
+        if len(claims) == 1 and cell.thread is None and claim in claims:
+            # What `_restore` would do, without the calls: nearly every scope is left here.
+            target = cell.base
+            try:
+                if target != wanted:
+                    write(target)
+                if read() != target:
+                    restoring.write_again(cell, target, claim.prepared.name)
+                elif STUCK:
+                    STUCK.pop(cell.knob.name, None)
+            except Exception as error:
+                restoring.note_failed(cell, target, error, claim.prepared.name)
+            del claims[claim]
+        else:
+            _restore(cell, claim)
+            claims.pop(claim, None)
+        held.pop()
 
 
-def _restore(held: Held) -> None:
+def _restore(cell: Cell, claim: Claim) -> None:
     """Make the value in force what it is without this claim."""
-    cell = held.cell
-    claims = cell.claims
-    if not claims or claims[-1] is not held:
+    claims = [*cell.claims]
+    if not claims or claims[-1] is not claim:
         return  # another claim is in force and stays so
     last = len(claims) == 1
-    target = cell.base if last else claims[-2].wanted
+    wanted = cell.claims[claim]
+    target = cell.base if last else cell.claims[claims[-2]]
+    profile = claim.prepared.name
     if cell.thread is not None and cell.thread() is not this_thread():
-        if cell.thread() is not None and held.wanted != target:
+        if cell.thread() is not None and wanted != target:
             because = "its scope was left in another thread, which cannot set it"
-            _note_stuck(cell, target, held.wanted, because, held.claim.prepared.name)
+            restoring.note_stuck(cell, target, wanted, because, profile)
         return
-    set_to(cell, target, held.wanted, held.claim.prepared.name, check=last)
-
-
-def set_to(cell: Cell, target: Any, believed: Any, profile: str, *, check: bool) -> None:
-    """Bring a switch to `target` and read it back; what fails is logged and kept in STUCK."""
-    knob = cell.knob
-    try:
-        if target != believed:
-            knob.write(target)
-        elif not check:
-            return
-        found = knob.read()
-        if found != target:
-            knob.write(target)
-            found = knob.read()
-    except Exception as error:
-        from backendcfg.transact.wording import reason
-
-        _note_stuck(cell, target, None, reason(error), profile)
-        return
-    if found != target:
-        from backendcfg.transact.wording import shown
-
-        because = f"wrote {shown(target)}, read back {shown(found)}"
-        _note_stuck(cell, target, found, because, profile)
-    elif STUCK and knob.name in STUCK:
-        del STUCK[knob.name]
-
-
-def _note_stuck(cell: Cell, wanted: Any, found: Any, because: str, profile: str) -> None:
-    STUCK[cell.knob.name] = Stuck(cell.knob.name, wanted, found, because, profile)
-    cell.known = True  # what it holds now is not its base
-    log.error(
-        "leaving a scope of profile %s: %s could not be restored to %r: %s",
-        profile,
-        cell.knob.name,
-        wanted,
-        because,
-    )
+    restoring.set_to(cell, target, wanted, profile, check=last)
 
 
 def _drop_the_dead() -> None:
     """Drop the claims of threads that ended inside a scope."""
     _ended.clear()
     for cell in CELLS.values():
-        _keep(cell, lambda held: held.claim.thread() is not None)
+        _keep(cell, lambda claim: claim.thread() is not None)
 
 
-def _keep(cell: Cell, stays: Any) -> None:
+def _keep(cell: Cell, stays: Callable[[Claim], bool]) -> None:
     """Keep only some claims of a cell; the value in force follows."""
-    if all(map(stays, cell.claims)):
+    dropped = [claim for claim in cell.claims if not stays(claim)]
+    if not dropped:
         return
     believed = cell.now()
-    dropped = [held for held in cell.claims if not stays(held)]
-    cell.claims[:] = [held for held in cell.claims if stays(held)]
-    for held in dropped:
-        if held in held.claim.held:
-            held.claim.held.remove(held)
-    set_to(cell, cell.now(), believed, dropped[-1].claim.prepared.name, check=not cell.claims)
+    for claim in dropped:
+        del cell.claims[claim]
+        claim.held[:] = [line for line in claim.held if line[0] is not cell]
+    name = dropped[-1].prepared.name
+    restoring.set_to(cell, cell.now(), believed, name, check=not cell.claims)
 
 
 def _after_fork() -> None:
@@ -386,7 +358,7 @@ def _after_fork() -> None:
     with LOCK:
         here = this_thread()
         for cell in CELLS.values():
-            _keep(cell, lambda held: held.claim.thread() is here)
+            _keep(cell, lambda claim: claim.thread() is here)
 
 
 os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=_after_fork)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from backendcfg.records import record
-from backendcfg.registry import owners, scopes
+from backendcfg.registry import owners, restoring, scopes
 from backendcfg.registry.busy import thread_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from backendcfg.registry.owners import Cell, Stuck
+    from backendcfg.registry.owners import Cell
+    from backendcfg.registry.restoring import Stuck
 
 
 @record(frozen=True)
@@ -55,7 +56,7 @@ def _holding(cell: Cell) -> Holding:
         cell.base,
         tuple(
             Holder(held.claim.prepared.name, thread_name(held.claim.ident), held.wanted)
-            for held in cell.claims
+            for held in cell.holders()
         ),
     )
 
@@ -63,4 +64,4 @@ def _holding(cell: Cell) -> Holding:
 def stuck() -> tuple[Stuck, ...]:
     """Switches that could not be put back when a scope was left, and have not been since."""
     with owners.LOCK:
-        return tuple(owners.STUCK.values())
+        return tuple(restoring.STUCK.values())

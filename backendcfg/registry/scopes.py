@@ -261,7 +261,7 @@ def extend() -> None:
     claims: tuple[Claim, ...] = _native.claims()
     for at in range(len(claims) - 1, -1, -1):
         claim = claims[at]
-        have = {held.cell.knob.name for held in claim.held}
+        have = {line[0].knob.name for line in claim.held}
         settings = [s for s in claim.prepared.knobs() if s.knob.name not in have]
         with owners.LOCK:
             blocked = owners.take(claim, settings, claims[at + 1 :]) if settings else []

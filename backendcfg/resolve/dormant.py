@@ -24,6 +24,7 @@ READERS: dict[str, tuple[str, Callable[[Host], bool]]] = {
     "native": ("backendcfg", lambda host: True),
     "backendcfg": ("backendcfg", lambda host: True),
     "python": ("Python", lambda host: True),
+    "numpy": ("NumPy", _package("numpy")),
     "environment": ("the environment", lambda host: True),
     **{name: (TITLES[name], _package(name)) for name in _GPU_FRAMEWORKS},
     "openblas": ("OpenBLAS", lambda host: has_kind(host, "openblas")),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from backendcfg.probe.variables import contradictions
 from backendcfg.resolve.words import assignment
+from backendcfg.schema.initial import INITIALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,19 +33,7 @@ _ALWAYS = {
     ),
 }
 
-# PyTorch starts from these and our own writes win afterwards, but only once they happened.
-_STARTING_VALUES = {
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": ("cuda.matmul.fp32_precision", {"1": "tf32"}),
-    "TORCH_BLAS_PREFER_CUBLASLT": (
-        "cuda.preferred_blas_library",
-        {"1": "cublaslt", "0": "cublas"},
-    ),
-    "TORCH_BLAS_PREFER_HIPBLASLT": (
-        "cuda.preferred_blas_library",
-        {"1": "hipblaslt", "0": "hipblas"},
-    ),
-    "TORCH_LINALG_PREFER_CUSOLVER": ("cuda.preferred_linalg_library", {"1": "cusolver"}),
-}
+_INITIAL = {each.variable: each for each in INITIALS}
 
 
 def overrides(ground: Ground) -> tuple[str, ...]:
@@ -55,7 +44,7 @@ def overrides(ground: Ground) -> tuple[str, ...]:
     values = {flag: entry.value for flag, entry in ground.entries.items()}
     said = contradictions(values, asked, environment)
     named = {text.partition("=")[0] for text in said}
-    return (*said, *_standing(ground, read, named), *_starting(ground, asked))
+    return (*said, *_standing(ground, read, named), *_won(ground))
 
 
 def _standing(ground: Ground, read: set[str], named: set[str]) -> Iterator[str]:
@@ -74,9 +63,14 @@ def _agrees(ground: Ground, flag: str, text: str) -> bool:
     return bool(value.lower() == text.lower())
 
 
-def _starting(ground: Ground, asked: set[str]) -> Iterator[str]:
-    for name, (flag, means) in _STARTING_VALUES.items():
-        text = ground.host.environment.get(name, "")
-        value = ground.value(flag)
-        if flag in asked and text in means and value != means[text]:
-            yield f"{name}={text} contradicts `{assignment(flag, value)}`"
+def _won(ground: Ground) -> Iterator[str]:
+    """PyTorch's variables that outrank what the profile says of the same flag."""
+    for flag, entry in ground.entries.items():
+        name = entry.origin.place.name
+        if entry.dormant or name not in _INITIAL or not entry.hides:
+            continue
+        lost = entry.hides[0]
+        same = (entry.value, {"prefer": [entry.value]})
+        if lost.origin.rank != "default" and lost.value not in same:
+            text = ground.host.environment.get(name, "")
+            yield f"{name}={text} wins over `{assignment(flag, lost.value)}` of {lost.origin.title}"

@@ -85,9 +85,9 @@ def several_nvidia_gpus(ground: Ground) -> bool:
 
 
 def chooses_algorithm(algo: Any, ground: Ground) -> bool:
-    """Whether NCCL_ALGO keeps NVLS out, or PyTorch does so by itself."""
+    """Whether NCCL_ALGO or NCCL_NVLS_ENABLE keeps NVLS out, or PyTorch does so by itself."""
     if not algo:
-        return not is_older(ground.host, "torch", "2.13")
+        return ground.value("nccl.nvls") == "off" or not is_older(ground.host, "torch", "2.13")
     return bool(algo.startswith("^") == ("NVLS" in algo))
 
 

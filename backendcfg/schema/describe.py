@@ -219,12 +219,15 @@ def type_of(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a message names it: `the string "8"`, `the integer 8`, `an array`."""
+    """A value as a message names it: `the string "8"`, `the array [8]`, `an array` if long."""
     kind = type_of(value)
     if kind == "a table":
         return "a table" if value else "an empty table"
     if kind == "an array":
-        return "an array" if value else "an empty array"
+        if not value:
+            return "an empty array"
+        simple = all(isinstance(one, str | int | float) for one in value)
+        return f"the array {toml(value)}" if simple and len(toml(value)) <= 60 else "an array"
     if kind == "a boolean":
         return toml(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -41,6 +41,9 @@ extends, on which hosts which parts of it hold, and what it promises. Everything
 anything is done: `"8"` is not 8, `"off"` is not false, 1 is not true, and an unknown key is an
 error with the nearest known one.
 
+What a flag does on a GPU was read in the sources linked here, not run, until a page in docs/ says
+otherwise.
+
 Put `#:schema` and the path of [`schemas/profile.json`](../schemas/profile.json) in the first line,
 and editors that know TOML schemas complete and check as you type.
 

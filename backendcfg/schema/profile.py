@@ -35,6 +35,7 @@ class Flags(Document):
     blas: tables.Blas = tables.Blas()
     determinism: tables.Determinism = tables.Determinism()
     python: tables.Python = tables.Python()
+    seed: tables.Seed = tables.Seed()
     ops: tables.Ops = tables.Ops()
     log: tables.Log = tables.Log()
     torch: tables.Torch = tables.Torch()

@@ -1,4 +1,7 @@
-"""The flag tables that are ours: threads, CPU BLAS, determinism, environment, frameworks."""
+"""The flag tables that are ours: threads, CPU BLAS, determinism, environment, frameworks.
+
+What a flag does on a GPU was read in the sources that it names, not run.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,10 @@ MKL_CNR = (
 BLIS = "https://github.com/flame/blis/blob/master/docs/Multithreading.md"
 OPENMP = "https://www.openmp.org/spec-html/5.2/openmpch21.html"
 TORCH = "https://docs.pytorch.org/docs/2.13/notes/randomness.html"
+JAX = "https://docs.jax.dev/en/latest/config_options.html"
+XLA = "https://openxla.org/xla/flags_guidance"
+TENSORFLOW = "https://www.tensorflow.org/api_docs/python/tf/config"
+NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 
 CpuBlas = Literal["openblas", "scipy-openblas", "mkl", "blis", "reference"]
 """Providers of CPU products: numpy's own OpenBLAS, SciPy's, MKL, BLIS, and ours."""
@@ -33,13 +40,18 @@ class ThreadCounts(Document):
         Threads,
         Flag(
             'Threads of every pool; "auto" is what affinity and the cgroup allow.',
-            ("native", "openblas", "mkl", "blis", "openmp", "torch"),
+            ("native", "openblas", "mkl", "blis", "openmp", "torch", "tensorflow", "jax"),
             source=OPENMP,
         ),
     ] = "auto"
     interop: Annotated[
         Threads,
-        Flag("Threads of PyTorch's inter-operator pool.", ("torch",), bits=False, source=TORCH),
+        Flag(
+            "Threads of PyTorch's and TensorFlow's inter-operator pools.",
+            ("torch", "tensorflow"),
+            bits=False,
+            source=TORCH,
+        ),
     ] = "auto"
     dynamic: Annotated[
         bool,
@@ -153,6 +165,49 @@ class Python(Document):
     ] = "random"
 
 
+class Seed(Document):
+    """`[seed]`: where random generators start."""
+
+    value: Annotated[
+        Literal["off"] | Annotated[int, Field(ge=0, le=4294967295)],
+        Flag(
+            "Seed of the libraries' own generators; child processes get seeds derived from it.",
+            ("python",),
+            source=TORCH,
+        ),
+    ] = "off"
+    python: Annotated[
+        bool,
+        Flag(
+            "Let the seed set Python's `random`.",
+            ("python",),
+            source="https://docs.python.org/3/library/random.html#random.seed",
+        ),
+    ] = True
+    numpy: Annotated[
+        bool,
+        Flag(
+            "Let the seed set NumPy's legacy generator (numpy.random.seed).",
+            ("numpy",),
+            source="https://numpy.org/doc/stable/reference/random/generated/numpy.random.seed.html",
+        ),
+    ] = True
+    torch: Annotated[
+        bool,
+        Flag(
+            "Let the seed set PyTorch's generators (torch.manual_seed).", ("torch",), source=TORCH
+        ),
+    ] = True
+    tensorflow: Annotated[
+        bool,
+        Flag(
+            "Let the seed set TensorFlow's (tf.random.set_seed).",
+            ("tensorflow",),
+            source="https://www.tensorflow.org/api_docs/python/tf/random/set_seed",
+        ),
+    ] = True
+
+
 class Ops(Document):
     """`[ops]`: our own operations."""
 
@@ -191,6 +246,17 @@ class Torch(Document):
             source="https://docs.nvidia.com/cuda/cublas/#results-reproducibility",
         ),
     ] = "auto"
+    cudnn_lru_cache_limit: Annotated[
+        int,
+        Field(ge=-1, le=2147483647),
+        Flag(
+            "Convolution plans kept; 0: all, -1: none (TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT).",
+            ("torch",),
+            ("nvidia-gpu",),
+            source="https://docs.pytorch.org/docs/2.13/cuda_environment_variables.html",
+            bits=False,
+        ),
+    ] = 10000
 
 
 class OneDnn(Document):
@@ -220,29 +286,48 @@ class Jax(Document):
     default_matmul_precision: Annotated[
         Literal["default", "high", "highest", "bfloat16", "tensorfloat32", "float32"],
         Flag(
-            "jax_default_matmul_precision.",
+            "Precision of products (jax_default_matmul_precision).",
             ("jax",),
             source="https://docs.jax.dev/en/latest/_autosummary/jax.default_matmul_precision.html",
-            carried=False,
         ),
     ] = "default"
+    threefry_partitionable: Annotated[
+        bool,
+        Flag(
+            "Random streams that do not depend on sharding (jax_threefry_partitionable).",
+            ("jax",),
+            source=JAX,
+        ),
+    ] = True
+    default_prng_impl: Annotated[
+        Literal["threefry2x32", "rbg", "unsafe_rbg"],
+        Flag(
+            "Generator of new random keys (jax_default_prng_impl).",
+            ("jax",),
+            source="https://docs.jax.dev/en/latest/jax.random.html",
+        ),
+    ] = "threefry2x32"
+    enable_x64: Annotated[
+        bool,
+        Flag("64-bit types, which JAX otherwise narrows (jax_enable_x64).", ("jax",), source=JAX),
+    ] = False
     deterministic_ops: Annotated[
         bool,
         Flag(
-            "--xla_gpu_deterministic_ops in XLA_FLAGS.",
+            "Only deterministic GPU kernels (--xla_gpu_deterministic_ops in XLA_FLAGS).",
             ("jax",),
             ("nvidia-gpu", "amd-gpu"),
-            carried=False,
+            source=XLA,
         ),
     ] = False
     autotune_level: Annotated[
         int,
         Field(ge=0, le=5),
         Flag(
-            "--xla_gpu_autotune_level in XLA_FLAGS.",
+            "How far GPU kernels are timed; 0 is off (--xla_gpu_autotune_level in XLA_FLAGS).",
             ("jax",),
             ("nvidia-gpu", "amd-gpu"),
-            carried=False,
+            source=XLA,
         ),
     ] = 4
 
@@ -253,7 +338,7 @@ class TensorFlow(Document):
     op_determinism: Annotated[
         bool,
         Flag(
-            "tf.config.experimental.enable_op_determinism.",
+            "Only deterministic operations; random ones then need a seed, and it cannot be undone.",
             ("tensorflow",),
             source="https://www.tensorflow.org/api_docs/python/tf/config/experimental/enable_op_determinism",
         ),
@@ -261,13 +346,20 @@ class TensorFlow(Document):
     tensor_float_32_execution: Annotated[
         bool,
         Flag(
-            "tf.config.experimental.enable_tensor_float_32_execution.",
+            "TF32 in products and convolutions.",
             ("tensorflow",),
             ("nvidia-gpu",),
-            carried=False,
+            source=f"{TENSORFLOW}/experimental/enable_tensor_float_32_execution",
         ),
     ] = True
-    onednn_opts: Annotated[bool, Flag("TF_ENABLE_ONEDNN_OPTS.", ("tensorflow",))] = True
+    onednn_opts: Annotated[
+        bool,
+        Flag(
+            "Operations on the CPU through oneDNN (TF_ENABLE_ONEDNN_OPTS).",
+            ("tensorflow",),
+            source="https://www.intel.com/content/www/us/en/developer/articles/guide/optimization-for-tensorflow-installation-guide.html",
+        ),
+    ] = True
 
 
 class Cupy(Document):
@@ -276,7 +368,10 @@ class Cupy(Document):
     compute_type: Annotated[
         Literal["default", "pedantic", "fp32", "tf32"],
         Flag(
-            "Compute type of float32 products.", ("cupy",), ("nvidia-gpu", "amd-gpu"), carried=False
+            "Compute type of products of float32 and complex64.",
+            ("cupy",),
+            ("nvidia-gpu", "amd-gpu"),
+            source="https://github.com/cupy/cupy/blob/main/cupy/_core/_routines_linalg.pyx",
         ),
     ] = "default"
 
@@ -287,10 +382,14 @@ class Nccl(Document):
     algo: Annotated[
         str,
         Field(pattern=r"^[A-Za-z0-9,;:^_-]*$"),
-        Flag("NCCL_ALGO; empty lets NCCL choose.", ("nccl",), ("nvidia-gpu",)),
+        Flag("NCCL_ALGO; empty lets NCCL choose.", ("nccl",), ("nvidia-gpu",), source=NCCL),
     ] = ""
     proto: Annotated[
         str,
         Field(pattern=r"^[A-Za-z0-9,;:^_-]*$"),
-        Flag("NCCL_PROTO; empty lets NCCL choose.", ("nccl",), ("nvidia-gpu",)),
+        Flag("NCCL_PROTO; empty lets NCCL choose.", ("nccl",), ("nvidia-gpu",), source=NCCL),
     ] = ""
+    nvls: Annotated[
+        Literal["auto", "on", "off"],
+        Flag("In-network sums (NCCL_NVLS_ENABLE).", ("nccl",), ("nvidia-gpu",), source=NCCL),
+    ] = "auto"

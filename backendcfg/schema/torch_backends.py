@@ -21,8 +21,8 @@ GPU = ("nvidia-gpu", "amd-gpu")
 
 
 def torch_flag(summary: str, *readers: str, needs: tuple[str, ...] = (), **more: Any) -> Flag:
-    """A flag that PyTorch reads, among others; most have no switch in this release yet."""
-    more = {"carried": False, "source": DOCS, **more}
+    """A flag that PyTorch reads, among others."""
+    more = {"source": DOCS, **more}
     return Flag(summary, ("torch", *readers), needs, **more)
 
 
@@ -119,7 +119,12 @@ class Cuda(Document):
     ] = True
     sdp_priority: Annotated[
         tuple[Literal["flash", "efficient", "math", "cudnn", "overrideable"], ...],
-        torch_flag("Order in which attention kernels are tried.", "native", source=SDPA),
+        torch_flag(
+            "Order in which attention kernels are tried; PyTorch's on a CPU ignore it.",
+            "native",
+            needs=GPU,
+            source=SDPA,
+        ),
     ] = ()
     allow_fp16_bf16_reduction_math_sdp: Annotated[
         bool,
@@ -190,7 +195,7 @@ class Mkl(Document):
         int,
         # Not Literal[0, 1], which takes true and 1.0 for 1 even in strict mode.
         Field(ge=0, le=1),
-        torch_flag("MKL prints every call when 1.", "mkl", bits=False, carried=True),
+        torch_flag("MKL prints every call when 1.", "mkl", bits=False),
     ] = 0
 
 
@@ -224,7 +229,7 @@ class Mkldnn(Document):
     verbose: Annotated[
         int,
         Field(ge=0, le=2),
-        torch_flag("oneDNN prints every call (1) and creation (2).", bits=False, carried=True),
+        torch_flag("oneDNN prints every call (1) and creation (2).", "onednn", bits=False),
     ] = 0
 
 
@@ -237,9 +242,12 @@ class Nnpack(Document):
 class OptEinsum(Document):
     """`torch.backends.opt_einsum`."""
 
-    enabled: Annotated[bool, torch_flag("Search a contraction order for einsum.", "native")] = True
+    enabled: Annotated[
+        bool, torch_flag("Search a contraction order for einsum.", "native", carried=True)
+    ] = True
     strategy: Annotated[
-        Literal["auto", "greedy", "optimal"], torch_flag("How the order is searched.", "native")
+        Literal["auto", "greedy", "optimal"],
+        torch_flag("How the order is searched.", "native", carried=True),
     ] = "auto"
 
 
@@ -265,4 +273,7 @@ class PythonNative(Document):
     triton: Dsl = Dsl()
     disabled_operations: Annotated[
         tuple[str, ...], torch_flag("Operators that keep their built-in kernel.")
+    ] = ()
+    disabled_dispatch_keys: Annotated[
+        tuple[str, ...], torch_flag("Dispatch keys whose operators keep their built-in kernel.")
     ] = ()

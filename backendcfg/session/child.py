@@ -23,6 +23,7 @@ def ask(
     task: str,
     remedy: str,
     given: str = "",
+    python: str = sys.executable,
 ) -> dict[str, Any]:
     """What the child prints as its last line.
 
@@ -33,6 +34,7 @@ def ask(
         task: what it does, for messages: "the rehearsal of profile `fast`".
         remedy: what else the user can do, if it dies.
         given: its standard input.
+        python: its interpreter.
 
     Raises:
         BackendCfgError: what the child answered under `error`, as its own class.
@@ -40,7 +42,7 @@ def ask(
     """
     try:
         child = subprocess.run(
-            [sys.executable, "-P", *words],
+            [python, "-P", *words],
             input=given,
             capture_output=True,
             text=True,

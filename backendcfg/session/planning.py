@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from backendcfg import environ
 from backendcfg.session import cache
-from backendcfg.transact.compiled import Compiled, compile_plan
+from backendcfg.transact.compiled import Asked, Compiled, compile_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,25 @@ def anywhere(name: str | None) -> str | None:
     return name
 
 
+def refuse_no_name(name: object) -> None:
+    """Refuse what cannot name a profile.
+
+    Raises:
+        InvalidArgumentError: `name` is neither text nor None.
+    """
+    if name is None or isinstance(name, str):
+        return
+    from backendcfg.errors import InvalidArgumentError
+
+    if isinstance(name, os.PathLike):
+        remedy = f"give the path as text: {os.fspath(name)!r}"
+    else:
+        remedy = 'write for example "fast", or "fast+mine" for several'
+    raise InvalidArgumentError(
+        f"`name` must be the name of a profile as text, not {name!r}", helps=[remedy]
+    )
+
+
 def detect() -> Host:
     """What this machine and this process have, as data.
 
@@ -42,21 +61,34 @@ def stack(
     *,
     arguments: Mapping[str, str] | None = None,
     rank: Rank = "profile-by-argument",
+    directory: str = "",
 ) -> Stack:
     """Every layer of flags behind a name, weakest first.
 
     Args:
         name: a profile, several joined by `+`, or a path to a file; None takes whoever picks one.
         arguments: flags with their values as TOML text; they win over everything.
-        rank: how strong the name is.
+        rank: how strong the name is; "default" without a name asks for the arguments alone.
+        directory: where to look for a project; "" for the working directory.
 
     Raises:
         RequestError: whatever is wrong with the files, every fault of a file at once.
     """
+    refuse_no_name(name)
+    from pathlib import Path
+
     from backendcfg.load.request import Request
     from backendcfg.load.stack import load
 
-    return load(Request(name=name, rank=rank, arguments=dict(arguments or {})))
+    return load(
+        Request(
+            name=name,
+            rank=rank,
+            arguments=dict(arguments or {}),
+            cwd=Path(directory) if directory else None,
+            environment=_environment_before(),
+        )
+    )
 
 
 def plan(
@@ -83,12 +115,26 @@ def plan(
 
 
 def as_arguments(settings: Mapping[str, Any] | None) -> dict[str, str]:
-    """Settings given as Python values, as the TOML text that the loader takes."""
-    from backendcfg.errors import InvalidValueError
+    """Settings given as Python values, as the TOML text that the loader takes.
+
+    Raises:
+        InvalidArgumentError: they are no mapping from names of flags.
+        InvalidValueError: a value is none that TOML has.
+    """
+    from backendcfg.errors import InvalidArgumentError, InvalidValueError
     from backendcfg.resolve.words import literal
 
+    written = ['write for example `settings={"threads.count": 4}`']
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InvalidArgumentError(
+            f"`settings` must map names of flags to values, not be {settings!r}", helps=written
+        )
     texts = {}
     for flag, value in (settings or {}).items():
+        if not isinstance(flag, str):
+            raise InvalidArgumentError(
+                f"`settings` must have names of flags as keys, not {flag!r}", helps=written
+            )
         if not _is_plain(value):
             raise InvalidValueError(
                 f"`{flag}` cannot be set to {value!r}: TOML has no such value",
@@ -112,18 +158,21 @@ def compiled(
     *,
     arguments: Mapping[str, str] | None = None,
     rank: Rank = "profile-by-argument",
+    directory: str = "",
 ) -> Compiled:
     """The compiled plan of a name: the stored one while it is valid, else a new one.
 
     Raises:
         BackendCfgError: as `plan`.
     """
+    refuse_no_name(name)
     arguments = dict(arguments or {})
     before = _environment_before()
-    key = cache.key(name or "", rank, arguments, environ.working_directory(), before)
+    directory = directory or environ.working_directory()
+    key = cache.key(name or "", rank, arguments, directory, before)
     if (stored := cache.read(key, before)) is not None:
         return stored
-    _, fresh = resolved(name, arguments=arguments, rank=rank)
+    _, fresh = resolved(name, arguments=arguments, rank=rank, directory=directory)
     cache.write(key, fresh)
     return fresh
 
@@ -133,21 +182,28 @@ def resolved(
     *,
     arguments: Mapping[str, str] | None = None,
     rank: Rank = "profile-by-argument",
+    directory: str = "",
 ) -> tuple[Plan, Compiled]:
     """The plan of a name on this machine, and its compiled form with a fresh stamp."""
+    from backendcfg.bridges import xla_flags
     from backendcfg.probe.environment import relevant
     from backendcfg.probe.stamp import stamp
     from backendcfg.resolve.plan import resolve
 
     before = _environment_before()
     host = detect().model_copy(update={"environment": relevant(before)})
+    directory = directory or environ.working_directory()
+    request = Asked(name, rank, dict(arguments or {}), directory)
     while True:
-        layers = stack(name, arguments=arguments, rank=rank)
+        layers = stack(name, arguments=arguments, rank=rank, directory=directory)
         result = resolve(layers, host)
         taken = stamp(layers.files, layers.missing, environment=before)
         # A file that was edited between its reading and the stamp would be stamped as new.
-        if stack(name, arguments=arguments, rank=rank).files == layers.files:
-            return result, compile_plan(result, taken)
+        again = stack(name, arguments=arguments, rank=rank, directory=directory)
+        if again.files == layers.files:
+            fresh = compile_plan(result, taken, request)
+            xla_flags.check(fresh.values, fresh.effective)
+            return result, fresh
 
 
 def _environment_before() -> dict[str, str]:
@@ -156,11 +212,12 @@ def _environment_before() -> dict[str, str]:
     What it set is no wish of the user's: a plan neither contradicts it nor is stored under it.
     """
     from backendcfg.bridges.environment import EnvironmentVariable
+    from backendcfg.bridges.xla_flags import XlaFlags
     from backendcfg.registry.base import applied
 
-    environment = dict(environ.current())
+    environment = environ.wishes(environ.current())
     for name, one in applied().items():
-        if not isinstance(one.setting.knob, EnvironmentVariable):
+        if not isinstance(one.setting.knob, (EnvironmentVariable, XlaFlags)):
             continue
         if one.original is None:
             environment.pop(name, None)

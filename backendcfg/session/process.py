@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 from backendcfg import _native, environ
-from backendcfg.bridges import all as bridges
 from backendcfg.bridges import imports
 from backendcfg.errors import NothingToUndoError
+from backendcfg.probe.environment import watched
 from backendcfg.records import record, replace
-from backendcfg.registry import base, scopes
-from backendcfg.session import wiring
+from backendcfg.registry import base, originals, owners, scopes
+from backendcfg.session import children, threads, wiring
+from backendcfg.transact.interrupts import Deferral
 from backendcfg.transact.outcome import Outcome, Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from backendcfg.transact.compiled import Compiled
@@ -27,16 +31,37 @@ class Installed:
         prepared: the profile; its payload is the compiled plan.
         source: who picked it, in words.
         outcomes: what became of each switch, also of those that came with later imports.
+        beneath: in a child process, the plans of the profile and the scopes around the one that was
+            innermost in the parent, outermost first: they hold for the switches it leaves alone.
+        found: whether a program that this one starts finds the profile as this one did, in its
+            variables or among the active profiles.
     """
 
     prepared: _native.Prepared
     source: str
     outcomes: tuple[Outcome, ...]
+    beneath: tuple[Compiled, ...] = ()
+    found: bool = False
+
+    @property
+    def plans(self) -> tuple[Compiled, ...]:
+        """Every plan that holds, the one that wins last."""
+        return *self.beneath, self.prepared.payload
 
 
+_ADJUSTED = "adjusted by the program"
 _installed: list[Installed] = []
 _watch: imports.Watch | None = None
 _scopes_need_it: list[bool] = []
+_surroundings: dict[str, str] = {}
+
+# Held from looking at what is loaded until it is set: an import that ends meanwhile in another
+# thread waits, and then sets what it brought to what is in force by then. Ctrl-C waits meanwhile,
+# but where the journal lets it in and undoes: what is in force and what is known of it change
+# together.
+_CHANGING = threading.RLock()
+# Held for no longer than it takes to begin or to end the watch; scopes open without the other.
+_WATCHING = threading.RLock()
 
 
 def apply(
@@ -78,41 +103,125 @@ def apply(
     if choice is None:
         return install(compiled(None, arguments=arguments), "settings files", strict=strict)
     plan = compiled(choice.name, arguments={**choice.arguments, **arguments}, rank=choice.rank)
-    return install(plan, choice.source, strict=strict)
+    return install(plan, choice.source, strict=strict, found=not arguments)
 
 
-def install(compiled: Compiled, source: str, *, strict: bool = False) -> Report:
-    """Make a compiled plan the base of this process; see `apply`."""
+def install(
+    compiled: Compiled, source: str, *, strict: bool = False, found: bool = False
+) -> Report:
+    """Make a compiled plan the base of this process; see `apply`.
+
+    Args:
+        compiled: the plan.
+        source: who picked it, in words.
+        strict: as for `apply`.
+        found: as in `Installed`.
+    """
     wiring.connect()
-    prepared = wiring.prepare(compiled)
-    _installed.append(Installed(prepared, source, _set(prepared, strict=strict)))
-    _follow_imports()
-    return report(_installed[-1])
+    prepared = wiring.prepare_base(compiled)
+    with _CHANGING, Deferral():
+        outcomes = _set([compiled], prepared, strict=strict)
+        _installed.append(Installed(prepared, source, outcomes, found=found))
+        _follow()
+        return report(_installed[-1])
+
+
+def take_over(plans: Sequence[Compiled], source: str) -> None:
+    """Make what was in force in another process the base of this one.
+
+    Args:
+        plans: the other's profile and open scopes, outermost first. The last is in force; those
+            beneath hold for the switches that it leaves alone.
+        source: where they come from, in words.
+    """
+    wiring.connect()
+    prepared = wiring.prepare_base(plans[-1])
+    with _CHANGING, Deferral():
+        outcomes = _set(plans, prepared)
+        _installed[-1:] = [Installed(prepared, source, outcomes, tuple(plans[:-1]))]
+        _follow()
 
 
 def undo() -> Report | None:
     """Take the last `apply` back: what it changed is as it was before, read back and checked.
 
+    A library that was loaded since, and that took its first values from variables which the profile
+    had set, goes to what it would have taken without. Variables that were there when the process
+    started are its own, also those that `backendcfg run` gave it.
+
     Returns:
-        What became of every switch of the profile that is in force now, or None for none.
+        What became of every switch of the profile that is in force now. With none in force, what
+        could not be taken back, as a report named "none"; None when nothing is left.
 
     Raises:
         NothingToUndoError: nothing was applied to this process.
         RolledBackError: a switch could not be put back; the profile is still in force.
     """
-    if not _installed:
-        raise NothingToUndoError(
-            "no profile was applied to this process",
-            helps=["`backendcfg undo` in a shell goes back to the profile active before"],
-        )
-    if len(_installed) > 1:
-        before = _installed[-2]
-        _installed[-2:] = [replace(before, outcomes=_set(before.prepared))]
-        return report(_installed[-1])
-    base.set_base(None, [], active=_installed[-1].prepared.name)
-    _installed.clear()
-    _follow_imports()
-    return None
+    with _CHANGING, Deferral():
+        if not _installed:
+            raise NothingToUndoError(
+                "no profile was applied to this process",
+                helps=["`backendcfg undo` in a shell goes back to the profile active before"],
+            )
+        if len(_installed) > 1:
+            before = _installed[-2]
+            _installed[-2:] = [replace(before, outcomes=_set(before.plans, before.prepared))]
+            _follow()
+            return report(_installed[-1])
+        outcomes = base.set_base(None, [], active=_installed[-1].prepared.name)
+        lost = [one for one in _installed[-1].outcomes if one.state == "irreversible"]
+        _installed.clear()
+        threads.base_changed([], [], originals.left())
+        _follow()
+        known = {one.knob for one in lost}
+        left = [one for one in outcomes if one.state not in ("set", "unchanged")]
+        stays = (*lost, *(one for one in left if one.knob not in known))
+        return Report("none", outcomes=stays) if stays else None
+
+
+def adjust(prepared: _native.Prepared, *, over: _native.Prepared | None) -> bool:
+    """Put a variation of the profile of this process in its place, in every library or in none.
+
+    `undo()` takes it back together with the `apply` that it varies. With nothing applied it is
+    what `undo()` takes back.
+
+    Args:
+        prepared: the variation.
+        over: what it varies.
+
+    Returns:
+        False, with nothing changed, where another profile is in force by now than `over`.
+
+    Raises:
+        RolledBackError, RollbackIncompleteError: as `apply`.
+    """
+    wiring.connect()
+    with _CHANGING, Deferral():
+        if of_process() is not over:
+            return False
+        told = source()
+        if not told.endswith(_ADJUSTED):
+            told = f"{told}, {_ADJUSTED}" if told else _ADJUSTED
+        beneath = _installed[-1].beneath if _installed else ()
+        outcomes = _set([*beneath, prepared.payload], prepared)
+        _installed[-1:] = [Installed(prepared, told, outcomes, beneath)]
+        _follow()
+        return True
+
+
+def in_force() -> Installed | None:
+    """The profile of this process, with all that is known of it."""
+    return _installed[-1] if _installed else None
+
+
+def of_process() -> _native.Prepared | None:
+    """The profile of this process, whatever scopes are open here."""
+    return _installed[-1].prepared if _installed else None
+
+
+def depth() -> int:
+    """How many times `undo()` can take something back."""
+    return len(_installed)
 
 
 def source() -> str:
@@ -128,56 +237,109 @@ def installed() -> Report | None:
 def report(entry: Installed) -> Report:
     """An applied profile, for people and machines."""
     compiled: Compiled = entry.prepared.payload
-    pending = any(outcome.state == "pending" for outcome in entry.outcomes)
+    left = any(
+        outcome.state in ("pending", "unsupported") and outcome.flag not in compiled.dormant
+        for outcome in entry.outcomes
+    )
     return Report(
         compiled.name,
         compiled.tier,
-        compiled.tier == "none" or not (pending or compiled.unkept),
+        compiled.tier == "none" or not (left or compiled.unkept),
         entry.outcomes,
         {flag: why for flag, why in compiled.dormant.items() if flag in compiled.asked},
         compiled.overrides,
     )
 
 
-def _set(prepared: _native.Prepared, *, strict: bool = False) -> tuple[Outcome, ...]:
-    compiled: Compiled = prepared.payload
+def _set(
+    plans: Sequence[Compiled], prepared: _native.Prepared, *, strict: bool = False
+) -> tuple[Outcome, ...]:
     active = _installed[-1].prepared.name if _installed else ""
-    wanted = bridges.settings(compiled.values, compiled.effective, compiled.name)
-    return base.set_base(prepared, wanted, strict=strict, active=active)
+    settings = wiring.merged(plans)
+    outcomes = base.set_base(prepared, settings, strict=strict, active=active)
+    threads.base_changed(settings, outcomes, originals.left())
+    _surroundings.clear()
+    _surroundings.update(watched())
+    return outcomes
+
+
+def surroundings() -> dict[str, str]:
+    """The variables of other software that were set when the profile of this process was applied.
+
+    Those that it set itself are among them.
+    """
+    return dict(_surroundings)
 
 
 def follow_imports_for_scopes() -> None:
     """Watch imports from now on, because a scope may be open when a library is loaded."""
     _scopes_need_it.append(True)
+    threads.scopes_may_open()
     _follow_imports()
+
+
+def _follow() -> None:
+    """Do what depends on whether a profile is in force, and which."""
+    _follow_imports()
+    entry = in_force()
+    children.follow(
+        needed=entry is not None,
+        handed=[plan.request for plan in entry.plans] if entry and not entry.found else [],
+    )
 
 
 def _follow_imports() -> None:
     """Watch imports exactly while a profile of the process or a scope may need it."""
     global _watch
-    needed = bool(_installed or _scopes_need_it)
-    if needed and _watch is None:
-        _watch = imports.watch(catch_up)
-    elif not needed and _watch is not None:
-        _watch.remove()
-        _watch = None
+    with _WATCHING:
+        needed = bool(_installed or _scopes_need_it)
+        begins = needed and _watch is None
+        if begins:
+            _watch = imports.watch(catch_up)
+        elif not needed and _watch is not None:
+            _watch.remove()
+            _watch = None
+    if begins and threading.active_count() > 1:
+        # What another thread has imported since the switches were looked for.
+        catch_up()
 
 
-def catch_up(_module: str = "") -> None:
-    """Set the switches that came with a library since; a failure undoes only these."""
-    scopes.extend()
-    if not _installed:
+def catch_up(module: str = "") -> None:
+    """Set the switches that came with a library since; a failure undoes only these.
+
+    Also every switch again when the code of a module ran again, which made its switches anew.
+    """
+    # Whoever changes the profile waits for switches that this thread may be about to set: a setter
+    # imports something. It is then found with the next import, `reload()` or `verify()`.
+    changing = _CHANGING
+    if not changing.acquire(blocking=not owners.is_changing()):
         return
-    entry = _installed[-1]
-    compiled: Compiled = entry.prepared.payload
-    have = {outcome.knob for outcome in entry.outcomes}
-    new = [
-        setting
-        for setting in bridges.settings(
-            compiled.values, compiled.effective, compiled.name, bridges=wiring.SCOPED
-        )
-        if setting.knob.name not in have
-    ]
-    if new:
-        found: Iterable[Outcome] = base.extend_base(new, profile=compiled.name)
-        _installed[-1] = replace(entry, outcomes=(*entry.outcomes, *found))
+    try:
+        with Deferral():
+            scopes.extend()
+            if not _installed:
+                return
+            entry = _installed[-1]
+            have = {outcome.knob for outcome in entry.outcomes}
+            new = [
+                setting
+                for setting in wiring.merged(entry.plans, wiring.FOLLOWED)
+                if setting.knob.name not in have or imports.runs_again(module)
+            ]
+            if new:
+                found: Iterable[Outcome] = base.extend_base(new, profile=entry.prepared.name)
+                threads.base_grew(new, found)
+                again = {setting.knob.name for setting in new}
+                kept = [outcome for outcome in entry.outcomes if outcome.knob not in again]
+                _installed[-1] = replace(entry, outcomes=(*kept, *found))
+    finally:
+        changing.release()
+
+
+def _after_fork() -> None:
+    """In the child: whoever held a lock in another thread is gone."""
+    global _CHANGING, _WATCHING
+    _CHANGING, _WATCHING = threading.RLock(), threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from importlib.util import find_spec
+from contextlib import suppress
 
 from backendcfg import environ
 from backendcfg.errors import BackendCfgError
@@ -17,7 +17,7 @@ from backendcfg.session import child
 from backendcfg.transact.compiled import Compiled
 from backendcfg.transact.outcome import Outcome, Report
 
-FRAMEWORKS = ("numpy", "scipy.linalg", "torch")
+FRAMEWORKS = ("numpy", "scipy.linalg", "torch", "jax", "tensorflow", "cupy")
 
 
 def rehearse(compiled: Compiled) -> Report:
@@ -59,7 +59,8 @@ def main() -> None:
     try:
         install(compiled, "rehearsal")
         for framework in FRAMEWORKS:
-            if find_spec(framework.partition(".")[0]) is not None:
+            # One that cannot be imported here has no switches to rehearse.
+            with suppress(ImportError):
                 importlib.import_module(framework)
         if (report := installed()) is not None:
             sys.stdout.write("\n" + json.dumps({"report": report.to_dict()}) + "\n")

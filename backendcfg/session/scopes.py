@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from backendcfg import environ
 from backendcfg._native import Prepared, Scope
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.session import process, wiring
+from backendcfg.session import children, process, threads, wiring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,15 +38,19 @@ def profile(name: str, *, busy: Busy = "raise") -> Scope:
             raise ProfileBusyError, wait for it, or skip the process-wide switches.
 
     Raises:
-        RequestError: no such profile, or it is wrong.
+        RequestError: no such profile, or it is wrong; `InvalidArgumentError` for no text at all.
         MachineError: this machine cannot serve it.
         ProfileBusyError: on entering, under `busy="raise"`.
     """
     try:
         return Scope(_prepared[name], _BUSY[busy])
-    except KeyError:
+    except (KeyError, TypeError):  # no such key, or nothing that can be one
         pass
-    if busy not in _BUSY:
+    if not isinstance(name, str):
+        from backendcfg.session.planning import refuse_no_name
+
+        refuse_no_name(name)
+    if not isinstance(busy, str) or busy not in _BUSY:
         raise InvalidArgumentError(
             f'`busy` must be "raise", "wait" or "skip", not {busy!r}',
             helps=['leave it out to get "raise"'],
@@ -60,6 +65,7 @@ def _prepare(name: str) -> Prepared:
             prepared = wiring.prepare(_compiled(name))
             if prepared.knobs is not None:
                 process.follow_imports_for_scopes()
+            children.scopes_may_open()
             _prepared[name] = prepared
         return _prepared[name]
 
@@ -76,8 +82,22 @@ def reload() -> None:
     """Forget resolved profiles, and set what was loaded without an import since.
 
     The next `profile(name)` reads its files again; open scopes keep what they have. The profile
-    of the process keeps its values until the next `apply`.
+    of the process keeps its values until the next `apply`. The calling thread gets the switches
+    that each thread has for itself, also if it ran before the profile was applied.
     """
+    from backendcfg.session import adjust
+
     with _lock:
         _prepared.clear()
+    adjust.forget()
     process.catch_up()
+    threads.begin()
+
+
+def _after_fork() -> None:
+    """In the child: whoever held the lock in another thread is gone."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

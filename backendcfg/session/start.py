@@ -26,19 +26,52 @@ def is_command_line() -> bool:
     return False
 
 
-def start() -> None:
+def takes_over() -> bool:
+    """Whether this process is about to take over what is in force in its parent."""
+    module = sys.modules.get("multiprocessing.process")
+    return module is not None and hasattr(module.current_process(), "_backendcfg_given")
+
+
+def _capture_at_exit(folder: str) -> None:
+    """Leave a snapshot of the switches when this process ends; its own children do not."""
+    import atexit
+
+    environ.current().pop(environ.CAPTURE.name)
+    process = os.getpid()
+
+    def leave() -> None:
+        from backendcfg.session.capturing import at_exit
+
+        at_exit(folder, process)
+
+    atexit.register(leave)
+
+
+def start(*, of_its_own: bool = False) -> None:
     """Apply the profile in force, if there is one.
+
+    Args:
+        of_its_own: also in a child of `multiprocessing` that was given one by its parent.
 
     Raises:
         BackendCfgError: a profile is in force and cannot be applied; a wrong name never falls
             back to none.
     """
-    if environ.disabled() or is_command_line():
+    if not is_command_line() and (folder := environ.CAPTURE.read()):
+        _capture_at_exit(folder)
+        if not environ.STARTED_BY.read():
+            return  # what is captured is what the program does by itself
+    if environ.disabled() or is_command_line() or (takes_over() and not of_its_own):
         return
+    if environ.INHERIT.read() is not None:
+        from backendcfg.session.inheritance import by_variable
+
+        if by_variable():
+            return
     from backendcfg.session.choice import chosen, compiled
 
     choice = chosen()
     if choice is not None:
         from backendcfg.session.process import install
 
-        install(compiled(choice), choice.source)
+        install(compiled(choice), choice.source, found=True)

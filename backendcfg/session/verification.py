@@ -8,16 +8,38 @@ from typing import TYPE_CHECKING, Any, Literal
 from backendcfg import _native
 from backendcfg.bridges import all as bridges
 from backendcfg.bridges.environment import contradictions
+from backendcfg.registry.base import applied
 from backendcfg.registry.report import holdings, stuck
+from backendcfg.session import process, survey, threads, wiring, writers
 from backendcfg.session.wiring import SCOPED
+from backendcfg.transact.knob import in_force, told
+from backendcfg.transact.wording import reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from backendcfg.registry.report import Holding
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.knob import Setting
 
-State = Literal["ok", "differs", "pending", "dormant", "unreadable", "stuck"]
+State = Literal[
+    "ok",
+    "irreversible",
+    "differs",
+    "overridden",
+    "pending",
+    "dormant",
+    "unsupported",
+    "unreadable",
+    "stuck",
+]
+HOLDS = ("ok", "irreversible")
+"""The states of a switch that has the value wanted, and whose readers obey it."""
+
+FAILS = ("differs", "overridden", "unreadable", "stuck")
+"""The states that make a verification say no."""
+
+UNKNOWN = "something other than backendcfg wrote it"
 
 
 @dataclass(frozen=True)
@@ -26,13 +48,17 @@ class Reading:
 
     Attributes:
         knob: its name, or the flag's for a dormant flag.
-        flag: the flag that drives it.
+        flag: the flag that drives it; "" for a variable that no flag asked for.
         wanted: the value that the profile in force wants.
         found: the value there, None when it could not be read.
-        state: ok; differs, somebody else wrote it; pending, it can no longer be set in this
-            process; dormant, nothing here reads it; unreadable; stuck, a scope could not put it
+        state: ok; irreversible, as wanted, and what it held before cannot be put back; differs,
+            somebody else wrote it; overridden, as wanted, but a variable outranks it; pending, it
+            can no longer be set in this process; dormant, nothing here reads it; unsupported, this
+            build of the library cannot take the value; unreadable; stuck, a scope could not put it
             back.
         because: why, for anything but ok.
+        by: for overridden the variable that outranks it, `NAME=text`; for differs who probably
+            wrote it, in words, or "" when that is not known.
     """
 
     knob: str
@@ -41,6 +67,7 @@ class Reading:
     found: Any
     state: State
     because: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +78,7 @@ class Verification:
         profile: its name, or "" when none is in force.
         tier: what it promises.
         in_force: whether everything that the promise rests on was found as wanted.
-        readings: one per switch, then one per dormant flag.
+        readings: one per switch, then one per changed variable and per dormant flag.
         overrides: variables of this process that contradict the profile, in words.
     """
 
@@ -78,35 +105,39 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether no switch has another value than it should."""
-        return all(reading.state in ("ok", "pending", "dormant") for reading in self.readings)
+        """Whether no switch has another value than it should, or one that does not act."""
+        return not any(reading.state in FAILS for reading in self.readings)
 
 
 def verify() -> Verification:
     """Read every switch of the profile in force in this thread or task, and compare.
 
-    Nothing is changed. Switches of libraries that are not loaded are not there to be read.
+    Nothing is changed. Switches of libraries that are not loaded are not there to be read. Outside
+    of scopes the variables of numeric libraries are compared with what they were when the profile
+    was applied, also those that no flag asked for.
     """
     current = _native.current()
     if current is None:
         return Verification("", "none", in_force=False, readings=_stuck_readings())
     compiled: Compiled = current.payload
-    held = {holding.knob: holding.now for holding in holdings()}
-    readings = _readings(compiled, SCOPED if _native.chain() else bridges.BRIDGES, held)
-    if _native.chain():
+    scoped = bool(_native.chain())
+    readings = _readings(compiled, SCOPED if scoped else bridges.BRIDGES)
+    if scoped:
         # A scope does not write environment variables; but its promise may rest on one that had
         # to be there when the process started.
-        readings += [
-            reading
-            for reading in _readings(compiled, ("environment",), held)
-            if reading.state == "pending"
-        ]
+        late = _readings(compiled, ("environment",))
+        readings += [reading for reading in late if reading.state == "pending"]
+    else:
+        readings += _changed_variables({reading.knob for reading in readings})
     readings += _stuck_readings()
-    in_force = not compiled.unkept and all(reading.state == "ok" for reading in readings)
+    in_force = not compiled.unkept and all(
+        reading.state in HOLDS or reading.flag in compiled.dormant for reading in readings
+    )
+    read = {reading.flag for reading in readings}
     readings += [
         Reading(flag, flag, compiled.values.get(flag), None, "dormant", because)
         for flag, because in compiled.dormant.items()
-        if flag in compiled.asked
+        if flag in compiled.asked and flag not in read
     ]
     return Verification(
         compiled.name,
@@ -114,33 +145,96 @@ def verify() -> Verification:
         in_force,
         tuple(readings),
         # A scope acts by calls, which win over variables.
-        () if _native.chain() else tuple(contradictions(compiled.values, compiled.effective)),
+        () if scoped else tuple(contradictions(compiled.values, compiled.effective)),
     )
 
 
-def _readings(compiled: Compiled, which: Collection[str], held: dict[str, Any]) -> list[Reading]:
-    settings = bridges.settings(compiled.values, compiled.effective, compiled.name, bridges=which)
-    return [_read(setting, held) for setting in settings]
+def _readings(compiled: Compiled, which: Collection[str]) -> list[Reading]:
+    found: list[tuple[Setting, Any, str]] = []
+    for setting in wiring.settings(compiled, which, scoped=bool(_native.chain())):
+        try:
+            found.append((setting, in_force(setting.knob), ""))
+        except Exception as error:
+            found.append((setting, None, f"{type(error).__name__}: {reason(error)}"))
+    judge = _Judge(compiled, {setting.flag: value for setting, value, _ in found})
+    return [judge.reading(*one) for one in found]
 
 
-def _read(setting: Setting, held: dict[str, Any]) -> Reading:
-    knob = setting.knob
-    try:
-        found = knob.read()
-        late = knob.too_late()
-    except Exception as error:
-        because = f"{type(error).__name__}: {error}"
-        return Reading(knob.name, setting.flag, setting.wanted, None, "unreadable", because)
-    if found == setting.wanted:
-        return Reading(knob.name, setting.flag, setting.wanted, found, "ok")
-    if late:
-        because = f"{late}; run `{setting.remedy}`" if setting.remedy else late
-        return Reading(knob.name, setting.flag, setting.wanted, found, "pending", because)
-    if knob.name in held and held[knob.name] == found:
-        because = "an open scope of another thread or task holds it"
-    else:
-        because = "something other than backendcfg wrote it"
-    return Reading(knob.name, setting.flag, setting.wanted, found, "differs", because)
+class _Judge:
+    """What is known of a process while its switches are judged one by one."""
+
+    def __init__(self, compiled: Compiled, by_flag: dict[str, Any]) -> None:
+        self.dormant = compiled.dormant
+        self.by_flag = by_flag
+        self.held = {holding.knob: holding for holding in holdings()}
+        self.applied = applied()
+        report = process.installed()
+        self.one_way = {
+            outcome.knob
+            for outcome in (report.outcomes if report is not None else ())
+            if outcome.state == "irreversible"
+        }
+
+    def reading(self, setting: Setting, found: Any, obstacle: str) -> Reading:
+        try:
+            state, because, by = self._judge(setting, found, obstacle)
+        except Exception as error:
+            state, because, by = "unreadable", f"{type(error).__name__}: {reason(error)}", ""
+        name = setting.knob.name
+        return Reading(name, setting.flag, setting.wanted, found, state, because, by)
+
+    def _judge(self, setting: Setting, found: Any, obstacle: str) -> tuple[State, str, str]:
+        knob = setting.knob
+        if not obstacle and found == setting.wanted:
+            if variable := writers.outranked(setting, found, self.dormant):
+                return "overridden", f"{variable} outranks it", variable
+            if knob.name in self.one_way:
+                return "irreversible", "the value it had cannot be written back", ""
+            return "ok", "", ""
+        if cannot := told(knob, "unsupported"):
+            return "unsupported", cannot, ""
+        if obstacle:
+            return "unreadable", obstacle, ""
+        if because := threads.missed(setting):
+            return "differs", because, ""
+        mine = self.applied.get(knob.name)
+        if mine is not None and mine.setting.wanted == setting.wanted:
+            # It did hold, so whatever the latch says by now, somebody wrote it since.
+            return "differs", *self._who(setting, found)
+        if late := knob.too_late():
+            because = f"{late}; run `{setting.remedy}`" if setting.remedy else late
+            return "pending", because, ""
+        return "differs", *self._who(setting, found)
+
+    def _who(self, setting: Setting, found: Any) -> tuple[str, str]:
+        """Why a switch differs, and who wrote it where that is known."""
+        held = self.held.get(setting.knob.name)
+        if held is not None and held.now == found:
+            by = _holder(held)
+            return f"{by} holds it", by
+        by = writers.writer(setting, found, self.by_flag)
+        return by or UNKNOWN, by
+
+
+def _holder(held: Holding) -> str:
+    last = held.holders[-1]
+    return f"an open scope of profile `{last.profile}` in {last.thread}"
+
+
+def _changed_variables(read: Collection[str]) -> list[Reading]:
+    """Variables that no switch of the profile stands for, and that changed since the apply."""
+    before, now = process.surroundings(), survey.variables()
+    return [
+        _changed(name, before.get(name), now.get(name))
+        for name in sorted({*before, *now})
+        if name not in read and before.get(name) != now.get(name) and not name.startswith("LD_")
+    ]
+
+
+def _changed(name: str, before: str | None, now: str | None) -> Reading:
+    by = writers.library(name, now)
+    because = by or f"{UNKNOWN} since the profile was applied"
+    return Reading(name, "", before, now, "differs", because, by)
 
 
 def _stuck_readings() -> tuple[Reading, ...]:

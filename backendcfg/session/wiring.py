@@ -7,27 +7,22 @@ import sys
 from backendcfg import _native
 from backendcfg.bridges import all as bridges
 from backendcfg.registry import scopes
+from backendcfg.registry.owners import Wanted
 from backendcfg.transact.compiled import Compiled
+from backendcfg.transact.knob import told
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
     from typing import Any
 
     from backendcfg.transact.knob import Setting
 
-SCOPED = ("log", "pools", "torch")
-"""The bridges that scopes write through: environment variables belong to `apply` alone."""
+SCOPED = tuple(name for name in bridges.BRIDGES if name not in ("environment", "seeds"))
+"""The bridges that scopes write through: variables and generators belong to `apply` alone."""
 
-SCOPED_FLAGS = frozenset(
-    {
-        "log.level",
-        "threads.count",
-        "threads.dynamic",
-        "determinism.algorithms",
-        "determinism.fill_uninitialized_memory",
-    }
-)
-"""The flags with a switch, in some library, that a scope may set and put back."""
+FOLLOWED = tuple(name for name in bridges.BRIDGES if name != "environment")
+"""The bridges whose switches may come with a library that is imported later."""
 
 _connected = False
 
@@ -45,6 +40,32 @@ def nothing() -> Compiled:
     return Compiled("none", "none", {})
 
 
+def settings(
+    compiled: Compiled, which: Collection[str] = bridges.BRIDGES, *, scoped: bool = False
+) -> list[Setting]:
+    """What a plan wants of every switch in this process, or in a scope, through these bridges."""
+    return bridges.settings(
+        compiled.values,
+        compiled.effective,
+        compiled.name,
+        bridges=which,
+        dormant=[flag for flag in compiled.asked if flag in compiled.dormant],
+        scoped=scoped,
+    )
+
+
+def merged(plans: Sequence[Compiled], which: Collection[str] = bridges.BRIDGES) -> list[Setting]:
+    """What several plans want of every switch, the later ones over the earlier."""
+    if len(plans) == 1:
+        return settings(plans[0], which)
+    found: dict[str, Setting] = {}
+    # By bridge, so that the order of writing is the bridges' order.
+    for bridge in which:
+        for plan in plans:
+            found.update({one.knob.name: one for one in settings(plan, (bridge,))})
+    return list(found.values())
+
+
 class ScopeKnobs:
     """The settings of a plan that a scope may write, for what is loaded in the process now.
 
@@ -57,23 +78,26 @@ class ScopeKnobs:
     def __init__(self, compiled: Compiled) -> None:
         self.compiled = compiled
         self.modules = -1
-        self.settings: list[Setting] = []
+        self.settings = Wanted()
 
-    def __call__(self) -> list[Setting]:
+    def __call__(self) -> Wanted:
         modules = len(sys.modules)
         if modules != self.modules:
-            compiled = self.compiled
-            self.settings = bridges.settings(
-                compiled.values, compiled.effective, compiled.name, bridges=SCOPED
-            )
+            found = settings(self.compiled, SCOPED, scoped=True)
+            self.settings = Wanted([one for one in found if not told(one.knob, "unsupported")])
             # Collecting may import.
             self.modules = len(sys.modules)
         return self.settings
 
 
+def prepare_base(compiled: Compiled) -> _native.Prepared:
+    """A plan for the process, which no scope enters: nothing needs to be known of its knobs."""
+    return _native.Prepared(compiled.name, compiled, None)
+
+
 def prepare(compiled: Compiled) -> _native.Prepared:
     """A plan ready to be entered; without knobs when no bridge could carry any of its flags."""
     knobs: Any = None
-    if not SCOPED_FLAGS.isdisjoint(compiled.effective):
+    if not bridges.scoped_flags(SCOPED).isdisjoint(compiled.asked):
         knobs = ScopeKnobs(compiled)
     return _native.Prepared(compiled.name, compiled, knobs)

@@ -16,6 +16,23 @@ if TYPE_CHECKING:
 
 
 @record(frozen=True)
+class Asked:
+    """The request that a plan answers, so that a variation of the plan can be resolved.
+
+    Attributes:
+        name: the profile; None for whoever picked one.
+        rank: how strong the name is; "default" without a name asks for the arguments alone.
+        arguments: flags that were set beside it, as TOML text.
+        directory: where it was asked; "" for the working directory.
+    """
+
+    name: str | None = None
+    rank: str = "default"
+    arguments: dict[str, str] = field(default_factory=dict)
+    directory: str = ""
+
+
+@record(frozen=True)
 class Compiled:
     """What is applied, without the reasons.
 
@@ -30,6 +47,7 @@ class Compiled:
         libraries: their files, as `schema.host.Library` dumps them.
         overrides: variables that contradict the plan, in words.
         stamp: what must still be true for this to be valid (`probe.stamp`).
+        request: what was asked for, to ask again with other arguments.
     """
 
     name: str
@@ -42,6 +60,7 @@ class Compiled:
     libraries: tuple[dict[str, Any], ...] = ()
     overrides: tuple[str, ...] = ()
     stamp: dict[str, Any] = field(default_factory=dict)
+    request: Asked = field(default_factory=Asked)
 
     @property
     def effective(self) -> tuple[str, ...]:
@@ -70,12 +89,13 @@ class Compiled:
                 "order": tuple(data["order"]),
                 "libraries": tuple(data["libraries"]),
                 "overrides": tuple(data["overrides"]),
+                "request": Asked(**data["request"]),
             }
         )
 
 
-def compile_plan(plan: Plan, stamp: dict[str, Any]) -> Compiled:
-    """Reduce a plan; `stamp` says until when the result is valid."""
+def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:
+    """Reduce a plan; `stamp` says until when the result is valid, `request` what it answers."""
     order = next((choice.order for choice in plan.choices if choice.flag == "blas.library"), ())
     return Compiled(
         name=plan.name,
@@ -88,4 +108,5 @@ def compile_plan(plan: Plan, stamp: dict[str, Any]) -> Compiled:
         libraries=tuple(library.model_dump() for library in plan.libraries),
         overrides=plan.overrides,
         stamp=stamp,
+        request=request,
     )

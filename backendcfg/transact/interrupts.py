@@ -55,7 +55,11 @@ class Deferral:
         """Run the real handlers of the signals that wait; they may raise."""
         while self._waiting:
             number = self._waiting.pop(0)
-            self._handlers[number](number, sys._getframe())
+            handler = self._handlers[number]
+            # A block around this one only takes note, and would let this one go on.
+            while isinstance(around := getattr(handler, "__self__", None), Deferral):
+                handler = around._handlers[number]
+            handler(number, sys._getframe())
 
     def _restore(self) -> None:
         # SIGINT last: once its handler is back, it may raise at any point.

@@ -5,6 +5,7 @@ changed. Each step is noted before it is written, because a write may fail half 
 reads afterwards counts, not that its write returned. Reading back also decides whether an undo
 succeeded.
 
+What the library in this process cannot take at all is left as it is and reported as unsupported.
 A knob that declares `reversible = False` is marked in its outcome, is written after all others so
 that as little as possible can fail behind it, and may be unreadable before it is written, never
 after. Callers serialise: the registry holds its lock around `transact`.
@@ -20,6 +21,7 @@ from backendcfg.errors import (
 from backendcfg.transact import log
 from backendcfg.transact.failure import Failure
 from backendcfg.transact.interrupts import Deferral
+from backendcfg.transact.knob import told
 from backendcfg.transact.outcome import Outcome
 from backendcfg.transact.wording import listed, reason, shown
 
@@ -245,13 +247,18 @@ def _foresee(settings: Iterable[Setting]) -> tuple[list[Outcome], list[Step]]:
     irreversible: list[Step] = []
     for setting in settings:
         knob = setting.knob
-        because, obstacle = _reading(knob.too_late)
+        cannot, obstacle = _reading(told, knob, "unsupported")
+        because = ""
+        if not cannot and not obstacle:
+            because, obstacle = _reading(knob.too_late)
         if obstacle:
             _refuse_unreadable(setting, obstacle)
         before, obstacle = _reading(knob.read)
         if not obstacle and before == setting.wanted:
             # Also when it is too late: the process was started with it.
             outcomes.append(_outcome(setting, before, "unchanged"))
+        elif cannot:
+            outcomes.append(_outcome(setting, before, "unsupported", cannot))
         elif because:
             outcomes.append(
                 _outcome(setting, before, "pending", str(because), remedy=setting.remedy)
@@ -292,9 +299,9 @@ def _refuse_pending(outcomes: Iterable[Outcome]) -> None:
         )
 
 
-def _reading(read: Callable[[], Any]) -> tuple[Any, str]:
+def _reading(read: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
     """What `read` returns and "", or None and why it cannot."""
     try:
-        return read(), ""
+        return read(*arguments), ""
     except Exception as error:
         return None, reason(error)

@@ -8,7 +8,7 @@ from backendcfg.records import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Literal
 
     from backendcfg.transact.protocol import Knob
 
@@ -47,3 +47,15 @@ class Setting:
     wanted: Any
     flag: str
     remedy: str = ""
+
+
+def told(knob: Knob, what: Literal["unsupported", "overridden", "writer", "lasting"]) -> str:
+    """What a knob says of itself, or "": the optional methods of `protocol.Knob`."""
+    method = getattr(knob, what, None)
+    return str(method()) if method is not None else ""
+
+
+def in_force(knob: Knob) -> Any:
+    """What holds where a switch is looked at: its value, or what it takes from elsewhere."""
+    effective = getattr(knob, "in_force", None)
+    return knob.read() if effective is None else effective()

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    State = Literal["set", "unchanged", "pending", "dormant", "irreversible"]
+    State = Literal["set", "unchanged", "pending", "dormant", "unsupported", "irreversible"]
 
 
 @record(frozen=True)
@@ -20,7 +20,7 @@ class Outcome:
         flag: the flag that drives it.
         wanted: the value wanted.
         before: the value found, or None.
-        state: what happened.
+        state: what happened; unsupported, this build of the library cannot take the value.
         because: why, for anything but set and unchanged.
         remedy: for pending, the command that starts a process where it holds.
     """
@@ -63,7 +63,8 @@ class Report:
         done = ", ".join(f"{number} {state}" for state, number in counts.items())
         promise = f"{self.tier}, {'' if self.in_force else 'not '}in force"
         lines = [f"{self.profile} ({promise if self.tier != 'none' else 'no promise'}): {done}"]
-        late = [one for one in self.outcomes if one.state in ("pending", "irreversible")]
+        left = ("pending", "unsupported", "irreversible")
+        late = [one for one in self.outcomes if one.state in left]
         for one in late:
             remedy = f"; run `{one.remedy}`" if one.remedy else ""
             lines.append(f"  {one.state} {one.knob}: {one.because}{remedy}")

@@ -16,6 +16,20 @@ if TYPE_CHECKING:
 class Knob(Protocol):
     """How to read and write one switch.
 
+    Four further methods are optional, each answering "" where it has nothing to say:
+    `unsupported()`, why this build or version of the library cannot take the value wanted, which is
+    then not written; `overridden()`, which variable outranks the switch in whoever reads it;
+    `writer()`, who probably wrote a value that is not the one wanted; `lasting()`, why what was
+    made of the value stays when it is given back, which is then done whatever `too_late` says.
+
+    A switch that can take its value from elsewhere, and whose own value says less than what holds,
+    tells what holds by `in_force()`; that is what `verify` and `capture` look at.
+
+    A switch whose library takes its first value from variables names them in `reads`, and
+    `afresh(variables)` tells what it would hold had the library found those texts, None for unset;
+    it raises anything where that cannot be known. `begins(variables)`, for a switch of threads,
+    tells what one that starts would hold; there is none where it gets what was set last.
+
     Attributes:
         name: unique in the process: "openblas[numpy].threads".
         reach: whom a write affects.

@@ -97,7 +97,7 @@ def bridges():
     """Bridges are the files under bridges/ that name their framework."""
     for name, tree in trees().items():
         if name.startswith("bridges/") and any(
-            "FRAMEWORK" in ast.unparse(node).partition("=")[0]
+            ast.unparse(node).partition("=")[0].partition(":")[0].strip() == "FRAMEWORK"
             for node in tree.body
             if isinstance(node, ast.Assign | ast.AnnAssign)
         ):

@@ -46,7 +46,13 @@ def child_fixture():
             for name, text in os.environ.items()
             if not name.startswith(("BACKENDCFG_", "PYTHON"))
         }
-        environment |= {"PYTHONPATH": str(PACKAGE.parent), "BACKENDCFG_DISABLE": "1", **variables}
+        environment |= {
+            "PYTHONPATH": str(PACKAGE.parent),
+            # Not the sources of a checkout in which the tests are run.
+            "PYTHONSAFEPATH": "1",
+            "BACKENDCFG_DISABLE": "1",
+            **variables,
+        }
         return subprocess.run(
             [sys.executable, *options, "-c", code],
             env=environment,
@@ -70,3 +76,17 @@ def answer_fixture(child):
         return json.loads(done.stdout)
 
     return answer
+
+
+@pytest.fixture(name="program")
+def program_fixture(child, tmp_path):
+    """`program(code, **variables)`: what a program that uses backendcfg prints last, as JSON."""
+    names = [f"BACKENDCFG_{name}_DIR" for name in ("CONFIG", "SYSTEM", "STATE", "CACHE")]
+
+    def program(code: str, **variables: str):
+        own = {"BACKENDCFG_DISABLE": "0", **{name: os.environ[name] for name in names}}
+        done = child(code, cwd=tmp_path, **{**own, **variables})
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return program

@@ -28,7 +28,8 @@ REPRODUCIBLE = {
 def _nothing_loaded(monkeypatch):
     """Whatever the test session itself has loaded, these tests see a process without it."""
     monkeypatch.setattr(environment, "inventory", Inventory)
-    for name in ("torch", "tensorflow", "torch.distributed"):
+    monkeypatch.setattr(environment, "_allowed", lambda: 64)
+    for name in ("torch", "tensorflow", "torch.distributed", "jax._src.xla_bridge"):
         monkeypatch.delitem(environment.sys.modules, name, raising=False)
 
 
@@ -45,6 +46,7 @@ def test_a_child_gets_every_variable_that_carries_an_asked_flag():
         "BLIS_JR_NT": None,
         "BLIS_IR_NT": None,
         "BLIS_NUM_THREADS": "2",
+        "NPROC": "2",
         "OMP_DYNAMIC": "FALSE",
         "MKL_DYNAMIC": "FALSE",
         "OPENBLAS_L2_SIZE": None,
@@ -72,8 +74,8 @@ def test_asking_for_the_librarys_own_choice_removes_the_variable():
 def test_the_tf32_override_is_removed_only_for_a_profile_that_wants_tf32():
     wants = {"cuda.matmul.fp32_precision": "tf32"}
     refuses = {"cuda.matmul.fp32_precision": "ieee"}
-    assert environment.variables(wants, wants) == {"NVIDIA_TF32_OVERRIDE": None}
-    assert environment.variables(refuses, refuses) == {}
+    assert environment.variables(wants, wants)["NVIDIA_TF32_OVERRIDE"] is None
+    assert "NVIDIA_TF32_OVERRIDE" not in environment.variables(refuses, refuses)
 
 
 def test_the_profiles_own_table_comes_last_and_wins():
@@ -102,12 +104,13 @@ def test_before_anything_is_loaded_variables_are_written_and_taken_back(monkeypa
         ("OMP_NUM_THREADS", "2"),
         ("MKL_NUM_THREADS", "2"),
         ("BLIS_NUM_THREADS", "2"),
+        ("NPROC", "2"),
         ("OPENBLAS_L2_SIZE", None),
         ("OPENBLAS_CORETYPE", "Haswell"),
         ("MKL_CBWR", "COMPATIBLE"),
     ]
     assert {each.remedy for each in settings} == {"backendcfg run reproducible -- python ..."}
-    assert [each.knob.too_late() for each in settings] == [""] * 7
+    assert [each.knob.too_late() for each in settings] == [""] * 8
     found = [each.knob.read() for each in settings]
     for each in settings:
         each.knob.write(each.wanted)
@@ -132,6 +135,7 @@ def test_what_a_loaded_library_has_read_is_too_late_and_says_who_read_it(monkeyp
         "OMP_NUM_THREADS": "",
         "MKL_NUM_THREADS": "",
         "BLIS_NUM_THREADS": "",
+        "NPROC": "",
         "OMP_DYNAMIC": "",
         "MKL_DYNAMIC": "",
         "OPENBLAS_CORETYPE": "openblas[numpy], openblas[scipy] read it when loaded",
@@ -275,12 +279,25 @@ def test_without_torch_a_loaded_cublas_counts_as_used(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("initialised", "reason"), [(False, ""), (True, "torch has initialised CUDA")]
+)
+def test_the_limit_of_plans_counts_as_read_once_torch_has_initialised_cuda(
+    monkeypatch, initialised, reason
+):
+    assert late("torch.cudnn_lru_cache_limit", 100) == ""
+    cuda = SimpleNamespace(is_initialized=lambda: initialised)
+    monkeypatch.setitem(environment.sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert late("torch.cudnn_lru_cache_limit", 100) == reason
+
+
+@pytest.mark.parametrize(
     ("begun", "reason"), [(False, ""), (True, "torch.distributed has made its communicators")]
 )
-def test_nccl_has_read_its_algorithm_once_there_are_communicators(monkeypatch, begun, reason):
+def test_nccl_has_read_its_variables_once_there_are_communicators(monkeypatch, begun, reason):
     distributed = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: begun)
     monkeypatch.setitem(environment.sys.modules, "torch.distributed", distributed)
     assert late("nccl.algo", "Ring") == reason
+    assert late("nccl.nvls", "off") == reason
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
@@ -293,3 +310,85 @@ def test_onednn_counts_as_used_once_a_framework_that_carries_it_is_imported(monk
 def test_a_kernel_set_of_blis_is_no_variable_of_a_process_that_may_load_any_file():
     values = {"blas.blis.arch_type": "zen3"}
     assert environment.settings(values, values) == []
+
+
+def test_what_a_bridge_sets_by_a_call_is_left_alone_here_and_given_to_children():
+    values = {
+        "cuda.matmul.fp32_precision": "ieee",
+        "cuda.preferred_linalg_library": "cusolver",
+        "cuda.preferred_blas_library": "cublaslt",
+        "cuda.preferred_rocm_fa_library": "ck",
+        "cuda.cublaslt_workspace_size": 4 << 20,
+        "jax.default_matmul_precision": "highest",
+        "jax.enable_x64": True,
+        "tensorflow.op_determinism": True,
+        "cupy.compute_type": "tf32",
+    }
+    assert environment.settings(values, values) == []
+    assert environment.variables(values, values) == {
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": None,
+        "TORCH_LINALG_PREFER_HIPSOLVER": None,
+        "TORCH_LINALG_PREFER_CUSOLVER": "1",
+        "TORCH_BLAS_PREFER_HIPBLASLT": None,
+        "TORCH_BLAS_PREFER_CUBLASLT": "1",
+        "TORCH_ROCM_FA_PREFER_CK": "1",
+        "CUBLASLT_WORKSPACE_SIZE": "4096",
+        "JAX_DEFAULT_MATMUL_PRECISION": "highest",
+        "JAX_ENABLE_X64": "1",
+        "TF_DETERMINISTIC_OPS": "1",
+        "CUPY_TF32": "1",
+        # The override that would deny TF32 to CuPy.
+        "NVIDIA_TF32_OVERRIDE": None,
+        "BACKENDCFG_CARRIED": "CUBLASLT_WORKSPACE_SIZE=4096 TORCH_BLAS_PREFER_CUBLASLT=1"
+        " TORCH_LINALG_PREFER_CUSOLVER=1 TORCH_ROCM_FA_PREFER_CK=1",
+    }
+
+
+def test_as_many_threads_as_the_affinity_allows_are_what_jax_takes_anyway(monkeypatch):
+    monkeypatch.setattr(environment, "_allowed", lambda: 3)
+    monkeypatch.delenv("NPROC", raising=False)
+
+    def found(count):
+        settings = environment.settings({"threads.count": count}, ["threads.count"])
+        return next(each.knob.read() for each in settings if each.knob.name == "NPROC")
+
+    assert (found(3), found(2)) == ("3", None)
+    monkeypatch.setenv("NPROC", "2")
+    assert (found(3), found(2)) == ("2", "2")
+
+
+def test_a_variable_that_the_profiles_own_table_sets_is_one_knob():
+    values = {"threads.count": 2, "environment": {"NPROC": "1", "OMP_NUM_THREADS": "1"}}
+    names = [each.knob.name for each in environment.settings(values, values)]
+    assert sorted(names) == sorted(set(names))
+    assert {"NPROC", "OMP_NUM_THREADS"} <= set(names)
+
+
+def test_a_variable_of_the_own_table_is_in_time_until_its_reader_has_read_it(monkeypatch):
+    values = {"environment": {"NPROC": "1", "NPY_DISABLE_CPU_FEATURES": "X86_V4", "OTHER": "1"}}
+
+    def late():
+        found = environment.settings(values, values)
+        return {each.knob.name: each.knob.too_late() for each in found}
+
+    for name in ("numpy", "jax._src.xla_bridge"):
+        monkeypatch.delitem(environment.sys.modules, name, raising=False)
+    started = "this interpreter has started"
+    assert late() == {"NPROC": "", "NPY_DISABLE_CPU_FEATURES": "", "OTHER": started}
+    begun = SimpleNamespace(backends_are_initialized=lambda: True)
+    monkeypatch.setitem(environment.sys.modules, "jax._src.xla_bridge", begun)
+    monkeypatch.setitem(environment.sys.modules, "numpy", object())
+    assert late() == {
+        "NPROC": "JAX has started its backends",
+        "NPY_DISABLE_CPU_FEATURES": "numpy is imported already",
+        "OTHER": started,
+    }
+
+
+def test_the_page_lists_every_variable_with_its_reader_and_its_evidence():
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    with open(os.path.join(root, "docs", "bridges", "environment.md"), encoding="utf-8") as file:
+        lines = [line for line in file if line.startswith("| `")]
+    cells = {tuple(cell.strip() for cell in line.strip().strip("|").split("|")) for line in lines}
+    listed = {(row[0], row[1], row[-1]) for row in cells}
+    assert listed == {(f"`{row.flag}`", f"`{row.name}`", row.evidence) for row in VARIABLES}

@@ -6,7 +6,7 @@ import pytest
 
 from backendcfg.probe.environment import relevant
 from backendcfg.probe.variables import (
-    PRECISION_FLAGS,
+    PRECISIONS,
     TF32_OVERRIDE,
     VARIABLES,
     contradictions,
@@ -33,7 +33,7 @@ def test_every_row_names_a_flag_a_latch_and_a_variable_that_detection_watches():
         assert row.flag in flags()
         Latch(row.latch)
         assert relevant({row.name: "1"}) == {row.name: "1"}
-    assert set(PRECISION_FLAGS) <= set(flags())
+    assert set(PRECISIONS) <= set(flags())
 
 
 def test_every_name_of_the_table_is_listed_once():
@@ -68,6 +68,11 @@ def test_every_allowed_value_of_every_flag_has_a_spelling():
         ("ONEDNN_VERBOSE", 2, "2"),
         ("TF_ENABLE_ONEDNN_OPTS", False, "0"),
         ("NCCL_ALGO", "", None),
+        ("NCCL_NVLS_ENABLE", "auto", None),
+        ("NCCL_NVLS_ENABLE", "on", "1"),
+        ("NCCL_NVLS_ENABLE", "off", "0"),
+        ("TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT", 0, "0"),
+        ("TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT", -1, "-1"),
         ("CUBLAS_WORKSPACE_CONFIG", ":4096:8", ":4096:8"),
     ],
 )
@@ -91,6 +96,10 @@ def test_a_value_is_spelled_as_its_reader_wants_it(variable, value, text):
         ("PYTHONHASHSEED", "random", None, True),
         ("PYTHONHASHSEED", "0", None, False),
         ("MKL_CBWR", "OFF", None, True),
+        ("NCCL_NVLS_ENABLE", "0", "0", True),
+        ("NCCL_NVLS_ENABLE", None, "0", False),
+        ("TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT", None, "10000", True),
+        ("TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT", "1", "10000", False),
         ("ONEDNN_DEFAULT_FPMATH_MODE", None, "STRICT", True),
         ("ONEDNN_DEFAULT_FPMATH_MODE", None, "BF16", False),
     ],

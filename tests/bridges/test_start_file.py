@@ -142,9 +142,16 @@ def test_installers_are_told_and_not_stopped(python, tmp_path, words):
     assert done.stderr == "error[missing-library]: no MKL here\n  state: nothing was changed\n"
 
 
-def test_a_program_that_only_mentions_pip_is_stopped(python, tmp_path):
-    (tmp_path / "train.py").write_text("print('program')")
-    assert python("train.py", "pip", package=OWN_ERROR).returncode == 3
+@pytest.mark.parametrize("name", ["train.py", "pipeline.py"])
+def test_a_program_that_only_mentions_pip_is_stopped(python, tmp_path, name):
+    (tmp_path / name).write_text("print('program')")
+    assert python(name, "pip", package=OWN_ERROR).returncode == 3
+
+
+@pytest.mark.parametrize("name", ["__pip-runner__.py", "_in_process.py"])
+def test_what_pip_starts_by_its_path_is_not_stopped(python, tmp_path, name):
+    (tmp_path / name).write_text("print('installer')")
+    assert python(name, package=OWN_ERROR).stdout == "partialinstaller\n"
 
 
 def test_a_bug_of_ours_ends_the_process_with_a_traceback(python):

@@ -137,20 +137,95 @@ print(json.dumps([list(mine), seen, here, undo(mine, before)]))
 
 
 @real
-def test_the_first_compilation_takes_over_the_mode(answer):
-    """Why the mode need not load the compiler: it asks when it starts."""
+def test_bare_pytorchs_debug_mode_leaves_the_compiler_out_and_the_compiler_forgets_its_own(answer):
+    """Why there are two knobs, and why the compiler's alone would not do."""
+    code = (
+        PRELUDE
+        + """
+import torch, torch._inductor.config as config
+seen = []
+torch.set_deterministic_debug_mode("error"); seen.append(config.deterministic)
+torch.set_deterministic_debug_mode("default"); config.deterministic = True
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(3)); seen.append(config.deterministic)
+print(json.dumps(seen))
+"""
+    )
+    assert answer(code) == [False, False]
+
+
+COMPILING = """
+import json, threading
+import torch, backendcfg
+seen = []
+def backend(graph, inputs):
+    import torch._inductor.config as config
+    seen.append(config.deterministic)
+    return graph
+def work(number):
+    torch._dynamo.reset()
+    torch.compile(lambda x: x * number, backend=backend)(torch.ones(3))
+"""
+
+
+@real
+def test_the_first_compilation_of_the_process_is_deterministic_under_reproducible(answer):
+    code = COMPILING + "backendcfg.apply('reproducible'); work(2); work(3); print(json.dumps(seen))"
+    assert answer(code, BACKENDCFG_DISABLE="0") == [True, True]
+
+
+@real
+def test_a_thread_that_enters_the_profile_compiles_deterministically_and_others_do_not(answer):
+    code = (
+        COMPILING
+        + """
+import torch._inductor.config
+def inside():
+    with backendcfg.profile("reproducible"):
+        work(4)
+    work(5)
+for target in (inside, lambda: work(6)):
+    thread = threading.Thread(target=target); thread.start(); thread.join()
+print(json.dumps([seen, torch.are_deterministic_algorithms_enabled()]))
+"""
+    )
+    assert answer(code, BACKENDCFG_DISABLE="0") == [[True, False, False], False]
+
+
+@real
+def test_a_thread_that_starts_under_an_applied_profile_compiles_deterministically(answer):
+    code = (
+        COMPILING
+        + """
+backendcfg.apply("reproducible")
+import torch._inductor.config
+thread = threading.Thread(target=work, args=(7,)); thread.start(); thread.join()
+print(json.dumps(seen))
+"""
+    )
+    assert answer(code, BACKENDCFG_DISABLE="0") == [True]
+
+
+@real
+def test_what_was_compiled_before_a_switch_changed_is_said_once(child):
     code = (
         PRELUDE
         + """
 import torch
-apply(settings({"determinism.algorithms": "deterministic"}))
-compiled = torch.compile(lambda x: x + 1, backend="inductor")
-compiled(torch.ones(3))
-import torch._inductor.config as config
-print(json.dumps(config.deterministic))
+def tell():
+    apply(settings({"mkldnn.deterministic": True, "determinism.algorithms": "deterministic"}))
+    torch._C._set_mkldnn_deterministic(False)
+tell()
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(3))
+torch._dynamo.reset(); tell(); print("nothing so far", file=sys.stderr)
+double = torch.compile(lambda x: x + x, backend="eager"); double(torch.ones(3))
+tell(); tell()
 """
     )
-    assert answer(code) is True
+    assert child(code).stderr == (
+        "nothing so far\n"
+        "functions that torch.compile compiled before keep what they were compiled with:"
+        " mkldnn.deterministic; torch._dynamo.reset() makes it compile them anew\n"
+    )
 
 
 @real
@@ -254,7 +329,7 @@ def test_flags_that_nobody_asked_for_are_left_alone(answer):
         PRELUDE
         + f"""
 import torch
-print(json.dumps(list(settings({ASKED!r}, ["cudnn.benchmark"]))))
+print(json.dumps(list(settings({ASKED!r}, ["jax.deterministic_ops"]))))
 """
     )
     assert answer(code) == []

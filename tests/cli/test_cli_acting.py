@@ -226,7 +226,7 @@ def reading(knob, state, found=2, because="", flag="threads.count"):
     }
 
 
-@pytest.mark.parametrize("state", ["differs", "unreadable", "stuck"])
+@pytest.mark.parametrize("state", ["differs", "overridden", "unreadable", "stuck"])
 def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeypatch):
     answer = {
         "profile": "mine",

@@ -84,7 +84,7 @@ def test_explain_says_what_a_value_hides(call, project, host):
         'does      Threads of every pool; "auto" is what affinity and the cgroup allow.\n'
         'accepts   an integer from 1 to 4096 or "auto"\n'
         'default   "auto"\n'
-        "read by   native, openblas, mkl, blis, openmp, torch\n"
+        "read by   native, openblas, mkl, blis, openmp, torch, tensorflow, jax\n"
         "variable  BACKENDCFG_THREADS_COUNT\n"
         "source    https://www.openmp.org/spec-html/5.2/openmpch21.html\n"
     )
@@ -129,7 +129,7 @@ def test_diff_shows_both_values(call, project, host):
     assert result.out == (
         "flag              base      mine\n"
         "threads.count     1         4\n"
-        "threads.interop   2         4     dormant: PyTorch is not here\n"
+        "threads.interop   2         4     dormant: no PyTorch or TensorFlow is here\n"
         'python.hash_seed  "random"  0\n'
     )
 

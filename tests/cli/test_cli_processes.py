@@ -188,12 +188,21 @@ def test_verify_reads_every_switch_in_a_process_of_its_own(process):
     assert {one["state"] for one in threads.values()} == {"ok"}
 
 
-def test_verify_says_what_the_child_could_not_do(process):
+def test_verify_names_a_profile_that_does_not_exist_as_plan_does(process):
     result = process("verify", "nope")
     assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error[unknown-profile]: ")
+    assert result == process("plan", "nope")
+    assert "BACKENDCFG_PROFILE" not in result.err
+
+
+def test_verify_says_what_the_child_could_not_do(process, project):
+    needs = 'schema = 1\n[requires]\nlibraries.numpy = ">=99"\n'
+    (project / "profiles" / "elsewhere.toml").write_text(needs)
+    result = process("verify", "elsewhere")
+    assert (result.code, result.out) == (3, "")
     assert result.err.startswith(
-        "error[unknown-profile]: environment variable BACKENDCFG_PROFILE names profile `nope`, "
-        "which does not exist\n"
+        "error[unsupported-hardware]: profile `elsewhere` needs numpy 99 or newer; numpy "
     )
 
 

@@ -139,8 +139,9 @@ def test_a_child_that_hangs_is_given_up(double, monkeypatch):
     def hangs(command, **more):
         raise subprocess.TimeoutExpired(command, more["timeout"])
 
+    library = double("lp64")  # compiled by a process that does not hang
     monkeypatch.setattr(rehearsal.subprocess, "run", hangs)
-    assert rehearsal.rehearse(native.file(), double("lp64"), "", "", 0) == (
+    assert rehearsal.rehearse(native.file(), library, "", "", 0) == (
         "tried in a child process, it did not answer within 30 s"
     )
 

@@ -33,10 +33,13 @@ def run(code, *, cwd):
 
 
 def test_the_python_on_the_page_runs(tmp_path):
-    (page,) = blocks("python")
-    prelude = "import numpy as np\na, b = np.ones((2, 3)), np.ones((3, 2))\n"
-    proof = "\nassert (c == 3).all()\nassert evaluate(None) is None\n"
-    done = run(prelude + page + proof, cwd=tmp_path)
+    pages = blocks("python")
+    prelude = (
+        "import numpy as np\na, b = np.ones((2, 3)), np.ones((3, 2))\n"
+        "def import_and_run_somebody_elses_code(): np.ones(3)\n"
+    )
+    proof = "\nassert (c == 3).all()\nassert evaluate(None) is None\nassert isinstance(key, str)\n"
+    done = run(prelude + "\n".join(pages) + proof, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
 

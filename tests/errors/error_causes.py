@@ -342,6 +342,23 @@ def _(project):
 # --- switches -----------------------------------------------------------------------------------
 
 
+@causes("switch-left-changed")
+def _switch_left_changed(project):
+    return project.python(
+        """
+import os
+import backendcfg
+os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+try:
+    with backendcfg.guard(restore=True):
+        os.environ["NVIDIA_TF32_OVERRIDE"] = "1"
+        os.environ["MKL_CBWR"] = "COMPATIBLE"
+except backendcfg.errors.SwitchLeftChangedError as error:
+    print(error.render())
+"""
+    )
+
+
 @causes("profile-busy")
 def _(project):
     project.profile("one", "schema = 1", "[threads]", "count = 1")
@@ -404,6 +421,18 @@ def _(project):
         StandIn("torch.num_threads", 64, takes=0),
     ]
     return project.refused(transact, settings(8, *knobs), nothing, profile="fast", active="base")
+
+
+@causes("unknown-attribute")
+def _(project):
+    return project.refused(setattr, backendcfg.backends.cudnn, "benchmrk", True)
+
+
+@causes("frozen-flags")
+def _(project):
+    project.monkeypatch.setattr("backendcfg.backends.base._frozen", False)
+    backendcfg.backends.disable_global_flags()
+    return project.refused(backendcfg.backends.cudnn.set_flags, False)
 
 
 @causes("internal")

@@ -76,7 +76,7 @@ def test_the_record_survives_json_and_pickle(cls):
     assert str(again) == "it is wrong (a.toml:3:1)"
     assert again.render() == error.render()
     assert json.loads(json.dumps(error.to_dict())) == again.to_dict()
-    assert error.to_dict()["exit_code"] in {2, 3, 4, 5, 70, 126, 127}
+    assert error.to_dict()["exit_code"] in {1, 2, 3, 4, 5, 70, 126, 127}
 
 
 def test_json_is_the_same_record_on_standard_output():
@@ -103,3 +103,39 @@ def test_a_place_keeps_its_column_under_tabs_and_unprintable_characters():
         "    --> b.toml:7:1\n"
         "  state: nothing was changed"
     )
+
+
+def test_a_traceback_shows_the_whole_record_and_the_notes_that_were_added():
+    import traceback
+
+    from backendcfg.errors import InvalidValueError, SeveralErrors
+
+    error = InvalidValueError("wrong", notes=["a fact"], helps=["do this"])
+    error.add_note("from outside")
+    assert traceback.format_exception_only(error) == [
+        "backendcfg.errors.InvalidValueError: wrong\n",
+        "  note: a fact\n",
+        "  state: nothing was changed\n",
+        "  help: do this\n",
+        "from outside\n",
+    ]
+    several = SeveralErrors("2 errors", errors=[error, InvalidValueError("also wrong")])
+    assert traceback.format_exception_only(several)[1:] == [
+        "error[invalid-value]: wrong\n",
+        "  note: a fact\n",
+        "  state: nothing was changed\n",
+        "  help: do this\n",
+        "\n",
+        "error[invalid-value]: also wrong\n",
+        "  state: nothing was changed\n",
+    ]
+
+
+def test_a_path_is_shown_relative_below_the_working_directory_and_whole_in_the_root(
+    monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    assert errors.shown_path(f"{tmp_path}/a.toml") == "a.toml"
+    assert errors.shown_path("/etc/a.toml") == "/etc/a.toml"
+    monkeypatch.chdir("/")
+    assert errors.shown_path("/etc/a.toml") == "/etc/a.toml"

@@ -14,6 +14,7 @@ from backendcfg.registry import base, owners, scopes, waiting
 def _empty_registry():
     scopes.connect()
     previous = _native.current() if not _native.chain() else None
+    cells = dict(owners.CELLS)  # which settings that are kept for other tests refer to
     owners.CELLS.clear()
     owners.STUCK.clear()
     owners.this_thread().cells.clear()
@@ -23,6 +24,7 @@ def _empty_registry():
     held = {name: cell.claims for name, cell in owners.CELLS.items() if cell.claims}
     waiting_ones = set(waiting.WAITERS)
     owners.CELLS.clear()
+    owners.CELLS.update(cells)
     owners.STUCK.clear()
     base._applied.clear()
     _native.set_base(previous)

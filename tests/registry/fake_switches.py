@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from backendcfg import _native
 from backendcfg.registry import scopes
+from backendcfg.registry.owners import Wanted
 from backendcfg.transact.knob import Latch, Reach, Setting
 
 RAISE, WAIT, SKIP = 0, 1, 2
@@ -43,7 +44,7 @@ class Switch:
 
 def profile(name, *wanted):
     """A prepared profile: `profile("fast", (switch, 4), (other, 2))`."""
-    settings = tuple(Setting(switch, value, switch.name) for switch, value in wanted)
+    settings = Wanted([Setting(switch, value, switch.name) for switch, value in wanted])
     return _native.Prepared(name, {"name": name}, lambda: settings)
 
 

@@ -14,7 +14,7 @@ from fake_switches import RAISE, SKIP, WAIT, Switch, profile, scope
 
 from backendcfg import _native
 from backendcfg.errors import ProfileBusyError, RollbackIncompleteError, RolledBackError
-from backendcfg.registry import owners, report, scopes
+from backendcfg.registry import owners, report, restoring, scopes
 from backendcfg.transact.knob import Latch, Reach
 
 
@@ -63,6 +63,16 @@ def test_a_value_that_the_body_changed_is_restored():
     with scope("fast", (threads, 8)):
         threads.value = 3
     assert threads.value == 8
+
+
+def test_what_somebody_sets_between_two_entries_is_restored_by_the_second():
+    threads = Switch("threads", 8)
+    fast = scope("fast", (threads, 4))
+    for base in (8, 6, 4, 8):
+        threads.value = base
+        with fast:
+            assert threads.value == 4
+        assert threads.value == base
 
 
 def test_scopes_nest_and_restore_one_by_one():
@@ -326,31 +336,51 @@ def test_scopes_never_write_what_cannot_be_set_and_put_back_at_any_time(switch):
     assert switch.writes == []
 
 
+class PerThread:
+    """A switch that every thread has for itself."""
+
+    name, reach, latch, reversible = "local", Reach.THREAD, Latch.EACH_THREAD, True
+
+    def __init__(self):
+        self.values = threading.local()
+        self.late = {}
+
+    def read(self):
+        return getattr(self.values, "value", 8)
+
+    def write(self, value):
+        self.values.value = value
+
+    def too_late(self):
+        return self.late.get(threading.current_thread().name, "")
+
+    def inside_and_after(self, entered):
+        with entered:
+            inside = self.read()
+        return inside, self.read()
+
+
 def test_a_per_thread_switch_belongs_to_its_thread():
-    class Local:
-        name, reach, latch, reversible = "local", Reach.THREAD, Latch.EACH_THREAD, True
-        values = threading.local()
-
-        def read(self):
-            return getattr(self.values, "value", 8)
-
-        def write(self, value):
-            self.values.value = value
-
-        def too_late(self):
-            return ""
-
-    local = Local()
-
-    def elsewhere():
-        with scope("other", (local, 2)):
-            inside = local.read()
-        return inside, local.read()
-
-    with scope("fast", (local, 4)):
-        assert in_thread(elsewhere) == (2, 8)
+    local = PerThread()
+    fast, other = scope("fast", (local, 4)), scope("other", (local, 2))
+    with fast:
+        assert in_thread(local.inside_and_after, other) == (2, 8)
+        assert in_thread(local.inside_and_after, fast) == (4, 8)
         assert local.read() == 4
     assert local.read() == 8
+
+
+@pytest.mark.parametrize("late", ["MainThread", "other"])
+def test_a_per_thread_switch_may_be_too_late_in_one_thread_alone(late):
+    local = PerThread()
+    local.late[late] = "it is in use"
+    fast = scope("fast", (local, 4))
+    inside = {
+        "MainThread": local.inside_and_after(fast),
+        "other": in_thread(local.inside_and_after, fast),
+    }
+    assert inside.pop(late) == (8, 8)
+    assert [*inside.values()] == [(4, 8)]
 
 
 def test_a_scope_left_in_another_context_is_given_back():
@@ -469,6 +499,19 @@ def test_a_library_that_is_loaded_inside_a_scope_is_set_by_extend():
     assert new.writes == [2, 8]
 
 
+def test_a_library_that_is_loaded_inside_a_scope_and_refuses_costs_nothing_that_was_set():
+    old, new, newer = Switch("old", 8), Switch("new", 8), Switch("newer", 8, refuse=(3,))
+    wanted = [(old, 4)]
+    prepared = _native.Prepared("fast", None, lambda: profile("fast", *wanted).knobs())
+    with _native.Scope(prepared, RAISE):
+        wanted += [(new, 2), (newer, 3)]
+        with pytest.raises(RolledBackError, match="failed at step 2 of 2; step 1 was undone"):
+            scopes.extend()
+        assert (old.value, new.value, newer.value) == (4, 8, 8)
+        assert [holding.knob for holding in report.holdings()] == ["old"]
+    assert (old.value, new.value, newer.value) == (8, 8, 8)
+
+
 def test_holdings_say_who_owns_what():
     threads = Switch("threads", 8)
     with scope("outer", (threads, 4)), scope("inner", (threads, 2)):
@@ -563,7 +606,7 @@ def test_a_cancelled_wait_leaves_nothing_behind():
 def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind():
     # CPython runs signal handlers when a function is entered and when a call has returned; the
     # profiler sees exactly these points.
-    files = {owners.__file__, scopes.__file__}
+    files = {owners.__file__, restoring.__file__, scopes.__file__}
     points, at = 0, 1
     while at > points:
         one, two = Switch("one", 8), Switch("two", 8)

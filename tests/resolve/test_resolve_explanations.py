@@ -53,7 +53,7 @@ def test_an_adaptation_and_dormancy_are_said():
     assert explain_flag(plan, "threads.interop") == (
         "threads.interop = 2  from default",
         '  adapted: requested "auto", got 2, because this process may use 2 of 4 processors',
-        "  dormant: PyTorch is not here",
+        "  dormant: no PyTorch or TensorFlow is here",
     )
 
 
@@ -61,9 +61,7 @@ def test_a_legacy_spelling_explains_what_it_stands_for():
     plan = resolve(a_stack(), a_host(gpus=(H100,), packages=TORCH))
     assert explain_flag(plan, "cudnn.allow_tf32") == (
         'cudnn.conv.fp32_precision = "tf32"  from default',
-        "  dormant: not set by this release yet",
         'cudnn.rnn.fp32_precision = "tf32"  from default',
-        "  dormant: not set by this release yet",
     )
 
 

@@ -26,6 +26,8 @@ from backendcfg.schema.profile import defaults
 TORCH = [("torch", "2.13.0")]
 RUN_TO_RUN = {"determinism.algorithms": "deterministic", "threads.dynamic": False}
 ON_GPU = {**RUN_TO_RUN, "cudnn.deterministic": True}
+OLD_TORCH = [("torch", "2.8.0")]
+OLD_GPU = {**ON_GPU, "torch.cublas_workspace_config": ":4096:8"}
 ANYWHERE = {
     **RUN_TO_RUN,
     "threads.count": 1,
@@ -84,6 +86,13 @@ def unmet(tier, values, host):
             ["nccl.algo"],
         ),
         ("run-to-run", a_host(packages=TORCH, gpus=(H100, H100)), ON_GPU, []),
+        ("run-to-run", a_host(packages=OLD_TORCH, gpus=(H100, H100)), OLD_GPU, ["nccl.algo"]),
+        (
+            "run-to-run",
+            a_host(packages=OLD_TORCH, gpus=(H100, H100)),
+            {**OLD_GPU, "nccl.nvls": "off"},
+            [],
+        ),
         (
             "run-to-run",
             a_host(packages=[("jax", "0.10.2")], gpus=(MI300X,)),

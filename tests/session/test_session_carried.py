@@ -7,6 +7,7 @@ from pathlib import Path
 
 import backendcfg
 from backendcfg.probe.variables import VARIABLES
+from backendcfg.probe.xla_text import SWITCHES
 from backendcfg.schema.profile import flags
 
 ELSEWHERE = {
@@ -28,8 +29,18 @@ def test_a_flag_is_declared_as_carried_exactly_when_a_bridge_has_a_switch_for_it
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     } | {row.flag for row in VARIABLES}
-    carried = {name for name, found in flags().items() if found.flag.carried}
-    assert {name for name in flags() if name in named} | ELSEWHERE == carried
+    named |= SWITCHES.keys()
+    own = {name: found.flag for name, found in flags().items() if not found.flag.spells}
+    carried = {name for name, flag in own.items() if flag.carried}
+    assert {name for name in own if name in named} | ELSEWHERE == carried
+
+
+def test_a_legacy_spelling_is_carried_as_what_it_stands_for():
+    spellings = {name: found.flag for name, found in flags().items() if found.flag.spells}
+    assert spellings
+    for flag in spellings.values():
+        targets = {target for writes in flag.spells.values() for target in writes}
+        assert flag.carried is all(flags()[target].flag.carried for target in targets)
 
 
 def test_what_the_compiled_part_reads_is_declared_as_carried():

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
+
+import backendcfg
+from backendcfg.errors import InvalidArgumentError
 
 READ_POOLS = """
 import threadpoolctl, numpy
@@ -50,7 +54,6 @@ for reading in backendcfg.verify().readings:
 
 @pytest.mark.torch
 def test_pytorch_obeys_and_is_put_back(python):
-    pytest.importorskip("torch")
     printed = python(
         """
 import backendcfg, torch
@@ -238,3 +241,59 @@ def test_a_promise_of_a_scope_that_rests_on_something_pending_is_not_in_force(py
         """
     assert "False ['PYTHONHASHSEED']\n" == python(program)
     assert "True []\n" == python(program, PYTHONHASHSEED="0")
+
+
+NAMING = 'write for example "fast", or "fast+mine" for several'
+SETTING = 'write for example `settings={"threads.count": 4}`'
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "remedy"),
+    [
+        (
+            "apply(3)",
+            "`name` must be the name of a profile as text, not 3",
+            NAMING,
+        ),
+        (
+            "apply(pathlib.Path('mine.toml'))",
+            "`name` must be the name of a profile as text, not PosixPath('mine.toml')",
+            "give the path as text: 'mine.toml'",
+        ),
+        (
+            "plan(3)",
+            "`name` must be the name of a profile as text, not 3",
+            NAMING,
+        ),
+        (
+            "profile(3)",
+            "`name` must be the name of a profile as text, not 3",
+            NAMING,
+        ),
+        (
+            "profile(['fast'])",
+            "`name` must be the name of a profile as text, not ['fast']",
+            NAMING,
+        ),
+        (
+            "profile('fast', busy=[])",
+            '`busy` must be "raise", "wait" or "skip", not []',
+            'leave it out to get "raise"',
+        ),
+        (
+            "apply('fast', settings=[1])",
+            "`settings` must map names of flags to values, not be [1]",
+            SETTING,
+        ),
+        (
+            "apply('fast', settings={3: 1})",
+            "`settings` must have names of flags as keys, not 3",
+            SETTING,
+        ),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_refused_in_words(call, message, remedy):
+    with pytest.raises(InvalidArgumentError) as refused:
+        eval(f"backendcfg.{call}", {"backendcfg": backendcfg, "pathlib": pathlib})
+    assert (refused.value.message, list(refused.value.helps)) == (message, [remedy])
+    assert backendcfg.active() is None

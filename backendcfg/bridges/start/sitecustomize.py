@@ -13,6 +13,8 @@ from importlib.machinery import PathFinder
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OLDEST = (3, 11)
+# pip runs the last two by their paths while it builds a package.
+SPARED = ("backendcfg", "ensurepip", "venv", "virtualenv", "__pip-runner__.py", "_in_process.py")
 
 
 def _is_here(entry: str) -> bool:
@@ -35,7 +37,7 @@ def _spared() -> bool:
             break
         elif word == "-c":
             break
-    return name in ("backendcfg", "ensurepip", "venv") or name.startswith("pip")
+    return name in SPARED or (name.startswith("pip") and not name[3:].strip("0123456789."))
 
 
 def _stop(text: str, status: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from backendcfg.cli.group import Verb, verb
+from backendcfg.cli.launching import chosen, launch, launch_options
 from backendcfg.cli.options import ProfileName, set_option
 from backendcfg.cli.output import current
 from backendcfg.errors import (
@@ -87,34 +88,51 @@ class Words(ProfileName):
     options_metavar="[OPTIONS]",
 )
 @set_option
+@launch_options
 @click.argument("words", metavar="[PROFILE] [--] COMMAND...", nargs=-1, type=Words())
 @click.pass_context
-def command(ctx: click.Context, settings: Mapping[str, str], words: tuple[str, ...]) -> None:
-    """Start a command under a profile.
+def command(
+    ctx: click.Context, /, settings: Mapping[str, str], words: tuple[str, ...], **launching: Any
+) -> None:
+    """Start a command under a profile, once or on cores of its own.
 
     Sets what must be set before a process starts; Python in it applies the rest as soon as it
     starts, whether or not it imports backendcfg. Without PROFILE it is the one in force here.
     """
     from backendcfg import environ
-    from backendcfg.cli import child
 
+    options = chosen(launching)
     name, argv = split(words, ctx.meta["profile"], separated=ctx.meta["separated"])
-    environment = dict(environ.current())
     if environ.disabled():
         current().note("backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone")
-    else:
-        try:
-            wanted = child.compiled(name, settings)
-        except UnknownProfileError as error:
-            if not ctx.meta["separated"] and ctx.meta["profile"] is None and "--" not in words:
-                raise _maybe_no_profile(error, words) from error
-            raise
-        variables = child.changes(wanted) | {environ.STARTED_BY.name: f"run {wanted.name}"}
-        for variable, value in variables.items():
-            environment.pop(variable, None)
-            if value is not None:
-                environment[variable] = value
+
+    def changes() -> Mapping[str, str | None]:
+        return {} if environ.disabled() else _changes(ctx, name, settings, words)
+
+    if options is not None:
+        launch(argv, options, changes)
+    environment = dict(environ.current())
+    for variable, value in changes().items():
+        environment.pop(variable, None)
+        if value is not None:
+            environment[variable] = value
     _become(argv, environment)
+
+
+def _changes(
+    ctx: click.Context, name: str | None, settings: Mapping[str, str], words: tuple[str, ...]
+) -> Mapping[str, str | None]:
+    """What the command's environment has that ours has not, for the processors of this thread."""
+    from backendcfg import environ
+    from backendcfg.cli import child
+
+    try:
+        wanted = child.compiled(name, settings)
+    except UnknownProfileError as error:
+        if not ctx.meta["separated"] and ctx.meta["profile"] is None and "--" not in words:
+            raise _maybe_no_profile(error, words) from error
+        raise
+    return child.changes(wanted) | {environ.STARTED_BY.name: f"run {wanted.name}"}
 
 
 def split(
@@ -166,16 +184,21 @@ def _become(argv: list[str], environment: Mapping[str, Any]) -> NoReturn:
     sys.stderr.flush()
     try:
         os.execvpe(argv[0], argv, environment)  # noqa: S606 - a shell would quote anew
-    except (FileNotFoundError, NotADirectoryError) as error:
+    except OSError as error:
+        refuse_to_start(argv, environment, error)
+
+
+def refuse_to_start(argv: list[str], environment: Mapping[str, Any], error: OSError) -> NoReturn:
+    """Say why a command cannot be started, with the exit code that shells give then."""
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise CommandNotFoundError(
             f"command `{argv[0]}` was not found",
             notes=[] if os.sep in argv[0] else [f"PATH is {environment.get('PATH', '')}"],
             state="the command was not started",
             helps=["check its spelling, or give its whole path"],
         ) from error
-    except OSError as error:
-        raise CommandNotExecutableError(
-            f"command `{argv[0]}` cannot be executed: {error.strerror}",
-            state="the command was not started",
-            helps=["for a script, name its interpreter: `backendcfg run -- python script.py`"],
-        ) from error
+    raise CommandNotExecutableError(
+        f"command `{argv[0]}` cannot be executed: {error.strerror}",
+        state="the command was not started",
+        helps=["for a script, name its interpreter: `backendcfg run -- python script.py`"],
+    ) from error

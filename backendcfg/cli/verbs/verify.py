@@ -12,13 +12,15 @@ from backendcfg.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FAILS = ("differs", "unreadable", "stuck")
 COLOURS: dict[str, Colour] = {
     "ok": "green",
+    "irreversible": "green",
     "differs": "red",
+    "overridden": "red",
     "unreadable": "red",
     "stuck": "red",
     "pending": "yellow",
+    "unsupported": "yellow",
 }
 
 
@@ -29,11 +31,12 @@ def command(name: str | None) -> None:
 
     The process imports the frameworks that are installed. It is started as from this shell;
     `backendcfg run -- backendcfg verify` looks at what `run` starts. Exits with 1 when a switch
-    has another value than the profile wants.
+    has another value than the profile wants, or when a variable outranks it.
     """
     from backendcfg import environ
-    from backendcfg.cli import witness
+    from backendcfg.cli import sources, witness
     from backendcfg.cli.verbs.status import standing
+    from backendcfg.session.verification import FAILS
 
     if environ.disabled():
         raise UsageError(
@@ -45,6 +48,9 @@ def command(name: str | None) -> None:
             "no profile is in force here, so there is nothing to verify",
             helps=["name one: `backendcfg verify reproducible`", "or run `backendcfg apply`"],
         )
+    if name is not None:
+        # The child is told by a variable, which must not be blamed for a name given here.
+        sources.asked(name, {}).stack()
     found = witness.ask(name)
     current().answer(found, _lines(found))
     if any(reading["state"] in FAILS for reading in found["readings"]):
@@ -54,6 +60,7 @@ def command(name: str | None) -> None:
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     from backendcfg.cli.wording import counted, grouped_reasons
     from backendcfg.resolve.words import literal
+    from backendcfg.session.verification import FAILS
 
     paint = current().paint
     readings = [one for one in found["readings"] if one["state"] != "dormant"]

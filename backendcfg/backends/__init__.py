@@ -1,0 +1,168 @@
+"""Every switch of `torch.backends` (PyTorch 2.13), under its names, with or without PyTorch.
+
+    from backendcfg import backends
+
+    backends.cudnn.benchmark = True
+    with backends.mkldnn.flags(enabled=False):
+        ...
+
+Reading gives what is in force here: a scope's profile, the process's, or the defaults. Setting
+changes that profile as an argument would, so a value that breaks its promise is refused, and
+whatever framework is loaded obeys. PyTorch is never imported. docs/backends.md says for each
+switch what it drives, and where we differ from torch.backends on purpose.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from backendcfg.backends.base import (
+    ContextProp,
+    PropModule,
+    Switch,
+    assign,
+    become,
+    named,
+    read,
+    remembered,
+    scoped,
+)
+from backendcfg.backends.base import freeze as _freeze
+from backendcfg.backends.base import is_frozen as _is_frozen
+from backendcfg.backends.precision import ROOT, effective
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from backendcfg.backends import (
+        cpu as cpu,
+    )
+    from backendcfg.backends import (
+        cuda as cuda,
+    )
+    from backendcfg.backends import (
+        cudnn as cudnn,
+    )
+    from backendcfg.backends import (
+        cusparselt as cusparselt,
+    )
+    from backendcfg.backends import (
+        kleidiai as kleidiai,
+    )
+    from backendcfg.backends import (
+        mha as mha,
+    )
+    from backendcfg.backends import (
+        miopen as miopen,
+    )
+    from backendcfg.backends import (
+        mkl as mkl,
+    )
+    from backendcfg.backends import (
+        mkldnn as mkldnn,
+    )
+    from backendcfg.backends import (
+        mps as mps,
+    )
+    from backendcfg.backends import (
+        nnpack as nnpack,
+    )
+    from backendcfg.backends import (
+        openmp as openmp,
+    )
+    from backendcfg.backends import (
+        opt_einsum as opt_einsum,
+    )
+    from backendcfg.backends import (
+        python_native as python_native,
+    )
+    from backendcfg.backends import (
+        quantized as quantized,
+    )
+    from backendcfg.backends import (
+        xeon as xeon,
+    )
+    from backendcfg.backends import (
+        xnnpack as xnnpack,
+    )
+    from backendcfg.session.adjust import Overlay
+
+    fp32_precision: str
+
+_MODULES = (
+    "cpu",
+    "cuda",
+    "cudnn",
+    "cusparselt",
+    "kleidiai",
+    "mha",
+    "miopen",
+    "mkl",
+    "mkldnn",
+    "mps",
+    "nnpack",
+    "openmp",
+    "opt_einsum",
+    "python_native",
+    "quantized",
+    "xeon",
+    "xnnpack",
+)
+
+__all__ = [
+    "ContextProp",
+    "GenericModule",
+    "PropModule",
+    "disable_global_flags",
+    "flags",
+    "flags_frozen",
+    "set_flags",
+]
+
+
+class GenericModule(PropModule):
+    """`backendcfg.backends` itself: the root of the float32 precision tree, and its modules."""
+
+    fp32_precision = Switch(ROOT, lambda: effective(ROOT))
+
+    def __getattr__(self, attr: str) -> Any:
+        if attr in _MODULES:
+            return importlib.import_module(f"{self.__name__}.{attr}")
+        return super().__getattr__(attr)
+
+    def __dir__(self) -> list[str]:
+        return sorted([*super().__dir__(), *_MODULES])
+
+
+def disable_global_flags() -> None:
+    """Refuse every assignment to a switch from now on, in every module; scopes stay allowed."""
+    _freeze()
+
+
+def flags_frozen() -> bool:
+    """Whether `disable_global_flags()` was called."""
+    return _is_frozen()
+
+
+def set_flags(_fp32_precision: str | None = None) -> tuple[str]:
+    """Set the root of the float32 precision tree.
+
+    Args:
+        _fp32_precision: "none", "ieee", "tf32" or "bf16"; None keeps it.
+
+    Returns:
+        What it was, to be given back: `set_flags(*previous)`.
+    """
+    previous = (read(ROOT),)
+    assign(named({ROOT: _fp32_precision}))
+    return previous
+
+
+@remembered
+def flags(fp32_precision: str | None = None) -> Overlay:
+    """A scope in which the root of the float32 precision tree has this value; None keeps it."""
+    return scoped(named({ROOT: fp32_precision}))
+
+
+become(__name__, GenericModule)

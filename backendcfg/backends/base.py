@@ -1,0 +1,266 @@
+"""What the modules of `backendcfg.backends` are made of.
+
+A module here holds no value of its own: it reads flags as they are in force where it is called,
+and sets them through `session.adjust`. How to write one:
+
+    class CudnnModule(PropModule):
+        enabled = Switch("cudnn.enabled")           # assignable: cudnn.enabled = False
+
+    def set_flags(_enabled=None, ...):              # None keeps, here and in flags()
+        previous = (read("cudnn.enabled"), ...)
+        assign(named({"cudnn.enabled": _enabled}))  # all of them or none
+        return previous
+
+    @remembered                                     # the second time costs what profile() costs
+    def flags(enabled=None, ...):
+        return scoped(named({"cudnn.enabled": enabled}))
+
+    enabled: bool                                   # for type checkers
+    become(__name__, CudnnModule)
+
+A module that has only functions becomes a plain `PropModule`, so that a typing mistake in an
+assignment is refused. Whatever sets a flag goes through `assign` or a `Switch`, because these obey
+`disable_global_flags()`. `effective` in `backends.precision` follows the float32 precision tree,
+and `backends.presence` answers what this machine has.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+
+from backendcfg._native import current
+from backendcfg.errors import FrozenFlagsError, UnknownAttributeError
+from backendcfg.session import adjust
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, NoReturn, TypeVar
+
+    from backendcfg.session.adjust import Overlay
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
+
+PACKAGE = __package__
+
+_frozen = False
+
+NEVER_WERE = {
+    "linalg": "there is no `torch.backends.linalg`; the eigenvalues of a symmetric matrix, which"
+    " some texts call `linalg.eighvals`, are `torch.linalg.eigvalsh`",
+    "mkl.is_enabled": "PyTorch never had it: `mkl.is_available()` says whether MKL is here, and"
+    " `blas.library` in a profile whether our products use it",
+    "openmp.is_enabled": "PyTorch never had it: `openmp.is_available()` says whether an OpenMP"
+    " runtime is here, and `threads.count` in a profile how many threads it uses",
+}
+"""Names that tutorials mention and that PyTorch never had: what serves instead."""
+
+
+def read(flag: str) -> Any:
+    """The value of a flag as it is in force here; its default where nothing is in force."""
+    in_force = current()
+    if in_force is not None and (values := in_force.payload.values):
+        return values[flag]
+    from backendcfg.schema.profile import defaults
+
+    return defaults()[flag]
+
+
+def asked(flag: str) -> bool:
+    """Whether somebody set a flag, as opposed to its default."""
+    in_force = current()
+    return in_force is not None and flag in in_force.payload.asked
+
+
+def library(flag: str) -> str:
+    """The library chosen by a flag that chooses one; "default" where nobody chose."""
+    return read(flag) or "default"
+
+
+def assign(values: Mapping[str, Any]) -> None:
+    """Set flags for this process, all of them or none; None is a value like any other wrong one.
+
+    Raises:
+        FrozenFlagsError: after `disable_global_flags()`.
+        BackendCfgError: as `session.adjust.assign`; everything is as before.
+    """
+    if values and _frozen:
+        refuse_frozen(next(iter(values)))
+    if values:
+        adjust.assign(values)
+
+
+def scoped(values: Mapping[str, Any]) -> Overlay:
+    """A scope in which flags have these values, over what is in force where it is entered."""
+    return adjust.overlay(values)
+
+
+def named(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that were given: None is how `flags()` and `set_flags()` say "keep it"."""
+    return {flag: value for flag, value in values.items() if value is not None}
+
+
+def remembered(make: Function) -> Function:
+    """A function that returns a scope and makes it once per set of arguments."""
+    cached = functools.lru_cache(maxsize=256, typed=True)(make)
+
+    @functools.wraps(make)
+    def scope(*positional: Any, **by_name: Any) -> Any:
+        try:
+            return cached(*positional, **by_name)
+        except TypeError:  # an argument that cannot be a key, or a wrong call
+            return make(*positional, **by_name)
+
+    return scope  # type: ignore[return-value]
+
+
+def freeze() -> None:
+    """Refuse every assignment from now on; scopes stay allowed."""
+    global _frozen
+    _frozen = True
+
+
+def is_frozen() -> bool:
+    """Whether `freeze()` was called."""
+    return _frozen
+
+
+def refuse_frozen(flag: str) -> NoReturn:
+    """Say that a flag cannot be set any more."""
+    raise FrozenFlagsError(
+        f"`{flag}` cannot be set after disable_global_flags()",
+        helps=["use a scope instead: `with backendcfg.backends.cudnn.flags(...)`, or a profile"],
+    )
+
+
+class ContextProp:
+    """An attribute of a module that is read and set by functions."""
+
+    def __init__(self, getter: Callable[[], Any], setter: Callable[[Any], object]) -> None:
+        self.getter = getter
+        self.setter = setter
+
+    def __get__(self, obj: object, objtype: type | None = None) -> Any:
+        return self.getter()
+
+    def __set__(self, obj: Any, val: Any) -> None:
+        if _frozen:
+            refuse_frozen(getattr(obj, "__name__", type(obj).__name__))
+        self.setter(val)
+
+
+class Switch(ContextProp):
+    """An attribute that is a flag.
+
+    Args:
+        flag: its name.
+        getter: how it is read, for flags whose value follows from others.
+    """
+
+    def __init__(self, flag: str, getter: Callable[[], Any] | None = None) -> None:
+        super().__init__(getter or (lambda: read(flag)), lambda value: assign({flag: value}))
+        self.flag = flag
+
+    def __set__(self, obj: Any, val: Any) -> None:
+        self.setter(val)
+
+
+class ReadOnly:
+    """An attribute that answers and cannot be set."""
+
+    def __init__(self, getter: Callable[[], Any], why: str) -> None:
+        self.getter = getter
+        self.why = why
+
+    def __get__(self, obj: object, objtype: type | None = None) -> Any:
+        return self.getter()
+
+    def __set__(self, obj: Any, val: Any) -> None:
+        raise UnknownAttributeError(self.why)
+
+
+class PropModule(types.ModuleType):
+    """A module whose unknown attributes are refused, with the one that was meant.
+
+    Args:
+        m: the module that it stands before, as in PyTorch.
+        name: its name.
+    """
+
+    def __init__(self, m: types.ModuleType, name: str) -> None:
+        super().__init__(name, m.__doc__)
+        self.__dict__.update(vars(m))
+
+    def __getattr__(self, attr: str) -> Any:
+        if attr.startswith("_"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {attr!r}")
+        refuse_unknown(self, self.__name__, attr)
+
+    def __setattr__(self, attr: str, value: Any) -> None:
+        if not (attr.startswith("_") or self._takes(attr, value)):
+            refuse_unknown(self, self.__name__, attr)
+        super().__setattr__(attr, value)
+
+    def _takes(self, attr: str, value: Any) -> bool:
+        """Whether this may be set: a switch, a submodule, or a function, which tests replace."""
+        found = [vars(kind)[attr] for kind in type(self).__mro__ if attr in vars(kind)]
+        if found:
+            return hasattr(found[0], "__set__")
+        is_function = callable(value) and callable(vars(self).get(attr))
+        return is_function or isinstance(value, types.ModuleType)
+
+    def __dir__(self) -> list[str]:
+        return public(self)
+
+
+def become(name: str, kind: type[PropModule] = PropModule) -> None:
+    """Give a module that is being imported its class; the last line of each module here."""
+    sys.modules[name].__class__ = kind
+
+
+def public(module: types.ModuleType) -> list[str]:
+    """The names that a module offers: its switches, and what `__all__` says or it defines."""
+    names: set[str] = {
+        name
+        for kind in type(module).__mro__
+        if kind not in types.ModuleType.__mro__
+        for name, value in vars(kind).items()
+        if not name.startswith("_")
+    }
+    defined = [name for name, value in vars(module).items() if _is_own(module, value)]
+    names.update(vars(module).get("__all__", defined))
+    return sorted(
+        name for name in names - {"TYPE_CHECKING", "annotations"} if not name.startswith("_")
+    )
+
+
+def _is_own(module: types.ModuleType, value: object) -> bool:
+    """Whether a module defines a value, or one of its submodules does."""
+    home = getattr(value, "__module__", None) or module.__name__
+    inside = f"{home}.".startswith(f"{module.__name__}.")
+    return inside and not isinstance(value, types.ModuleType)
+
+
+def refuse_unknown(holder: object, name: str, attr: str) -> NoReturn:
+    """Say that there is no such attribute, and which one was meant.
+
+    Args:
+        holder: what was asked; its public names are candidates.
+        name: what to call it.
+        attr: the attribute that it does not have.
+    """
+    import difflib
+
+    path = f"{name}.{attr}".removeprefix(f"{PACKAGE}.")
+    near = difflib.get_close_matches(attr, dir(holder), n=1, cutoff=0.6)
+    helps = [NEVER_WERE[path]] if path in NEVER_WERE else []
+    if near and not helps:
+        helps = [f"did you mean `{near[0]}`?"]
+    if attr in dir(holder):
+        raise UnknownAttributeError(f"`{name}.{attr}` cannot be set")
+    raise UnknownAttributeError(
+        f"`{name}` has no attribute `{attr}`",
+        helps=helps or [f"it has: {', '.join(dir(holder))}"],
+    )

@@ -1,0 +1,19 @@
+"""`torch.backends.kleidiai`: Arm's kernels inside PyTorch."""
+
+from __future__ import annotations
+
+from backendcfg.backends import presence
+from backendcfg.backends.base import become
+
+__all__ = ["is_available"]
+
+
+def is_available() -> bool:
+    """Whether the PyTorch that is loaded in this process was built with KleidiAI.
+
+    The kernels exist inside PyTorch alone, so without it the answer is False.
+    """
+    return bool(presence.ask_torch(lambda torch: torch._C._has_kleidiai))
+
+
+become(__name__)

@@ -1,0 +1,46 @@
+"""`torch.backends.nnpack`: the convolutions of NNPACK inside PyTorch."""
+
+from __future__ import annotations
+
+from backendcfg.backends import presence
+from backendcfg.backends.base import assign, become, named, read, remembered, scoped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from backendcfg.session.adjust import Overlay
+
+__all__ = ["flags", "is_available", "set_flags"]
+
+_ENABLED = "nnpack.enabled"
+
+
+def is_available() -> bool:
+    """Whether PyTorch has NNPACK for this processor.
+
+    A PyTorch that is loaded is asked. Otherwise: whether one is installed on a processor that its
+    wheels have NNPACK for.
+    """
+    said = presence.ask_torch(lambda torch: torch._nnpack_available())
+    if said is not None:
+        return bool(said)
+    return presence.installed("torch") and presence.host().cpu.architecture == "x86_64"
+
+
+def set_flags(_enabled: bool | None) -> tuple[bool]:
+    """Allow or forbid NNPACK; None keeps it.
+
+    Returns:
+        What it was, to be given back: `set_flags(*previous)`.
+    """
+    previous = (read(_ENABLED),)
+    assign(named({_ENABLED: _enabled}))
+    return previous
+
+
+@remembered
+def flags(enabled: bool | None = None) -> Overlay:
+    """A scope in which NNPACK is allowed or forbidden; None keeps it."""
+    return scoped(named({_ENABLED: enabled}))
+
+
+become(__name__)

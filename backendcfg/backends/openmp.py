@@ -1,0 +1,16 @@
+"""`torch.backends.openmp`: whether an OpenMP runtime is here."""
+
+from __future__ import annotations
+
+from backendcfg.backends import presence
+from backendcfg.backends.base import become
+
+__all__ = ["is_available"]
+
+
+def is_available() -> bool:
+    """Whether detection found an OpenMP runtime that some library here uses."""
+    return presence.has_kind("openmp")
+
+
+become(__name__)

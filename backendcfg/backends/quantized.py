@@ -1,0 +1,52 @@
+"""`torch.backends.quantized`: the kernels of quantized operators."""
+
+from __future__ import annotations
+
+from backendcfg.backends import presence
+from backendcfg.backends.base import PropModule, ReadOnly, Switch, become, read
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    engine: str
+    supported_engines: list[str]
+
+__all__ = ["QuantizedEngine"]
+
+_ENGINE = "quantized.engine"
+_NAMES = ("none", "fbgemm", "qnnpack", "onednn", "x86")
+"""By their numbers in c10/core/QEngine.h."""
+
+
+def _supported() -> list[str]:
+    """The engines of the PyTorch that is loaded, else those that its wheels have here."""
+    said = presence.ask_torch(lambda torch: torch._C._supported_qengines())
+    if said is not None:
+        return [_NAMES[number] for number in said]
+    if not presence.installed("torch"):
+        return []
+    cpu = presence.host().cpu
+    if cpu.architecture != "x86_64":
+        return ["qnnpack", "onednn"]
+    # FBGEMM, and with it "x86", needs AVX2.
+    return ["qnnpack", "onednn", *(["x86", "fbgemm"] if "avx2" in cpu.features else [])]
+
+
+def _engine() -> str:
+    """The engine in force; what PyTorch takes by itself where nobody chose one."""
+    chosen = str(read(_ENGINE))
+    if chosen != "default":
+        return chosen
+    here = _supported()
+    return next((name for name in ("x86", "qnnpack") if name in here), "none")
+
+
+class QuantizedEngine(PropModule):
+    """`backendcfg.backends.quantized` with its attributes."""
+
+    engine = Switch(_ENGINE, _engine)
+    supported_engines = ReadOnly(
+        _supported, "`supported_engines` cannot be set: it is what PyTorch was built with"
+    )
+
+
+become(__name__, QuantizedEngine)

@@ -1,0 +1,165 @@
+"""What a library of this process would have taken, had it found other variables.
+
+Nobody but the library knows: OpenBLAS, MKL and the OpenMP runtimes each read several variables in
+an order of their own, bound them by what they were built for, and count cores each in its way. So
+a child process with these variables opens the same files and asks them. It runs no start-up file
+and imports no framework. It is needed when a profile is taken back that was in force when its
+libraries were loaded, and takes about half a second with PyTorch, less without.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache, lru_cache
+
+from backendcfg import environ
+from backendcfg.probe import loaded
+from backendcfg.probe import variables as table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+LIMIT_SECONDS = 60
+TORCH = "torch"
+
+_PROGRAM = """
+import json, sys
+request = json.load(sys.stdin)
+sys.path.insert(0, request["root"])
+from backendcfg.bridges.afresh import answer
+answer(request)
+"""
+_cpus: list[list[int]] = []
+
+
+@cache
+def readers(flag: str) -> frozenset[str]:
+    """The variables that decide what a running library can be told by a call for a flag."""
+    rows = [row for row in table.VARIABLES if row.flag == flag and row.runtime]
+    return frozenset(name for row in rows for name in (row.name, *row.rivals))
+
+
+def texts(variables: Mapping[str, Any]) -> dict[str, str | None]:
+    """Readings of variables as what stood there; see `Meaning` in `environment.py`."""
+    return {name: getattr(value, "text", value) for name, value in variables.items()}
+
+
+def note_processors() -> None:
+    """Remember the processors of this process, before an OpenMP runtime binds its first thread."""
+    if not _cpus and hasattr(os, "sched_getaffinity"):
+        _cpus.append(sorted(os.sched_getaffinity(0)))
+
+
+def ask(subject: str, what: str, variables: Mapping[str, Any]) -> Any:
+    """What a library would hold.
+
+    Args:
+        subject: its file, or TORCH.
+        what: "threads", "dynamic", or "begins", the count before PyTorch changed it.
+        variables: what it would find, as the registry has it; None is unset. All others are as they
+            are now.
+
+    Raises:
+        LookupError: nobody can know; the message says why.
+    """
+    environment = dict(environ.current())
+    for name, text in texts(variables).items():
+        environment.pop(name, None)
+        if text is not None:
+            environment[name] = text
+    environment[environ.DISABLE.name] = "1"
+    found, obstacle = _ask(tuple(sorted(environment.items())), tuple(_files()))
+    if obstacle:
+        raise LookupError(f"what it would hold without could not be found out: {obstacle}")
+    if what not in found.get(subject, {}):
+        raise LookupError("what it would hold without could not be found out: it cannot be asked")
+    return found[subject][what]
+
+
+def _files() -> list[str]:
+    """What to open, OpenMP runtimes last: one that binds threads binds the child's as well."""
+    from backendcfg.bridges.pool_calls import inventory
+
+    found = inventory().files
+    torch = [path for path in loaded.mapped_files() if _is_torch(path)]
+    blas = [path for label, path in found.items() if not label.startswith("openmp[")]
+    plain = [path for path in blas if path not in torch]
+    return list(dict.fromkeys([*plain, *torch, *found.values()]))
+
+
+def _is_torch(path: str) -> bool:
+    return os.path.basename(path).startswith("libtorch_cpu.")
+
+
+@lru_cache(maxsize=4)
+def _ask(
+    environment: tuple[tuple[str, str], ...], files: tuple[str, ...]
+) -> tuple[dict[str, dict[str, Any]], str]:
+    """What the child says, and why it said nothing, of which one is empty."""
+    import json
+    import subprocess
+
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    request = {"root": root, "files": files, "processors": _cpus[0] if _cpus else []}
+    try:
+        done = subprocess.run(
+            # Isolated, so that no start-up file and no profile acts in the child.
+            [sys.executable or "", "-I", "-S", "-c", _PROGRAM],
+            input=json.dumps(request),
+            env=dict(environment),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+        # Libraries may have printed before.
+        found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {}, f"a child process that asked did not end within {LIMIT_SECONDS} s"
+    except OSError as error:
+        return {}, f"no child process could be started: {error}"
+    except (ValueError, IndexError):
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return {}, f"a child process that asked ended with status {done.returncode}: {last}"
+    return found, ""
+
+
+def answer(request: Mapping[str, Any]) -> None:
+    """In the child: open the files, ask them, print the answers as one line, and leave."""
+    import ctypes
+    import json
+    from contextlib import suppress
+
+    if request["processors"]:
+        with suppress(OSError):  # some may be gone since
+            os.sched_setaffinity(0, request["processors"])
+    opened = {}
+    for path in request["files"]:
+        with suppress(OSError):
+            opened[path] = ctypes.CDLL(path)
+    from backendcfg.bridges.pool_calls import take_inventory
+
+    pools = take_inventory(loaded.libraries_in_process()).pools
+    found: dict[str, dict[str, Any]] = {pool.path: {} for pool in pools}
+    for pool in pools:
+        if pool.kind == "openmp":
+            found[pool.path]["begins"] = pool.get()
+    for path, library in opened.items():
+        # PyTorch gives the count that it takes to its OpenMP runtime.
+        count = getattr(library, "_ZN2at15get_num_threadsEv", None) if _is_torch(path) else None
+        if count is not None:
+            found[TORCH] = {"threads": count()}
+    for pool in pools:
+        if pool.get_dynamic is not None:
+            found[pool.path]["dynamic"] = bool(pool.get_dynamic())
+        if pool.kind == "mkl" and pool.set_dynamic is not None:
+            pool.set_dynamic(0)  # else it clips its answer
+        found[pool.path]["threads"] = pool.get()
+    sys.stdout.write(f"\n{json.dumps(found)}\n")
+    sys.stdout.flush()
+    # Not through the destructors of libraries that nobody else has opened like this.
+    os._exit(0)

@@ -1,0 +1,83 @@
+"""`torch.backends.opt_einsum`: whether and how torch.einsum looks for an order of contraction.
+
+PyTorch keeps both switches as globals of the module that its own functions see. Assigning an
+attribute (`torch.backends.opt_einsum.strategy = ...`) puts a value before them that nobody checks
+and that `flags()` and `set_flags()` no longer reach. So the globals are written here, and what lies
+before them is removed: afterwards PyTorch's own functions work, also after a program's assignment.
+Measured with PyTorch 2.13.
+
+The package opt_einsum itself has no switch for the process: `contract` and `contract_path` take
+their `optimize` from the caller, and nothing here changes what a program passes to them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from backendcfg.bridges import imports
+from backendcfg.transact.knob import Latch, Reach, Setting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from types import ModuleType
+    from typing import Any
+
+FRAMEWORK: str | None = "torch"
+MIRRORS = True
+SCOPED_FLAGS = frozenset({"opt_einsum.enabled", "opt_einsum.strategy"})
+
+_MODULE = "torch.backends.opt_einsum"
+
+
+class Switch:
+    """One of the two switches, as torch.einsum reads it."""
+
+    reach = Reach.PROCESS
+    latch = Latch.ANYTIME
+    reversible = True
+
+    def __init__(self, module: ModuleType, attribute: str, wanted: Any) -> None:
+        self.module: Any = module
+        self.attribute = attribute
+        self.wanted = wanted
+        self.name = f"{_MODULE}.{attribute}"
+
+    def read(self) -> Any:
+        return getattr(self.module, self.attribute)
+
+    def write(self, value: Any) -> None:
+        # `m` is the module of the functions; the one in sys.modules stands before it.
+        original = getattr(self.module, "m", self.module)
+        vars(original)[self.attribute] = value
+        if self.module is not original:
+            vars(self.module).pop(self.attribute, None)
+
+    def too_late(self) -> str:
+        return ""
+
+    def unsupported(self) -> str:
+        """Why PyTorch cannot take the value."""
+        if self.wanted is False or self.module.is_available():
+            return ""
+        return "PyTorch found no opt_einsum when it was imported, and contracts from left to right"
+
+
+def settings(
+    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
+) -> list[Setting]:
+    """The settings of the PyTorch in this process, for the flags that were asked.
+
+    Args:
+        values: every flag with its value.
+        asked: the flags that somebody set; others are left alone.
+        name: the profile; nothing here is ever too late.
+    """
+    if not imports.is_imported("torch") or _MODULE not in sys.modules:
+        return []
+    module = sys.modules[_MODULE]
+    return [
+        Setting(Switch(module, flag.rpartition(".")[2], values[flag]), values[flag], flag)
+        for flag in ("opt_einsum.enabled", "opt_einsum.strategy")
+        if flag in asked
+    ]

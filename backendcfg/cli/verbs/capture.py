@@ -1,0 +1,165 @@
+"""`backendcfg capture -- CMD`: run a command and write the switches that it set as a profile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backendcfg.cli.group import verb
+from backendcfg.cli.output import current, write
+from backendcfg.errors import InvalidArgumentError, UsageError
+
+if TYPE_CHECKING:
+    from backendcfg.session.capturing import Snapshot
+
+STANDARD_OUTPUT = "-"
+
+
+@verb(
+    "capture",
+    "Use a profile",
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="captured.toml",
+    show_default=True,
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="File to write; - is standard output, after what the command prints.",
+)
+@click.option("--force", is_flag=True, help="Write over a file that is there already.")
+@click.option(
+    "--everything", is_flag=True, help="Write every switch, also those at their defaults."
+)
+@click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
+def command(output: str, words: tuple[str, ...], *, force: bool, everything: bool) -> None:
+    """Run a command, and write the numeric switches that it set as a profile.
+
+    Looks at the Python process that the command starts, or at the last one to end if it starts
+    several, when it ends. No profile is put in force for it: what is captured is what the program
+    does by itself. Exits as the command does.
+    """
+    argv = list(words[1:] if words[:1] == ("--",) else words)
+    if not argv:
+        raise UsageError(
+            "`backendcfg capture` needs a command",
+            helps=["write `backendcfg capture -- python train.py`"],
+        )
+    if output != STANDARD_OUTPUT and not force and os.path.lexists(output):
+        raise UsageError(
+            f"{output} is there already",
+            helps=["give another file with `--output`, or `--force` to write over it"],
+        )
+    if output != STANDARD_OUTPUT:
+        _refuse_unwritable(output)
+    with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
+        status = _run(argv, folder)
+        found = _snapshots(folder)
+    if not found:
+        _refuse_nothing(status)
+    _write(found[-1], output, force=force, everything=everything, of_many=len(found))
+    raise click.exceptions.Exit(status)
+
+
+def _refuse_unwritable(output: str) -> None:
+    """Say before the command runs, which may take long, that its profile could not be written."""
+    folder = os.path.dirname(os.path.abspath(output))
+    if os.path.isdir(output):
+        obstacle = f"{output} is a folder"
+    elif not os.path.isdir(folder):
+        obstacle = f"there is no folder {folder}"
+    elif not os.access(output if os.path.exists(output) else folder, os.W_OK):
+        obstacle = "this user may not write there"
+    else:
+        return
+    raise UsageError(
+        f"{output} cannot be written: {obstacle}",
+        state="the command was not started",
+        helps=["give another file with `--output`, or `--output -` for standard output"],
+    )
+
+
+def _run(argv: list[str], folder: str) -> int:
+    """The exit status of the command, as a shell gives it."""
+    from backendcfg import environ
+    from backendcfg.cli import child
+    from backendcfg.cli.verbs.run import refuse_to_start
+
+    environment = dict(environ.current())
+    environment[environ.CAPTURE.name] = folder
+    environment["PYTHONPATH"] = child.python_path(environment.get("PYTHONPATH", ""))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        # Under --json standard output carries one document, and that is ours.
+        started = subprocess.Popen(
+            argv, env=environment, stdout=sys.stderr if current().as_json else None
+        )
+    except OSError as error:
+        refuse_to_start(argv, environment, error)
+    # Ctrl-C reaches the whole group: the command decides what it means.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        status = started.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return status if status >= 0 else 128 - status
+
+
+def _snapshots(folder: str) -> list[Snapshot]:
+    """What the command's Python processes left, the last to end last."""
+    from backendcfg.session.capturing import from_dict
+
+    files = [entry for entry in os.scandir(folder) if entry.name.endswith(".json")]
+    files.sort(key=lambda entry: entry.stat().st_mtime_ns)
+    found = []
+    for entry in files:
+        with open(entry.path, encoding="utf-8") as file:
+            found.append(from_dict(json.load(file)))
+    return found
+
+
+def _refuse_nothing(status: int) -> None:
+    raise UsageError(
+        "the command ran no Python that could be looked at when it ended",
+        notes=["looked at is a Python that has backendcfg and ends by itself, not by a signal"],
+        state=f"the command ended with status {status}; nothing was written",
+        helps=["in the program, call `backendcfg.capture().write(...)` where all is set"],
+    )
+
+
+def _write(of: Snapshot, output: str, *, force: bool, everything: bool, of_many: int = 1) -> None:
+    from backendcfg.cli.wording import counted
+    from backendcfg.session.captured import captured
+    from backendcfg.session.capturing import baseline
+
+    made = captured(of, None if everything else baseline(of))
+    say = current().note
+    if output != STANDARD_OUTPUT:
+        try:
+            made.write(output, overwrite=force)
+        except (OSError, InvalidArgumentError) as error:
+            # The command may have run for days: what was found must not be lost with the file.
+            why = error.strerror if isinstance(error, OSError) else error.message
+            say(f"{output} cannot be written: {why}; the profile goes to standard output instead")
+            output = STANDARD_OUTPUT
+    where = "standard output" if output == STANDARD_OUTPUT else output
+    if of_many > 1:
+        say(f"{of_many} Python processes ran; this is the last to end: {made.command}")
+    say(f"{counted(len(made.flags), 'flag')} written to {where}")
+    for note in made.notes:
+        say(f"  not expressed: {note}")
+    data: dict[str, Any] = {"path": None if output == STANDARD_OUTPUT else output, **made.to_dict()}
+    if current().as_json:
+        current().answer(data, [])
+    elif output == STANDARD_OUTPUT:
+        write(made.to_toml().rstrip("\n"))

@@ -1,0 +1,188 @@
+"""Which attention kernels can serve a call: one table of requirements, and every reason against.
+
+The rules and their texts are those of PyTorch 2.13 (`sdp_utils_cpp.h` of the wheel) and, for what
+only its CUDA sources have, of `sdp_utils.cpp` of 2.12. Rules about a GPU were read, not run.
+PyTorch stops at the first rule that a call breaks; here all are told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backendcfg.dispatch import attention_gpu_rules as gpu_rules
+from backendcfg.dispatch import attention_rules as rules
+from backendcfg.dispatch.attention_facts import Case
+from backendcfg.records import record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from backendcfg.dispatch.attention_facts import Call, Device, Switches
+    from backendcfg.dispatch.attention_rules import Rule
+
+KERNELS = ("flash", "efficient", "cudnn")
+"""The fused kernels. Attention as plain products needs nothing but its switch."""
+
+
+@record(frozen=True)
+class Requirement:
+    """One thing that a kernel needs.
+
+    Attributes:
+        name: unique in the table.
+        text: what must hold, for people.
+        broken: why it does not hold in a case, or "".
+        kernels: the kernels that need it.
+        after: requirements that must hold for this one to be looked at.
+        on_gpu: whether it depends on the GPU, and therefore was read and not run.
+    """
+
+    name: str
+    text: str
+    broken: Rule
+    kernels: tuple[str, ...] = KERNELS
+    after: tuple[str, ...] = ()
+    on_gpu: bool = False
+
+
+_SHAPED = ("four-dimensional",)
+_PLACED = ("gpu",)
+
+REQUIREMENTS = (
+    Requirement("kernel", "somebody here brings the kernel", rules.kernel),
+    Requirement("enabled", "its switch is on", rules.enabled),
+    Requirement("on-cuda", "query, key and value are on a GPU", rules.on_cuda),
+    Requirement("gpu", "a GPU is here", rules.gpu),
+    Requirement(
+        "architecture",
+        "flash and cuDNN: sm80 to sm121; efficient: sm50 to sm121",
+        gpu_rules.architecture,
+        after=_PLACED,
+        on_gpu=True,
+    ),
+    Requirement(
+        "dense",
+        "ragged tensors: flash; efficient without training; cuDNN on request on sm90 and sm100",
+        gpu_rules.dense,
+        on_gpu=True,
+    ),
+    Requirement(
+        "four-dimensional", "query, key and value have 4 dimensions", rules.four_dimensional
+    ),
+    Requirement("no-mask", "there is no mask", rules.no_mask, ("flash",)),
+    Requirement(
+        "mask-shape",
+        "the mask is 2-D or 4-D, broadcasts to the scores, and needs no gradient",
+        rules.mask_shape,
+        ("cudnn",),
+        after=_SHAPED,
+    ),
+    Requirement(
+        "equal-widths",
+        "query, key and value are equally wide, 256 at most (512 on ROCm)",
+        gpu_rules.equal_widths,
+        ("flash",),
+        after=_SHAPED,
+        on_gpu=True,
+    ),
+    Requirement(
+        "aligned-widths",
+        "widths are multiples of 4 or 8, by device and dtype",
+        gpu_rules.aligned_widths,
+        ("efficient",),
+        after=_SHAPED,
+        on_gpu=True,
+    ),
+    Requirement(
+        "cudnn-widths",
+        "widths are multiples of 8 and 128 at most (256 on sm90, 192 and 128 on sm10x)",
+        gpu_rules.cudnn_widths,
+        ("cudnn",),
+        after=_SHAPED,
+        on_gpu=True,
+    ),
+    Requirement(
+        "training-width",
+        "training on sm86, sm89, sm120, sm121: width 192 at most, or above 224 without dropout",
+        gpu_rules.training_width,
+        ("flash",),
+        after=(*_SHAPED, *_PLACED),
+        on_gpu=True,
+    ),
+    Requirement(
+        "square-causal",
+        "a causal call has as many queries as keys",
+        rules.square_causal,
+        ("flash",),
+        after=_SHAPED,
+    ),
+    Requirement(
+        "dtype",
+        "float16, and bfloat16 from sm80; efficient also float32; FlashAttention 3 also float8",
+        gpu_rules.dtype,
+        on_gpu=True,
+    ),
+    Requirement(
+        "batches-and-heads",
+        "equal batches and heads; flash and cuDNN take groups of heads when they are asked to",
+        rules.batches_and_heads,
+        after=_SHAPED,
+    ),
+    Requirement("not-empty", "there are queries and keys", rules.not_empty, after=_SHAPED),
+    Requirement(
+        "last-stride", "the last dimension is contiguous", rules.last_stride, after=_SHAPED
+    ),
+    Requirement(
+        "cudnn-lengths",
+        "more than one key; more than one query with dropout",
+        rules.cudnn_lengths,
+        ("cudnn",),
+        after=_SHAPED,
+    ),
+    Requirement(
+        "cudnn-version",
+        "cuDNN 9 or newer, and for dropout not 9.11 to 9.13",
+        gpu_rules.cudnn_version,
+        ("cudnn",),
+        after=("kernel",),
+        on_gpu=True,
+    ),
+    Requirement(
+        "deterministic",
+        "algorithms that are not deterministic are allowed",
+        rules.may_vary,
+        ("cudnn",),
+    ),
+)
+"""Every requirement, in the order in which reasons are told."""
+
+
+def reasons(kernel: str, call: Call, device: Device, switches: Switches) -> tuple[str, ...]:
+    """Why a kernel cannot serve a call: every reason, in the order of the table; () if it can.
+
+    A requirement that rests on one that does not hold is passed over: the width of an array of
+    two dimensions is no reason.
+
+    Args:
+        kernel: one of `KERNELS`.
+        call: what is to be computed.
+        device: where, and by what.
+        switches: the flags in force.
+    """
+    return tuple(why for _, why in unmet(kernel, call, device, switches))
+
+
+def unmet(
+    kernel: str, call: Call, device: Device, switches: Switches
+) -> Iterator[tuple[Requirement, str]]:
+    """The requirements that do not hold, each with the reason; see `reasons`."""
+    case = Case(kernel, call, device, switches)
+    broken: set[str] = set()
+    for requirement in REQUIREMENTS:
+        if kernel not in requirement.kernels or not broken.isdisjoint(requirement.after):
+            continue
+        if call.nested and "four-dimensional" in requirement.after:
+            continue  # a ragged tensor has not all its lengths
+        if why := requirement.broken(case):
+            broken.add(requirement.name)
+            yield requirement, why

@@ -1,0 +1,198 @@
+"""Start instances of a command on the processors of this machine: the parts put together."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backendcfg import environ
+from backendcfg.errors import CommandNotExecutableError, CommandNotFoundError
+from backendcfg.launch import arrangement, binding, instances, logs, preloads, topology, variables
+from backendcfg.probe.limits import read_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from backendcfg.launch.arrangement import Request, Share
+    from backendcfg.launch.instances import Ended
+    from backendcfg.launch.preloads import Preload
+
+
+@dataclass(frozen=True)
+class Options:
+    """How instances are started.
+
+    Attributes:
+        request: which processors they get.
+        preload: libraries to preload.
+        processors: whether to bind to processors.
+        memory: whether to bind to the memory of their nodes.
+        log_path: the folder of their log files; "" for none.
+        log_prefix: what instances are called on the terminal and in file names, with their rank.
+    """
+
+    request: Request
+    preload: tuple[Preload, ...] = ()
+    processors: bool = True
+    memory: bool = True
+    log_path: str = ""
+    log_prefix: str = "run"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Instances that are ready to be started.
+
+    Attributes:
+        command: the command and its arguments.
+        shares: the processors of each.
+        environments: the variables of each.
+        processors: whether they are bound to processors.
+        memory: whether they are bound to memory.
+        notes: what their user should know.
+    """
+
+    command: tuple[str, ...]
+    shares: tuple[Share, ...]
+    environments: tuple[dict[str, str], ...]
+    processors: bool
+    memory: bool
+    notes: tuple[str, ...] = ()
+
+    def words(self, share: Share, *, supervised: bool) -> list[str]:
+        """The words that start one instance; a supervised one ends when this process does."""
+        return binding.words(
+            self.command,
+            share,
+            processors=self.processors,
+            memory=self.memory,
+            supervised=supervised,
+        )
+
+
+def prepare(
+    command: Sequence[str],
+    options: Options,
+    changes: Callable[[], Mapping[str, str | None]],
+    preset: Mapping[str, str],
+) -> Launch:
+    """Decide what is started where.
+
+    Args:
+        command: the command and its arguments.
+        options: how.
+        changes: what an instance's environment has that this process's has not, None for what must
+            be unset; called where this thread has no more processors than the instance will, once
+            for each number of processors.
+        preset: the environment of this process.
+
+    Raises:
+        InvalidArgumentError: it cannot be done on the processors that may be used here.
+        CommandNotFoundError: there is no such command.
+        CommandNotExecutableError: it is no program.
+        BackendCfgError: what `changes` raises.
+    """
+    machine = topology.read()
+    arranged = arrangement.arrange(machine, options.request, read_limits().usable)
+    notes = list(arranged.notes)
+    memory = options.memory and _memory(machine, arranged.shares, notes)
+    found: dict[int, dict[str, str]] = {}
+    for share in arranged.shares:
+        if (cores := len(share.processors)) not in found:
+            found[cores] = _environment(share, options, changes, preset, notes)
+    environments = tuple(found[len(share.processors)] for share in arranged.shares)
+    _refuse_unknown(command[0], environments[0])
+    return Launch(
+        tuple(command),
+        arranged.shares,
+        environments,
+        options.processors,
+        memory,
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+def start(launch: Launch, options: Options) -> Ended:
+    """Start the instances, wait for all, and say how they ended.
+
+    Raises:
+        StateUnwritableError: a log file cannot be written.
+    """
+    return instances.run(
+        [
+            instances.Command(
+                share.rank,
+                launch.words(share, supervised=True),
+                environment,
+                logs.streams(f"{options.log_prefix}{share.rank}", options.log_path),
+            )
+            for share, environment in zip(launch.shares, launch.environments, strict=True)
+        ]
+    )
+
+
+def told(ended: Ended, launch: Launch) -> str:
+    """How it ended badly, in one line; "" when it ended well."""
+    if ended.rank is not None:
+        share = next(each for each in launch.shares if each.rank == ended.rank)
+        others = "; the others were ended" if len(launch.shares) > 1 else ""
+        return f"{share} ended with status {ended.status}{others}"
+    return ""
+
+
+def _memory(machine: topology.Topology, shares: Sequence[Share], notes: list[str]) -> bool:
+    """Whether to bind memory: where there is a choice, and the kernel lets us."""
+    if len(machine.nodes) < 2:
+        return False
+    refusal = binding.memory_refusal({node for share in shares for node in share.nodes})
+    if refusal:
+        notes.append(
+            f"memory is not bound to the nodes of the cores: {refusal}; in a container that needs"
+            " CAP_SYS_NICE"
+        )
+    return not refusal
+
+
+def _environment(
+    share: Share,
+    options: Options,
+    changes: Callable[[], Mapping[str, str | None]],
+    preset: Mapping[str, str],
+    notes: list[str],
+) -> dict[str, str]:
+    """The variables of the instances that have as many processors as this one."""
+    with binding.as_if_bound(share):
+        decided = changes()
+    environment = {name: text for name, text in preset.items() if name not in decided}
+    environment |= {name: text for name, text in decided.items() if text is not None}
+    # All logical processors of all nodes: compact affinity would leave half of them out.
+    every = options.request.logical and options.request.node is None
+    extra, said = preloads.preload(
+        options.preload, environment, leave=["KMP_AFFINITY"] if every else []
+    )
+    environment |= extra
+    counts, contradicted = variables.threads(
+        environment, len(share.processors), decided, environ.wishes(preset)
+    )
+    notes += [*said, *contradicted]
+    return environment | counts
+
+
+def _refuse_unknown(program: str, environment: Mapping[str, str]) -> None:
+    path = environment.get("PATH", os.defpath)
+    if shutil.which(program, path=path) is not None:
+        return
+    if os.sep in program and os.path.exists(program):
+        raise CommandNotExecutableError(
+            f"command `{program}` cannot be executed: it is not a program",
+            state="no instance was started",
+            helps=["for a script, name its interpreter: `python script.py`"],
+        )
+    raise CommandNotFoundError(
+        f"command `{program}` was not found",
+        notes=[] if os.sep in program else [f"PATH is {path}"],
+        state="no instance was started",
+        helps=["check its spelling, or give its whole path"],
+    )

@@ -1,0 +1,285 @@
+"""The `[seed]` table: where generators start, and that they go back."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from backendcfg.bridges import seeds
+from backendcfg.registry import base
+from backendcfg.schema.profile import defaults
+
+ALL = {**defaults(), "seed.value": 7}
+
+
+@pytest.fixture(name="run")
+def run_fixture(tmp_path):
+    """Run a script in a world of its own, and give its lines as JSON."""
+
+    def run(program, **variables):
+        file = tmp_path / "script.py"
+        file.write_text(textwrap.dedent(program))
+        done = subprocess.run(
+            [sys.executable, str(file)],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _generators_as_before():
+    state = random.getstate()
+    yield
+    seeds._seeded.clear()
+    seeds.become(())
+    random.setstate(state)
+
+
+def wanted(values, asked):
+    return {one.knob.name: one.wanted for one in seeds.settings(values, asked)}
+
+
+def test_nothing_is_seeded_unless_somebody_asks():
+    assert {} == wanted(ALL, [])
+    assert {} == wanted({**ALL, "seed.value": "off"}, ["seed.value"])
+    assert "off" == defaults()["seed.value"]
+
+
+def test_each_library_can_be_left_out():
+    assert 7 == wanted(ALL, ["seed.value"])["random.seed"]
+    assert "random.seed" not in wanted({**ALL, "seed.python": False}, ["seed.value", "seed.python"])
+
+
+def test_child_processes_get_seeds_of_their_own_that_are_always_the_same():
+    # printf 7/1 | sha1sum | cut -c1-8
+    found = [seeds.derived(7, identity) for identity in ((), (1,), (2,), (1, 1), (12,))]
+    assert [7, 3480938489, 985944777, 3124953839, 4050632623] == found
+    seeds.become((2,))
+    assert 985944777 == wanted(ALL, ["seed.value"])["random.seed"]
+
+
+def test_python_s_generator_is_seeded_remembered_and_put_back():
+    knob = seeds.Python()
+    before = knob.read()
+    assert before.startswith("unseeded, state ")
+    expected = random.Random(before.state[1][0])
+    expected.setstate(random.getstate())
+    knob.write(7)
+    assert 7 == knob.read()
+    assert random.Random(7).random() == random.random()
+    half_way = knob.read()
+    assert 7 == half_way  # drawing is no change of the seed
+    knob.write(9)
+    assert 9 == knob.read()
+    knob.write(half_way)
+    follows = random.Random(7)
+    follows.random()
+    assert (7, follows.random()) == (knob.read(), random.random())
+    knob.write(before)
+    assert before == knob.read()
+    assert expected.random() == random.random()
+
+
+def test_what_was_read_is_plain_in_reports():
+    knob = seeds.Python()
+    before = knob.read()
+    knob.write(7)
+    outcome = base.Setting(knob, 7, "seed.value")
+    from copy import deepcopy
+
+    assert [str, int] == [type(deepcopy(before)), type(deepcopy(knob.read()))]
+    assert "7" == json.dumps(knob.read())
+    assert outcome.wanted == knob.read()
+
+
+def test_a_generator_that_does_not_follow_its_seed_is_a_failure(monkeypatch):
+    monkeypatch.setattr(random, "seed", lambda seed: None)
+    with pytest.raises(RuntimeError, match=r"^random\.seed: its state is not that of a generator"):
+        seeds.Python().write(7)
+
+
+def test_a_forked_child_does_not_claim_the_seed_that_python_replaced():
+    seeds.Python().write(7)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, str(seeds.Python().read()).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as file:
+        assert file.read().startswith(b"unseeded, state ")
+    assert 0 == os.waitpid(child, 0)[1]
+    assert 7 == seeds.Python().read()
+
+
+def test_every_library_is_seeded_when_it_comes_and_once(run):
+    once, again, other = (
+        run(
+            """
+            import json, sys, backendcfg
+            assert not {"random", "numpy", "numpy.random"} & set(sys.modules)
+            backendcfg.apply(settings={"seed.value": int(sys.argv[1]) if sys.argv[1:] else SEED})
+            import random
+            drawn = [random.random()]
+            import numpy
+            drawn += [random.random(), numpy.random.rand()]
+            backendcfg.reload()
+            import numpy.linalg
+            backendcfg.apply(settings={"seed.value": SEED, "log.level": "error"})
+            print(json.dumps(drawn + [random.random(), numpy.random.rand()]))
+            print(json.dumps([backendcfg.verify().ok, sorted(
+                [r.knob, r.found, r.state] for r in backendcfg.verify().readings
+                if r.flag == "seed.value")]))
+            """.replace("SEED", seed)
+        )
+        for seed in ("7", "7", "8")
+    )
+    assert once == again
+    assert not set(once[0]) & set(other[0])
+    follows = random.Random(7)
+    assert [follows.random() for _ in range(3)] == [once[0][0], once[0][1], once[0][3]]
+    seeded = [["numpy.random.seed", 7, "ok"], ["random.seed", 7, "ok"]]
+    assert [True, seeded] == once[1]
+
+
+def test_undo_puts_every_generator_back_into_the_state_that_it_had(run):
+    [[before, after, reports]] = run(
+        """
+        import json, random, numpy, backendcfg
+        random.seed(1), numpy.random.seed(2)
+        expected = random.Random(1).random(), numpy.random.RandomState(2).rand()
+        report = backendcfg.apply(settings={"seed.value": 7})
+        random.random(), numpy.random.rand(), numpy.random.standard_normal()
+        json.dumps(report.to_dict())
+        backendcfg.undo()
+        found = [o.state for o in report.outcomes if o.flag == "seed.value"]
+        print(json.dumps([expected, [random.random(), numpy.random.rand()], found]))
+        """
+    )
+    assert (before, ["set", "set"]) == (after, reports)
+
+
+def test_a_failed_apply_leaves_the_generators_as_they_were(run):
+    [[found, expected]] = run(
+        """
+        import json, random, numpy, numpy.random, backendcfg
+        from backendcfg.bridges import seeds
+        random.seed(1)
+        backendcfg.apply(settings={"seed.value": 3})
+        follows = random.Random(3)
+        first = random.random(), follows.random()
+        def refuse(self, seed): raise OSError("no")
+        seeds.NumPy.start = refuse
+        try:
+            backendcfg.apply(settings={"seed.value": 7})
+        except backendcfg.errors.RolledBackError:
+            print(json.dumps([random.random(), follows.random()]))
+        """
+    )
+    assert expected == found
+
+
+def test_another_bit_generator_takes_no_seed_and_does_not_fail_the_apply(run):
+    [[state, because]] = run(
+        """
+        import json, numpy.random, backendcfg
+        numpy.random.set_bit_generator(numpy.random.PCG64(1))
+        report = backendcfg.apply(settings={"seed.value": 7})
+        [one] = [o for o in report.outcomes if o.knob == "numpy.random.seed"]
+        print(json.dumps([one.state, one.because]))
+        """
+    )
+    assert ("unsupported", "the program put a PCG64 there, which takes no seed") == (state, because)
+
+
+@pytest.mark.torch
+def test_pytorch_says_what_it_was_seeded_with(run):
+    found = run(
+        """
+        import json, backendcfg
+        backendcfg.apply(settings={"seed.value": 7})
+        import torch
+        def reading():
+            [one] = [r for r in backendcfg.verify().readings if r.knob == "torch.manual_seed"]
+            return [one.found, one.state, one.because]
+        drawn = float(torch.rand(1))
+        print(json.dumps([reading(), drawn, float(torch.manual_seed(7) and torch.rand(1))]))
+        torch.manual_seed(42)
+        print(json.dumps(reading()))
+        backendcfg.undo()
+        torch.manual_seed(5)
+        torch.rand(3)
+        expected = torch.get_rng_state()
+        backendcfg.apply(settings={"seed.value": 7})
+        torch.rand(3)
+        backendcfg.undo()
+        print(json.dumps([torch.initial_seed(), bool((torch.get_rng_state() == expected).all())]))
+        """
+    )
+    assert [7, "ok", ""] == found[0][0]
+    assert found[0][1] == found[0][2]
+    assert [42, "differs", "the program seeded it itself, after the profile did"] == found[1]
+    assert [5, True] == found[2]
+
+
+@pytest.mark.tensorflow
+def test_tensorflow_says_what_it_was_seeded_with(run):
+    found = run(
+        """
+        import json, backendcfg
+        backendcfg.apply(settings={"seed.value": 7})
+        import tensorflow as tf
+        def reading():
+            [one] = [r for r in backendcfg.verify().readings if r.knob == "tensorflow.random.seed"]
+            return [one.found, one.state]
+        drawn = float(tf.random.uniform(()))
+        tf.random.set_seed(7)
+        print(json.dumps([reading(), drawn, float(tf.random.uniform(()))]))
+        tf.random.set_seed(42)
+        print(json.dumps(reading()))
+        backendcfg.undo()
+        tf.random.set_seed(5)
+        tf.random.uniform(())
+        backendcfg.apply(settings={"seed.value": 7})
+        tf.random.uniform(())
+        backendcfg.undo()
+        after = float(tf.random.uniform(()))
+        tf.random.set_seed(5)
+        tf.random.uniform(())
+        print(json.dumps([after, float(tf.random.uniform(()))]))
+        """,
+        TF_CPP_MIN_LOG_LEVEL="3",
+    )
+    assert [[7, "ok"], *found[0][1:2] * 2] == found[0]
+    assert [42, "differs"] == found[1]
+    assert found[2][0] == found[2][1]
+
+
+@pytest.mark.jax
+def test_jax_has_no_generator_to_seed_and_takes_the_flag_as_a_key(run):
+    found = run(
+        """
+        import json, backendcfg
+        backendcfg.apply(settings={"seed.value": 7})
+        import jax
+        key = jax.random.key(backendcfg.flags["seed.value"])
+        drawn = [float(jax.random.uniform(key)), float(jax.random.uniform(jax.random.key(7)))]
+        print(json.dumps([drawn, [r.knob for r in backendcfg.verify().readings
+                                  if r.flag == "seed.value" and "jax" in r.knob]]))
+        """
+    )
+    assert [[found[0][0][0]] * 2, []] == found[0]

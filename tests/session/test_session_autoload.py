@@ -1,0 +1,440 @@
+"""The start-up file of `backendcfg autoload`, in real interpreters of environments made for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import backendcfg
+from backendcfg import environ
+from backendcfg.cli.child import START
+from backendcfg.session import autoload, interpreter_start
+from backendcfg.transact import generations, index
+
+REAL = [str(Path(backendcfg.__file__).parents[1]), sysconfig.get_path("purelib")]
+
+
+class Environment:
+    """A virtual environment with the start-up file.
+
+    Attributes:
+        root: a directory for its files.
+        site: its site-packages.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        venv.create(root / "env", symlinks=True)
+        self.executable = str(root / "env" / "bin" / "python")
+        version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        self.site = root / "env" / "lib" / version / "site-packages"
+        self.stand_in("print('started')")
+
+    def stand_in(self, text: str | None) -> None:
+        """What `import backendcfg` runs; None for no such package."""
+        (self.root / "packages").mkdir(exist_ok=True)
+        self.paths(str(self.root / "packages"))
+        (self.root / "packages" / "backendcfg.py").write_text(text or "")
+        if text is None:
+            (self.root / "packages" / "backendcfg.py").unlink()
+
+    def paths(self, *folders: str, name: str = "aa-paths.pth") -> None:
+        """Folders that are added to the path as an editable install adds them."""
+        (self.site / name).write_text("".join(f"{folder}\n" for folder in folders))
+
+    def install(self) -> None:
+        """What `on` writes."""
+        for path, text in autoload._wanted(str(self.site)).items():
+            Path(path).write_text(text)
+
+    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        inherited = {
+            name: text for name, text in environ.current().items() if not name.startswith("PYTHON")
+        }
+        return subprocess.run(
+            [self.executable, *words],
+            env={**inherited, **variables},
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def said(self, *words: str, **variables: str) -> tuple[str, str, int]:
+        done = self.run(*words, **variables)
+        return done.stdout, done.stderr, done.returncode
+
+
+@pytest.fixture(name="environment")
+def _environment(tmp_path):
+    """An environment with the start-up file and a package that stands in for backendcfg."""
+    made = Environment(tmp_path)
+    made.install()
+    return made
+
+
+PROGRAM = ("-c", "print('program')")
+ASKED = {"BACKENDCFG_PROFILE": "fast"}
+
+
+def test_a_profile_in_the_environment_starts_backendcfg_before_the_first_line(environment):
+    assert environment.said(*PROGRAM, **ASKED) == ("started\nprogram\n", "", 0)
+
+
+def test_a_flag_in_the_environment_does_too(environment):
+    assert environment.said(*PROGRAM, BACKENDCFG_THREADS_COUNT="1")[0] == "started\nprogram\n"
+
+
+def test_where_nothing_is_active_nothing_is_imported(environment):
+    code = (
+        "import sys; print(sorted(n for n in sys.modules if 'backendcfg' in n), len(sys.meta_path))"
+    )
+    expected = environment.run("-I", "-c", "import sys; print(len(sys.meta_path))").stdout
+    said = environment.said("-c", code, BACKENDCFG_PROFILE="", BACKENDCFG_STARTED_BY="run x")
+    assert said == (f"[] {expected}", "", 0)
+
+
+def test_what_it_needs_is_there_in_every_interpreter_already(environment):
+    code = "import sys; print(*sorted(sys.modules))"
+    with_it = set(environment.run("-c", code).stdout.split())
+    (environment.site / autoload.NAME).unlink()
+    assert with_it == set(environment.run("-c", code).stdout.split())
+
+
+def test_the_finder_that_waits_for_the_path_is_gone_afterwards(environment):
+    code = "import sys; print([f for f in sys.meta_path if 'autoload' in type(f).__module__])"
+    assert environment.said("-c", code, **ASKED)[0] == "started\n[]\n"
+
+
+def test_it_acts_when_the_folder_with_backendcfg_comes_late_on_the_path(environment):
+    environment.paths(name="aa-paths.pth")
+    environment.paths(str(environment.root / "packages"), name="zzz-late.pth")
+    assert environment.said(*PROGRAM, **ASKED)[0] == "started\nprogram\n"
+
+
+def test_two_start_up_files_start_it_once(environment):
+    environment.stand_in("print('started'); raise RuntimeError('told once')")
+    second = environment.root / "second"
+    second.mkdir()
+    for path, text in autoload._wanted(str(second)).items():
+        Path(path).write_text(text)
+    (environment.site / "bb-second.pth").write_text(
+        f"import site; site.addsitedir({str(second)!r})\n"
+    )
+    done = environment.run(*PROGRAM, BACKENDCFG_THREADS_COUNT="1")
+    assert (done.stdout, done.stderr.count("told once")) == ("started\nprogram\n", 1)
+
+
+def test_a_sitecustomize_of_the_environment_runs_after_it(environment):
+    (environment.site / "sitecustomize.py").write_text("print('theirs')")
+    assert environment.said(*PROGRAM, **ASKED)[0] == "started\ntheirs\nprogram\n"
+
+
+def test_it_acts_although_another_file_imported_sitecustomize_before(environment):
+    (environment.site / "sitecustomize.py").write_text("print('theirs')")
+    (environment.site / "bb-early.pth").write_text("import sitecustomize\n")
+    assert environment.said(*PROGRAM, **ASKED)[0] == "theirs\nstarted\nprogram\n"
+
+
+def test_under_run_it_starts_once(environment):
+    said = environment.said(*PROGRAM, **ASKED, PYTHONPATH=START)
+    assert said == ("started\nprogram\n", "", 0)
+
+
+def test_interpreters_and_workers_that_the_program_starts_have_it(environment):
+    code = "import subprocess as s, sys; print(s.check_output([sys.executable, '-c', 'print(2)']))"
+    assert environment.said("-c", code, **ASKED)[0] == "started\nb'started\\n2\\n'\n"
+    environment.stand_in("MARK = 40")
+    (environment.root / "pool.py").write_text(
+        "import multiprocessing as m\n"
+        "def work(n):\n    import sys\n    return sys.modules['backendcfg'].MARK + n\n"
+        "if __name__ == '__main__':\n"
+        "    with m.get_context('spawn').Pool(1) as pool: print(pool.map(work, [1, 2]))\n"
+    )
+    assert environment.said("pool.py", **ASKED) == ("[41, 42]\n", "", 0)
+
+
+@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
+def test_an_interpreter_that_asks_to_be_left_alone_is(environment, option):
+    assert environment.said(option, *PROGRAM, **ASKED) == ("program\n", "", 0)
+
+
+def test_turned_off_by_the_variable_nothing_happens(environment):
+    assert environment.said(*PROGRAM, **ASKED, BACKENDCFG_DISABLE="1") == ("program\n", "", 0)
+    said = environment.said(*PROGRAM, **ASKED, BACKENDCFG_DISABLE="0")
+    assert said == ("started\nprogram\n", "", 0)
+
+
+@pytest.mark.parametrize("name", ["PIP_BUILD_TRACKER", "_PYPROJECT_HOOKS_BUILD_BACKEND"])
+def test_while_a_package_is_built_nothing_happens(environment, name):
+    """CMake, Meson and setup.py run small programs to learn about Python."""
+    assert environment.said(*PROGRAM, **ASKED, **{name: "x"}) == ("program\n", "", 0)
+
+
+def test_after_an_uninstall_it_is_harmless(environment):
+    environment.stand_in(None)
+    assert environment.said(*PROGRAM, **ASKED) == ("program\n", "", 0)
+
+
+def test_folders_that_an_uninstall_left_are_harmless(environment):
+    environment.stand_in(None)
+    (environment.root / "packages" / "backendcfg" / "__pycache__").mkdir(parents=True)
+    assert environment.said(*PROGRAM, **ASKED) == ("program\n", "", 0)
+
+
+OWN_ERROR = """
+class Error(Exception):
+    exit_code = 3
+    def render(self):
+        return "error[missing-library]: no MKL here\\n  state: nothing was changed"
+print("partial", end="")
+raise Error("no MKL here\\nsecond line")
+"""
+
+
+def test_a_failure_ends_the_process_when_a_profile_is_asked_for(environment):
+    environment.stand_in(OWN_ERROR)
+    message = "error[missing-library]: no MKL here\n  state: nothing was changed\n"
+    assert environment.said(*PROGRAM, **ASKED) == ("partial", message, 3)
+
+
+def test_a_failure_is_one_line_when_none_is_asked_for(environment):
+    environment.stand_in(OWN_ERROR)
+    said = environment.said(*PROGRAM, BACKENDCFG_THREADS_COUNT="1")
+    assert said == (
+        "partialprogram\n",
+        (
+            "warning: what is active was not applied to this process: no MKL here; "
+            "`backendcfg status` says more, BACKENDCFG_DISABLE=1 starts without it\n"
+        ),
+        0,
+    )
+
+
+def test_a_bug_of_ours_ends_the_process_when_a_profile_is_asked_for(environment):
+    environment.stand_in("1 / 0")
+    done = environment.run(*PROGRAM, **ASKED)
+    assert (done.stdout, done.returncode) == ("", 70)
+    assert "ZeroDivisionError: division by zero" in done.stderr
+    assert done.stderr.endswith("error[internal]: backendcfg failed\n")
+
+
+def test_a_broken_installation_is_not_taken_for_an_uninstall(environment):
+    environment.stand_in("import backendcfg_part_that_is_missing")
+    assert environment.run(*PROGRAM, **ASKED).returncode == 70
+
+
+def test_an_interrupt_while_it_starts_ends_the_program_by_the_signal(environment):
+    environment.stand_in("raise KeyboardInterrupt")
+    assert environment.said(*PROGRAM, **ASKED) == ("", "", -signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    "words", [("-m", "pip"), ("-X", "dev", "-m", "venv"), ("-u", "pip3.11"), ("-m", "backendcfg")]
+)
+def test_installers_and_the_command_line_start_without_it(environment, words):
+    environment.stand_in(OWN_ERROR)
+    for name in ("pip", "venv"):
+        (environment.root / f"{name}.py").write_text("print('installer')")
+    (environment.root / "pip3.11").write_text("print('installer')")
+    done = environment.run(*words, **ASKED)
+    if words[-1] == "backendcfg":
+        # The stand-in is then run as the program itself.
+        assert (done.stdout, done.returncode) == ("partial", 1)
+    else:
+        assert (done.stdout, done.stderr, done.returncode) == ("installer\n", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["python", "-m", "pip", "install", "x"], True),
+        (["python", "-mpip"], True),
+        (["python", "/env/bin/pip"], True),
+        (["python", "/env/bin/pip3.11", "install"], True),
+        (["python", "/env/lib/python3.11/site-packages/pip/__pip-runner__.py", "install"], True),
+        (["python", "/env/pip/_vendor/pyproject_hooks/_in_process/_in_process.py", "x"], True),
+        (["python", "-c", "# This is <pip-setuptools-caller> -- a caller that pip uses"], True),
+        (["python", "-um", "ensurepip"], True),
+        (["python", "-m", "ensurepip.__main__"], True),
+        (["python", "-X", "dev", "-W", "error", "-m", "venv", "d"], True),
+        (["python", "/env/bin/virtualenv", "d"], True),
+        (["python", "/env/bin/backendcfg", "status"], True),
+        (["python", "-m", "backendcfg", "status"], True),
+        (["python", "-c", "import pip", "pip"], False),
+        (["python", "pipeline.py"], False),
+        (["python", "/srv/pip/train.py"], False),
+        (["python", "/opt/virtualenv/train.py", "pip"], False),
+        (["python", "-m", "pipeline"], False),
+        (["python", "-"], False),
+        (["python"], False),
+    ],
+)
+def test_installers_are_told_from_programs(words, expected):
+    assert interpreter_start.is_spared(words) is expected
+
+
+def test_an_older_python_goes_on_with_one_line(environment):
+    module = environment.site / f"{autoload.MODULE}.py"
+    module.write_text(module.read_text().replace("OLDEST = (3, 11)", "OLDEST = (99, 0)"))
+    said = environment.said(*PROGRAM, **ASKED)
+    assert said == (
+        "program\n",
+        f"warning: backendcfg does not act in {environment.executable}: it needs Python 3.11\n",
+        0,
+    )
+
+
+def test_it_is_in_the_grammar_of_older_pythons():
+    import ast
+
+    ast.parse(Path(autoload.SOURCE).read_text(), feature_version=(3, 7))
+
+
+@pytest.fixture(name="real")
+def _real(tmp_path):
+    """An environment with the start-up file and the real backendcfg."""
+    made = Environment(tmp_path)
+    made.paths(*REAL)
+    made.install()
+    return made
+
+
+SHOW = "import sys; print('backendcfg' in sys.modules); import backendcfg; a = backendcfg.active(); print(a and a.name)"
+
+
+def test_the_active_profile_governs_until_it_is_off(real):
+    assert real.said("-c", SHOW) == ("False\nNone\n", "", 0)
+    assert real.run("-m", "backendcfg", "apply", "fast").returncode == 0
+    assert real.said("-c", SHOW) == ("True\nfast\n", "", 0)
+    assert real.run("-m", "backendcfg", "off").returncode == 0
+    assert real.said("-c", SHOW) == ("False\nNone\n", "", 0)
+
+
+def test_another_project_s_profile_is_nothing_here(real):
+    project = real.root / "project"
+    project.mkdir()
+    (project / "backendcfg.toml").write_text("schema = 1\n")
+    into = f"import os; os.chdir({str(project)!r})\n"
+    code = (
+        into + "import sys; from backendcfg.cli.main import main; sys.exit(main(['apply', 'fast']))"
+    )
+    assert real.run("-c", code).returncode == 0
+    assert real.said("-c", SHOW) == ("False\nNone\n", "", 0)
+    start = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    assert real.said("-c", into + start, SHOW) == ("True\nfast\n", "", 0)
+
+
+def test_an_active_profile_that_cannot_be_applied_is_one_line(real):
+    (real.root / "backendcfg.toml").write_text("schema = 1\n")
+    (real.root / "profiles").mkdir()
+    mine = real.root / "profiles" / "mine.toml"
+    mine.write_text("threads.count = 1\n")
+    assert real.run("-m", "backendcfg", "apply", "mine").returncode == 0
+    mine.write_text("threads.cuont = 1\n")
+    done = real.run(*PROGRAM)
+    assert (done.stdout, done.returncode) == ("program\n", 0)
+    assert done.stderr.startswith(
+        "warning: what is active was not applied to this process: "
+        "unknown key `cuont` in table `[threads]` (profiles/mine.toml:1:9)"
+    )
+    assert done.stderr.count("\n") == 1
+    assert real.said(*PROGRAM, BACKENDCFG_DISABLE="1") == ("program\n", "", 0)
+
+
+def test_a_wrong_name_in_the_environment_never_falls_back(real):
+    done = real.run(*PROGRAM, BACKENDCFG_PROFILE="reproducable")
+    assert (done.stdout, done.returncode) == ("", 2)
+    assert done.stderr.startswith(
+        "error[unknown-profile]: environment variable BACKENDCFG_PROFILE names profile"
+    )
+
+
+def test_numbers_change_in_a_program_that_does_not_know_backendcfg(real):
+    code = (
+        "import numpy, threadpoolctl as t; print({i['num_threads'] for i in t.threadpool_info()})"
+    )
+    said = real.said("-c", code, BACKENDCFG_PROFILE="fast", BACKENDCFG_THREADS_COUNT="1")
+    assert said == ("{1}\n", "", 0)
+
+
+PATHS = st.sampled_from(["", "a", "a/b", "a/b/c", "ab", "b\tc", "b\\c"])
+ROWS = st.dictionaries(PATHS | st.just(index.USER), st.integers(0, 2), max_size=4)
+
+
+@given(rows=ROWS, here=PATHS, damage=st.sampled_from(["", "", "", "header", "row", "end"]))
+@settings(
+    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_it_sees_what_is_active_as_the_store_does(tmp_path, monkeypatch, rows, here, damage):
+    """Where the index is damaged or odd it may say yes: the store then says what is wrong."""
+    monkeypatch.setenv("BACKENDCFG_STATE_DIR", str(tmp_path / "state"))
+    folder = tmp_path / "work" / here
+    folder.mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(folder)
+    found = {}
+    for number, (path, generation) in enumerate(rows.items()):
+        name = path if path == index.USER else index.escaped(str(tmp_path / "work" / path))
+        found[name] = index.Row(generation, f"key{number}", name, generation, 0)
+    text = index.text(found)
+    if damage == "header":
+        text = text.replace(b"backendcfg 1", b"backendcfg 9")
+    elif damage == "row" and found:
+        text = text.replace(b"\t", b" ", 1)
+    elif damage == "end":
+        text = text[:-1]
+    file = Path(generations.directory()) / "active"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text)
+    assert interpreter_start.index() == str(file)
+    loaded = []
+    monkeypatch.setattr(
+        generations, "_active", lambda state, scope: loaded.append(scope) or found.get(scope)
+    )
+    try:
+        active = generations.active(str(folder))
+        expected = active is not None and active.generation > 0
+    except backendcfg.errors.StateUnwritableError:
+        expected = True
+    odd = set(str(folder)) & set("\\\t")
+    assert interpreter_start.is_active() is (expected or bool(odd))
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"BACKENDCFG_STATE_DIR": "/state"},
+        {"BACKENDCFG_STATE_DIR": "", "XDG_STATE_HOME": "/xdg"},
+        {"BACKENDCFG_STATE_DIR": "", "XDG_STATE_HOME": "relative"},
+        {"BACKENDCFG_STATE_DIR": "", "XDG_STATE_HOME": ""},
+    ],
+)
+def test_it_looks_where_the_store_is(monkeypatch, variables):
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    assert interpreter_start.index() == os.path.join(generations.directory(), "active")
+
+
+def test_an_index_that_cannot_be_read_may_say_anything():
+    os.makedirs(interpreter_start.index())
+    assert interpreter_start.is_active() is True
+
+
+def test_every_variable_of_ours_is_known_to_it_or_makes_something_active():
+    names = {variable.name for variable in environ.VARIABLES}
+    assert names - set(interpreter_start.SILENT) == {
+        environ.PROFILE.name,
+        environ.INHERIT.name,
+        environ.CAPTURE.name,
+    }
+    assert names >= set(interpreter_start.SILENT)

@@ -1,0 +1,278 @@
+"""The pytest plugin, in runs of its own: a profile, a guard, a marker, and nothing unless asked."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import backendcfg
+
+SHIM = Path(backendcfg.__file__).parent / "testing" / "entry"
+INSTALLED = any(entry.name == "backendcfg" for entry in entry_points(group="pytest11"))
+
+
+@pytest.fixture(name="run")
+def _run(tmp_path):
+    """Write a test module, run pytest on it in a process of its own, give its code and output."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
+
+    def run(module, *words, code=None, **variables):
+        (tmp_path / "test_it.py").write_text(textwrap.dedent(module))
+        plugin = [] if INSTALLED else ["-p", "backendcfg_pytest"]
+        paths = [str(SHIM), os.environ.get("PYTHONPATH", "")]
+        found = {} if INSTALLED else {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *plugin, *words],
+            cwd=tmp_path,
+            env={**os.environ, **found, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        output = done.stdout + done.stderr
+        if code is not None:
+            assert done.returncode == code, output
+        return output
+
+    return run
+
+
+def outcomes(output):
+    """`{"passed": 2, "error": 1}` of a run."""
+    last = [line for line in output.splitlines() if re.search(r" in [\d.]+s", line)][-1]
+    return {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last)}
+
+
+def test_a_run_that_asks_for_nothing_does_not_import_backendcfg(run):
+    output = run(
+        """
+        import sys
+        def test_it():
+            assert "backendcfg" not in sys.modules
+            assert "pydantic" not in sys.modules
+        """,
+        code=0,
+        BACKENDCFG_PROFILE="there-is-no-such-profile",
+    )
+    assert outcomes(output) == {"passed": 1}
+
+
+LEAKS = """
+import os
+import pytest
+
+def test_leaves_a_variable():
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "1"
+
+def test_finds_it_put_back():
+    assert "NVIDIA_TF32_OVERRIDE" not in os.environ
+
+@pytest.fixture
+def restored():
+    yield
+    os.environ.pop("MKL_CBWR", None)
+
+def test_what_its_fixture_puts_back_is_not_left(restored):
+    os.environ["MKL_CBWR"] = "AVX2"
+"""
+
+
+def test_the_test_that_leaves_a_switch_changed_fails_and_is_named_with_both_values(run):
+    output = run(LEAKS, "--backendcfg-guard", code=1)
+    assert outcomes(output) == {"passed": 3, "error": 1}
+    assert "ERROR test_it.py::test_leaves_a_variable" in output
+    assert "test `test_leaves_a_variable` left `NVIDIA_TF32_OVERRIDE` changed" in output
+    assert "`NVIDIA_TF32_OVERRIDE` was unset and is 1" in output
+    assert "backendcfg: tests must leave numeric switches as they find them" in output
+
+
+def test_without_the_guard_nothing_is_watched(run):
+    module = LEAKS.replace("test_finds_it_put_back", "skipped").replace("def skipped", "def skip")
+    assert outcomes(run(module, code=0)) == {"passed": 2}
+
+
+def test_a_setting_of_the_project_stands_for_the_option(run, tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nbackendcfg_guard = true\n")
+    assert outcomes(run(LEAKS, code=1)) == {"passed": 3, "error": 1}
+    assert outcomes(run(LEAKS, "-o", "backendcfg_guard=false", code=1)) == {
+        "passed": 2,
+        "failed": 1,
+    }
+
+
+WIDE = """
+import os
+import pytest
+
+@pytest.fixture(scope="module")
+def tidy():
+    os.environ["MKL_CBWR"] = "AVX2"
+    yield
+    del os.environ["MKL_CBWR"]
+
+def test_one(tidy):
+    assert os.environ["MKL_CBWR"] == "AVX2"
+
+def test_two(tidy):
+    assert os.environ["MKL_CBWR"] == "AVX2"
+"""
+
+
+def test_a_wide_fixture_that_puts_back_what_it_changed_is_nobodys_fault(run):
+    assert outcomes(run(WIDE, "--backendcfg-guard", code=0)) == {"passed": 2}
+
+
+def test_a_wide_fixture_that_does_not_put_back_is_named_when_it_ends(run):
+    module = WIDE.replace('    del os.environ["MKL_CBWR"]\n', "")
+    output = run(module, "--backendcfg-guard", code=1)
+    assert outcomes(output) == {"passed": 2, "error": 1}
+    assert "fixture `tidy` left `MKL_CBWR` changed" in output
+    assert "ERROR test_it.py::test_two" in output
+
+
+def test_a_test_that_breaks_what_a_wide_fixture_set_is_named(run):
+    module = WIDE + (
+        '\ndef test_three(tidy):\n    os.environ["MKL_CBWR"] = "COMPATIBLE"\n'
+        '\ndef test_four(tidy):\n    assert os.environ["MKL_CBWR"] == "AVX2"\n'
+    )
+    output = run(module, "--backendcfg-guard", code=1)
+    assert outcomes(output) == {"passed": 4, "error": 1}
+    assert "test `test_three` left `MKL_CBWR` changed" in output
+    assert "`MKL_CBWR` was AVX2 and is COMPATIBLE" in output
+
+
+def test_an_error_of_the_teardown_goes_first_and_carries_what_was_left(run):
+    output = run(
+        """
+        import os
+        import pytest
+        @pytest.fixture
+        def breaks():
+            yield
+            raise KeyError("mine")
+        def test_it(breaks):
+            os.environ["MKL_CBWR"] = "AVX2"
+        """,
+        "--backendcfg-guard",
+        code=1,
+    )
+    assert outcomes(output) == {"passed": 1, "error": 1}
+    assert "KeyError: 'mine'" in output
+    assert "test `test_it` left `MKL_CBWR` changed" in output
+
+
+@pytest.mark.torch
+def test_a_library_that_a_test_imports_is_no_leak_and_what_it_sets_is(run):
+    output = run(
+        """
+        def test_imports():
+            import torch
+        def test_sets():
+            import torch
+            torch.use_deterministic_algorithms(True)
+        def test_is_clean_again():
+            import torch
+            assert not torch.are_deterministic_algorithms_enabled()
+        """,
+        "--backendcfg-guard",
+        code=1,
+    )
+    assert outcomes(output) == {"passed": 3, "error": 1}
+    assert "`torch.deterministic_algorithms` was any and is deterministic" in output
+
+
+PROFILED = """
+import threadpoolctl, numpy
+def threads():
+    return [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]
+"""
+
+
+@pytest.fixture(name="one")
+def _one(tmp_path):
+    path = tmp_path / "one.toml"
+    path.write_text("schema = 1\n[threads]\ncount = 1\n[python]\nhash_seed = 3\n")
+    return "./one.toml"
+
+
+def test_all_tests_run_with_the_profile_of_the_run(run, one):
+    output = run(
+        PROFILED + "seen = threads()\ndef test_it():\n    assert seen == threads() == [1]\n",
+        f"--backendcfg={one}",
+        "--backendcfg-guard",
+        code=0,
+    )
+    assert "backendcfg: profile ./one.toml (none, in force)" in output
+    assert "backendcfg: pending PYTHONHASHSEED: this interpreter has started" in output
+    assert f"holds under `backendcfg run {one} -- pytest ...`" in output
+
+
+def test_a_profile_that_cannot_be_applied_stops_the_run(run):
+    output = run("def test_it(): pass\n", "--backendcfg=reproducable", code=4)
+    assert "ERROR: error[unknown-profile]: profile `reproducable` does not exist" in output
+    assert "did you mean `reproducible`?" in output
+
+
+def test_a_marked_test_runs_with_its_profile_alone(run, one):
+    output = run(
+        f"""
+        import pytest
+        {PROFILED.strip().replace(chr(10), chr(10) + " " * 8)}
+        @pytest.mark.backendcfg("{one}")
+        def test_one():
+            assert threads() == [1]
+        def test_two():
+            assert threads() != [1]
+        @pytest.mark.backendcfg
+        def test_three():
+            pass
+        """,
+        "--backendcfg-guard",
+        code=1,
+    )
+    assert outcomes(output) == {"passed": 2, "failed": 1}
+    assert 'write the marker as `@pytest.mark.backendcfg("profile")`' in output
+
+
+def test_a_package_that_a_start_up_file_imported_before_pytest_gives_no_warning(tmp_path):
+    if not INSTALLED:
+        pytest.skip("needs backendcfg to be installed")
+    (tmp_path / "test_it.py").write_text("def test_it(): pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    program = (
+        "import sys, backendcfg, pytest\n"
+        "ours = 'error:Module already imported.*; backendcfg:pytest.PytestAssertRewriteWarning'\n"
+        "sys.exit(pytest.main(['-p', 'no:cacheprovider', '-W', ours]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_can_be_turned_off_like_any_plugin(run):
+    if not INSTALLED:
+        pytest.skip("needs backendcfg to be installed")
+    output = run("def test_it(): pass\n", "-p", "no:backendcfg", "--backendcfg-guard", code=4)
+    assert "unrecognized arguments: --backendcfg-guard" in output
+
+
+@pytest.mark.skipif(find_spec("xdist") is None, reason="needs pytest-xdist")
+def test_workers_of_xdist_are_guarded_too(run, one):
+    output = run(LEAKS, "--backendcfg-guard", f"--backendcfg={one}", "-n", "2", code=1)
+    assert outcomes(output) == {"passed": 3, "error": 1}
+    assert "`NVIDIA_TF32_OVERRIDE` was unset and is 1" in output
