@@ -153,12 +153,15 @@ def test_a_carriage_return_alone_is_not_a_newline(written):
     )
 
 
-def test_a_place_is_named_from_the_working_directory(written, tmp_path, monkeypatch):
+@pytest.mark.parametrize("there", ["parent", "root"])
+def test_a_place_is_named_from_the_working_directory(written, tmp_path, monkeypatch, there):
     written(b"=")
-    monkeypatch.chdir("/")
+    monkeypatch.chdir(tmp_path.parent if there == "parent" else "/")
     with pytest.raises(TomlSyntaxError) as raised:
         read_profile(tmp_path / "x.toml")
-    assert str(raised.value.spans[0]) == f"{str(tmp_path)[1:]}/x.toml:1:1"
+    # In the root directory a path without its slash would look relative.
+    named = f"{tmp_path.name}/x.toml" if there == "parent" else f"{tmp_path}/x.toml"
+    assert str(raised.value.spans[0]) == f"{named}:1:1"
 
 
 def test_an_empty_file_is_a_profile_that_sets_nothing(written):
