@@ -1,15 +1,30 @@
-"""What is said when a scope cannot be entered because another one holds a switch."""
+"""What is said when another scope holds a switch, or `busy` is no word for what to do then."""
 
 from __future__ import annotations
 
 import threading
 
-from backendcfg.errors import ProfileBusyError
+from backendcfg.errors import InvalidArgumentError, ProfileBusyError
+from backendcfg.registry.scopes import BUSY
 from backendcfg.transact.wording import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from backendcfg.registry.owners import Claim, Held
+
+
+def refuse_unknown(busy: object) -> None:
+    """Refuse what is no word of `scopes.BUSY`, of whatever type.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if isinstance(busy, str) and busy in BUSY:
+        return
+    raise InvalidArgumentError(
+        f'`busy` must be "raise", "wait" or "skip", not {busy!r}',
+        helps=['leave it out to get "raise"'],
+    )
 
 
 def error(

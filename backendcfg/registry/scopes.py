@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from backendcfg.transact.knob import Setting
 
 RAISE, WAIT, SKIP = 0, 1, 2
+BUSY = {"raise": RAISE, "wait": WAIT, "skip": SKIP}
+"""The words that callers give for them."""
 _local = threading.local()
 
 

@@ -16,7 +16,8 @@ from weakref import WeakSet
 
 from backendcfg import _native, environ
 from backendcfg._native import current
-from backendcfg.errors import InvalidArgumentError, ProfileBusyError
+from backendcfg.errors import ProfileBusyError
+from backendcfg.registry.scopes import BUSY
 from backendcfg.session import children, process, wiring
 from backendcfg.transact.compiled import Asked
 from backendcfg.transact.wording import shown
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     Kept = TypeVar("Kept")
     Busy = Literal["raise", "wait", "skip"]
 
-BUSY = {"raise": 0, "wait": 1, "skip": 2}
 KEPT = 1024
 """Variations that are remembered; a program that makes more starts over."""
 
@@ -95,11 +95,9 @@ def overlay(values: Mapping[str, Any], *, busy: Busy = "raise") -> Overlay:
         return _overlays[(busy, *values.items(), *map(type, values.values()))]
     except (KeyError, TypeError):
         pass
-    if busy not in BUSY:
-        raise InvalidArgumentError(
-            f'`busy` must be "raise", "wait" or "skip", not {busy!r}',
-            helps=['leave it out to get "raise"'],
-        )
+    from backendcfg.registry.busy import refuse_unknown
+
+    refuse_unknown(busy)
     with _lock:
         new = Overlay(dict(values), BUSY[busy])
         _every_overlay.add(new)

@@ -7,7 +7,7 @@ import threading
 
 from backendcfg import environ
 from backendcfg._native import Prepared, Scope
-from backendcfg.errors import InvalidArgumentError
+from backendcfg.registry.scopes import BUSY
 from backendcfg.session import children, process, threads, wiring
 
 TYPE_CHECKING = False
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     Busy = Literal["raise", "wait", "skip"]
 
-_BUSY = {"raise": 0, "wait": 1, "skip": 2}
 _lock = threading.Lock()
 _prepared: dict[str, Prepared] = {}
 
@@ -43,19 +42,17 @@ def profile(name: str, *, busy: Busy = "raise") -> Scope:
         ProfileBusyError: on entering, under `busy="raise"`.
     """
     try:
-        return Scope(_prepared[name], _BUSY[busy])
+        return Scope(_prepared[name], BUSY[busy])
     except (KeyError, TypeError):  # no such key, or nothing that can be one
         pass
+    from backendcfg.registry.busy import refuse_unknown
+
     if not isinstance(name, str):
         from backendcfg.session.planning import refuse_no_name
 
         refuse_no_name(name)
-    if not isinstance(busy, str) or busy not in _BUSY:
-        raise InvalidArgumentError(
-            f'`busy` must be "raise", "wait" or "skip", not {busy!r}',
-            helps=['leave it out to get "raise"'],
-        )
-    return Scope(_prepare(name), _BUSY[busy])
+    refuse_unknown(busy)
+    return Scope(_prepare(name), BUSY[busy])
 
 
 def _prepare(name: str) -> Prepared:

@@ -350,12 +350,13 @@ def test_settings_files_are_not_put_in_force_by_a_change_of_one_flag(tmp_path, m
     assert session.flags["cudnn.benchmark_limit"] == 10
 
 
-def test_an_unknown_way_to_wait_is_an_error():
+@pytest.mark.parametrize(("busy", "named"), [("later", "'later'"), ([], r"\[\]")])
+def test_an_unknown_way_to_wait_is_an_error(busy, named):
     with pytest.raises(
         errors.InvalidArgumentError,
-        match=r'^`busy` must be "raise", "wait" or "skip", not \'later\'(?m:$)',
+        match=rf'^`busy` must be "raise", "wait" or "skip", not {named}(?m:$)',
     ):
-        adjust.overlay({"cudnn.benchmark": True}, busy="later")
+        adjust.overlay({"cudnn.benchmark": True}, busy=busy)
 
 
 def test_overlays_that_disagree_over_a_process_wide_switch_are_busy():
