@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import AnytimeKnob, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,13 +32,10 @@ _CONSTANTS = {
 _FLOAT32 = "f"
 
 
-class ComputeType:
+class ComputeType(AnytimeKnob):
     """`cupy._core.set_compute_type` for float32, which complex64 shares."""
 
     name = "cupy.compute_type"
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
-    reversible = True
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
@@ -56,9 +53,6 @@ class ComputeType:
         linalg = _linalg()
         number = getattr(linalg, _CONSTANTS[value]) if isinstance(value, str) else value
         linalg.set_compute_type(_FLOAT32, number)
-
-    def too_late(self) -> str:
-        return ""
 
     def unsupported(self) -> str:
         """Why this CuPy, or its GPU, cannot take the type."""

@@ -16,7 +16,7 @@ import sys
 
 from backendcfg.bridges import imports
 from backendcfg.records import record
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import AnytimeKnob, Latch, Reach, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,14 +38,11 @@ _PRECISION = "jax_default_matmul_precision"
 
 
 @record(frozen=True)
-class Option:
+class Option(AnytimeKnob):
     """An option for the process: what holds in every thread that says nothing else."""
 
     option: str
     only: str = "base"
-    reach: Reach = Reach.PROCESS
-    latch: Latch = Latch.ANYTIME
-    reversible: bool = True
 
     @property
     def name(self) -> str:
@@ -57,23 +54,19 @@ class Option:
     def write(self, value: Any) -> None:
         sys.modules["jax"].config.update(self.option, _meant(self.option, value))
 
-    def too_late(self) -> str:
-        return ""
-
     def unsupported(self) -> str:
         """Why this JAX has no such option, or keeps it in another way."""
         return _missing(self.option)
 
 
 @record(frozen=True)
-class ThreadOption:
+class ThreadOption(AnytimeKnob):
     """The same option for the calling thread; None leaves it to the process's."""
 
     option: str
     only: str = "scope"
-    reach: Reach = Reach.THREAD
-    latch: Latch = Latch.EACH_THREAD
-    reversible: bool = True
+    reach = Reach.THREAD
+    latch = Latch.EACH_THREAD
 
     @property
     def name(self) -> str:
@@ -92,9 +85,6 @@ class ThreadOption:
         state.set_local(local)
         if (hook := state._update_thread_local_hook) is not None:
             hook(None if value is None else local)
-
-    def too_late(self) -> str:
-        return ""
 
     def unsupported(self) -> str:
         """Why this JAX has no such option, or keeps it in another way."""

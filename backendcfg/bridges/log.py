@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.records import record
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import AnytimeKnob, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,13 +21,10 @@ _handler: logging.Handler | None = None
 
 
 @record(frozen=True)
-class Level:
+class Level(AnytimeKnob):
     """The numeric level of the logger; 0 leaves it to the root logger, as the library starts."""
 
     name: str = "logging.backendcfg.level"
-    reach: Reach = Reach.PROCESS
-    latch: Latch = Latch.ANYTIME
-    reversible: bool = True
 
     def read(self) -> int:
         # A program that never imported logging, or is about to, has set no level.
@@ -48,9 +45,6 @@ class Level:
             _handler.setFormatter(logging.Formatter("backendcfg: %(message)s"))
             logger.addHandler(_handler)
         logger.setLevel(value)
-
-    def too_late(self) -> str:
-        return ""
 
 
 def settings(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import AnytimeKnob, Latch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,11 +27,10 @@ VARIABLE = "NPY_DISABLE_CPU_FEATURES"
 _MODULES = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
 
 
-class DisabledFeatures:
+class DisabledFeatures(AnytimeKnob):
     """Of the instruction sets that shall be left out, those that NumPy leaves out; sorted names."""
 
     name = "numpy.disabled_cpu_features"
-    reach = Reach.PROCESS
     latch = Latch.BEFORE_IMPORT
     reversible = False
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import AnytimeKnob, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,12 +30,8 @@ SCOPED_FLAGS = frozenset({"opt_einsum.enabled", "opt_einsum.strategy"})
 _MODULE = "torch.backends.opt_einsum"
 
 
-class Switch:
+class Switch(AnytimeKnob):
     """One of the two switches, as torch.einsum reads it."""
-
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
-    reversible = True
 
     def __init__(self, module: ModuleType, attribute: str, wanted: Any) -> None:
         self.module: Any = module
@@ -52,9 +48,6 @@ class Switch:
         vars(original)[self.attribute] = value
         if self.module is not original:
             vars(self.module).pop(self.attribute, None)
-
-    def too_late(self) -> str:
-        return ""
 
     def unsupported(self) -> str:
         """Why PyTorch cannot take the value."""

@@ -11,7 +11,7 @@ from backendcfg import environ
 from backendcfg.bridges import afresh
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.records import record
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import AnytimeKnob, Latch, Reach, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,16 +84,15 @@ _asked: dict[str, tuple[int, int]] = {}
 
 
 @record(frozen=True)
-class LocalThreads:
+class LocalThreads(AnytimeKnob):
     """MKL's count for one thread, which outranks its count for the process; 0 is none.
 
     `torch.set_num_threads` sets it. A profile wants none, so that the process's count decides.
     """
 
     pool: Pool
-    reach: Reach = Reach.THREAD
-    latch: Latch = Latch.EACH_THREAD
-    reversible: bool = True
+    reach = Reach.THREAD
+    latch = Latch.EACH_THREAD
 
     @property
     def name(self) -> str:
@@ -106,9 +105,6 @@ class LocalThreads:
 
     def write(self, value: int) -> None:
         self._set(value)
-
-    def too_late(self) -> str:
-        return ""
 
     def _set(self, value: int) -> int:
         if self.pool.set_local is None:
@@ -161,14 +157,13 @@ class Dynamic:
 
 
 @record(frozen=True)
-class CoreType:
+class CoreType(AnytimeKnob):
     """The kernels that an OpenBLAS or a BLIS runs; it chooses them once, when it is loaded."""
 
     pool: Pool
     wanted: str
-    reach: Reach = Reach.PROCESS
-    latch: Latch = Latch.BEFORE_IMPORT
-    reversible: bool = False
+    latch = Latch.BEFORE_IMPORT
+    reversible = False
 
     @property
     def name(self) -> str:

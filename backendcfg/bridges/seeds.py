@@ -17,7 +17,7 @@ import os
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import AnytimeKnob, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,15 +95,12 @@ def derived(seed: int, identity: Collection[int]) -> int:
     return int.from_bytes(sha1(text.encode()).digest()[:4], "big")
 
 
-class _Generator:
+class _Generator(AnytimeKnob):
     """What the knobs have in common."""
 
     name: str
     flag: str
     module: str
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
-    reversible = True
 
     @property
     def library(self) -> Any:
@@ -125,9 +122,6 @@ class _Generator:
             _seeded[self.name] = int(value)
         else:
             _seeded.pop(self.name, None)
-
-    def too_late(self) -> str:
-        return ""
 
     def unsupported(self) -> str:
         """Why the generator takes no seed, or ""."""

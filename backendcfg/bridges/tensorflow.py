@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import AnytimeKnob, Latch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,13 +24,10 @@ MIRRORS = True
 SCOPED_FLAGS = frozenset({"tensorflow.tensor_float_32_execution"})
 
 
-class _Switch:
+class _Switch(AnytimeKnob):
     """What TensorFlow's knobs have in common."""
 
     name: str
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
-    reversible = True
 
     def __init__(self, tensorflow: ModuleType) -> None:
         self.tensorflow: Any = tensorflow
@@ -42,9 +39,6 @@ class _Switch:
     def write(self, value: Any) -> None:
         """Tell TensorFlow."""
         raise NotImplementedError
-
-    def too_late(self) -> str:
-        return ""
 
 
 class _Threads(_Switch):

@@ -17,7 +17,7 @@ from backendcfg.bridges.torch_tree import (
     tree_of,
 )
 from backendcfg.transact import log
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import AnytimeKnob, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,12 +44,8 @@ _FLAG_OF = {key: flag for flag, key in LEAVES.items()}
 _WITH_OLDER_SWITCH = (CUDA_PRODUCTS, CPU_PRODUCTS, CONVOLUTIONS, RECURRENT)
 
 
-class Leaf:
+class Leaf(AnytimeKnob):
     """One leaf of the tree: "none", "ieee", "tf32" or "bf16"."""
-
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
-    reversible = True
 
     def __init__(self, tree: Tree, key: Key, wanted: str, why_not: str) -> None:
         self.name = f"torch.backends.{_FLAG_OF[key]}"
@@ -64,9 +60,6 @@ class Leaf:
         """What PyTorch computes by, also where a parent decides."""
         return self._tree.effective(self.key)
 
-    def too_late(self) -> str:
-        return ""
-
     def unsupported(self) -> str:
         """Why PyTorch cannot take the value wanted, or ""."""
         return self._why_not
@@ -79,7 +72,7 @@ class Leaf:
         return ""
 
 
-class Unset:
+class Unset(AnytimeKnob):
     """Whether cuDNN's leaves are as PyTorch starts them: TF32 unless a parent says otherwise.
 
     No function of PyTorch writes that state, and `cudnn.flags()` and `torch.export` end it too.
@@ -87,8 +80,6 @@ class Unset:
     """
 
     name = "torch.backends.cudnn.fp32_precision_unset"
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
     reversible = False
 
     def __init__(self, tree: Tree) -> None:
@@ -121,16 +112,11 @@ class Unset:
         for key in (CONVOLUTIONS, RECURRENT):
             self.tree.write(key, self.tree.read(key))
 
-    def too_late(self) -> str:
-        return ""
 
-
-class Readable:
+class Readable(AnytimeKnob):
     """Whether the older switches can be read, for a program that had set them and leaves apart."""
 
     name = "torch.backends.older_precision_switches_readable"
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
     reversible = False
 
     def __init__(self, tree: Tree) -> None:
@@ -144,9 +130,6 @@ class Readable:
         """Bring them in step with the leaves, which keep their values."""
         for key in (CUDA_PRODUCTS, CONVOLUTIONS):
             self.tree.write(key, self.tree.read(key))
-
-    def too_late(self) -> str:
-        return ""
 
 
 def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:

@@ -7,7 +7,7 @@ is forgetting to put a switch back, which the journal and the owner table do.
 
 from __future__ import annotations
 
-from backendcfg.transact.knob import Latch, Reach
+from backendcfg.transact.knob import AnytimeKnob
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,13 +15,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Switch:
+class Switch(AnytimeKnob):
     """A switch of PyTorch for the whole process, which can be set at any time and put back."""
 
     name: str
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
-    reversible = True
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -34,20 +31,14 @@ class Switch:
         """Tell PyTorch."""
         raise NotImplementedError
 
-    def too_late(self) -> str:
-        return ""
-
     def unsupported(self) -> str:
         """Why this PyTorch cannot take the value wanted, or ""."""
         return ""
 
 
-class Pair:
+class Pair(AnytimeKnob):
     """A switch that one function of `torch._C` reads and another one writes."""
 
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
-    reversible = True
     read: Callable[[], Any]
     write: Callable[[Any], None]
 
@@ -63,9 +54,6 @@ class Pair:
 
     def _refuse(self, *_: Any) -> Any:
         raise NotImplementedError(self._why_not)
-
-    def too_late(self) -> str:
-        return ""
 
     def unsupported(self) -> str:
         """Why this PyTorch has no such switch, or ""."""

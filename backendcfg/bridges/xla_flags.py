@@ -17,7 +17,7 @@ from backendcfg.errors import InvalidValueError
 from backendcfg.probe import xla_text
 from backendcfg.probe.xla_text import VARIABLE
 from backendcfg.records import record
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.knob import AnytimeKnob, Latch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,15 +96,13 @@ def refusal(text: str) -> str:
 
 
 @record(frozen=True)
-class XlaFlags:
+class XlaFlags(AnytimeKnob):
     """XLA_FLAGS of this process; a text that says all that is wanted reads as the wanted one."""
 
     wanted: str
     wants: tuple[tuple[str, Word], ...]
     name: str = VARIABLE
-    reach: Reach = Reach.PROCESS
-    latch: Latch = Latch.BEFORE_FIRST_USE
-    reversible: bool = True
+    latch = Latch.BEFORE_FIRST_USE
 
     def read(self) -> str | None:
         found = environ.current().get(VARIABLE) or None

@@ -12,7 +12,7 @@ from backendcfg.records import replace
 from backendcfg.registry import originals, owners, scopes
 from backendcfg.registry.originals import Applied
 from backendcfg.transact.journal import foresee, transact
-from backendcfg.transact.knob import Latch, Reach, Setting, told
+from backendcfg.transact.knob import AnytimeKnob, Reach, Setting, told
 from backendcfg.transact.wording import shown
 
 TYPE_CHECKING = False
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from backendcfg.transact.protocol import Knob
 
 
-class CoveredKnob:
+class CoveredKnob(AnytimeKnob):
     """The base value of a switch that open scopes hold, as the journal sees it."""
-
-    latch = Latch.ANYTIME
-    reversible = True
 
     def __init__(self, cell: owners.Cell, knob: Knob) -> None:
         self.cell = cell
@@ -44,10 +41,6 @@ class CoveredKnob:
     def write(self, value: Any) -> None:
         """Change the base; the switch follows when the last scope ends."""
         self.cell.base = value
-
-    def too_late(self) -> str:
-        """Never."""
-        return ""
 
     def unsupported(self) -> str:
         """Why the library cannot take the value wanted, or ""."""

@@ -32,6 +32,21 @@ class Latch(Enum):
     AT_COMPILE = "at-compile"
 
 
+class AnytimeKnob:
+    """What most switches are: for the whole process, set at any time, and put back.
+
+    A switch that is otherwise in one of these says so itself.
+    """
+
+    reach = Reach.PROCESS
+    latch = Latch.ANYTIME
+    reversible = True
+
+    def too_late(self) -> str:
+        """Never."""
+        return ""
+
+
 @record(frozen=True)
 class Setting:
     """A knob and the value a plan wants in it.
