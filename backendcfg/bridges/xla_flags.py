@@ -8,7 +8,6 @@ that starts under a profile finds the answer and starts no child.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
@@ -86,12 +85,15 @@ def refusal(text: str) -> str:
         return ""
     key = f"{library} {text}"
     if key not in _answers:
-        _answers.update(_read())
-    if key not in _answers:
-        answer = _ask(text)
-        _answers[key] = answer or ""
-        if answer is not None:
-            _write(key, answer)
+        from backendcfg.probe import kept
+
+        stored = kept.entries(_file()).items()
+        _answers.update((asked, said) for asked, said in stored if isinstance(said, str))
+        if key not in _answers:
+            answer = _ask(text)
+            _answers[key] = answer or ""
+            if answer is not None:
+                kept.add(_file(), {key: answer}, most=KEPT)
     return _answers[key]
 
 
@@ -209,27 +211,3 @@ def _said(errors: str) -> str:
 
 def _file() -> str:
     return os.path.join(environ.cache_directory(), "xla_flags.json")
-
-
-def _read() -> dict[str, str]:
-    try:
-        with open(_file(), encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    pairs = found.items() if isinstance(found, dict) else ()
-    return {key: text for key, text in pairs if isinstance(text, str)}
-
-
-def _write(key: str, answer: str) -> None:
-    """Keep an answer; a cache that cannot be written is not an error."""
-    import tempfile
-    from contextlib import suppress
-
-    newest = dict(list({**_read(), key: answer}.items())[-KEPT:])
-    with suppress(OSError):
-        os.makedirs(environ.cache_directory(), mode=0o700, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=environ.cache_directory())
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(newest, file)
-        os.replace(temporary, _file())

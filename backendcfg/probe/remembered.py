@@ -8,14 +8,13 @@ hung is left alone for a while. The store can be lost or corrupt at any time.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import platform
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import environ
+from backendcfg.probe import kept
 from backendcfg.probe.inspection import Answer
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ _KERNELS = (
     "MKL_THREADING_LAYER",
     "OPENBLAS_CORETYPE",
 )
-_log = logging.getLogger("backendcfg.probe")
 
 
 class Store:
@@ -61,7 +59,7 @@ class Store:
             {name: source[name] for name in _KERNELS if source.get(name)},
         ]
         self._path = os.path.join(environ.cache_directory(), "libraries.json")
-        self._entries = _read(self._path)
+        self._entries = kept.entries(self._path)
         self._fresh: dict[str, Any] = {}
 
     def recall(self, request: Request) -> Answer | None:
@@ -88,27 +86,8 @@ class Store:
 
     def save(self) -> None:
         """Write what is new; a cache that cannot be written is not an error."""
-        if not self._fresh:
-            return
-        # Read again: another process may have added since. The oldest entries go first.
-        entries = {**_read(self._path), **self._fresh}
-        kept = dict(list(entries.items())[-_MOST:])
-        import tempfile
-
-        try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=os.path.dirname(self._path))
-        except OSError as error:
-            _log.debug("answers of libraries are not kept: %s", error)
-            return
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(kept, file)
-            os.replace(temporary, self._path)
-        except OSError as error:
-            _log.debug("answers of libraries are not kept: %s", error)
-            with suppress(OSError):
-                os.unlink(temporary)
+        if self._fresh:
+            kept.add(self._path, self._fresh, most=_MOST)
 
     def _key(self, request: Request) -> str:
         try:
@@ -117,12 +96,3 @@ class Store:
             return ""
         identity = [request.path, status.st_mtime_ns, status.st_size, status.st_ino]
         return json.dumps([*identity, request.kind, self._context])
-
-
-def _read(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            entries = json.load(file)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return entries if isinstance(entries, dict) else {}

@@ -55,20 +55,13 @@ def read(key: str, environment: Mapping[str, str] | None = None) -> Compiled | N
 
 def write(key: str, compiled: Compiled) -> None:
     """Store a plan; a cache that cannot be written is not an error."""
-    import tempfile
     from contextlib import suppress
 
-    with suppress(OSError):
-        os.makedirs(directory(), mode=0o700, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=directory())
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(compiled.to_json())
-            os.replace(temporary, os.path.join(directory(), f"{key}.json"))
-        except OSError:
-            os.unlink(temporary)
-            raise
-        _prune()
+    from backendcfg.probe import kept
+
+    if kept.replace(os.path.join(directory(), f"{key}.json"), compiled.to_json()):
+        with suppress(OSError):
+            _prune()
 
 
 def _prune() -> None:
