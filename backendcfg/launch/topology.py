@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from backendcfg.probe import text_of
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -99,7 +101,7 @@ def _core(root: str, number: int) -> int:
     folder = os.path.join(root, f"sys/devices/system/cpu/cpu{number}/topology")
     for name in ("core_cpus_list", "thread_siblings_list"):
         try:
-            return min(numbers(_text(os.path.join(folder, name))))
+            return min(numbers(text_of(os.path.join(folder, name))))
         except ValueError:
             continue
     return number
@@ -115,17 +117,9 @@ def _nodes(folder: str) -> dict[int, list[int]]:
     for name in names:
         if re.fullmatch(r"node\d+", name):
             try:
-                members = numbers(_text(os.path.join(folder, name, "cpulist")))
+                members = numbers(text_of(os.path.join(folder, name, "cpulist")))
             except ValueError:
                 continue
             if members:
                 found[int(name[4:])] = members
     return found
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.read().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

@@ -1,1 +1,22 @@
 """What this machine and this process have. The public function is `backendcfg.detect`."""
+
+from __future__ import annotations
+
+
+def text_of(path: str, *, errors: str = "replace") -> str:
+    """The text of a file of the system; "" where it cannot be read.
+
+    Args:
+        path: the file.
+        errors: what becomes of bytes that are no UTF-8; "surrogateescape" for names of files.
+    """
+    try:
+        with open(path, encoding="utf-8", errors=errors) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def first_line_of(path: str) -> str:
+    """The first line of a file of the system, stripped; "" where it cannot be read."""
+    return text_of(path).partition("\n")[0].strip()

@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from backendcfg import environ
+from backendcfg.probe import text_of
 from backendcfg.probe.nvidia import Devices
 from backendcfg.probe.visible import visible_indices
 from backendcfg.schema.host import Absent, Broken, Found, Gpu
@@ -31,11 +32,11 @@ def probe_amd(root: str = "/", *, environment: Mapping[str, str] | None = None) 
     """
     source = environ.current() if environment is None else environment
     drivers = {}
-    rocm = _text(os.path.join(source.get("ROCM_PATH") or f"{root}/opt/rocm", ".info/version"))
+    rocm = text_of(os.path.join(source.get("ROCM_PATH") or f"{root}/opt/rocm", ".info/version"))
     if rocm:
         # "6.4.1-83": the build number says nothing about what it can do.
         drivers["rocm"] = rocm.strip().partition("-")[0]
-    if module := _text(os.path.join(root, "sys/module/amdgpu/version")).strip():
+    if module := text_of(os.path.join(root, "sys/module/amdgpu/version")).strip():
         drivers["amdgpu"] = module
     nodes = os.path.join(root, _NODES)
     try:
@@ -71,7 +72,7 @@ def _gpu(root: str, node: str, index: int, properties: Mapping[str, str]) -> Gpu
     architecture = _architecture(int(properties.get("gfx_target_version", 0)))
     minor = properties.get("drm_render_minor", "")
     device = os.path.join(root, f"sys/class/drm/renderD{minor}/device")
-    marketing = _text(os.path.join(device, "product_name")).strip()
+    marketing = text_of(os.path.join(device, "product_name")).strip()
     identity = int(properties.get("unique_id", 0))
     return Gpu(
         index=index,
@@ -99,7 +100,7 @@ def _memory(node: str) -> int:
     except OSError:
         return 0
     for number in numbers:
-        text = _text(os.path.join(banks, number, "properties"))
+        text = text_of(os.path.join(banks, number, "properties"))
         bank = dict(line.split()[:2] for line in text.splitlines() if len(line.split()) >= 2)
         if bank.get("heap_type") in _VIDEO_MEMORY:
             total += int(bank.get("size_in_bytes", 0))
@@ -113,11 +114,3 @@ def _visible(uuids: list[str], source: Mapping[str, str]) -> list[int]:
     value = source.get("HIP_VISIBLE_DEVICES", source.get("CUDA_VISIBLE_DEVICES"))
     chosen = visible_indices(value, [uuids[index] for index in left])
     return [left[index] for index in chosen]
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

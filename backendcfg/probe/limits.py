@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from backendcfg.probe import text_of
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -217,8 +218,5 @@ def _cpuset(group: _Group) -> int:
 
 
 def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except OSError:
-        return ""
+    """A file that may name cgroups, whose names may have any bytes."""
+    return text_of(path, errors="surrogateescape")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import environ
-from backendcfg.probe import inspection, ldcache
+from backendcfg.probe import inspection, ldcache, text_of
 from backendcfg.probe.visible import visible_indices
 from backendcfg.schema.host import Absent, Broken, Found, Gpu
 
@@ -120,7 +120,7 @@ def _from_proc(
     """What the kernel module says when its library does not: names and identifiers only."""
     found = []
     for place in sorted(glob.glob(os.path.join(glob.escape(root), "proc/driver/nvidia/gpus/*"))):
-        text = _text(os.path.join(place, "information"))
+        text = text_of(os.path.join(place, "information"))
         fields = dict(line.partition(":")[::2] for line in text.splitlines())
         found.append((fields.get("Model", "").strip(), fields.get("GPU UUID", "").strip()))
     visible = visible_indices(source.get("CUDA_VISIBLE_DEVICES"), [uuid for _, uuid in found])
@@ -154,7 +154,7 @@ def _library(root: str, search: str) -> str | None:
 
 def _driver_version(root: str) -> str:
     """From "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.144.03  ..."."""
-    found = re.search(r"Kernel Module\D*?(\d+(?:\.\d+)+)", _text(os.path.join(root, _DRIVER)))
+    found = re.search(r"Kernel Module\D*?(\d+(?:\.\d+)+)", text_of(os.path.join(root, _DRIVER)))
     return found.group(1) if found else ""
 
 
@@ -170,11 +170,3 @@ def _names(gpus: Sequence[Gpu]) -> str:
     names = [gpu.name for gpu in gpus]
     counted = {name: names.count(name) for name in names}
     return ", ".join(f"{count} x {name}" for name, count in counted.items())
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -12,6 +12,7 @@ import sys
 
 from backendcfg import environ
 from backendcfg.probe import environment as foreign
+from backendcfg.probe import first_line_of
 from backendcfg.probe.limits import read_limits
 
 TYPE_CHECKING = False
@@ -71,7 +72,7 @@ def stamp(
         "files": {path: _identity(path) for path in _absolute([*files, *_ALWAYS])},
         "missing": _absolute(missing),
         "limits": _limits(),
-        "drivers": {path: _first_line(path) for path in _DRIVERS},
+        "drivers": {path: first_line_of(path) for path in _DRIVERS},
         "environment": relevant_environment(environment),
         "packages": {entry: _packages(entry) for entry in directories},
     }
@@ -110,7 +111,7 @@ def _changes(stamp: Mapping[str, Any], environment: Mapping[str, str] | None) ->
         if (before := stamp["limits"][what]) != now:
             yield f"{what} was {before} and is {now} now"
     for path, before in stamp["drivers"].items():
-        if (now := _first_line(path)) != before:
+        if (now := first_line_of(path)) != before:
             yield f"{_DRIVERS[path]} changed"
     yield from _installed(stamp["packages"])
 
@@ -202,14 +203,6 @@ def _identity(path: str) -> list[int] | None:
     except (OSError, ValueError):
         return None
     return [status.st_mtime_ns, status.st_size, status.st_ino]
-
-
-def _first_line(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
-    except OSError:
-        return ""
 
 
 def _absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:

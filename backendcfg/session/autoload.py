@@ -20,6 +20,7 @@ import sysconfig
 
 from backendcfg import environ
 from backendcfg.errors import MissingLibraryError, StateUnwritableError, UsageError
+from backendcfg.probe import text_of
 from backendcfg.records import record
 from backendcfg.transact import disk
 
@@ -58,7 +59,7 @@ def installed() -> tuple[Installed, ...]:
     for folder in _folders():
         path = os.path.join(folder, NAME)
         if os.path.lexists(path):
-            same = all(_read(file) == text for file, text in _wanted(folder).items())
+            same = all(text_of(file) == text for file, text in _wanted(folder).items())
             found.append(Installed(path, same))
     return tuple(found)
 
@@ -117,7 +118,7 @@ def off() -> tuple[str, ...]:
 def _wanted(folder: str) -> dict[str, str]:
     """The files that belong into a folder, in the order of writing."""
     return {
-        os.path.join(folder, f"{MODULE}.py"): _read(SOURCE),
+        os.path.join(folder, f"{MODULE}.py"): text_of(SOURCE),
         os.path.join(folder, NAME): TEXT,
     }
 
@@ -129,15 +130,6 @@ def _files(folder: str) -> list[str]:
     compiled = glob.glob(os.path.join(glob.escape(folder), "__pycache__", f"{MODULE}.*.pyc"))
     present = [*reversed(_wanted(folder)), *sorted(compiled)]
     return [path for path in present if os.path.lexists(path)]
-
-
-def _read(path: str) -> str:
-    """A file's text; "" when it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def _replace(path: str, text: str) -> None:

@@ -53,7 +53,8 @@ class Captured:
         if self.notes:
             heading += ["", "Not expressed:", *(f"  - {note}" for note in self.notes)]
         comments = "".join(f"# {line}".rstrip() + "\n" for line in heading)
-        document = {"schema": 1, "description": f"Captured from {self.command}", **self._nested()}
+        about = {"schema": 1, "description": f"Captured from {self.command}"}
+        document = {**about, **nested(self.flags)}
         return comments + tomli_w.dumps(document, multiline_strings=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,9 +76,6 @@ class Captured:
                 f"{os.fspath(path)} is there already",
                 helps=["give another path, or `overwrite=True`"],
             ) from None
-
-    def _nested(self) -> dict[str, Any]:
-        return nested(self.flags)
 
 
 def captured(now: Snapshot, fresh: Snapshot | None) -> Captured:

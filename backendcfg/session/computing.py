@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import backendcfg
-from backendcfg.probe import cpu, loaded
+from backendcfg.probe import cpu, first_line_of, loaded
 
 if TYPE_CHECKING:
     from typing import Any
@@ -99,7 +99,7 @@ def _processor() -> dict[str, Any]:
         "model": [first.get(name, "") for name in ("vendor_id", "cpu family", "model", "stepping")],
         "features": " ".join(sorted(features)),
         # Libraries size the blocks of their sums by these.
-        "caches": [_text(path) for path in sorted(glob(f"{_CACHES}/index*/size"))],
+        "caches": [first_line_of(path) for path in sorted(glob(f"{_CACHES}/index*/size"))],
     }
 
 
@@ -116,7 +116,7 @@ def _usable() -> dict[str, int]:
 def _devices() -> dict[str, str]:
     """GPUs that PyTorch has initialised, and the driver. Read, not run, as far as a GPU answers."""
     found = {}
-    if driver := _text("/proc/driver/nvidia/version"):
+    if driver := first_line_of("/proc/driver/nvidia/version"):
         found["driver"] = driver
     torch: Any = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
@@ -125,11 +125,3 @@ def _devices() -> dict[str, str]:
             capability = ".".join(map(str, cuda.get_device_capability(number)))
             found[str(number)] = f"{cuda.get_device_name(number)} {capability}"
     return found
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
-    except OSError:
-        return ""
