@@ -11,6 +11,7 @@ import os
 import sys
 
 from backendcfg import environ
+from backendcfg.errors import shown_path
 from backendcfg.probe import environment as foreign
 from backendcfg.probe import first_line_of
 from backendcfg.probe.limits import read_limits
@@ -103,10 +104,10 @@ def _changes(stamp: Mapping[str, Any], environment: Mapping[str, str] | None) ->
         found = _identity(path)
         if found != identity:
             what = "is gone" if found is None else "changed" if identity else "appeared"
-            yield f"file {_shown(path)} {what}"
+            yield f"file {shown_path(path)} {what}"
     for path in stamp["missing"]:
         if os.path.lexists(path):
-            yield f"file {_shown(path)} appeared"
+            yield f"file {shown_path(path)} appeared"
     for what, now in _limits().items():
         if (before := stamp["limits"][what]) != now:
             yield f"{what} was {before} and is {now} now"
@@ -207,12 +208,3 @@ def _identity(path: str) -> list[int] | None:
 
 def _absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
     return [os.path.abspath(os.fspath(path)) for path in paths]
-
-
-def _shown(path: str) -> str:
-    """A path as its reader would name it: relative below the current directory."""
-    try:
-        here = os.path.join(os.getcwd(), "")
-    except FileNotFoundError:
-        return path
-    return path.removeprefix(here)

@@ -42,6 +42,13 @@ def test_a_file_elsewhere_is_named_by_its_whole_path(profile, tmp_path_factory):
     assert holds(made) == f"file {profile} is gone"
 
 
+def test_in_the_root_directory_a_file_is_named_by_its_whole_path(profile):
+    made = through_json(stamp([profile]))
+    os.chdir("/")
+    profile.unlink()
+    assert holds(made) == f"file {profile} is gone"
+
+
 def test_a_file_replaced_by_one_of_the_same_size_and_time_is_noticed(profile):
     made = through_json(stamp([profile]))
     status = profile.stat()
