@@ -51,6 +51,15 @@ class Option(AnytimeKnob):
     def read(self) -> Any:
         return _spoken(self.option, _state(self.option).get_global())
 
+    def in_force(self) -> Any:
+        """What holds in this thread, which may be inside one of JAX's contexts."""
+        here = ThreadOption(self.option).read()
+        return self.read() if here is None else here
+
+    def overridden(self) -> str:
+        """What outranks the process's value in this thread, or ""."""
+        return "" if self.in_force() == self.read() else "a context of JAX around this call"
+
     def write(self, value: Any) -> None:
         sys.modules["jax"].config.update(self.option, _meant(self.option, value))
 

@@ -65,7 +65,7 @@ class Watched:
         """What is otherwise now, in the order in which a profile would write it."""
         now = survey.survey()
         found = [
-            Change(name, was.value, now[name].value)
+            Change(name, was.own, now[name].own)
             for name, was in self.switches.items()
             if name in now and self._differs(was, now[name])
         ]
@@ -93,7 +93,7 @@ class Watched:
         for name, value in switches.items():
             if name in self.switches:
                 was = self.switches[name]
-                self.switches[name] = survey.Switch(was.knob, was.flag, value)
+                self.switches[name] = survey.Switch(was.knob, was.flag, value, own=value)
             elif facts.is_fact(name):
                 self.facts[name] = value
             elif value is None:
@@ -151,13 +151,13 @@ class Watched:
             return False
         if was.knob.reach is Reach.THREAD and threading.get_ident() != self.thread:
             return False
-        if now.value == was.value:
+        if now.own == was.own:
             return False
         # What a profile put there when its library was imported, before or after this saw it.
         mine = base.applied().get(now.knob.name)
         if mine is None or process.of_process() is not self.base:
             return True
-        return (mine.original, mine.setting.wanted) != (was.value, now.value)
+        return (mine.original, mine.setting.wanted) != (was.own, now.own)
 
     def _put_back(self, change: Change) -> str:
         """Put one change back; why that is not done, or ""."""
@@ -176,7 +176,7 @@ class Watched:
                 return "an open scope holds it"
             if knob.latch not in (Latch.ANYTIME, Latch.EACH_THREAD):
                 return knob.too_late() or "it can be set once only"
-            journal.transact([Setting(knob, was.value, was.flag)], _nothing)
+            journal.transact([Setting(knob, was.own, was.flag)], _nothing)
         return ""
 
 

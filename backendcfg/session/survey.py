@@ -50,12 +50,14 @@ class Switch:
         flag: the flag that drives it.
         value: what it reads; None when it cannot be read.
         obstacle: why it cannot be read, or "".
+        own: what it holds itself, also where something else outranks it in this thread.
     """
 
     knob: Knob
     flag: str
     value: Any
     obstacle: str = ""
+    own: Any = None
 
 
 def survey() -> dict[str, Switch]:
@@ -119,7 +121,10 @@ def _values() -> Mapping[str, Any]:
 
 
 def _read(setting: Setting) -> Switch:
+    knob = setting.knob
     try:
-        return Switch(setting.knob, setting.flag, in_force(setting.knob))
+        value = in_force(knob)
+        own = knob.read() if hasattr(knob, "overridden") else value
     except Exception as error:
-        return Switch(setting.knob, setting.flag, None, reason(error))
+        return Switch(knob, setting.flag, None, reason(error))
+    return Switch(knob, setting.flag, value, own=own)

@@ -52,13 +52,13 @@ class Reading:
         wanted: the value that the profile in force wants.
         found: the value there, None when it could not be read.
         state: ok; irreversible, as wanted, and what it held before cannot be put back; differs,
-            somebody else wrote it; overridden, as wanted, but a variable outranks it; pending, it
-            can no longer be set in this process; dormant, nothing here reads it; unsupported, this
-            build of the library cannot take the value; unreadable; stuck, a scope could not put it
-            back.
+            somebody else wrote it; overridden, as wanted, but a variable or a context outranks it;
+            pending, it can no longer be set in this process; dormant, nothing here reads it;
+            unsupported, this build of the library cannot take the value; unreadable; stuck, a scope
+            could not put it back.
         because: why, for anything but ok.
-        by: for overridden the variable that outranks it, `NAME=text`; for differs who probably
-            wrote it, in words, or "" when that is not known.
+        by: for overridden the variable that outranks it, `NAME=text`, or the context in words; for
+            differs who probably wrote it, in words, or "" when that is not known.
     """
 
     knob: str
@@ -195,6 +195,8 @@ class _Judge:
             return "unsupported", cannot, ""
         if obstacle:
             return "unreadable", obstacle, ""
+        if (above := told(knob, "overridden")) and knob.read() == setting.wanted:
+            return "overridden", f"{above} outranks it", above
         if because := threads.missed(setting):
             return "differs", because, ""
         mine = self.applied.get(knob.name)

@@ -18,12 +18,12 @@ class Knob(Protocol):
 
     Four further methods are optional, each answering "" where it has nothing to say:
     `unsupported()`, why this build or version of the library cannot take the value wanted, which is
-    then not written; `overridden()`, which variable outranks the switch in whoever reads it;
-    `writer()`, who probably wrote a value that is not the one wanted; `lasting()`, why what was
+    then not written; `overridden()`, which variable or context outranks the switch in whoever reads
+    it; `writer()`, who probably wrote a value that is not the one wanted; `lasting()`, why what was
     made of the value stays when it is given back, which is then done whatever `too_late` says.
 
     A switch that can take its value from elsewhere, and whose own value says less than what holds,
-    tells what holds by `in_force()`; that is what `verify` and `capture` look at.
+    tells what holds by `in_force()`; that is what `verify`, `capture` and the token look at.
 
     A switch whose library takes its first value from variables names them in `reads`, and
     `afresh(variables)` tells what it would hold had the library found those texts, None for unset;

@@ -286,6 +286,55 @@ print(json.dumps(seen))
     assert program(code) == ["busy", "highest", "entered", None, "highest", "high", None]
 
 
+CONTEXTS = {
+    "jax.default_matmul_precision": 'jax.default_matmul_precision("bfloat16")',
+    "jax.threefry_partitionable": "jax.threefry_partitionable(True)",
+    "jax.default_prng_impl": 'jax.default_prng_impl("threefry2x32")',
+    "jax.enable_x64": "config.enable_x64(False)",
+}
+
+
+@real
+@pytest.mark.parametrize("flag", CONTEXTS)
+def test_a_context_of_the_program_over_a_profile_is_seen(program, flag):
+    code = f"""
+import json, jax, backendcfg
+from jax._src import config
+backendcfg.apply(settings={ASKED!r})
+def now():
+    found = [each for each in backendcfg.verify().readings if each.knob == {flag!r}]
+    token = backendcfg.numerics_token()
+    return [[each.state, each.found, each.because] for each in found] + [token]
+before = now()
+with {CONTEXTS[flag]}:
+    inside, value = now(), backendcfg.numerics_token().parts["switches"][{flag!r}]
+print(json.dumps([before, inside, value, now()]))
+"""
+    before, inside, value, after = program(code)
+    assert before[0] == ["ok", ASKED[flag], ""]
+    assert inside[0] == ["overridden", value, "a context of JAX around this call outranks it"]
+    assert value != ASKED[flag]
+    assert inside[1] != before[1]
+    assert after == before
+
+
+@real
+def test_a_guard_inside_a_context_sees_what_is_changed_beneath_it(program):
+    code = """
+import json, jax, backendcfg
+seen = []
+with jax.default_matmul_precision("high"):
+    with backendcfg.guard() as watched:
+        with jax.default_matmul_precision("bfloat16"): pass
+        seen.append([str(change) for change in watched.changes()])
+        jax.config.update("jax_default_matmul_precision", "highest")
+        seen.append([str(change) for change in watched.changes()])
+        jax.config.update("jax_default_matmul_precision", None)
+print(json.dumps(seen))
+"""
+    assert program(code) == [[], ["`jax.default_matmul_precision` was default and is highest"]]
+
+
 @real
 def test_the_variables_of_a_child_give_jax_the_same_options(answer):
     from backendcfg.bridges import environment
