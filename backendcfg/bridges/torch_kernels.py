@@ -1,9 +1,9 @@
 """Kernels of PyTorch that are written in Triton or CuTe, which PyTorch 2.12 and later register.
 
 Disabling one gives the operator its built-in kernel back. PyTorch accepts any name; an operator
-that has no such kernel is refused here. Enabling one again makes PyTorch warn that a kernel is
-overridden. What these kernels do was read in PyTorch's sources, not run: the CPU build of 2.13
-registers one, for CUDA.
+that has no such kernel, and a dispatch key that PyTorch does not know, are refused here. Enabling
+one again makes PyTorch warn that a kernel is overridden. What these kernels do was read in
+PyTorch's sources, not run: the CPU build of 2.13 registers one, for CUDA.
 """
 
 from __future__ import annotations
@@ -89,9 +89,10 @@ class DispatchKeys(Switch):
 
     name = f"torch.backends.{KEYS}"
 
-    def __init__(self, torch: Any, native: Any) -> None:
+    def __init__(self, torch: Any, native: Any, wanted: tuple[str, ...]) -> None:
         super().__init__(torch)
         self.native = native
+        self.wanted = wanted
 
     def read(self) -> tuple[str, ...]:
         return tuple(sorted(self.native._get_filter_state()._dispatch_keys))
@@ -104,7 +105,18 @@ class DispatchKeys(Switch):
             self.native.enable_dispatch_keys(*on)
 
     def unsupported(self) -> str:
-        return "" if self.native is not None else absent(self.torch)
+        if self.native is None:
+            return absent(self.torch)
+        if unknown := [key for key in self.wanted if not self._is_known(key)]:
+            return f"PyTorch {self.torch.__version__} has no dispatch key {', '.join(unknown)}"
+        return ""
+
+    def _is_known(self, key: str) -> bool:
+        try:
+            self.torch._C._dispatch_key_parse(key)
+        except RuntimeError:
+            return False
+        return True
 
 
 def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:
@@ -126,5 +138,5 @@ def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> li
         result.append(Setting(Operations(torch, native, wanted), wanted, OPERATIONS))
     if KEYS in asked:
         keys = tuple(sorted(set(values[KEYS])))
-        result.append(Setting(DispatchKeys(torch, native), keys, KEYS))
+        result.append(Setting(DispatchKeys(torch, native, keys), keys, KEYS))
     return result

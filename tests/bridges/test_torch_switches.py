@@ -291,6 +291,23 @@ print(json.dumps([bare, why_not(wrong), why_not(right), sorted(operations), torc
     )
 
 
+@since_2_13
+def test_a_dispatch_key_that_pytorch_does_not_know_is_refused(answer):
+    """PyTorch takes any text, and spells its keys in capitals."""
+    code = (
+        PRELUDE
+        + """
+native = torch.backends.python_native
+native.disable_dispatch_keys("cuda"); native.enable_dispatch_keys("cuda")
+[wrong] = settings({"python_native.disabled_dispatch_keys": ["XPU", "cuda"]})
+[right] = settings({"python_native.disabled_dispatch_keys": ["XPU", "CUDA"]})
+print(json.dumps([why_not(wrong), why_not(right), torch.__version__]))
+"""
+    )
+    wrong, right, release = answer(code)
+    assert (wrong, right) == (f"PyTorch {release} has no dispatch key cuda", "")
+
+
 @real
 def test_the_kernels_for_attention_are_enabled_before_any_is_disabled(answer):
     code = (
