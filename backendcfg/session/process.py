@@ -151,7 +151,8 @@ def undo() -> Report | None:
 
     Returns:
         What became of every switch of the profile that is in force now. With none in force, what
-        could not be taken back, as a report named "none"; None when nothing is left.
+        could not be taken back, as a report named "none"; None when nothing is left. That names
+        what other threads keep of the switches that each thread has for itself.
 
     Raises:
         NothingToUndoError: nothing was applied to this process.
@@ -169,6 +170,7 @@ def undo() -> Report | None:
             _follow()
             return report(_installed[-1])
         outcomes = base.set_base(None, [], active=_installed[-1].prepared.name)
+        outcomes = threads.with_keepers(outcomes)
         lost = [one for one in _installed[-1].outcomes if one.state == "irreversible"]
         _installed.clear()
         threads.base_changed([], [], originals.left())

@@ -7,20 +7,23 @@ workers of executors and of `asyncio.to_thread` included. It starts at the base,
 scope, and also where PyTorch would hand on the thread count that a scope set last.
 
 Not reached are threads that `threading` did not start, and threads that ran already. They keep what
-they have until `reload()` is called in them; `verify()` says so there. A switch that cannot be set
-does not keep a thread from running: it is logged, and `verify()` in that thread tells.
+they have until `reload()` is called in them; `verify()` says so there. `undo()` reaches only the
+thread that calls it; its report names the others. A switch that cannot be set does not keep a
+thread from running: it is logged, and `verify()` in that thread tells.
 """
 
 from __future__ import annotations
 
 import threading
 from functools import wraps
+from weakref import ref
 
+from backendcfg.records import replace
 from backendcfg.registry import owners, scopes
 from backendcfg.transact import log
 from backendcfg.transact.journal import ReadBackError
 from backendcfg.transact.knob import Reach, Setting
-from backendcfg.transact.wording import reason, shown
+from backendcfg.transact.wording import listed, reason, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,9 +44,16 @@ class _Here(threading.local):
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
         self.failed: dict[str, str] = {}
+        # The thread too, because its number goes to another one when it has ended.
+        _given[threading.get_ident()] = ref(threading.current_thread()), self.given
 
 
 PATIENCE_SECONDS = 10.0
+MOST_NAMED = 4
+"""Threads that a sentence names; more are counted."""
+
+_given: dict[int, tuple[ref[threading.Thread], dict[str, Any]]] = {}
+"""By the number of a thread: the thread, and what it was given."""
 
 _here = _Here()
 _wanted: dict[str, Setting] = {}
@@ -125,6 +135,34 @@ def missed(setting: Setting) -> str:
     if setting.knob.name in _here.given and _here.given[setting.knob.name] == setting.wanted:
         return ""
     return "this thread ran before the profile was applied; `backendcfg.reload()` in it sets it"
+
+
+def with_keepers(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """What became of the switches of a base that ends, and which other threads keep theirs.
+
+    Call it before `base_changed`.
+    """
+    return tuple(_with_keepers(outcome) for outcome in outcomes)
+
+
+def _with_keepers(outcome: Outcome) -> Outcome:
+    base = _wanted.get(outcome.knob)
+    if outcome.state not in ("set", "unchanged") or base is None or base.wanted == outcome.wanted:
+        return outcome
+    names = []
+    for thread in threading.enumerate():
+        who, given = _given.get(thread.ident or 0, (None, {}))
+        if thread is threading.current_thread() or who is None or who() is not thread:
+            continue
+        if given.get(outcome.knob, _ANYTHING) == base.wanted:
+            names.append(thread.name)
+    if not names:
+        return outcome
+    keep = f"thread {listed(names)} keeps" if len(names) == 1 else f"threads {listed(names)} keep"
+    if len(names) > MOST_NAMED:
+        keep = f"{len(names)} threads keep, `{names[0]}` among them,"
+    because = f"{keep} what the profile gave: `undo()` reaches only the thread that calls it"
+    return replace(outcome, state="irreversible", because=because)
 
 
 _ANYTHING = object()

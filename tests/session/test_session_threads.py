@@ -284,3 +284,34 @@ with backendcfg.profile("debug"):
     values = [(1, "ok"), (True, "ok"), (0, "ok")]
     assert [f"True {values}", "True", "True", "1 2"] == [printed[0], printed[1], *printed[3:]]
     assert "differs" in printed[2]
+
+
+def test_undo_in_another_thread_names_who_keeps_a_count(python):
+    printed = python(
+        """
+import threading, torch, backendcfg
+from concurrent.futures import ThreadPoolExecutor
+before = torch.get_num_threads()
+wanted = 1 if before > 1 else 2
+early = ThreadPoolExecutor(1)
+early.submit(int).result()
+backendcfg.apply(settings={"threads.count": wanted})
+worker = ThreadPoolExecutor(1, thread_name_prefix="worker")
+assert worker.submit(torch.get_num_threads).result() == wanted
+report = early.submit(backendcfg.undo).result()
+left = {one.knob: [one.state, one.wanted == before, one.because] for one in report.outcomes}
+print(report.profile, left["torch.num_threads"], torch.get_num_threads() == wanted)
+print(backendcfg.active(), worker.submit(torch.get_num_threads).result() == wanted)
+backendcfg.apply(settings={"threads.count": wanted})
+worker.shutdown()
+early.shutdown()
+torch.set_num_threads(before)
+print(backendcfg.undo())
+"""
+    ).splitlines()
+    because = (
+        "threads `MainThread` and `worker_0` keep what the profile gave: `undo()` reaches only the"
+        " thread that calls it"
+    )
+    assert f"none {['irreversible', True, because]} True" == printed[0]
+    assert printed[1:] == ["None True", "None"]
