@@ -18,7 +18,7 @@ from backendcfg import _native, environ
 from backendcfg._native import current
 from backendcfg.errors import ProfileBusyError
 from backendcfg.registry.scopes import BUSY
-from backendcfg.session import children, process, wiring
+from backendcfg.session import children, installed, process, wiring
 from backendcfg.transact.compiled import Asked
 from backendcfg.transact.wording import shown
 
@@ -76,7 +76,7 @@ def assign(values: Mapping[str, Any]) -> None:
     with _lock:
         changed = False
         while not changed:  # until nobody has put another profile in force meanwhile
-            over = process.of_process()
+            over = installed.prepared()
             prepared = _varied(over, values)
             if chain := _native.chain():
                 _refuse_unseen(chain[0], prepared, values)

@@ -17,7 +17,7 @@ from backendcfg.bridges import imports
 from backendcfg.errors import BackendCfgError, SwitchLeftChangedError
 from backendcfg.records import record
 from backendcfg.registry import base, owners
-from backendcfg.session import facts, process, survey
+from backendcfg.session import facts, installed, process, survey
 from backendcfg.transact import journal
 from backendcfg.transact.knob import Latch, Reach, Setting
 from backendcfg.transact.wording import listed, shown
@@ -55,8 +55,8 @@ class Watched:
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.depth = process.depth()
-        self.base = process.of_process()
+        self.depth = installed.depth()
+        self.base = installed.prepared()
         self.switches: dict[str, Switch] = survey.survey()
         self.facts = facts.facts()
         self.variables = survey.variables()
@@ -113,9 +113,9 @@ class Watched:
         """
         left: list[str] = []
         try:
-            while process.depth() > self.depth:
+            while installed.depth() > self.depth:
                 process.undo()
-            now = process.of_process()
+            now = installed.prepared()
             if self.base is not None and now not in (self.base, None):
                 process.adjust(self.base, over=now)
         except BackendCfgError as error:
@@ -155,7 +155,7 @@ class Watched:
             return False
         # What a profile put there when its library was imported, before or after this saw it.
         mine = base.applied().get(now.knob.name)
-        if mine is None or process.of_process() is not self.base:
+        if mine is None or installed.prepared() is not self.base:
             return True
         return (mine.original, mine.setting.wanted) != (was.own, now.own)
 
@@ -220,7 +220,7 @@ def refusal(
     """The error for what was left changed, after putting it back if asked."""
     names = listed([change.switch for change in changes])
     notes = [str(change) for change in changes]
-    if process.depth() > watched.depth and (late := process.of_process()):
+    if installed.depth() > watched.depth and (late := installed.prepared()):
         notes.append(f"profile `{late.name}` was applied and not taken back")
     state = "the switches are as they were left"
     if restore:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from backendcfg import __version__, _native, environ
 from backendcfg.bridges import seeds
 from backendcfg.registry import scopes
-from backendcfg.session import process, threads
+from backendcfg.session import installed, process, threads
 from backendcfg.transact import log
 from backendcfg.transact.compiled import Asked, Compiled
 
@@ -59,7 +59,7 @@ class Inheritance:
         """
         if environ.disabled():
             return None
-        base = process.in_force()
+        base = installed.in_force()
         plans = base.plans if base is not None else ()
         plans = *plans, *(prepared.payload for prepared in reversed(opened))
         # A fork inside a scope takes the scope along, although the pool may have been made outside.
@@ -81,7 +81,7 @@ class Inheritance:
         """In a forked child, whose memory has the parent's profile, scopes and generators."""
         if _native.chain():
             _abandon_scopes()
-        base = process.in_force()
+        base = installed.in_force()
         _settle(self.plans, self.identity, there=base is not None and base.plans == self.plans)
 
 
@@ -106,7 +106,7 @@ def receive(given: str) -> None:
         )
         start(of_its_own=True)
         return
-    base = process.in_force()
+    base = installed.in_force()
     there = base is not None and [plan.to_json() for plan in base.plans] == data["plans"]
     plans = tuple(Compiled.from_dict(json.loads(text)) for text in data["plans"])
     _settle(plans, tuple(data["identity"]), there=there)

@@ -9,11 +9,12 @@ from backendcfg import _native, environ
 from backendcfg.bridges import imports
 from backendcfg.errors import NothingToUndoError
 from backendcfg.probe.environment import watched
-from backendcfg.records import record, replace
+from backendcfg.records import replace
 from backendcfg.registry import base, originals, owners, scopes
-from backendcfg.session import children, threads, wiring
+from backendcfg.session import children, installed, threads, wiring
+from backendcfg.session.installed import Installed, stack, surroundings
 from backendcfg.transact.interrupts import Deferral
-from backendcfg.transact.outcome import Outcome, Report
+from backendcfg.transact.outcome import Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,39 +22,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.transact.compiled import Compiled
-
-
-@record(frozen=True)
-class Installed:
-    """A profile that was applied to this process.
-
-    Attributes:
-        prepared: the profile; its payload is the compiled plan.
-        source: who picked it, in words.
-        outcomes: what became of each switch, also of those that came with later imports.
-        beneath: in a child process, the plans of the profile and the scopes around the one that was
-            innermost in the parent, outermost first: they hold for the switches it leaves alone.
-        found: whether a program that this one starts finds the profile as this one did, in its
-            variables or among the active profiles.
-    """
-
-    prepared: _native.Prepared
-    source: str
-    outcomes: tuple[Outcome, ...]
-    beneath: tuple[Compiled, ...] = ()
-    found: bool = False
-
-    @property
-    def plans(self) -> tuple[Compiled, ...]:
-        """Every plan that holds, the one that wins last."""
-        return *self.beneath, self.prepared.payload
-
+    from backendcfg.transact.outcome import Outcome
 
 _ADJUSTED = "adjusted by the program"
-_installed: list[Installed] = []
 _watch: imports.Watch | None = None
 _scopes_need_it: list[bool] = []
-_surroundings: dict[str, str] = {}
 
 # Held from looking at what is loaded until it is set: an import that ends meanwhile in another
 # thread waits, and then sets what it brought to what is in force by then. Ctrl-C waits meanwhile,
@@ -121,9 +94,9 @@ def install(
     prepared = wiring.prepare_base(compiled)
     with _CHANGING, Deferral():
         outcomes = _set([compiled], prepared, strict=strict)
-        _installed.append(Installed(prepared, source, outcomes, found=found))
+        stack.append(Installed(prepared, source, outcomes, found=found))
         _follow()
-        return report(_installed[-1])
+        return stack[-1].report
 
 
 def take_over(plans: Sequence[Compiled], source: str) -> None:
@@ -138,7 +111,7 @@ def take_over(plans: Sequence[Compiled], source: str) -> None:
     prepared = wiring.prepare_base(plans[-1])
     with _CHANGING, Deferral():
         outcomes = _set(plans, prepared)
-        _installed[-1:] = [Installed(prepared, source, outcomes, tuple(plans[:-1]))]
+        stack[-1:] = [Installed(prepared, source, outcomes, tuple(plans[:-1]))]
         _follow()
 
 
@@ -159,20 +132,20 @@ def undo() -> Report | None:
         RolledBackError: a switch could not be put back; the profile is still in force.
     """
     with _CHANGING, Deferral():
-        if not _installed:
+        if not stack:
             raise NothingToUndoError(
                 "no profile was applied to this process",
                 helps=["`backendcfg undo` in a shell goes back to the profile active before"],
             )
-        if len(_installed) > 1:
-            before = _installed[-2]
-            _installed[-2:] = [replace(before, outcomes=_set(before.plans, before.prepared))]
+        if len(stack) > 1:
+            before = stack[-2]
+            stack[-2:] = [replace(before, outcomes=_set(before.plans, before.prepared))]
             _follow()
-            return report(_installed[-1])
-        outcomes = base.set_base(None, [], active=_installed[-1].prepared.name)
+            return stack[-1].report
+        outcomes = base.set_base(None, [], active=stack[-1].prepared.name)
         outcomes = threads.with_keepers(outcomes)
-        lost = [one for one in _installed[-1].outcomes if one.state == "irreversible"]
-        _installed.clear()
+        lost = [one for one in stack[-1].outcomes if one.state == "irreversible"]
+        stack.clear()
         threads.base_changed([], [], originals.left())
         _follow()
         known = {one.knob for one in lost}
@@ -199,78 +172,28 @@ def adjust(prepared: _native.Prepared, *, over: _native.Prepared | None) -> bool
     """
     wiring.connect()
     with _CHANGING, Deferral():
-        if of_process() is not over:
+        if installed.prepared() is not over:
             return False
-        told = source()
+        told = installed.source()
         if not told.endswith(_ADJUSTED):
             told = f"{told}, {_ADJUSTED}" if told else _ADJUSTED
-        beneath = _installed[-1].beneath if _installed else ()
+        beneath = stack[-1].beneath if stack else ()
         outcomes = _set([*beneath, prepared.payload], prepared)
-        _installed[-1:] = [Installed(prepared, told, outcomes, beneath)]
+        stack[-1:] = [Installed(prepared, told, outcomes, beneath)]
         _follow()
         return True
-
-
-def in_force() -> Installed | None:
-    """The profile of this process, with all that is known of it."""
-    return _installed[-1] if _installed else None
-
-
-def of_process() -> _native.Prepared | None:
-    """The profile of this process, whatever scopes are open here."""
-    return _installed[-1].prepared if _installed else None
-
-
-def depth() -> int:
-    """How many times `undo()` can take something back."""
-    return len(_installed)
-
-
-def source() -> str:
-    """Who picked the profile of this process, in words; "" where none is in force."""
-    return _installed[-1].source if _installed else ""
-
-
-def installed() -> Report | None:
-    """What became of every switch of the profile that is in force in this process."""
-    return report(_installed[-1]) if _installed else None
-
-
-def report(entry: Installed) -> Report:
-    """An applied profile, for people and machines."""
-    compiled: Compiled = entry.prepared.payload
-    left = any(
-        outcome.state in ("pending", "unsupported") and outcome.flag not in compiled.dormant
-        for outcome in entry.outcomes
-    )
-    return Report(
-        compiled.name,
-        compiled.tier,
-        compiled.tier == "none" or not (left or compiled.unkept),
-        entry.outcomes,
-        {flag: why for flag, why in compiled.dormant.items() if flag in compiled.asked},
-        compiled.overrides,
-    )
 
 
 def _set(
     plans: Sequence[Compiled], prepared: _native.Prepared, *, strict: bool = False
 ) -> tuple[Outcome, ...]:
-    active = _installed[-1].prepared.name if _installed else ""
+    active = stack[-1].prepared.name if stack else ""
     settings = wiring.merged(plans)
     outcomes = base.set_base(prepared, settings, strict=strict, active=active)
     threads.base_changed(settings, outcomes, originals.left())
-    _surroundings.clear()
-    _surroundings.update(watched())
+    surroundings.clear()
+    surroundings.update(watched())
     return outcomes
-
-
-def surroundings() -> dict[str, str]:
-    """The variables of other software that were set when the profile of this process was applied.
-
-    Those that it set itself are among them.
-    """
-    return dict(_surroundings)
 
 
 def follow_imports_for_scopes() -> None:
@@ -283,7 +206,7 @@ def follow_imports_for_scopes() -> None:
 def _follow() -> None:
     """Do what depends on whether a profile is in force, and which."""
     _follow_imports()
-    entry = in_force()
+    entry = installed.in_force()
     children.follow(
         needed=entry is not None,
         handed=[plan.request for plan in entry.plans] if entry and not entry.found else [],
@@ -294,7 +217,7 @@ def _follow_imports() -> None:
     """Watch imports exactly while a profile of the process or a scope may need it."""
     global _watch
     with _WATCHING:
-        needed = bool(_installed or _scopes_need_it)
+        needed = bool(stack or _scopes_need_it)
         begins = needed and _watch is None
         if begins:
             _watch = imports.watch(catch_up)
@@ -319,9 +242,9 @@ def catch_up(module: str = "") -> None:
     try:
         with Deferral():
             scopes.extend()
-            if not _installed:
+            if not stack:
                 return
-            entry = _installed[-1]
+            entry = stack[-1]
             have = {outcome.knob for outcome in entry.outcomes}
             new = [
                 setting
@@ -333,7 +256,7 @@ def catch_up(module: str = "") -> None:
                 threads.base_grew(new, found)
                 again = {setting.knob.name for setting in new}
                 kept = [outcome for outcome in entry.outcomes if outcome.knob not in again]
-                _installed[-1] = replace(entry, outcomes=(*kept, *found))
+                stack[-1] = replace(entry, outcomes=(*kept, *found))
     finally:
         changing.release()
 

@@ -53,7 +53,8 @@ def rehearse(compiled: Compiled) -> Report:
 
 def main() -> None:
     """The child: apply, then import the frameworks, and report what holds at the end."""
-    from backendcfg.session.process import install, installed
+    from backendcfg.session import installed
+    from backendcfg.session.process import install
 
     compiled = Compiled.from_dict(json.load(sys.stdin))
     try:
@@ -62,7 +63,7 @@ def main() -> None:
             # One that cannot be imported here has no switches to rehearse.
             with suppress(ImportError):
                 importlib.import_module(framework)
-        if (report := installed()) is not None:
+        if (report := installed.report()) is not None:
             sys.stdout.write("\n" + json.dumps({"report": report.to_dict()}) + "\n")
     except BackendCfgError as error:
         sys.stdout.write("\n" + json.dumps({"error": error.to_dict()}) + "\n")

@@ -10,7 +10,7 @@ from backendcfg.bridges import all as bridges
 from backendcfg.bridges.environment import contradictions
 from backendcfg.registry.base import applied
 from backendcfg.registry.report import holdings, stuck
-from backendcfg.session import process, survey, threads, wiring, writers
+from backendcfg.session import installed, survey, threads, wiring, writers
 from backendcfg.session.wiring import SCOPED
 from backendcfg.transact.knob import in_force, told
 from backendcfg.transact.wording import reason
@@ -168,7 +168,7 @@ class _Judge:
         self.by_flag = by_flag
         self.held = {holding.knob: holding for holding in holdings()}
         self.applied = applied()
-        report = process.installed()
+        report = installed.report()
         self.one_way = {
             outcome.knob
             for outcome in (report.outcomes if report is not None else ())
@@ -225,7 +225,7 @@ def _holder(held: Holding) -> str:
 
 def _changed_variables(read: Collection[str]) -> list[Reading]:
     """Variables that no switch of the profile stands for, and that changed since the apply."""
-    before, now = process.surroundings(), survey.variables()
+    before, now = installed.surroundings, survey.variables()
     return [
         _changed(name, before.get(name), now.get(name))
         for name in sorted({*before, *now})

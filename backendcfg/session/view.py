@@ -44,7 +44,7 @@ def active() -> Active | None:
 
 
 def _source() -> str:
-    from backendcfg.session.process import source
+    from backendcfg.session.installed import source
 
     return source()
 

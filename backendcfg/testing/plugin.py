@@ -11,7 +11,7 @@ import pytest
 
 import backendcfg
 from backendcfg.errors import BackendCfgError
-from backendcfg.session import process
+from backendcfg.session import installed
 from backendcfg.testing.leaks import Leaks
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Suite:
 
     def pytest_unconfigure(self) -> None:
         """Take the profile back: pytest may run inside a program that goes on."""
-        if self.report is not None and process.depth():
+        if self.report is not None and installed.depth():
             backendcfg.undo()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from backendcfg import _native, session
 from backendcfg.backends import base
-from backendcfg.session import adjust, process
+from backendcfg.session import adjust, installed
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def _nothing_in_force(monkeypatch):
     monkeypatch.setattr(base, "_frozen", False)
     assert _native.current() is None
     yield
-    while process.of_process() is not None:
+    while installed.prepared() is not None:
         session.undo()
     adjust.forget()
     assert _native.chain() == ()

@@ -10,7 +10,7 @@ import pytest
 
 from backendcfg import _native, errors, session
 from backendcfg.schema.host import Host
-from backendcfg.session import adjust, planning, process
+from backendcfg.session import adjust, installed, planning
 
 HOSTS = pathlib.Path(__file__).parents[1] / "hosts"
 
@@ -22,7 +22,7 @@ def _nothing_in_force():
     yield
     adjust.forget()
     assert _native.chain() == ()
-    while process.of_process() is not None:
+    while installed.prepared() is not None:
         session.undo()
 
 
@@ -303,7 +303,7 @@ def test_a_change_that_an_open_scope_would_hide_is_refused():
             "profile `debug`, whose scope is open here, holds `log.level` at debug, so error"
             " would not be in force"
         )
-        assert process.of_process() is None
+        assert installed.prepared() is None
         adjust.assign({"log.level": "debug"})
     assert session.flags["log.level"] == "debug"
 

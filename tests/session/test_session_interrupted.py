@@ -8,7 +8,7 @@ PROGRAM = """
 import os, signal, sys
 import backendcfg
 from backendcfg import backends
-from backendcfg.session import process
+from backendcfg.session import installed
 
 def interrupted_at(number, action):
     "Run it with Ctrl-C at its number-th call or return; whether it was that long."
@@ -30,9 +30,9 @@ def interrupted_at(number, action):
     return seen >= number
 
 def check(number):
-    depth = process.depth()
+    depth = installed.depth()
     assert (backendcfg.active() is None) == (depth == 0), (number, backendcfg.active(), depth)
-    while process.depth():
+    while installed.depth():
         backendcfg.undo()
     assert backendcfg.active() is None, number
     assert "OPENBLAS_CORETYPE" not in os.environ and "OMP_DYNAMIC" not in os.environ, number
@@ -50,7 +50,7 @@ action, before = {
     "assign": (assign, lambda: None),
 }[sys.argv[1]]
 before(), action()
-while process.depth():
+while installed.depth():
     backendcfg.undo()
 number = 1
 while True:

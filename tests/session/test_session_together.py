@@ -8,7 +8,7 @@ MEETING = """
 import sys, threading
 import numpy, threadpoolctl
 import backendcfg
-from backendcfg.session import adjust, process, threads
+from backendcfg.session import adjust, installed, process, threads
 
 class Told:
     # The lock, and whether the other thread has come as far as that.
@@ -59,29 +59,29 @@ DEEDS = {
     "apply": """
 def deed(): backendcfg.apply(settings={"threads.count": 2})
 meet()
-assert (3, [2]) == (process.depth(), counts())
+assert (3, [2]) == (installed.depth(), counts())
 backendcfg.undo()
-assert (2, [1]) == (process.depth(), counts())
+assert (2, [1]) == (installed.depth(), counts())
 """,
     "undo": """
 def deed(): backendcfg.undo()
 meet()
-assert (1, before) == (process.depth(), counts())
+assert (1, before) == (installed.depth(), counts())
 """,
     "assign": """
 def deed(): adjust.assign({"threads.dynamic": False})
 meet()
-assert (2, [1]) == (process.depth(), counts())
-values = process.of_process().payload.values
+assert (2, [1]) == (installed.depth(), counts())
+values = installed.prepared().payload.values
 assert (1, False) == (values["threads.count"], values["threads.dynamic"]), values
 backendcfg.undo()
-assert (1, before) == (process.depth(), counts())
+assert (1, before) == (installed.depth(), counts())
 """,
     "import": """
 def deed(): import scipy.linalg
 meet()
-assert (2, [1, 1]) == (process.depth(), counts())
-told = [outcome.knob for outcome in process.installed().outcomes]
+assert (2, [1, 1]) == (installed.depth(), counts())
+told = [outcome.knob for outcome in installed.report().outcomes]
 assert 1 == told.count("openblas[scipy].threads"), told
 """,
 }
@@ -94,7 +94,7 @@ def test_an_import_inside_a_scope_does_not_wait_for_an_apply_that_waits_for_the_
 import threading, numpy
 import backendcfg
 from backendcfg.bridges import pools
-from backendcfg.session import adjust, process
+from backendcfg.session import adjust, installed, process
 
 go, held = threading.Event(), threading.Event()
 
@@ -127,7 +127,7 @@ def write_and_import(self, value):
 other = threading.Thread(target=deed)
 write = pools.Threads.write
 backendcfg.apply(settings={"threads.count": 2})
-plan = process.of_process().payload
+plan = installed.prepared().payload
 other.start()
 scope = adjust.overlay({"threads.count": 1})
 scope.prepared
@@ -135,7 +135,7 @@ process._CHANGING, pools.Threads.write = Told(), write_and_import
 with scope:
     pass
 other.join()
-assert 2 == process.depth()
+assert 2 == installed.depth()
 backendcfg.reload()
 import threadpoolctl
 print([each["num_threads"] for each in threadpoolctl.threadpool_info()])

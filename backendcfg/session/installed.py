@@ -1,0 +1,89 @@
+"""The profile of this process, as it is known: what was applied, by whom, and what became of it.
+
+Only `session.process` changes it.
+"""
+
+from __future__ import annotations
+
+from backendcfg.records import record
+from backendcfg.transact.outcome import Outcome, Report
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from backendcfg._native import Prepared
+    from backendcfg.transact.compiled import Compiled
+
+
+@record(frozen=True)
+class Installed:
+    """A profile that was applied to this process.
+
+    Attributes:
+        prepared: the profile; its payload is the compiled plan.
+        source: who picked it, in words.
+        outcomes: what became of each switch, also of those that came with later imports.
+        beneath: in a child process, the plans of the profile and the scopes around the one that was
+            innermost in the parent, outermost first: they hold for the switches it leaves alone.
+        found: whether a program that this one starts finds the profile as this one did, in its
+            variables or among the active profiles.
+    """
+
+    prepared: Prepared
+    source: str
+    outcomes: tuple[Outcome, ...]
+    beneath: tuple[Compiled, ...] = ()
+    found: bool = False
+
+    @property
+    def plans(self) -> tuple[Compiled, ...]:
+        """Every plan that holds, the one that wins last."""
+        return *self.beneath, self.prepared.payload
+
+    @property
+    def report(self) -> Report:
+        """The same for people and machines."""
+        compiled: Compiled = self.prepared.payload
+        left = any(
+            outcome.state in ("pending", "unsupported") and outcome.flag not in compiled.dormant
+            for outcome in self.outcomes
+        )
+        return Report(
+            compiled.name,
+            compiled.tier,
+            compiled.tier == "none" or not (left or compiled.unkept),
+            self.outcomes,
+            {flag: why for flag, why in compiled.dormant.items() if flag in compiled.asked},
+            compiled.overrides,
+        )
+
+
+stack: list[Installed] = []
+"""What was applied and not taken back; the last is in force."""
+
+surroundings: dict[str, str] = {}
+"""The variables of other software that were set at the last apply, those that it set among them."""
+
+
+def in_force() -> Installed | None:
+    """The profile of this process, with all that is known of it."""
+    return stack[-1] if stack else None
+
+
+def prepared() -> Prepared | None:
+    """The profile of this process, whatever scopes are open here."""
+    return stack[-1].prepared if stack else None
+
+
+def depth() -> int:
+    """How many times `undo()` can take something back."""
+    return len(stack)
+
+
+def source() -> str:
+    """Who picked the profile of this process, in words; "" where none is in force."""
+    return stack[-1].source if stack else ""
+
+
+def report() -> Report | None:
+    """What became of every switch of the profile that is in force in this process."""
+    return stack[-1].report if stack else None
