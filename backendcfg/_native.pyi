@@ -5,6 +5,18 @@ from typing import Any, Self, TypeVar, final
 
 from numpy.typing import NDArray
 
+from backendcfg.ops.linalg_types import (
+    CholeskyEx,
+    Eigh,
+    InvEx,
+    Lu,
+    LuFactor,
+    LuFactorEx,
+    Qr,
+    SolveEx,
+    Svd,
+)
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 ABI: int
@@ -50,6 +62,8 @@ class Scope:
 # enter_knobs(prepared, scope, claims) returns a claim, and leave_knobs(prepared, scope, claim)
 # gives it back; claims are those of the open scopes of this context, innermost first.
 # materialise(prepared) returns a snapshot's address. refuse(reason, detail, a, b, out) raises.
+# foreign(a, b, out) multiplies what is not NumPy's.
+# traced(operation, provider, because, sizes, dtype) hears of every call while tracing is set.
 # decorate(scope, function), aenter(scope) and aexit(scope, type, value, traceback) are the
 # scope's other protocols. misplaced(scope) hears of an exit without an entry in this context.
 def bind(
@@ -74,16 +88,175 @@ def snapshot() -> int: ...
 # Import NumPy's C API, which `matmul` needs.
 def set_array_api() -> None: ...
 
-# The matrix product of two arrays.
-def matmul(
+# A read-only view of an array with a shape that it broadcasts to; ValueError where it does not.
+def broadcast(array: NDArray[Any], shape: tuple[int, ...], /) -> NDArray[Any]: ...
+
+# An array over the memory of a DLPack capsule on the CPU, which is used up, and what it holds;
+# bfloat16 is a uint16 array. ValueError says what is wrong with it.
+def from_dlpack(capsule: object, /) -> tuple[NDArray[Any], str]: ...
+
+# The matrix product of two arrays; those that are not NumPy's go to `foreign(a, b, out)`, a
+# callback that returns the product.
+def matmul(a: Any, b: Any, /, out: Any = None) -> Any: ...
+
+# The same of NumPy arrays, in which uint16 holds bfloat16.
+def matmul_bfloat16(
     a: NDArray[Any], b: NDArray[Any], /, out: NDArray[Any] | None = None
 ) -> NDArray[Any]: ...
+
+# Attention of four-dimensional arrays (batch, heads, length, width) and the logarithms of its sums
+# (batch, heads, length of query; float64 for float64, else float32).
+#
+# Args:
+#     kernel: "flash", or "efficient" for memory that grows with threads alone.
+#     query, key, value: of any strides; bfloat16 is uint16. Query's heads are a multiple of key's.
+#     mask: bool, float32 or of the element's type, broadcast to (batch, heads, query, key).
+#     is_causal: query i sees keys 0 to i; with a mask too.
+#     scale: of the scores.
+#     dropout_p, seed: of weights, by position; the backward pass drops the same.
+#     element: "float32", "float64", "bfloat16" or "float16".
+#     threads: at most so many; 0 for the team's. The bits do not depend on it.
+#
+# Returns (out, logsumexp), dense. A query that sees no key has zeros, and minus infinity.
+# Raises ValueError "attention: <argument> ..." before anything is computed; MemoryError.
+def attention(
+    kernel: str,
+    query: NDArray[Any],
+    key: NDArray[Any],
+    value: NDArray[Any],
+    mask: NDArray[Any] | None,
+    is_causal: bool,
+    scale: float,
+    dropout_p: float,
+    seed: int,
+    element: str,
+    threads: int = 0,
+    /,
+) -> tuple[NDArray[Any], NDArray[Any]]: ...
+
+# For each instruction set of the kernels, the best last: its name, whether this CPU runs it, and
+# how many operations its code has served.
+def kernel_isas() -> list[tuple[str, bool, int]]: ...
+
+# Use one instruction set from now on, in every thread; None for the best. For tests.
+# Raises ValueError for one that is unknown or that this CPU cannot run.
+def force_kernel_isa(name: str | None, /) -> None: ...
+
+# The gradients of query, key and value: attention going backward. Arrays are those that
+# `attention` takes and returned; bfloat16 is uint16. `results` are arrays to write to.
+def attention_backward(
+    grad_out: NDArray[Any],
+    query: NDArray[Any],
+    key: NDArray[Any],
+    value: NDArray[Any],
+    mask: NDArray[Any] | None,
+    out: NDArray[Any],
+    logsumexp: NDArray[Any],
+    is_causal: bool,
+    scale: float,
+    dropout_p: float,
+    seed: int,
+    element: str,
+    threads: int = 0,
+    results: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None = None,
+    /,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
 
 # How many libraries this process ever loaded and unloaded; None where the loader does not count.
 def mapped() -> tuple[int, int] | None: ...
 
-# For each open provider: name, path, integer width and calls by operation.
-def stats() -> list[tuple[str, str, int, dict[str, int]]]: ...
+# For each open provider: name, path, integer width, calls by operation, and of these those that
+# went to it by measured speed and because those before it cannot.
+def stats() -> list[tuple[str, str, int, dict[str, int], dict[str, int], dict[str, int]]]: ...
 
-# Set every counter to zero.
+# Count a call that was served, and tell the traces.
+def served(
+    operation: str,
+    provider: str,
+    because: str,
+    sizes: tuple[int, ...] = (),
+    dtype: str = "",
+    /,
+) -> None: ...
+
+# Calls counted by `served`: {(operation, provider, because): calls}.
+def served_counts() -> dict[tuple[str, str, str], int]: ...
+
+# Whether the callback `traced` hears of every call.
+def set_tracing(on: bool, /) -> None: ...
+
+# Set every counter to zero, those of `served` too.
 def reset_stats() -> None: ...
+
+# What `backendcfg.ops.linalg` is made of in Python: refuse(function, reason, detail, given),
+# foreign(function, arrays, given), failed(function, info, index, matrix) and result types by name.
+def linalg_bind(
+    *,
+    refuse: Callable[..., Any] | None = None,
+    foreign: Callable[..., Any] | None = None,
+    failed: Callable[..., Any] | None = None,
+    types: dict[str, type[tuple[Any, ...]]] = ...,
+) -> None: ...
+
+# For each provider of this context's order: name, path, verdict and what it lacks, for one matrix
+# of m by n elements (0 to 3: float32, float64, complex64, complex128) and k right-hand sides.
+def linalg_choice(
+    function: str, element: int, m: int, n: int, k: int, /
+) -> list[tuple[str, str, int, str]]: ...
+
+# The functions of `backendcfg.ops.linalg`.
+def linalg_inv(A: Any) -> Any: ...
+def linalg_inv_ex(A: Any, *, check_errors: bool = False) -> InvEx: ...
+def linalg_cholesky(A: Any, *, upper: bool = False) -> Any: ...
+def linalg_cholesky_ex(
+    A: Any, *, upper: bool = False, check_errors: bool = False
+) -> CholeskyEx: ...
+def linalg_cholesky_solve(B: Any, L: Any, upper: bool = False) -> Any: ...
+def linalg_cholesky_inverse(L: Any, upper: bool = False) -> Any: ...
+def linalg_lu_factor(A: Any, *, pivot: bool = True) -> LuFactor: ...
+def linalg_lu_factor_ex(
+    A: Any, *, pivot: bool = True, check_errors: bool = False
+) -> LuFactorEx: ...
+def linalg_lu(A: Any, *, pivot: bool = True) -> Lu: ...
+def linalg_lu_solve(
+    LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False
+) -> Any: ...
+def linalg_qr(A: Any, mode: str = "reduced") -> Qr: ...
+def linalg_eigh(A: Any, UPLO: str = "L") -> Eigh: ...
+def linalg_eigvalsh(A: Any, UPLO: str = "L") -> Any: ...
+def linalg_svd(A: Any, full_matrices: bool = True, *, driver: None = None) -> Svd: ...
+def linalg_svdvals(A: Any, *, driver: None = None) -> Any: ...
+def linalg_solve(A: Any, B: Any, *, left: bool = True) -> Any: ...
+def linalg_solve_ex(
+    A: Any, B: Any, *, left: bool = True, check_errors: bool = False
+) -> SolveEx: ...
+
+# Writes a convolution of dense arrays, by our own kernels; threads 0 for as many as are worth it.
+def convolve(
+    images: NDArray[Any],
+    weight: NDArray[Any],
+    bias: NDArray[Any] | None,
+    out: NDArray[Any],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+    threads: int,
+    /,
+) -> None: ...
+
+# Writes the columns of the windows of one image and group, (terms, pixels), from one pixel on;
+# place is (image, group, pixel).
+def unfold(
+    images: NDArray[Any],
+    columns: NDArray[Any],
+    kernel: tuple[int, int],
+    out: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+    place: tuple[int, int, int],
+    threads: int,
+    /,
+) -> None: ...

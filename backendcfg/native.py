@@ -7,7 +7,17 @@ function means. Calls with data go through `backendcfg._native` instead: ctypes 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_char,
+    c_char_p,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +26,20 @@ from backendcfg.errors import InternalError, MissingLibraryError, NativeUnavaila
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-ABI = 1
-OPERATIONS = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv", "cgemv", "zgemv")
-VERDICTS = ("serves", "behind", "too-large", "not-listed")
+ABI = 2
+OPERATIONS = (
+    *("sgemm", "dgemm", "cgemm", "zgemm"),
+    *("sgemv", "dgemv", "cgemv", "zgemv"),
+    *("bgemm", "hgemm"),
+)
+OWN = ("bgemm", "hgemm")
+"""Operations on bfloat16 and float16, which no library has: our own kernels serve them."""
+VERDICTS = ("serves", "behind", "too-large", "not-listed", "lacks")
+REASONS = ("first", "fastest", "able")
+"""Why the choice fell on a provider: see `bcfg_reason` in the header."""
+
+SIZE_CLASSES = 64
+NOT_MEASURED = 255
 _INTERFACES = {"": 0, "lp64": 32, "ilp64": 64}
 
 
@@ -46,7 +67,10 @@ class _Library(_Struct):
 
 
 class _Description(_Struct):
-    _fields_ = [*_Library._fields_, ("calls", c_uint64 * len(OPERATIONS))]
+    _fields_ = [
+        *_Library._fields_,
+        *((name, c_uint64 * len(OPERATIONS)) for name in ("calls", "by_speed", "by_need")),
+    ]
 
 
 class _Flag(_Struct):
@@ -60,7 +84,11 @@ class _Flag(_Struct):
 
 
 class _Order(ctypes.Structure):
-    _fields_ = [("providers", POINTER(c_void_p)), ("count", c_uint32)]
+    _fields_ = [
+        ("providers", POINTER(c_void_p)),
+        ("count", c_uint32),
+        ("preferred", POINTER(c_uint8)),
+    ]
 
 
 class _Content(_Struct):
@@ -104,6 +132,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "bcfg_operation_name": (c_char_p, [c_int32]),
     "bcfg_open": (c_int32, [POINTER(_Library), POINTER(c_void_p), POINTER(_Error)]),
     "bcfg_reference": (c_void_p, []),
+    "bcfg_native": (c_void_p, []),
     "bcfg_describe": (c_int32, [c_void_p, POINTER(_Description)]),
     "bcfg_next_provider": (c_void_p, [c_void_p]),
     "bcfg_reset_calls": (None, []),
@@ -115,9 +144,15 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "bcfg_current": (c_void_p, []),
     "bcfg_set_default": (None, [c_void_p]),
     "bcfg_value": (c_int64, [c_void_p, c_uint32]),
+    "bcfg_size_class": (c_uint32, [c_int64, c_int64, c_int64]),
     "bcfg_choose": (c_int32, [c_void_p, c_int32, c_int64, c_int64, c_int64]),
+    "bcfg_choice_reason": (c_int32, [c_void_p, c_int32, c_int64, c_int64, c_int64]),
     "bcfg_ordered": (c_void_p, [c_void_p, c_int32, c_uint32]),
     "bcfg_judge": (c_int32, [c_void_p, c_int32, c_void_p, c_int64, c_int64, c_int64]),
+    "bcfg_isa_name": (c_char_p, [c_int32]),
+    "bcfg_isa_available": (c_int32, [c_int32]),
+    "bcfg_force_isa": (c_int32, [c_int32]),
+    "bcfg_isa_served": (c_uint64, [c_int32]),
     "bcfg_matmul": (c_int32, [c_void_p, POINTER(_Product), POINTER(_Error)]),
 }
 
@@ -253,6 +288,11 @@ def reference() -> int:
     return int(library().bcfg_reference())
 
 
+def own() -> int:
+    """The handle of the provider of our own kernels, compiled in too."""
+    return int(library().bcfg_native())
+
+
 def describe(handle: int) -> Opened:
     """Who a provider is, and what it has served since the counters were last reset."""
     native, about = library(), _Description()
@@ -262,15 +302,34 @@ def describe(handle: int) -> Opened:
     return Opened(about.name.decode(), about.path.decode(errors="replace"), interface, calls)
 
 
-def intern(values: Mapping[str, int], handles: Sequence[int]) -> int:
+def intern(
+    values: Mapping[str, int],
+    handles: Sequence[int],
+    preferred: Mapping[str, bytes] | None = None,
+) -> int:
     """The snapshot with these values and this order of providers; flags not named are 0.
 
+    What only our own kernels can compute is theirs in every order.
+
     The same content gives the same address, for the process's life.
+
+    Args:
+        values: of flags, encoded.
+        handles: the providers of every operation, best first.
+        preferred: by operation, for each of the SIZE_CLASSES the position in `handles` of who was
+            measured to be the fastest, or NOT_MEASURED.
     """
     native, known, error, address = library(), flags(), _Error(), c_void_p()
     numbers = (c_int64 * len(known))(*(values.get(flag.name, 0) for flag in known))
     providers = (c_void_p * len(handles))(*handles)
-    orders = (_Order * len(OPERATIONS))(*[_Order(providers, len(handles))] * len(OPERATIONS))
+    own_order = _Order((c_void_p * 1)(own()), 1)
+    classes = {name: (c_uint8 * SIZE_CLASSES)(*row) for name, row in (preferred or {}).items()}
+    orders = (_Order * len(OPERATIONS))(
+        *(
+            own_order if name in OWN else _Order(providers, len(handles), classes.get(name))
+            for name in OPERATIONS
+        )
+    )
     content = _Content(
         values=numbers, value_count=len(known), order_count=len(OPERATIONS), orders=orders
     )
@@ -295,6 +354,17 @@ def ordered(snapshot: int, operation: str) -> list[int]:
 def judge(snapshot: int, operation: str, handle: int, sizes: Iterable[int]) -> str:
     """What the choice thinks of one provider for a product of `sizes` m, n, k: see `VERDICTS`."""
     return VERDICTS[library().bcfg_judge(snapshot, OPERATIONS.index(operation), handle, *sizes)]
+
+
+def reason(snapshot: int, operation: str, sizes: Iterable[int]) -> str:
+    """Why the choice falls on whom it does, see `REASONS`; "" when nobody serves."""
+    found = library().bcfg_choice_reason(snapshot, OPERATIONS.index(operation), *sizes)
+    return REASONS[found] if found >= 0 else ""
+
+
+def size_class(m: int, n: int, k: int) -> int:
+    """The class of sizes that a product is in: the whole part of log2(m n k)."""
+    return int(library().bcfg_size_class(m, n, k))
 
 
 def _expect(status: int, error: _Error | None = None) -> None:

@@ -1,6 +1,6 @@
-"""Every benchmark, each ratio beside its target; writes the table of docs/performance.md.
+"""Every benchmark, each ratio beside its target; writes the tables and the chart of performance.md.
 
-    python benchmarks/run.py            # measure, print, and write the table
+    python benchmarks/run.py            # measure, print, and write them
     python benchmarks/run.py --quick    # fewer rounds; prints only
 
 What needs a package that is not installed is left out, and said.
@@ -13,9 +13,13 @@ import re
 import sys
 from pathlib import Path
 
+from chart import bars
 from measure import Row, in_child, machine, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+CHART = PAGE.with_name("attention-speed.svg")
+CHARTED = ("Attention", "Attention going backward")
+"""Groups whose ratios are speeds relative to PyTorch's."""
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 GROUPS = (
@@ -23,6 +27,10 @@ GROUPS = (
     ("Scopes beside PyTorch", "scopes.py", ("torch",), ("torch",)),
     ("Processes", "startup.py", (), ()),
     ("`ops.matmul`", "matmul.py", (), ()),
+    ("`ops.linalg`", "linalg.py", (), ("scipy", "torch", "threadpoolctl")),
+    ("Convolution, einsum and Fourier", "transforms.py", (), ("torch", "scipy", "threadpoolctl")),
+    ("Attention", "attention.py", (), ("torch",)),
+    ("Attention going backward", "attention_backward.py", (), ("torch",)),
 )
 """Title, script, its arguments, and the packages that it needs."""
 
@@ -51,6 +59,19 @@ def write(groups: list[tuple[str, list[Row] | str]]) -> None:
     PAGE.write_text(re.sub(f"{BEGIN}.*{END}", lambda _: block, page, flags=re.DOTALL))
 
 
+def draw(groups: list[tuple[str, list[Row] | str]]) -> None:
+    """Write the chart of the page; nothing where its groups were not measured."""
+    values = [
+        (row.what if title == CHARTED[0] else f"backward: {row.what}", float(row.ratio.split()[0]))
+        for title, rows in groups
+        if title in CHARTED and not isinstance(rows, str)
+        for row in rows
+        if row.ratio.endswith("of its speed")
+    ]
+    if values:
+        CHART.write_text(bars("Attention, as many times as fast", "PyTorch's", values))
+
+
 def main() -> int:
     """Measure; 1 when a target is missed."""
     quick = "--quick" in sys.argv
@@ -58,6 +79,7 @@ def main() -> int:
     groups = measured(quick=quick)
     if not quick:
         write(groups)
+        draw(groups)
     missed = [
         row.what
         for _, rows in groups

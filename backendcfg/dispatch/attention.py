@@ -1,14 +1,16 @@
 """Which attention kernels can serve a call: one table of requirements, and every reason against.
 
-The rules and their texts are those of PyTorch 2.13 (`sdp_utils_cpp.h` of the wheel) and, for what
-only its CUDA sources have, of `sdp_utils.cpp` of 2.12. Rules about a GPU were read, not run.
-PyTorch stops at the first rule that a call breaks; here all are told.
+For arrays of a GPU the rules and their texts are those of PyTorch 2.13 (`sdp_utils_cpp.h` of the
+wheel) and, for what only its CUDA sources have, of `sdp_utils.cpp` of 2.12. Rules about a GPU were
+read, not run. For arrays of the CPU they are what our own kernels need, in PyTorch's words where it
+has the same rule. PyTorch stops at the first rule that a call breaks; here all are told.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backendcfg.dispatch import attention_cpu_rules as cpu_rules
 from backendcfg.dispatch import attention_gpu_rules as gpu_rules
 from backendcfg.dispatch import attention_rules as rules
 from backendcfg.dispatch.attention_facts import Case
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     from backendcfg.dispatch.attention_rules import Rule
 
 KERNELS = ("flash", "efficient", "cudnn")
-"""The fused kernels. Attention as plain products needs nothing but its switch."""
+"""The fused kernels. Attention as plain products, `math`, needs little but its switch."""
+
+OURS = ("flash", "efficient", "math")
+"""The kernels that serve arrays of the CPU."""
 
 
 @record(frozen=True)
@@ -35,6 +40,8 @@ class Requirement:
         kernels: the kernels that need it.
         after: requirements that must hold for this one to be looked at.
         on_gpu: whether it depends on the GPU, and therefore was read and not run.
+        places: where the arrays are for which it counts: "cuda", "cpu". For cuDNN, which has no
+            kernel for the CPU, everything counts that counts on a GPU.
     """
 
     name: str
@@ -43,14 +50,32 @@ class Requirement:
     kernels: tuple[str, ...] = KERNELS
     after: tuple[str, ...] = ()
     on_gpu: bool = False
+    places: tuple[str, ...] = ("cuda",)
 
 
+_EVERYWHERE = ("cuda", "cpu")
+_HERE = ("cpu",)
+_OUR_FUSED = ("flash", "efficient")
 _SHAPED = ("four-dimensional",)
 _PLACED = ("gpu",)
 
 REQUIREMENTS = (
     Requirement("kernel", "somebody here brings the kernel", rules.kernel),
-    Requirement("enabled", "its switch is on", rules.enabled),
+    Requirement(
+        "enabled", "its switch is on", rules.enabled, (*KERNELS, "math"), places=_EVERYWHERE
+    ),
+    Requirement(
+        "on-cpu", "query, key and value are on the CPU", cpu_rules.on_cpu, OURS, places=_HERE
+    ),
+    Requirement("not-ragged", "no tensor is ragged", cpu_rules.dense, OURS, places=_HERE),
+    Requirement(
+        "valid",
+        "shapes and dtypes make a call of attention",
+        cpu_rules.valid,
+        OURS,
+        ("not-ragged",),
+        places=_HERE,
+    ),
     Requirement("on-cuda", "query, key and value are on a GPU", rules.on_cuda),
     Requirement("gpu", "a GPU is here", rules.gpu),
     Requirement(
@@ -128,7 +153,44 @@ REQUIREMENTS = (
         rules.batches_and_heads,
         after=_SHAPED,
     ),
-    Requirement("not-empty", "there are queries and keys", rules.not_empty, after=_SHAPED),
+    Requirement(
+        "not-empty",
+        "there are queries and keys",
+        rules.not_empty,
+        after=(*_SHAPED, "valid"),
+        places=_EVERYWHERE,
+    ),
+    Requirement(
+        "has-width",
+        "query and value have a width",
+        cpu_rules.has_width,
+        _OUR_FUSED,
+        ("valid",),
+        places=_HERE,
+    ),
+    Requirement(
+        "equal-heads",
+        "key and value have equal heads where several share one",
+        cpu_rules.equal_heads,
+        _OUR_FUSED,
+        ("valid",),
+        places=_HERE,
+    ),
+    Requirement(
+        "mask-gradient",
+        "the mask needs no gradient",
+        cpu_rules.mask_without_gradient,
+        _OUR_FUSED,
+        places=_HERE,
+    ),
+    Requirement(
+        "products",
+        "a library that keeps the promise of the tier serves its products",
+        cpu_rules.products,
+        ("math",),
+        ("valid",),
+        places=_HERE,
+    ),
     Requirement(
         "last-stride", "the last dimension is contiguous", rules.last_stride, after=_SHAPED
     ),
@@ -164,7 +226,7 @@ def reasons(kernel: str, call: Call, device: Device, switches: Switches) -> tupl
     two dimensions is no reason.
 
     Args:
-        kernel: one of `KERNELS`.
+        kernel: one of `KERNELS`, or "math".
         call: what is to be computed.
         device: where, and by what.
         switches: the flags in force.
@@ -177,11 +239,14 @@ def unmet(
 ) -> Iterator[tuple[Requirement, str]]:
     """The requirements that do not hold, each with the reason; see `reasons`."""
     case = Case(kernel, call, device, switches)
+    here = kernel != "cudnn" and call.query.device == "cpu"
+    place = "cpu" if here else "cuda"
     broken: set[str] = set()
     for requirement in REQUIREMENTS:
-        if kernel not in requirement.kernels or not broken.isdisjoint(requirement.after):
+        counts = kernel in requirement.kernels and place in requirement.places
+        if not counts or not broken.isdisjoint(requirement.after):
             continue
-        if call.nested and "four-dimensional" in requirement.after:
+        if call.nested and {"four-dimensional", "valid"} & {*requirement.after}:
             continue  # a ragged tensor has not all its lengths
         if why := requirement.broken(case):
             broken.add(requirement.name)

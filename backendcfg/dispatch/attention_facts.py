@@ -108,12 +108,19 @@ class Switches:
     """The flags that attention obeys.
 
     Attributes:
-        enabled: the fused kernels that may be used: "flash", "efficient", "cudnn".
+        enabled: the kernels that may be used: "flash", "efficient", "math", "cudnn".
         deterministic: whether algorithms that are not deterministic are forbidden.
+        order: all of them and "overrideable", in the order in which they are tried.
+        tier: what the profile promises.
+        library: the provider that would serve the products of "math" on the CPU; "" where nobody
+            asked.
     """
 
-    enabled: frozenset[str] = frozenset({"flash", "efficient", "cudnn"})
+    enabled: frozenset[str] = frozenset({"flash", "efficient", "math", "cudnn"})
     deterministic: bool = False
+    order: tuple[str, ...] = ("flash", "efficient", "math", "cudnn", "overrideable")
+    tier: str = "none"
+    library: str = ""
 
 
 @record(frozen=True)
@@ -121,7 +128,7 @@ class Case:
     """What a rule looks at.
 
     Attributes:
-        kernel: "flash", "efficient" or "cudnn".
+        kernel: "flash", "efficient", "math" or "cudnn".
         call: what is to be computed.
         device: where, and by what.
         switches: the flags in force.
@@ -136,20 +143,35 @@ class Case:
 _ENABLING = {
     "flash": "cuda.enable_flash_sdp",
     "efficient": "cuda.enable_mem_efficient_sdp",
+    "math": "cuda.enable_math_sdp",
     "cudnn": "cuda.enable_cudnn_sdp",
 }
 
 
-FLAGS = (*_ENABLING.values(), "determinism.algorithms")
+FLAGS = (
+    *_ENABLING.values(),
+    "determinism.algorithms",
+    "determinism.tier",
+    "cuda.sdp_priority",
+)
 """The flags that `switches` looks at."""
 
 
-def switches(values: Mapping[str, Any]) -> Switches:
-    """What the flags of a plan say to attention."""
+def switches(values: Mapping[str, Any], library: str = "") -> Switches:
+    """What the flags of a plan say to attention.
+
+    Args:
+        values: flags with their values.
+        library: the provider that would serve the products of "math".
+    """
+    order = dict.fromkeys((*values["cuda.sdp_priority"], *Switches().order))
     return Switches(
         enabled=frozenset(kernel for kernel, flag in _ENABLING.items() if values[flag]),
         # `warn` keeps the kernels that are not deterministic, and warns.
         deterministic=values["determinism.algorithms"] == "deterministic",
+        order=tuple(order),
+        tier=values["determinism.tier"],
+        library=library,
     )
 
 

@@ -20,6 +20,7 @@ DISABLED = {
     "flash": "Flash attention has been runtime disabled.",
     "efficient": "Memory Efficient attention has been runtime disabled.",
     "cudnn": "cuDNN attention has been runtime disabled.",
+    "math": "Math attention has been runtime disabled.",
 }
 NO_DEVICE = {
     "flash": "flash attention requires a CUDA device, which is not available.",

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 
 from backendcfg import native
-from backendcfg.dispatch.providers import BY_NAME, REFERENCE, LibraryFile
+from backendcfg.dispatch.providers import BY_NAME, COMPILED_IN, NATIVE, LibraryFile
 from backendcfg.dispatch.rehearsal import rehearse
 from backendcfg.errors import MissingLibraryError
 from backendcfg.probe.loaded import mapped_files
@@ -54,13 +54,18 @@ def is_loaded(path: str) -> bool:
     return any(os.path.realpath(mapped) == real for mapped in mapped_files())
 
 
+def compiled_in(name: str) -> Usable:
+    """One of the providers that need no file."""
+    return Usable(native.own() if name == NATIVE else native.reference(), "")
+
+
 def open_file(name: str, library: LibraryFile) -> Usable | Refused:
     """Open one file as a provider. What answered once answers the same for the process's life.
 
     A hazard is asked for every time, because it passes: PyTorch may be imported later.
     """
-    if name == REFERENCE:
-        return Usable(native.reference(), "")
+    if name in COMPILED_IN:
+        return compiled_in(name)
     with _lock:
         answer = _answers.get((name, library))
         if answer is None:

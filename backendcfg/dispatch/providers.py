@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import environ
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class Provider:
         hazard: why a library must not be opened now, or "".
         names: the symbols to use, where detection's are not the ones.
         owners: whose copy to take first when several are there.
+        pool: whose threads it computes with: None for its own, "" for no threads.
     """
 
     name: str
@@ -79,20 +80,26 @@ class Provider:
     hazard: Callable[[LibraryFile], str] = never
     names: Callable[[LibraryFile], LibraryFile] = as_it_is
     owners: tuple[str, ...] = ()
+    pool: str | None = None
 
 
+NATIVE = "native"
 REFERENCE = "reference"
+COMPILED_IN = frozenset({NATIVE, REFERENCE})
+"""Providers without a file of their own."""
+
 PROVIDERS = (
     Provider("openblas", "the OpenBLAS that NumPy computes with", owners=("numpy",)),
     Provider("scipy-openblas", "the OpenBLAS that SciPy computes with", owners=("scipy",)),
     Provider("mkl", "Intel's MKL", hazard=mkl_hazard, names=mkl_names),
     Provider("blis", "BLIS"),
-    Provider(REFERENCE, "ours, compiled in: slow, serial, the same bits everywhere"),
+    Provider(NATIVE, "our own kernels, compiled in: the same bits at any threads, in any batch"),
+    Provider(REFERENCE, "ours, compiled in: slow, serial, the same bits everywhere", pool=""),
 )
 BY_NAME = {provider.name: provider for provider in PROVIDERS}
 
 
-def files_of(name: str, libraries: list[Mapping[str, Any]]) -> list[LibraryFile]:
+def files_of(name: str, libraries: Sequence[Mapping[str, Any]]) -> list[LibraryFile]:
     """The files that could serve as a provider, in the order to try them.
 
     Args:

@@ -3,6 +3,9 @@
 The conservative rule: the first provider of the plan's order that opens. Nothing behind it is
 opened, because a second library brings a second pool of threads; but what costs nothing is kept
 behind it for products that do not fit its integers: libraries already in the process, and ours.
+
+A calibration, where one may be used, lets these compete by speed; and it opens another library that
+the profile names if that one's threads were measured to be worth it.
 """
 
 from __future__ import annotations
@@ -10,16 +13,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import native
-from backendcfg.dispatch.opening import Refused, Usable, is_loaded, open_file, open_path
-from backendcfg.dispatch.providers import PROVIDERS, REFERENCE, files_of
+from backendcfg import environ, native
+from backendcfg.dispatch import calibration, speed
+from backendcfg.dispatch.opening import (
+    Refused,
+    Usable,
+    compiled_in,
+    is_loaded,
+    open_file,
+    open_path,
+)
+from backendcfg.dispatch.providers import COMPILED_IN, PROVIDERS, files_of
 from backendcfg.errors import MissingLibraryError
 from backendcfg.probe.loaded import libraries_in_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from backendcfg._native import Prepared
+    from backendcfg.dispatch.calibration import Table
     from backendcfg.transact.compiled import Compiled
 
 
@@ -31,11 +43,17 @@ class Listing:
         handles: the open ones, best first.
         names: theirs.
         reasons: for each provider that is not among them, why.
+        table: the calibration in use; None for none.
+        unused: why none is in use; "" when one is.
+        decision: who serves what by it.
     """
 
     handles: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
+    table: Table | None = None
+    unused: str = ""
+    decision: speed.Decision = field(default_factory=speed.Decision)
 
 
 _listings: dict[int, Listing] = {}
@@ -55,8 +73,9 @@ def materialise(prepared: Prepared) -> int:
         raise MissingLibraryError(
             f"no library can serve products of CPU arrays under profile `{compiled.name}`",
             notes=[f"{name}: {reason}" for name, reason in listing.reasons.items()],
-            helps=["allow `reference` in `[blas] library`: it is always there"],
+            helps=["allow `native` in `[blas] library`: it is always there"],
         )
+    _calibrate(listing, table_for(compiled), libraries, named=compiled.named, order=compiled.order)
     return _snapshot(native.encode(compiled.values), listing)
 
 
@@ -65,13 +84,36 @@ def default() -> int:
 
     Only what is in the process is used; nothing is opened that was not.
     """
-    return _snapshot({}, list_providers(_names(), _in_process(), loaded_only=True))
+    listing = list_providers(_names(), _in_process(), loaded_only=True)
+    _calibrate(listing, table_for(None), [])
+    return _snapshot({}, listing)
+
+
+def listing_of(snapshot: int) -> Listing:
+    """How the providers of a snapshot were found; empty for a snapshot from elsewhere."""
+    return _listings.get(snapshot, Listing())
 
 
 def reasons(snapshot: int) -> dict[str, str]:
     """Why the providers that a snapshot does not list are not in it."""
-    listing = _listings.get(snapshot)
-    return dict(listing.reasons) if listing else {}
+    return dict(listing_of(snapshot).reasons)
+
+
+def table_for(compiled: Compiled | None) -> Table | str:
+    """The calibration that a profile, or None for none, may use; else why not."""
+    if environ.disabled():
+        return "BACKENDCFG_DISABLE turns it off"
+    if compiled is None:
+        return calibration.read(calibration.threads({}))
+    if not compiled.values.get("ops.calibration", True):
+        return "`ops.calibration` is off"
+    if compiled.tier != "none":
+        return f"profile `{compiled.name}` promises `{compiled.tier}`: speed decides no bits"
+    if compiled.values.get("blas.path"):
+        return "`blas.path` says which library serves"
+    if len(compiled.named) == 1:
+        return f"`blas.library` names `{compiled.named[0]}` alone"
+    return calibration.read(calibration.threads(compiled.values, compiled.asked))
 
 
 def list_providers(
@@ -112,8 +154,8 @@ def _first(
     name: str, libraries: list[Mapping[str, Any]], *, loaded_only: bool, ahead: list[str]
 ) -> Usable | str:
     """The first file of a provider that opens, or why none is open."""
-    if name == REFERENCE:
-        return Usable(native.reference(), "")
+    if name in COMPILED_IN:
+        return compiled_in(name)
     files = list(dict.fromkeys(files_of(name, libraries)))
     if not files:
         return "absent: no file of it was found"
@@ -133,6 +175,65 @@ def _first(
     return "; ".join(dict.fromkeys(refusals))
 
 
+def _calibrate(
+    listing: Listing,
+    table: Table | str,
+    libraries: Sequence[Mapping[str, Any]],
+    *,
+    named: tuple[str, ...] = (),
+    order: tuple[str, ...] = (),
+) -> None:
+    """Let the providers of a listing compete by speed, and open one more if that is worth it.
+
+    Those that the profile names compete among themselves: speed never overrides a preference.
+    """
+    if isinstance(table, str):
+        listing.unused = table
+        return
+    for name, handle in zip(listing.names, listing.handles, strict=True):
+        file = native.file() if name in COMPILED_IN else native.describe(handle).path
+        listing.unused = calibration.replaced(table, name, file)
+        if listing.unused:
+            return
+    first = listing.names[0]
+    if named and first not in named:
+        listing.unused = "none of the libraries that `blas.library` names is usable"
+        return
+    competing = [name for name in named if name == first or name in table.libraries]
+    wanted = speed.decide(table, competing).named() if first in competing[:1] else set()
+    for name in sorted(wanted - set(listing.names)):
+        _open_too(listing, name, table, libraries, order)
+    competing = [name for name in listing.names if not named or name in named]
+    listing.decision = speed.decide(table, competing)
+    if listing.decision.fastest:
+        listing.table = table
+    else:
+        listing.unused = f"`{first}`, which serves, was not measured"
+
+
+def _open_too(
+    listing: Listing,
+    name: str,
+    table: Table,
+    libraries: Sequence[Mapping[str, Any]],
+    order: tuple[str, ...],
+) -> None:
+    """Open a provider that is worth a pool of threads of its own, as the file that was measured."""
+    for file in files_of(name, libraries):
+        if calibration.replaced(table, name, file.path):
+            continue
+        answer = open_file(name, file)
+        if isinstance(answer, Usable):
+            ahead = set(order[: order.index(name)])
+            position = sum(1 for other in listing.names if other in ahead)
+            listing.handles.insert(position, answer.handle)
+            listing.names.insert(position, name)
+            del listing.reasons[name]
+        else:
+            listing.reasons[name] = answer.reason
+        return
+
+
 def _in_process() -> list[dict[str, Any]]:
     return [vars(library) for library in libraries_in_process()]
 
@@ -142,6 +243,8 @@ def _names() -> tuple[str, ...]:
 
 
 def _snapshot(values: Mapping[str, int], listing: Listing) -> int:
-    snapshot = native.intern(values, listing.handles)
+    threads = listing.table.threads if listing.table is not None else 1
+    preferred = listing.decision.positions(listing.names, threads)
+    snapshot = native.intern(values, listing.handles, preferred)
     _listings[snapshot] = listing
     return snapshot

@@ -4,6 +4,10 @@
 
     c = ops.matmul(a, b)
     print(ops.explain("matmul", shapes=(a.shape, b.shape), dtype=a.dtype))
+    print(ops.stats())
+    with ops.trace() as calls:
+        ops.matmul(a, b)
+    print(calls)
 
 An operation takes the flags and libraries of its context once, when it starts: a profile that is
 switched meanwhile does not touch it. Without a profile, NumPy's own library serves.
@@ -14,12 +18,67 @@ from __future__ import annotations
 from backendcfg import _native, native
 from backendcfg._native import matmul
 from backendcfg.dispatch import snapshots
+from backendcfg.ops import (
+    explainers,
+    families,
+    fft,
+    linalg,
+    linalg_choice,
+    product_choice,
+    tracing,
+    transforms_explained,
+)
+from backendcfg.ops.attention import (
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_backward,
+)
+from backendcfg.ops.convolution import conv2d
+from backendcfg.ops.einsum import einsum
 from backendcfg.ops.explanation import Explanation, Reason, explain
+from backendcfg.ops.products import addmm, baddbmm, bmm, foreign_matmul
 from backendcfg.ops.refusal import refuse
-from backendcfg.ops.statistics import Served, reset_stats, stats
+from backendcfg.ops.statistics import Record, Served, Statistics, reset_stats, stats
+from backendcfg.ops.torch_attention import TorchAttention, serve_torch
+from backendcfg.ops.tracing import Call, Trace, trace
 
-__all__ = ["Explanation", "Reason", "Served", "explain", "matmul", "reset_stats", "stats"]
+__all__ = [
+    "Call",
+    "Explanation",
+    "Reason",
+    "Record",
+    "Served",
+    "Statistics",
+    "TorchAttention",
+    "Trace",
+    "addmm",
+    "baddbmm",
+    "bmm",
+    "conv2d",
+    "einsum",
+    "explain",
+    "fft",
+    "linalg",
+    "matmul",
+    "reset_stats",
+    "scaled_dot_product_attention",
+    "scaled_dot_product_attention_backward",
+    "serve_torch",
+    "stats",
+    "trace",
+]
 
 _native.set_array_api()  # imports NumPy, so that its library is in the process
-_native.bind(materialise=snapshots.materialise, refuse=refuse)
+_native.bind(
+    materialise=snapshots.materialise,
+    refuse=refuse,
+    foreign=foreign_matmul,
+    traced=tracing.traced,
+)
 native.set_default(snapshots.default())
+
+families.register("matmul", product_choice.explain)
+for _name, _explainer in explainers.EXPLAINERS.items():
+    families.register(_name, _explainer)
+for _function in linalg_choice.FUNCTIONS:
+    families.register(f"linalg.{_function}", linalg_choice.explain)
+transforms_explained.register()

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from backendcfg.errors import InvalidArgumentError
 
-TYPES = "float32, float64, complex64 or complex128"
+TYPES = "float32, float64, bfloat16, float16, complex64 or complex128"
 
 
 def refuse(reason: str, detail: str, a: Any, b: Any, out: Any) -> NoReturn:
@@ -24,7 +24,6 @@ def refuse(reason: str, detail: str, a: Any, b: Any, out: Any) -> NoReturn:
     """
     named = {"a": a, "b": b, "out": out}
     messages = {
-        "kind": f"`{detail}` must be a NumPy array, not {_kind(named.get(detail))}",
         "type": f"`{detail}` must hold {TYPES}, not {_dtype(named.get(detail))}",
         "out-type": f"`out` must hold {detail}, as the product does, not {_dtype(out)}",
         "dimensions": f"`{detail}` must have at least one dimension",
@@ -38,7 +37,6 @@ def refuse(reason: str, detail: str, a: Any, b: Any, out: Any) -> NoReturn:
         "argument": f"`out` cannot hold the product: {detail}",
     }
     helps = {
-        "kind": ["pass `numpy.asarray(x)`"],
         "type": [f"convert it: `{detail}.astype(numpy.float64)`"],
         "range": ["add a provider with 64-bit integers to `[blas] library`, or split the product"],
         "not-finite": ["look for NaN, infinity or overflow in the operands, or turn it off"],

@@ -1,10 +1,14 @@
-"""What served the calls."""
+"""What served the calls, how often, and why."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from backendcfg import _native
+from backendcfg.ops.serving import WORDS, counted
 
 
 @dataclass(frozen=True)
@@ -23,9 +27,74 @@ class Served:
     calls: dict[str, int]
 
 
-def stats() -> tuple[Served, ...]:
-    """What every open library has served since the start or the last `reset_stats`."""
-    return tuple(Served(name, path, calls) for name, path, _, calls in _native.stats())
+@dataclass(frozen=True)
+class Record:
+    """How often a provider served an operation for one reason.
+
+    Attributes:
+        operation: "dgemm", "scaled_dot_product_attention".
+        provider: who served.
+        because: why that one.
+        calls: how often; a batch of products counts one for each of its matrices.
+    """
+
+    operation: str
+    provider: str
+    because: str
+    calls: int
+
+
+@dataclass(frozen=True)
+class Statistics(Sequence[Served]):
+    """What was served since the start or the last `reset_stats`; printed as a table.
+
+    As a sequence it is the open libraries.
+
+    Attributes:
+        libraries: each with its calls.
+        operations: who served what and why, the most frequent first.
+    """
+
+    libraries: tuple[Served, ...]
+    operations: tuple[Record, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> Served: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Served, ...]: ...
+    def __getitem__(self, index: int | slice) -> Served | tuple[Served, ...]:
+        return self.libraries[index]
+
+    def __len__(self) -> int:
+        return len(self.libraries)
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self.libraries)
+
+    def __str__(self) -> str:
+        if not self.operations:
+            return "nothing was served"
+        rows = [(one.operation, one.provider, str(one.calls)) for one in self.operations]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}  {one.because}"
+            for row, one in zip(rows, self.operations, strict=True)
+        )
+
+
+def stats() -> Statistics:
+    """Who served what since the start or the last `reset_stats`, how often, and why."""
+    libraries, calls = [], Counter[tuple[str, str, str]](counted())
+    for name, path, _, total, by_speed, by_need in _native.stats():
+        libraries.append(Served(name, path, total))
+        for operation, count in total.items():
+            fast, able = by_speed.get(operation, 0), by_need.get(operation, 0)
+            for reason, part in (("first", count - fast - able), ("fastest", fast), ("able", able)):
+                # Another thread may have counted between one counter and the next.
+                if part > 0:
+                    calls[operation, name, WORDS[reason]] += part
+    records = [Record(*key, count) for key, count in calls.most_common()]
+    return Statistics(tuple(libraries), tuple(records))
 
 
 def reset_stats() -> None:

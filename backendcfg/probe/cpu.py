@@ -11,6 +11,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from backendcfg.probe.processor import first_processor
 from backendcfg.schema.host import Cpu
 
 if TYPE_CHECKING:
@@ -82,21 +83,6 @@ def identify() -> Microarchitecture:
     ancestors = sorted(host.ancestors, key=lambda target: -len(target.ancestors))
     lineage = (host.name, *(target.name for target in ancestors))
     return Microarchitecture(host.name, lineage, tuple(sorted(host.features)))
-
-
-def first_processor(root: str = "/") -> dict[str, str]:
-    """The first block of /proc/cpuinfo; reading all of a large machine takes milliseconds."""
-    fields: dict[str, str] = {}
-    try:
-        with open(os.path.join(root, "proc/cpuinfo"), encoding="utf-8", errors="replace") as file:
-            for line in file:
-                name, colon, value = line.partition(":")
-                if not colon and fields:
-                    break
-                fields[name.strip()] = value.strip()
-    except OSError:
-        pass  # not Linux
-    return fields
 
 
 def _vendor(first: Mapping[str, str]) -> Vendor:

@@ -81,5 +81,6 @@ def choose(
     rejected = tuple(
         Rejection(candidate=name, reasons=reasons[name]) for name in ranked if reasons[name]
     )
-    choice = Choice(flag=flag, chosen=chosen, order=usable, rejected=rejected)
+    named = tuple(name for name in usable if name in (*order, required))
+    choice = Choice(flag=flag, chosen=chosen, order=usable, named=named, rejected=rejected)
     return Chosen(choice, adaptation, required)

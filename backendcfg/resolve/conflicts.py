@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg.probe.variables import VARIABLES, contradictions
 from backendcfg.resolve.conflict import Conflict
-from backendcfg.resolve.facts import has_package, visible_gpus
+from backendcfg.resolve.facts import visible_gpus
 
 if TYPE_CHECKING:
     from backendcfg.resolve.ground import Ground
@@ -106,7 +106,10 @@ CONFLICTS: tuple[Conflict, ...] = (
         "benchmark-and-tier",
         ("cudnn.benchmark",),
         ("determinism.tier",),
-        lambda benchmark, tier, ground: benchmark and _promised(tier),
+        # Our own convolutions measure nothing under a tier.
+        lambda benchmark, tier, ground: (
+            benchmark and _promised(tier) and bool(visible_gpus(ground.host))
+        ),
         "benchmarking times the algorithms and keeps the fastest, so the next process may keep "
         "another one, also when only deterministic ones are tried",
         "set `cudnn.benchmark = false`",
@@ -169,15 +172,17 @@ CONFLICTS: tuple[Conflict, ...] = (
     ),
     Conflict(
         "cpu-attention",
-        ("cuda.enable_flash_sdp",),
+        ("cuda.enable_mem_efficient_sdp", "cuda.enable_flash_sdp"),
         ("cuda.enable_math_sdp",),
-        lambda flash, math, ground: (
-            not flash
-            and not math
-            and has_package(ground.host, "torch")
+        lambda fused, math, ground: (
+            not any(
+                ground.value(f"cuda.enable_{kernel}_sdp")
+                for kernel in ("flash", "mem_efficient", "math")
+            )
+            and ground.value("cuda.enable_cudnn_sdp")
             and not visible_gpus(ground.host)
         ),
-        "on a CPU PyTorch has the flash and the math kernel only, so every attention raises",
+        "cuDNN has no attention for a CPU, so every attention raises",
         "set `cuda.enable_math_sdp = true`",
     ),
     Conflict(

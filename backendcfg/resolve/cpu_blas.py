@@ -11,13 +11,17 @@ if TYPE_CHECKING:
 
 # BLIS before MKL: on processors that are not Intel's, MKL runs its AVX2 kernels at less than
 # half the speed (measured on Zen 5), and where it is the better one a profile can prefer it.
-ORDER = ("openblas", "scipy-openblas", "blis", "mkl", "reference")
+ORDER = ("openblas", "scipy-openblas", "blis", "mkl", "native", "reference")
+
+COMPILED_IN = ("native", "reference")
+"""Those that are always there, and whose bits depend on neither threads, batch nor CPU."""
 
 TITLES = {
     "openblas": "NumPy's OpenBLAS",
     "scipy-openblas": "SciPy's OpenBLAS",
     "blis": "BLIS",
     "mkl": "MKL",
+    "native": "our own kernels",
     "reference": "the built-in reference",
 }
 
@@ -65,7 +69,7 @@ def _provider(kind: LibraryKind) -> str:
 
 def unusable(provider: str, host: Host, path: str = "") -> tuple[str, ...]:
     """Why a provider cannot serve here, every reason; empty when it can."""
-    if provider == "reference":
+    if provider in COMPILED_IN:
         return ()
     if path and at(path, host).provider != provider:
         return ("`blas.path` names another library",)

@@ -28,6 +28,7 @@ from backendcfg.resolve.requirement import (
     leaves_out_avx512,
     old_torch_on_nvidia,
     on_x86,
+    served_by_ours,
     serves_blis,
     several_nvidia_gpus,
     threads_matter,
@@ -201,7 +202,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         is_required,
         "another machine may have other libraries, and would compute with one of those",
         lambda ground: True,
-        'write `library = { require = "openblas" }` under `[blas]`',
+        'write `library = { require = "native" }` under `[blas]`',
     ),
     Requirement(
         MACHINES,
@@ -300,12 +301,14 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         'under `[environment]`, write `XLA_FLAGS = "--xla_cpu_max_isa=AVX2"`, or use an '
         "environment without JAX",
     ),
-    exactly(
+    Requirement(
         BATCHES,
         "blas.library",
-        "reference",
+        '"native" or "reference"',
+        served_by_ours,
         "every other library takes other kernels for other shapes, so a row depends on how many "
         "rows stand beside it",
         lambda ground: True,
+        'set `blas.library = "native"`',
     ),
 )

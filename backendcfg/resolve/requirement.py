@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from backendcfg.resolve.cpu_blas import COMPILED_IN
 from backendcfg.resolve.facts import has_kind, has_package, is_older, visible_gpus
 from backendcfg.resolve.words import assignment, listed, literal
 
@@ -96,10 +97,18 @@ def with_openblas(ground: Ground) -> bool:
     return has_kind(ground.host, "openblas")
 
 
+def served_by_ours(library: Any, ground: Ground) -> bool:
+    """Whether a library is one of the two that are compiled in."""
+    return library in COMPILED_IN
+
+
 def threads_matter(ground: Ground) -> bool:
     """Whether some library here sums in another order at another thread count."""
-    served_by_ours = ground.value("blas.library") == "reference"
-    return not served_by_ours or with_openblas(ground) or has_package(ground.host, "torch")
+    return (
+        not served_by_ours(ground.value("blas.library"), ground)
+        or with_openblas(ground)
+        or has_package(ground.host, "torch")
+    )
 
 
 def serves_blis(ground: Ground) -> bool:

@@ -72,11 +72,20 @@ class Rejection(Document):
 
 
 class Choice(Document):
-    """How a library was chosen. `order` lists the usable ones, best first."""
+    """How a library was chosen.
+
+    Attributes:
+        flag: the flag that chooses.
+        chosen: the library.
+        order: the usable ones, best first.
+        named: those of `order` that the wish prefers or requires by name.
+        rejected: the others, with every reason.
+    """
 
     flag: str
     chosen: str
     order: tuple[str, ...]
+    named: tuple[str, ...] = ()
     rejected: tuple[Rejection, ...] = ()
 
 

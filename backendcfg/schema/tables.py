@@ -29,8 +29,8 @@ XLA = "https://openxla.org/xla/flags_guidance"
 TENSORFLOW = "https://www.tensorflow.org/api_docs/python/tf/config"
 NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 
-CpuBlas = Literal["openblas", "scipy-openblas", "mkl", "blis", "reference"]
-"""Providers of CPU products: numpy's own OpenBLAS, SciPy's, MKL, BLIS, and ours."""
+CpuBlas = Literal["openblas", "scipy-openblas", "mkl", "blis", "native", "reference"]
+"""Providers of CPU products: numpy's own OpenBLAS, SciPy's, MKL, BLIS, and our two."""
 
 
 class ThreadCounts(Document):
@@ -213,8 +213,12 @@ class Ops(Document):
 
     check_finite: Annotated[
         bool,
-        Flag("Refuse a product whose result has NaN or infinity.", ("native",), bits=False),
+        Flag("Refuse a result with NaN or infinity of `backendcfg.ops`.", ("native",), bits=False),
     ] = False
+    calibration: Annotated[
+        bool,
+        Flag("Serve by what `backendcfg tune` measured; never under a tier.", ("native",)),
+    ] = True
 
 
 class Log(Document):

@@ -74,7 +74,7 @@ class CufftPlanCache(Document):
     max_size: Annotated[
         int,
         Field(ge=0),
-        torch_flag("Plans kept per device; 0 keeps none.", needs=GPU, bits=False),
+        torch_flag("Plans kept per device; 0 keeps none.", "native", bits=False),
     ] = 4096
 
 
@@ -122,13 +122,12 @@ class Cuda(Document):
         torch_flag(
             "Order in which attention kernels are tried; PyTorch's on a CPU ignore it.",
             "native",
-            needs=GPU,
             source=SDPA,
         ),
     ] = ()
     allow_fp16_bf16_reduction_math_sdp: Annotated[
         bool,
-        torch_flag("Let `math` attention reduce in 16 bits.", "native", needs=GPU, source=SDPA),
+        torch_flag("Let `math` attention reduce in 16 bits.", "native", source=SDPA),
     ] = False
 
 
@@ -143,15 +142,15 @@ class CudnnPart(Document):
 class Cudnn(Document):
     """`torch.backends.cudnn`; also governs MIOpen."""
 
-    enabled: Annotated[bool, torch_flag("Use cuDNN or MIOpen at all.", needs=GPU)] = True
+    enabled: Annotated[bool, torch_flag("Use cuDNN or MIOpen at all.", "native")] = True
     benchmark: Annotated[
-        bool, torch_flag("Time the convolution algorithms, keep the fastest.", needs=GPU)
+        bool, torch_flag("Time the convolution algorithms, keep the fastest.", "native")
     ] = False
     benchmark_limit: Annotated[
-        int, Field(ge=0), torch_flag("Algorithms to time; 0 means all.", needs=GPU, bits=False)
+        int, Field(ge=0), torch_flag("Algorithms to time; 0 means all.", "native", bits=False)
     ] = 10
     deterministic: Annotated[
-        bool, torch_flag("Only deterministic convolution algorithms.", needs=GPU)
+        bool, torch_flag("Only deterministic convolution algorithms.", "native")
     ] = False
     allow_tf32: Annotated[
         bool,
@@ -208,8 +207,10 @@ class MkldnnPart(Document):
 class Mkldnn(Document):
     """`torch.backends.mkldnn` (oneDNN)."""
 
-    enabled: Annotated[bool, torch_flag("Use oneDNN at all.")] = True
-    deterministic: Annotated[bool, torch_flag("Only deterministic oneDNN primitives.")] = False
+    enabled: Annotated[bool, torch_flag("Use oneDNN at all.", "native")] = True
+    deterministic: Annotated[
+        bool, torch_flag("Only deterministic oneDNN primitives.", "native")
+    ] = False
     allow_tf32: Annotated[
         bool,
         torch_flag(

@@ -14,7 +14,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import backendcfg
-from backendcfg.probe import cpu, first_line_of, loaded
+from backendcfg.probe import first_line_of, loaded
+from backendcfg.probe.processor import first_processor
 
 if TYPE_CHECKING:
     from typing import Any
@@ -91,7 +92,7 @@ def _versions() -> dict[str, str]:
 
 @cache
 def _processor() -> dict[str, Any]:
-    first = cpu.first_processor()
+    first = first_processor()
     features = (first.get("flags") or first.get("Features") or "").split()
     return {
         "architecture": platform.machine(),

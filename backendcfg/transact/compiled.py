@@ -44,6 +44,7 @@ class Compiled:
         dormant: flags that have no effect on the host, with the reason.
         unkept: flags that the promise rests on and that this release does not set yet.
         order: CPU providers that may serve, best first.
+        named: those of them that somebody prefers by name; only they compete by speed then.
         libraries: their files, as `schema.host.Library` dumps them.
         overrides: variables that contradict the plan, in words.
         stamp: what must still be true for this to be valid (`probe.stamp`).
@@ -57,6 +58,7 @@ class Compiled:
     dormant: dict[str, str] = field(default_factory=dict)
     unkept: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
     libraries: tuple[dict[str, Any], ...] = ()
     overrides: tuple[str, ...] = ()
     stamp: dict[str, Any] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Compiled:
                 "asked": tuple(data["asked"]),
                 "unkept": tuple(data["unkept"]),
                 "order": tuple(data["order"]),
+                "named": tuple(data["named"]),
                 "libraries": tuple(data["libraries"]),
                 "overrides": tuple(data["overrides"]),
                 "request": Asked(**data["request"]),
@@ -96,7 +99,7 @@ class Compiled:
 
 def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:
     """Reduce a plan; `stamp` says until when the result is valid, `request` what it answers."""
-    order = next((choice.order for choice in plan.choices if choice.flag == "blas.library"), ())
+    choice = next((choice for choice in plan.choices if choice.flag == "blas.library"), None)
     return Compiled(
         name=plan.name,
         tier=plan.tier,
@@ -104,7 +107,8 @@ def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:
         asked=tuple(plan.asked()),
         dormant={entry.flag: entry.idle for entry in plan.entries if entry.idle},
         unkept=plan.unkept,
-        order=tuple(order),
+        order=choice.order if choice is not None else (),
+        named=choice.named if choice is not None else (),
         libraries=tuple(library.model_dump() for library in plan.libraries),
         overrides=plan.overrides,
         stamp=stamp,

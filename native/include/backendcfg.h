@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct, a number or the meaning of a function below changes. */
-#define BCFG_ABI 1
+#define BCFG_ABI 2
 
 /* What became of a call. The numbers are part of the ABI. */
 typedef enum {
@@ -99,13 +99,19 @@ typedef struct {
 /* An opened library: a table with one function per operation. Opaque, immutable, never freed. */
 typedef struct bcfg_provider bcfg_provider;
 
-/* What bcfg_describe says of a provider. The strings live as long as the process. `calls` counts
- * the products served since the start or the last bcfg_reset_calls, by operation. */
+/* What bcfg_describe says of a provider. The strings live as long as the process. The counters count
+ * the products served since the start or the last bcfg_reset_calls, by operation:
+ *   calls       all of them
+ *   by_speed    those that went to it because it was measured to be the fastest for their size
+ *   by_need     those that went to it because nobody before it in the order can serve them
+ */
 typedef struct {
     uint32_t abi, size;
     const char *name, *path, *prefix, *suffix;
     int32_t interface;
     uint64_t calls[BCFG_OPERATIONS];
+    uint64_t by_speed[BCFG_OPERATIONS];
+    uint64_t by_need[BCFG_OPERATIONS];
 } bcfg_description;
 
 /* Opens a library and checks it: RTLD_NOW | RTLD_LOCAL, every required symbol present, the width of
@@ -127,10 +133,17 @@ BCFG_API bcfg_status bcfg_open(const bcfg_library *library, const bcfg_provider 
  * rows are. Never NULL. */
 BCFG_API const bcfg_provider *bcfg_reference(void);
 
+/* The provider of our own kernels, compiled in too: blocked, vectorised, on the thread team of the
+ * process. The bits of an element depend on its row and its column alone: not on threads, batch,
+ * position or instruction set. Complex products are the reference's. It alone serves products of
+ * bfloat16 and float16, whose sums are in float32 and rounded once, at the end. Never NULL. */
+BCFG_API const bcfg_provider *bcfg_native(void);
+
 /* Fills in a description, whose abi and size the caller has set. Errors: BCFG_E_ABI, _ARGUMENT. */
 BCFG_API bcfg_status bcfg_describe(const bcfg_provider *provider, bcfg_description *description);
 
-/* The provider opened after `previous`, the reference first for NULL; NULL after the last. */
+/* The provider opened after `previous`: the reference for NULL, then our own; NULL after the
+ * last. */
 BCFG_API const bcfg_provider *bcfg_next_provider(const bcfg_provider *previous);
 
 /* Sets every counter of every provider to zero. */
@@ -164,17 +177,29 @@ BCFG_API bcfg_status bcfg_flag_at(uint32_t id, bcfg_flag *flag);
 /* Opaque, immutable, never freed. */
 typedef struct bcfg_snapshot bcfg_snapshot;
 
-/* Providers in order of preference, for one operation. */
+/* How many classes of sizes there are, and what stands for a class that nobody measured. */
+enum { BCFG_SIZE_CLASSES = 64, BCFG_NOT_MEASURED = 255 };
+
+/* The class of an m by k times k by n product: the whole part of log2(m n k), 62 for any product
+ * beyond; 0 where a size is 0. */
+BCFG_API uint32_t bcfg_size_class(int64_t m, int64_t n, int64_t k);
+
+/* Providers in order of preference, for one operation.
+ *   preferred  NULL, or BCFG_SIZE_CLASSES positions in `providers`: for each class of sizes who was
+ *              measured to be the fastest, or BCFG_NOT_MEASURED. It serves before the others if it
+ *              can.
+ */
 typedef struct {
     const bcfg_provider *const *providers;
     uint32_t count;
+    const uint8_t *preferred;
 } bcfg_order;
 
 /* The content of a snapshot, copied by bcfg_intern.
  *   values  one number per flag, by id; `value_count` must be bcfg_flag_count()
  *   orders  one list per operation, by id; `order_count` must be BCFG_OPERATIONS
  * A product of two matrices goes by the ?GEMM list of its element type, one with a vector (m or n
- * is 1) by its ?GEMV list. */
+ * is 1) by its ?GEMV list; with 16 bits both go by BGEMM (bfloat16) or HGEMM (float16). */
 typedef struct {
     uint32_t abi, size;
     const int64_t *values;
@@ -205,12 +230,15 @@ BCFG_API int64_t bcfg_value(const bcfg_snapshot *snapshot, uint32_t id);
 
 /* --- products -------------------------------------------------------------------------------- */
 
-/* Element types; the number is that of the matching ?GEMM operation. */
+/* Element types; the number is that of the matching ?GEMM operation, but for those of 16 bits. */
 typedef enum {
     BCFG_FLOAT32 = BCFG_SGEMM,
     BCFG_FLOAT64 = BCFG_DGEMM,
     BCFG_COMPLEX64 = BCFG_CGEMM,
-    BCFG_COMPLEX128 = BCFG_ZGEMM
+    BCFG_COMPLEX128 = BCFG_ZGEMM,
+    BCFG_BFLOAT16 = 4, /* BCFG_BGEMM */
+    BCFG_FLOAT16 = 5,  /* BCFG_HGEMM */
+    BCFG_ELEMENTS
 } bcfg_element;
 
 /* A stack of matrices in memory. Strides are in bytes and may be negative or zero, except that no
@@ -239,12 +267,24 @@ typedef enum {
     BCFG_BEHIND = 1,       /* it could, and another comes before it */
     BCFG_TOO_LARGE = 2,    /* a size does not fit its 32-bit integers */
     BCFG_NOT_LISTED = 3,   /* the snapshot does not list it for this operation */
+    BCFG_LACKS = 4         /* it is listed, and has no such operation */
 } bcfg_verdict;
+
+/* Why bcfg_choose chose whom it did. */
+typedef enum {
+    BCFG_FIRST = 0,        /* the first of the order */
+    BCFG_FASTEST = 1,      /* measured to be the fastest for this class of sizes */
+    BCFG_ABLE = 2,         /* the first of the order that can */
+} bcfg_reason;
 
 /* Who serves an m by k times k by n product under a snapshot: the index in that operation's list,
  * or -1 when nobody does. bcfg_matmul asks the same function. */
 BCFG_API int32_t bcfg_choose(const bcfg_snapshot *snapshot, int32_t operation, int64_t m, int64_t n,
                              int64_t k);
+
+/* Why: a bcfg_reason, or -1 when nobody serves. */
+BCFG_API int32_t bcfg_choice_reason(const bcfg_snapshot *snapshot, int32_t operation, int64_t m,
+                                    int64_t n, int64_t k);
 
 /* The provider at an index of an operation's list, or NULL past its end. */
 BCFG_API const bcfg_provider *bcfg_ordered(const bcfg_snapshot *snapshot, int32_t operation,
@@ -260,6 +300,23 @@ BCFG_API bcfg_verdict bcfg_judge(const bcfg_snapshot *snapshot, int32_t operatio
  * Errors: BCFG_E_ABI, _ARGUMENT, _MEMORY, _RANGE, _UNSERVED, _NOT_FINITE; c is then untouched. */
 BCFG_API bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *product,
                                  bcfg_error *error);
+
+/* --- instruction sets ------------------------------------------------------------------------ */
+
+/* The name of an instruction set that our own kernels may use, in order of preference, the last
+ * one first: 0 "portable", 1 "avx2", 2 "avx512", 3 "avx512_bf16"; "" for one that this library was
+ * built without; NULL for another number. Static storage. */
+BCFG_API const char *bcfg_isa_name(int32_t isa);
+
+/* Whether it was built in and this CPU and its system can run it. */
+BCFG_API int32_t bcfg_isa_available(int32_t isa);
+
+/* Makes every operation that starts from now on use one instruction set; -1 returns to the best.
+ * For tests: it is process-wide. Errors: BCFG_E_ARGUMENT when it is not available. */
+BCFG_API bcfg_status bcfg_force_isa(int32_t isa);
+
+/* How many operations the code of an instruction set has served. */
+BCFG_API uint64_t bcfg_isa_served(int32_t isa);
 
 #ifdef __cplusplus
 }

@@ -35,7 +35,7 @@ static inline bcfg_status open_double(const char *name, const char *prefix, cons
 static inline const bcfg_snapshot *snapshot_of(const bcfg_provider *const *providers,
                                                uint32_t count, const int64_t *values) {
     bcfg_order orders[BCFG_OPERATIONS];
-    for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){providers, count};
+    for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){providers, count, NULL};
     bcfg_content content = {BCFG_ABI, sizeof content, values, bcfg_flag_count(), BCFG_OPERATIONS,
                             orders};
     bcfg_error error = NEW_ERROR;

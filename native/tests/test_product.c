@@ -141,7 +141,7 @@ static void what_cannot_be_done_is_refused_before_anything_is_written(
     CHECK(bcfg_matmul(snapshot, &product, &error) == BCFG_E_ARGUMENT);
     CHECK(strcmp(error.detail, "elements of c share memory") == 0);
     product.c = to;
-    product.element = 4;
+    product.element = BCFG_ELEMENTS;
     CHECK(bcfg_matmul(snapshot, &product, &error) == BCFG_E_ARGUMENT);
     product.element = BCFG_FLOAT64;
     product.m = -1;

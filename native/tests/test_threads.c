@@ -74,6 +74,6 @@ int main(int count, char **arguments) {
     CHECK(atomic_load(&products) > 0);
     int open = 0;
     for (const bcfg_provider *p = NULL; (p = bcfg_next_provider(p)) != NULL;) open++;
-    CHECK(open == 3); /* however many threads opened them */
+    CHECK(open == 4); /* however many threads opened them */
     return 0;
 }

@@ -19,6 +19,7 @@ DIFFERENCES = {
     ("mkldnn", "set_flags", "signature"): KEEPS,
     ("miopen", "flags", "signature"): KEEPS,
     ("nnpack", "flags", "signature"): KEEPS,
+    ("cuda", "is_flash_attention_available", "value"): "ours is compiled in, for the CPU",
     ("cudnn", "CUDNN_TENSOR_DTYPES", "value"): NAMES,
     ("cudnn", "benchmark_limit", "value"): "PyTorch has it as None where it has no cuDNN",
     ("mkldnn", "allow_tf32", "value"): "PyTorch's reads None on every build but XPU",

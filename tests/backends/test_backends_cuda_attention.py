@@ -213,20 +213,46 @@ def test_each_parameter_is_of_its_kind(at, wrong, message):
     assert caught.value.message == message
 
 
-@pytest.mark.parametrize("kernel", QUERIES)
-def test_no_kernel_serves_arrays_of_the_cpu_and_debug_tells_every_reason(kernel):
-    cuda.allow_fp16_bf16_reduction_math_sdp(False)
-    answer, why = told(QUERIES[kernel], params(np.float64, width=5))
+def test_cudnn_serves_no_array_of_the_cpu_and_debug_tells_every_reason():
+    answer, why = told(cuda.can_use_cudnn_attention, params(np.float64, width=5))
     assert answer is False
     assert "All tensors need to be on cuda device. Got query on device: cpu" in why[1]
     assert [text.partition(" ")[0] for text in why].count("Expected") == 1
     assert len(why) >= 4
 
 
+@pytest.mark.parametrize("kernel", ["flash", "efficient"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_ours_serve_arrays_of_the_cpu_of_any_width_with_dropout_and_masks(kernel, dtype):
+    assert cuda.is_flash_attention_available() is True
+    assert told(QUERIES[kernel], params(dtype, width=5, dropout=0.1, causal=True)) == (True, [])
+    assert told(QUERIES[kernel], params(dtype, mask=np.zeros((4, 4), dtype))) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "flag", "text"),
+    [
+        ("flash", cuda.enable_flash_sdp, "Flash attention has been runtime disabled."),
+        (
+            "efficient",
+            cuda.enable_mem_efficient_sdp,
+            "Memory Efficient attention has been runtime disabled.",
+        ),
+    ],
+)
+def test_ours_obey_their_switches_and_tell_every_reason(kernel, flag, text):
+    flag(False)
+    assert told(QUERIES[kernel], params(np.int32)) == (
+        False,
+        [text, "`query` must hold float32, float64, bfloat16 or float16, not int32"],
+    )
+
+
 def test_without_debug_nothing_is_said():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert cuda.can_use_flash_attention(params()) is False
+        assert cuda.can_use_flash_attention(params()) is True
+        assert cuda.can_use_cudnn_attention(params()) is False
 
 
 @pytest.mark.parametrize("kernel", QUERIES)
@@ -292,10 +318,11 @@ def test_pytorchs_tensors_parameters_and_kernels_are_taken_and_its_switches_foll
     theirs = torch.backends.cuda
     query = torch.zeros(2, 4, 8, 64, requires_grad=True)
     made = theirs.SDPAParams(query, query, query, None, 0.0, False, False)
-    found = [[ours(made), asked(made)] for ours, asked in (
-        (cuda.can_use_flash_attention, theirs.can_use_flash_attention),
-        (cuda.can_use_efficient_attention, theirs.can_use_efficient_attention),
-        (cuda.can_use_cudnn_attention, theirs.can_use_cudnn_attention),
+    # Ours answer for our own kernels, which PyTorch does not have.
+    found = [[ours(made), wanted] for ours, wanted in (
+        (cuda.can_use_flash_attention, True),
+        (cuda.can_use_efficient_attention, True),
+        (cuda.can_use_cudnn_attention, theirs.can_use_cudnn_attention(made)),
     )]
     facts = cuda.SDPAParams(query, query, query, None, 0.0, False, False)._call
     with torch.no_grad():
@@ -314,12 +341,13 @@ def test_pytorchs_tensors_parameters_and_kernels_are_taken_and_its_switches_foll
     assert [ours for ours, _ in found] == [theirs for _, theirs in found]
 
 
-@pytest.mark.torch
 def test_a_scope_that_the_cpu_could_not_serve_is_refused():
     if presence.gpus("nvidia", "amd"):
         pytest.skip("this machine has a GPU")
     with (
         pytest.raises(ConflictingFlagsError, match="cannot both hold"),
-        cuda.sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION),
+        cuda.sdpa_kernel(SDPBackend.CUDNN_ATTENTION),
     ):
         pytest.fail("the scope was entered")
+    with cuda.sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        assert enabled() == ["mem_efficient"]

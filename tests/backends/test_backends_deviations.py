@@ -446,10 +446,12 @@ def test_what_is_no_kernel_of_attention_is_refused(wrong):
 @row("the last kernel that could serve attention")
 def test_turning_the_last_kernel_of_attention_off_is_refused(on_cpu):
     backends.cuda.enable_math_sdp(False)
+    backends.cuda.enable_flash_sdp(False)
     with pytest.raises(errors.ConflictingFlagsError, match=r"cannot both hold(?m:$)"):
-        backends.cuda.enable_flash_sdp(False)
-    assert backends.cuda.flash_sdp_enabled() is True
+        backends.cuda.enable_mem_efficient_sdp(False)
+    assert backends.cuda.mem_efficient_sdp_enabled() is True
     backends.cuda.enable_math_sdp(True)
+    backends.cuda.enable_flash_sdp(True)
 
 
 @row("`can_use_*`, `debug=True`")
@@ -459,7 +461,7 @@ def test_every_reason_against_a_kernel_is_told():
     array = np.ones((2, 3, 4), np.float64)
     params = backends.cuda.SDPAParams(array, array, array, None, 0.0, False, False)
     with pytest.warns(UserWarning, match=r"\w") as told:
-        assert backends.cuda.can_use_flash_attention(params, debug=True) is False
+        assert backends.cuda.can_use_cudnn_attention(params, debug=True) is False
     assert len(told) > 2
 
 

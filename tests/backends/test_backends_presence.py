@@ -107,7 +107,7 @@ CAPABILITIES = [
     ("dgx-h100--openblas", "AVX512"),
     ("debian-blis--blis", "AVX2"),
     ("gh200-grace--openblas", "DEFAULT"),
-    ("macbook-m3-max-accelerate--reference", "DEFAULT"),
+    ("macbook-m3-max-accelerate--native", "DEFAULT"),
 ]
 
 
@@ -149,7 +149,7 @@ def test_the_engines_are_those_of_pytorchs_wheels_for_the_processor(on, name, en
 
 
 def test_a_mac_has_its_gpu(on, monkeypatch):
-    on("macbook-m3-max-accelerate--reference")
+    on("macbook-m3-max-accelerate--native")
     monkeypatch.setattr("platform.machine", lambda: "arm64")
     assert backends.mps.is_built() is backends.mps.is_available() is True
     assert backends.mps.get_name() == presence.host().gpus[0].name

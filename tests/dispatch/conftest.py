@@ -30,3 +30,34 @@ def double(tmp_path_factory):
         return str(file)
 
     return compiled
+
+
+@pytest.fixture(name="stored")
+def _stored(tmp_path, monkeypatch):
+    """Stores a calibration of this machine with the given times, and returns the table."""
+    from backendcfg.dispatch import calibration
+    from backendcfg.dispatch.calibration import Measurable, Measured, Table
+
+    monkeypatch.setenv("BACKENDCFG_CACHE_DIR", str(tmp_path / "cache"))
+
+    def stored(paths, times, threads=1, pools=None, **changes):
+        """`times` is `{operation: {size class: {provider: seconds}}}`."""
+        libraries = {
+            name: Measurable(path, "1.0", calibration.identity(path), (pools or {}).get(name, name))
+            for name, path in paths.items()
+        }
+        measured = {
+            operation: {
+                size: {name: Measured(seconds, 0.01, 7) for name, seconds in row.items()}
+                for size, row in rows.items()
+            }
+            for operation, rows in times.items()
+        }
+        digest, processor = calibration.machine()
+        facts = {"machine": digest, "processor": processor, "threads": threads, "taken": 1.8e9}
+        facts |= {"libraries": libraries, "times": measured, "environment": calibration.kernels()}
+        table = Table(**{**facts, **changes})
+        calibration.write(table)
+        return table
+
+    return stored

@@ -21,7 +21,7 @@ from backendcfg.errors import InvalidArgumentError
 from backendcfg.records import replace
 from backendcfg.schema.profile import defaults
 
-ALL = frozenset(attention.KERNELS)
+ALL = frozenset((*attention.KERNELS, "math"))
 H200 = Device("nvidia", (9, 0), cudnn=91600, kernels=ALL)
 ON = Switches()
 
@@ -72,9 +72,9 @@ def test_a_switch_that_is_off(kernel, text):
     assert reasons(kernel, call(), H200, Switches(enabled=ALL - {kernel})) == (text,)
 
 
-def test_arrays_of_the_cpu_are_on_the_wrong_device():
+def test_arrays_of_the_cpu_are_on_the_wrong_device_for_cudnn():
     here = array(2, 4, 32, 64, device="cpu")
-    [why] = reasons("flash", Call(here, here, here), H200, ON)
+    [why] = reasons("cudnn", Call(here, here, here), H200, ON)
     assert why == (
         "All tensors need to be on cuda device. Got query on device: cpu, key on device: cpu, "
         "value on device: cpu"
@@ -404,6 +404,10 @@ def test_the_flags_that_attention_obeys():
     off = {**values, "cuda.enable_flash_sdp": False, "determinism.algorithms": "deterministic"}
     assert switches(off) == Switches(ALL - {"flash"}, deterministic=True)
     assert switches({**values, "determinism.algorithms": "warn"}) == ON
+    ordered = switches({**values, "cuda.sdp_priority": ("math", "cudnn")}, "openblas")
+    assert ordered.order == ("math", "cudnn", "flash", "efficient", "overrideable")
+    assert ordered.library == "openblas"
+    assert switches({**values, "determinism.tier": "restart"}).tier == "restart"
 
 
 def test_the_facts_of_a_numpy_array_count_strides_in_elements():
@@ -459,6 +463,7 @@ import json, warnings, torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from backendcfg.dispatch.attention import reasons
 from backendcfg.dispatch.attention_facts import Call, Device, Switches, tensor
+from backendcfg.records import replace
 zeros = torch.zeros
 query = zeros(2, 4, 8, 16)
 bent = query.transpose(-1, -2).contiguous().transpose(-1, -2)
@@ -479,8 +484,9 @@ for name, (arrays, options) in calls.items():
         except RuntimeError:
             pass
     told = [str(each.message).partition(" (Triggered")[0].strip() for each in caught]
-    call = Call(*(tensor(array, "query") for array in arrays), **options)
-    found[name] = [told[1:], reasons("flash", call, Device(), Switches())]
+    # The same on a GPU, for which these rules are.
+    facts = [replace(tensor(array, "query"), device="cuda") for array in arrays]
+    found[name] = [told[1:], reasons("flash", Call(*facts, **options), Device(), Switches())]
 print(json.dumps(found))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -493,11 +499,19 @@ print(json.dumps(found))
 
 def test_the_page_has_the_table():
     page = (Path(__file__).parents[2] / "docs" / "attention.md").read_text()
-    rows = [line for line in page.splitlines() if line.endswith(("| run |", "| read |"))]
-    marks = ["flash", "efficient", "cudnn"]
+    gpu, _, cpu = page.partition("## The table for arrays of the CPU")
+    rows = [line for line in gpu.splitlines() if line.endswith(("| run |", "| read |"))]
     assert rows == [
-        f"| `{each.name}` | {each.text} | "
-        + "".join("x | " if kernel in each.kernels else "| " for kernel in marks)
-        + ("read |" if each.on_gpu else "run |")
+        f"{_row(each, attention.KERNELS)}{'read |' if each.on_gpu else 'run |'}"
         for each in REQUIREMENTS
+        if "cuda" in each.places
     ]
+    rows = [line for line in cpu.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    assert rows == [
+        _row(each, attention.OURS).rstrip() for each in REQUIREMENTS if "cpu" in each.places
+    ]
+
+
+def _row(requirement, kernels):
+    marks = ["x | " if kernel in requirement.kernels else "| " for kernel in kernels]
+    return f"| `{requirement.name}` | {requirement.text} | {''.join(marks)}"

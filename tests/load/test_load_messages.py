@@ -208,7 +208,7 @@ def test_a_thousand_errors_are_counted_and_a_hundred_shown(tmp_path, monkeypatch
             'blas.library = { prefer = ["mkk"] }',
             (
                 '`blas.library.prefer[0]` must be one of "openblas", "scipy-openblas", "mkl", "blis", '
-                '"reference", not "mkk"'
+                '"native", "reference", not "mkk"'
             ),
             'did you mean "mkl"?',
             'write `"mkl"`',

@@ -23,20 +23,18 @@ def refused(*arguments, **keywords):
 
 def test_a_list_is_refused_with_the_way_out():
     assert refused([[1.0]], B) == (
-        "error[invalid-argument]: matmul: `a` must be a NumPy array, not list\n"
-        "  note: a: list\n"
-        "  note: b: float64 array of shape (3, 4)\n"
+        "error[invalid-argument]: matmul: `a` must be an array, not list\n"
         "  state: nothing was computed\n"
         "  help: pass `numpy.asarray(x)`"
     )
 
 
-@pytest.mark.parametrize("dtype", ["int64", "bool", "float16", "longdouble", "object", "U3"])
+@pytest.mark.parametrize("dtype", ["int64", "bool", "uint16", "longdouble", "object", "U3"])
 def test_other_types_are_refused_by_name(dtype):
     b = np.ones((3, 4)).astype(dtype)
     assert refused(A, b) == (
-        "error[invalid-argument]: matmul: `b` must hold float32, float64, complex64 or "
-        f"complex128, not {b.dtype}\n"
+        "error[invalid-argument]: matmul: `b` must hold float32, float64, bfloat16, float16, "
+        f"complex64 or complex128, not {b.dtype}\n"
         "  note: a: float64 array of shape (2, 3)\n"
         f"  note: b: {b.dtype} array of shape (3, 4)\n"
         "  state: nothing was computed\n"
@@ -65,7 +63,7 @@ def test_shapes_without_a_product_are_refused(a, b, line):
         (np.zeros((1, 2, 4)), "`out` must have the shape of the product"),
         (np.zeros((2, 4), "f"), "`out` must hold float64, as the product does, not float32"),
         (np.zeros((2, 4), ">f8"), "`out` must hold float64, as the product does, not >f8"),
-        ([0], "`out` must be a NumPy array, not list"),
+        ([0], "`out` must be an array, not list"),
         (np.broadcast_to(np.zeros(4), (2, 4)), "`out` must be writeable"),
         (
             np.lib.stride_tricks.as_strided(np.zeros(4), (2, 4), (0, 8)),

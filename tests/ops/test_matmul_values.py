@@ -70,7 +70,7 @@ def operands(draw):
     return draw(strided(a_shape, a_type)), draw(strided(b_shape, b_type))
 
 
-@pytest.mark.parametrize("provider", ["openblas", "reference"])
+@pytest.mark.parametrize("provider", ["openblas", "native", "reference"])
 @settings(max_examples=400, deadline=None)
 @given(pair=operands())
 def test_any_shapes_strides_and_types_give_what_numpy_gives(provider, pair):
@@ -102,7 +102,7 @@ def test_out_may_lie_over_the_operands(n, shift, left, transpose):
     equal(out, wanted)
 
 
-@pytest.mark.parametrize("provider", ["openblas", "reference"])
+@pytest.mark.parametrize("provider", ["openblas", "native", "reference"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(200, 150, 170), (1, 400, 300), (400, 1, 300), (1, 1, 500)])
 def test_larger_products_agree_to_rounding(provider, dtype, shape):

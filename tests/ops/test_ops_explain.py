@@ -7,6 +7,8 @@ from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
+from backendcfg.ops import families
+from backendcfg.ops.families import Answer, Reason
 from backendcfg.schema.base import candidates
 from backendcfg.schema.tables import Blas
 from backendcfg.transact.compiled import Compiled
@@ -56,10 +58,15 @@ def test_it_prints_one_line_for_each_provider():
         lines = str(ops.explain("matmul", ((2, 3), (3, 2)), "complex64")).splitlines()
     assert lines[:3] == [
         "cgemm of (2, 3) and (3, 2) under profile `p`",
-        "  reference       serves: compiled in",
+        "  reference       serves: compiled in, the first of the order",
         "  openblas        behind `reference`",
     ]
-    assert len(lines) == 1 + len(PROVIDERS)
+    assert lines[-2] == (
+        '  flags: blas.library = nothing, blas.path = "", determinism.tier = "none", '
+        "ops.calibration = true, ops.check_finite = false"
+    )
+    assert lines[-1] == "  calibration not used: there is none: `backendcfg tune` makes one"
+    assert len(lines) == 3 + len(PROVIDERS)
 
 
 def test_sizes_beyond_32_bits_are_served_by_64_bit_libraries():
@@ -91,7 +98,8 @@ def test_a_profile_without_a_usable_library_says_why():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("svd", ((2, 2), (2, 2))), "explain: `operation` must be \"matmul\", not 'svd'"),
+        (("svd", ((2, 2), (2, 2))), "explain: there is no operation 'svd'"),
+        ((None, ((2, 2), (2, 2))), "explain: there is no operation None"),
         (("matmul", ((2, 3), (2, 3))), "explain: `shapes` (2, 3) and (2, 3) have no product"),
         (
             ("matmul", ((2, 3, 4), (3, 4, 5))),
@@ -101,7 +109,7 @@ def test_a_profile_without_a_usable_library_says_why():
         (("matmul", 3), "explain: `shapes` must be two shapes, ((m, k), (k, n)), not 3"),
         (
             ("matmul", ((2, 2), (2, 2)), "int8"),
-            "explain: `dtype` must be one of float32, float64, complex64, complex128, not 'int8'",
+            "explain: `dtype` must be one of float32, float64, complex64, complex128, bfloat16, float16, not 'int8'",
         ),
     ],
 )
@@ -109,3 +117,57 @@ def test_wrong_questions_are_refused(arguments, message):
     with pytest.raises(InvalidArgumentError) as caught:
         ops.explain(*arguments)
     assert caught.value.message == message
+
+
+def test_an_unknown_operation_lists_those_that_are_known():
+    with pytest.raises(InvalidArgumentError) as caught:
+        ops.explain("matmull", ((2, 2), (2, 2)))
+    assert caught.value.notes == (f"there are: {', '.join(families.names())}",)
+    assert caught.value.helps == ('did you mean "matmul"?',)
+
+
+@pytest.fixture(name="family")
+def _family(monkeypatch):
+    """A family of one operation for one test."""
+    monkeypatch.setattr(families, "_explainers", dict(families._explainers))
+
+    def explain(question):
+        causal = question.option("is_causal", False)
+        return Answer(
+            "flash attention",
+            f"attention of {question.shapes}, {question.dtype}",
+            (1, 2),
+            "flash",
+            because="causal" if causal else "the first of the order",
+            reasons=(Reason("math", "", "behind `flash`"),),
+            flags=("cuda.enable_flash_sdp", "not.there"),
+        )
+
+    families.register("attention", explain)
+
+
+def test_a_family_registers_its_own_explainer(family):
+    said = ops.explain("attention", ((1, 2),), "bfloat16", is_causal=True)
+    assert (said.operation, said.provider, said.because) == ("flash attention", "flash", "causal")
+    assert said.flags == {"cuda.enable_flash_sdp": True}
+    assert str(said).splitlines() == [
+        "attention of ((1, 2),), bfloat16 under no profile",
+        "  flash  serves: causal",
+        "  math   behind `flash`",
+        "  flags: cuda.enable_flash_sdp = true",
+    ]
+
+
+def test_an_argument_that_no_family_takes_is_refused_by_name(family):
+    with pytest.raises(InvalidArgumentError) as caught:
+        ops.explain("attention", ((1, 2),), causal=True)
+    assert caught.value.message == "explain: `attention` has no argument `causal`"
+    assert caught.value.notes == ("beside `shapes` and `dtype` it takes: is_causal",)
+
+
+def test_the_flags_are_those_in_force():
+    values = {"ops.check_finite": True, "blas.library": "reference"}
+    with Scope(Prepared("p", Compiled("p", "none", values, order=("reference",))), 0):
+        said = ops.explain("matmul", ((2, 2), (2, 2)))
+    assert said.flags["ops.check_finite"] is True
+    assert said.flags["blas.library"] == "reference"

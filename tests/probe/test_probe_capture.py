@@ -198,7 +198,7 @@ def test_every_captured_host_is_possible(path):
     assert host.cpu.lineage[0] == host.cpu.microarchitecture
     assert len({library.path for library in host.libraries}) == len(host.libraries)
     assert {probe.probe for probe in host.probes} >= {"cpu", "nvidia", "amd", "apple", "openblas"}
-    providers = {library.provider for library in host.libraries} | {"reference"}
+    providers = {library.provider for library in host.libraries} | {"native", "reference"}
     assert path.stem.partition("--")[2] in providers
 
 

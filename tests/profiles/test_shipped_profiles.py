@@ -96,7 +96,7 @@ def test_reproducible_anywhere_promises_other_machines():
     values = effective("reproducible-anywhere")
     assert values["determinism.tier"] == "cross-machine"
     assert values["threads.count"] == 1
-    assert values["blas.library"] == {"require": "openblas"}
+    assert values["blas.library"] == {"require": "native"}
     assert values["blas.mkl.cbwr"] == "compatible"
     whens = load(Request("reproducible-anywhere")).layers[-1].whens
     for_x86 = {

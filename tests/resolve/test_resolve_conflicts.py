@@ -44,7 +44,7 @@ CASES = {
         NVIDIA,
         {**NO_SDP, "determinism.algorithms": "deterministic"},
     ),
-    "cpu-attention": (CPU, {SDP.format("flash"): False, SDP.format("math"): False}),
+    "cpu-attention": (CPU, NO_SDP),
     "no-attention": (NVIDIA, {**NO_SDP, SDP.format("cudnn"): False}),
     "tf32-off-and-override": (
         NVIDIA,

@@ -17,12 +17,13 @@ def dormant(flag, host):
 @pytest.mark.parametrize(
     ("flag", "host", "reason"),
     [
-        ("cudnn.benchmark", a_host(packages=TORCH), "no NVIDIA or AMD GPU is here"),
-        ("cudnn.benchmark", a_host(gpus=(H100,)), "PyTorch is not here"),
-        ("cudnn.benchmark", a_host(gpus=(H100,), packages=TORCH), ""),
-        ("cudnn.benchmark", a_host(gpus=(MI300X,), packages=TORCH), ""),
+        ("cudnn.conv.fp32_precision", a_host(packages=TORCH), "no NVIDIA or AMD GPU is here"),
+        ("cudnn.conv.fp32_precision", a_host(gpus=(H100,)), "PyTorch is not here"),
+        ("cudnn.conv.fp32_precision", a_host(gpus=(H100,), packages=TORCH), ""),
+        ("cudnn.conv.fp32_precision", a_host(gpus=(MI300X,), packages=TORCH), ""),
+        ("cudnn.benchmark", a_host(), ""),
         (
-            "cudnn.benchmark",
+            "cudnn.conv.fp32_precision",
             a_host(gpus=(H100.model_copy(update={"visible": False}),), packages=TORCH),
             "every NVIDIA or AMD GPU is hidden",
         ),

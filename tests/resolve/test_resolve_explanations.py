@@ -40,7 +40,7 @@ def test_a_choice_of_library_says_why_the_others_were_not_chosen():
     plan = resolve(a_profile({"blas.library": {"forbid": ["mkl"]}}), a_host())
     assert explain_flag(plan, "blas.library") == (
         'blas.library = "openblas"  from profile `mine` (profiles/mine.toml:3)',
-        "  usable, best first: openblas, reference",
+        "  usable, best first: openblas, native, reference",
         "  not scipy-openblas: no file of it was found",
         "  not blis: no file of it was found",
         "  not mkl: forbidden by profile `mine`; no file of it was found",
@@ -140,7 +140,7 @@ def test_profiles_that_fit_come_first_and_those_with_most_effect_before_others()
     stacks = [
         a_profile({"blas.library": {"require": "blis"}}, name="needs-blis"),
         a_profile({"mkldnn.verbose": 1, "threads.count": 1}, name="talkative"),
-        a_profile({"cudnn.benchmark": True, "threads.count": 2}, name="for-gpus"),
+        a_profile({"cudnn.rnn.fp32_precision": "ieee", "threads.count": 2}, name="for-gpus"),
         a_profile({"threads.count": 2}, name="for-cpus"),
     ]
     found = recommend(stacks, a_host(packages=TORCH))

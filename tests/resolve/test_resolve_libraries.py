@@ -35,7 +35,14 @@ def reasons(plan, candidate, flag=BLAS):
 
 def test_without_a_preference_the_order_is_the_default_one():
     plan = resolve(a_stack(), a_host(libraries=EVERYTHING))
-    assert choice_of(plan).order == ("openblas", "scipy-openblas", "blis", "mkl", "reference")
+    assert choice_of(plan).order == (
+        "openblas",
+        "scipy-openblas",
+        "blis",
+        "mkl",
+        "native",
+        "reference",
+    )
     assert plan.entry(BLAS).value == "openblas"
     assert plan.entry(BLAS).adaptation is None
 
@@ -49,7 +56,14 @@ def test_the_plan_lists_the_files_in_the_order_of_use():
 
 def test_what_is_preferred_comes_first():
     plan = resolve(a_profile({BLAS: {"prefer": ["mkl", "blis"]}}), a_host(libraries=EVERYTHING))
-    assert choice_of(plan).order == ("mkl", "blis", "openblas", "scipy-openblas", "reference")
+    assert choice_of(plan).order == (
+        "mkl",
+        "blis",
+        "openblas",
+        "scipy-openblas",
+        "native",
+        "reference",
+    )
 
 
 def test_a_preference_that_is_not_usable_is_adapted_loudly():
@@ -63,7 +77,7 @@ def test_a_preference_that_is_not_usable_is_adapted_loudly():
 
 def test_what_is_forbidden_never_serves():
     plan = resolve(a_profile({BLAS: {"forbid": ["openblas"]}}), a_host(libraries=EVERYTHING))
-    assert choice_of(plan).order == ("scipy-openblas", "blis", "mkl", "reference")
+    assert choice_of(plan).order == ("scipy-openblas", "blis", "mkl", "native", "reference")
     assert reasons(plan, "openblas") == ("forbidden by profile `mine`",)
     assert NUMPY_OPENBLAS not in plan.libraries
 
@@ -120,15 +134,15 @@ def test_where_a_probe_looked_is_the_reason_for_what_is_absent():
     assert reasons(plan, "mkl") == ("no MKL in this environment or on the loader path",)
 
 
-def test_the_reference_serves_where_there_is_nothing_else():
+def test_our_own_kernels_serve_where_there_is_nothing_else():
     plan = resolve(a_stack(), a_host(libraries=()))
-    assert (plan.entry(BLAS).value, plan.libraries) == ("reference", ())
+    assert (plan.entry(BLAS).value, plan.libraries) == ("native", ())
 
 
 def test_a_path_replaces_the_detected_files():
     path = "/opt/mine/libopenblas.so.0"
     plan = resolve(a_profile({"blas.path": path}), a_host(libraries=EVERYTHING))
-    assert choice_of(plan).order == ("openblas", "reference")
+    assert choice_of(plan).order == ("openblas", "native", "reference")
     assert [(one.path, one.owner) for one in plan.libraries] == [(path, "path")]
     assert reasons(plan, "mkl") == ("`blas.path` names another library",)
 
@@ -172,7 +186,7 @@ def test_a_required_library_that_is_forbidden_too_is_an_error():
 
 def test_forbidding_everything_is_an_error():
     with pytest.raises(MissingLibraryError) as caught:
-        resolve(a_profile({BLAS: {"forbid": ["openblas", "reference"]}}), a_host())
+        resolve(a_profile({BLAS: {"forbid": ["openblas", "native", "reference"]}}), a_host())
     assert caught.value.message == (
         "no library is left for `blas.library` after what profile `mine` forbids"
     )

@@ -177,6 +177,7 @@ def unmet(tier, values, host):
         ),
         ("batch-invariant", a_host(), {}, ["blas.library"]),
         ("batch-invariant", a_host(), {"blas.library": {"require": "reference"}}, []),
+        ("batch-invariant", a_host(), {"blas.library": {"require": "native"}}, []),
     ],
 )
 def test_a_promise_is_kept_exactly_where_its_requirements_hold(tier, host, values, expected):

@@ -16,6 +16,8 @@ ELSEWHERE = {
     "environment",
     "blas.library",
     "blas.path",
+    # Read where a compiled plan becomes a snapshot.
+    "ops.calibration",
     # Read by the compiled part.
     "ops.check_finite",
 }
@@ -48,4 +50,5 @@ def test_what_the_compiled_part_reads_is_declared_as_carried():
     assert sources
     text = "".join(file.read_text() for file in sources)
     read = {name for name in flags() if f"FLAG_{name.upper().replace('.', '_')}" in text}
-    assert read == {"ops.check_finite"}
+    assert read == {"determinism.tier", "ops.check_finite", "threads.count"}
+    assert all(flags()[name].flag.carried for name in read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import pytest
 
@@ -286,6 +287,8 @@ with backendcfg.profile("debug"):
     assert "differs" in printed[2]
 
 
+@pytest.mark.torch
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_undo_in_another_thread_names_who_keeps_a_count(python):
     printed = python(
         """

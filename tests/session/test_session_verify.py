@@ -57,7 +57,7 @@ backendcfg.apply(settings={
     "quantized.engine": "fbgemm",
     "opt_einsum.strategy": "greedy",
     "cuda.preferred_linalg_library": "magma",
-    "cuda.cufft_plan_cache.max_size": 7,
+    "cuda.cublas_workspace_size": 7,
 })
 SWITCHES["mkldnn.enabled"].value = OSError("it is gone")
 SWITCHES["mkldnn.deterministic"].value = False
@@ -80,7 +80,7 @@ print(found.ok, json.dumps(asdict(found)) != "")
             "",
         ],
         "missing": ["unsupported", "x", "no MAGMA here", ""],
-        "cuda.cufft_plan_cache.max_size": ["dormant", None, "no NVIDIA or AMD GPU is here", ""],
+        "cuda.cublas_workspace_size": ["dormant", None, "no NVIDIA or AMD GPU is here", ""],
     }
     assert second == "False True"
 
@@ -110,8 +110,10 @@ def test_a_promise_is_in_force_when_what_it_cannot_have_is_dormant_only(fake):
     printed = fake(
         """
 from fake_bridge import SWITCHES, Switch
-SWITCHES["cudnn.benchmark"] = Switch("dormant", True, unsupported="no cuDNN in this build")
-backendcfg.apply(settings={"cudnn.benchmark": False, "threads.count": 1})
+SWITCHES["cudnn.rnn.fp32_precision"] = Switch(
+    "dormant", "tf32", unsupported="no cuDNN in this build"
+)
+backendcfg.apply(settings={"cudnn.rnn.fp32_precision": "ieee", "threads.count": 1})
 print(backendcfg.verify().in_force)
 SWITCHES["threads.count"] = Switch("needed", 2, unsupported="another version")
 print(backendcfg.verify().in_force)

@@ -176,15 +176,25 @@ def bare_t12():
 
 
 def held_t12():
+    import numpy as np
+
     import backendcfg
+    from backendcfg import ops
+    from backendcfg.ops import serving
 
-    order = ["math", "flash", "efficient", "cudnn"]
-    return backendcfg.apply(settings={"cuda.sdp_priority": order}).dormant
+    served = []
+    query = np.ones((1, 1, 8, 8), np.float32)
+    for order in (["math", "flash"], ["efficient"], ["flash"]):
+        backendcfg.apply(settings={"cuda.sdp_priority": order})
+        before = serving.counted()
+        ops.scaled_dot_product_attention(query, query, query)
+        served += [key[1] for key, n in serving.counted().items() if n != before.get(key)]
+    return served
 
 
-def test_t12_an_order_of_attention_kernels_that_a_cpu_ignores_is_named(bare, held):
+def test_t12_an_order_of_attention_kernels_that_a_cpu_ignores_is_obeyed_by_ours(bare, held):
     assert bare("t12") == ["_scaled_dot_product_flash_attention_for_cpu.default"]
-    assert held("t12") == {"cuda.sdp_priority": "no NVIDIA or AMD GPU is here"}
+    assert held("t12") == ["math", "efficient", "flash"]
 
 
 # --- T16 --------------------------------------------------------------------------------------

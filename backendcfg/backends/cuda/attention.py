@@ -1,6 +1,7 @@
 """Attention: which kernels may be used, in which order, and which could serve a call.
 
-What a call needs of a kernel is the table of `dispatch/attention.py`. Its rules about GPUs were
+What a call needs of a kernel is the table of `dispatch/attention.py`. For arrays of the CPU it is
+what our own kernels need (`backendcfg.ops.scaled_dot_product_attention`); its rules about GPUs were
 read in PyTorch's sources, not run.
 """
 
@@ -105,12 +106,12 @@ class SDPAParams:
 
 
 def is_flash_attention_available() -> bool:
-    """Whether the PyTorch that is loaded brings flash attention for GPUs; ours does not yet."""
-    return "flash" in _kernels()
+    """Whether anybody here brings flash attention: for arrays of the CPU we do."""
+    return "flash" in attention.OURS
 
 
 def can_use_flash_attention(params: SDPAParams, debug: bool = False) -> bool:
-    """Whether flash attention could serve a call as things are.
+    """Whether flash attention could serve a call as things are: ours, for arrays of the CPU.
 
     Args:
         params: the call.

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from backendcfg.schema.plan import Plan
 
 
+CALIBRATED = ("blas.library", "ops.calibration")
+"""Flags that decide together with the calibration who serves."""
+
+
 @verb("explain", "Look before")
 @click.argument("flag", metavar="[FLAG]", type=FlagName(), required=False)
 @click.option(
@@ -46,8 +50,18 @@ def command(
     if flag not in flags():
         raise unknown_flag(flag)
     plan = sources.plan(name, settings, host_file)
-    lines = explain_flag(plan, flag)
-    current().answer(_document(flags()[flag], plan), _lines(flags()[flag], lines))
+    document = _document(flags()[flag], plan)
+    if flag in CALIBRATED and host_file is None:
+        document["calibration"] = _calibration(plan)
+    current().answer(document, _lines(flags()[flag], explain_flag(plan, flag), document))
+
+
+def _calibration(plan: Plan) -> dict[str, Any]:
+    """Whether our own operations go by measured speed under a plan for this machine."""
+    from backendcfg.cli.calibrated import calibrated
+    from backendcfg.transact.compiled import Asked, compile_plan
+
+    return calibrated(compile_plan(plan, {}, Asked()))
 
 
 def unknown_flag(flag: str) -> Exception:
@@ -96,7 +110,9 @@ def _document(declared: FlagField, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _lines(declared: FlagField, lines: tuple[str, ...]) -> Iterator[str]:
+def _lines(
+    declared: FlagField, lines: tuple[str, ...], document: Mapping[str, Any]
+) -> Iterator[str]:
     from backendcfg.environ import flag_variable
     from backendcfg.resolve.words import listed, literal
     from backendcfg.schema.describe import Kind, words
@@ -110,6 +126,10 @@ def _lines(declared: FlagField, lines: tuple[str, ...]) -> Iterator[str]:
     yield from block("accepts", [words(Kind.field(declared.info))], "bold")
     yield from block("default", [literal(declared.default)], "bold")
     yield from block("read by", [", ".join(declared.flag.readers)], "bold")
+    if "calibration" in document:
+        from backendcfg.cli.calibrated import in_words
+
+        yield from block("speed", [in_words(document["calibration"])], "bold")
     if declared.flag.needs:
         yield from block("needs", [" or ".join(declared.flag.needs)], "bold")
     yield from block("variable", [flag_variable(declared.name)], "bold")

@@ -25,9 +25,11 @@ def standing() -> dict[str, Any]:
     Returns:
         The profile with its tier, source and generation, or None as its name; `stale` says why
         the stored plan is made again when a process starts, "" while it is valid; `picked` is
-        the profile that the settings files pick where none is in force, or "".
+        the profile that the settings files pick where none is in force, or ""; `calibration` says
+        whether our own operations go by measured speed.
     """
     from backendcfg import environ
+    from backendcfg.cli.calibrated import calibrated
     from backendcfg.session import choice as session_choice
 
     document: dict[str, Any] = {
@@ -41,10 +43,11 @@ def standing() -> dict[str, Any]:
         "unkept": [],
         "overrides": [],
         "disabled": environ.disabled(),
+        "calibration": None,
     }
     choice = session_choice.chosen()
     if choice is None:
-        return document | {"picked": picked()}
+        return document | {"picked": picked(), "calibration": calibrated(None)}
     if choice.stored is not None:
         from backendcfg.probe.stamp import holds
 
@@ -58,6 +61,7 @@ def standing() -> dict[str, Any]:
         "settings": dict(choice.arguments),
         "unkept": list(valid.unkept),
         "overrides": list(valid.overrides),
+        "calibration": calibrated(valid),
     }
 
 
@@ -98,6 +102,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         return
     if document["profile"] is None:
         yield "no profile is in force here"
+        yield from _calibration(document)
         if document["picked"]:
             why = f"{document['picked']} is what the settings files pick; `run` uses it already"
             yield from block("picked", [why], "bold")
@@ -113,4 +118,13 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         why = f"{document['stale']}; `backendcfg apply` stores a plan for what is here now"
         yield from block("stale", [why], "bold", "yellow")
     yield from block("overrides", document["overrides"], "bold", "yellow")
+    yield from _calibration(document)
     yield from block("next", ["backendcfg run -- python train.py"], "bold")
+
+
+def _calibration(document: dict[str, Any]) -> Iterator[str]:
+    """A line where something was measured for the threads in force; nothing where it was not."""
+    from backendcfg.cli.calibrated import in_words
+
+    if document["calibration"]["measured"]:
+        yield from block("speed", [in_words(document["calibration"])], "bold")

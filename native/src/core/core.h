@@ -10,6 +10,9 @@
 /* CBLAS's own numbers, as every CBLAS defines them. */
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
 
+/* The counters of a provider, each for every operation. */
+enum { COUNT_CALLS = 0, COUNT_BY_SPEED = 1, COUNT_BY_NEED = 2, BCFG_COUNTERS = 3 };
+
 /* Functions of a library, cast to their real type where they are called: see call.c. */
 typedef void (*bcfg_function)(void);
 
@@ -17,7 +20,7 @@ struct bcfg_provider {
     char *name, *path, *prefix, *suffix;
     int32_t interface;
     bcfg_function functions[BCFG_OPERATIONS];
-    _Atomic uint64_t *calls;                       /* BCFG_OPERATIONS of them */
+    _Atomic uint64_t *calls;                       /* BCFG_COUNTERS by BCFG_OPERATIONS */
     const struct bcfg_provider *_Atomic next;      /* in the list of all providers */
 };
 
@@ -27,6 +30,7 @@ struct bcfg_snapshot {
     struct {
         const bcfg_provider *const *providers;
         uint32_t count;
+        const uint8_t *preferred;                  /* NULL, or BCFG_SIZE_CLASSES of them */
     } orders[BCFG_OPERATIONS];
 };
 
@@ -41,12 +45,28 @@ bcfg_status bcfg_error_begin(bcfg_error *error);
 void bcfg_lock(void);
 void bcfg_unlock(void);
 
-/* provider.c */
-extern bcfg_provider bcfg_reference_provider;
+/* The reference's and our own; the list of providers starts with them. */
+extern bcfg_provider bcfg_reference_provider, bcfg_native_provider;
+/* native.c: whether a provider has an operation. */
+bool bcfg_serves(const bcfg_provider *provider, int32_t operation);
 
 /* probe.c: what a library does when called. `provider` has all its functions. */
 bcfg_status bcfg_probe_interface(bcfg_function isamax, int32_t *interface);
 bcfg_status bcfg_probe_products(const bcfg_provider *provider, bcfg_error *error);
+
+/* choose.c: bcfg_choose on a valid snapshot and operation, with the reason. */
+int32_t bcfg_pick(const bcfg_snapshot *snapshot, int32_t operation, int64_t m, int64_t n, int64_t k,
+                  bcfg_reason *reason);
+
+/* product.c: what serves a product, by its element and sizes. */
+int32_t bcfg_operation_of(const bcfg_product *product);
+
+/* Adds to one counter of a provider. */
+static inline void bcfg_count(const bcfg_provider *provider, int counter, int32_t operation,
+                              uint64_t more) {
+    atomic_fetch_add_explicit(&provider->calls[counter * BCFG_OPERATIONS + operation], more,
+                              memory_order_relaxed);
+}
 
 /* A matrix as BLAS sees it. */
 typedef struct {
@@ -63,7 +83,7 @@ void bcfg_gemv(const bcfg_provider *provider, int32_t element, int64_t rows, int
                bcfg_view a, const void *x, int64_t x_stride, void *y, int64_t y_stride);
 
 /* layout.c */
-extern const int64_t bcfg_element_size[4];
+extern const int64_t bcfg_element_size[BCFG_ELEMENTS];
 /* Whether BLAS can read a rows by columns matrix where it lies, with no number above `limit`. */
 bool bcfg_view_of(int64_t size, const bcfg_operand *operand, const char *data, int64_t rows,
                   int64_t columns, int64_t limit, bcfg_view *view);

@@ -3,7 +3,7 @@
 
 #include "core.h"
 
-const int64_t bcfg_element_size[4] = {4, 8, 8, 16};
+const int64_t bcfg_element_size[BCFG_ELEMENTS] = {4, 8, 8, 16, 2, 2};
 
 bool bcfg_view_of(int64_t size, const bcfg_operand *operand, const char *data, int64_t rows,
                   int64_t columns, int64_t limit, bcfg_view *view) {
@@ -40,6 +40,7 @@ enum { TILE = 32 };
 static void copy(int64_t size, char *to, int64_t to_row, int64_t to_column, const char *from,
                  int64_t from_row, int64_t from_column, int64_t rows, int64_t columns) {
     switch (size) {
+    case 2: COPY_TILES(2) break;
     case 4: COPY_TILES(4) break;
     case 8: COPY_TILES(8) break;
     default: COPY_TILES(16) break;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "kernels/gemm.h"
 
 enum { MOST_DIMENSIONS = 64 };
 
@@ -25,7 +26,7 @@ static bcfg_status check(const bcfg_product *product, bcfg_error *error) {
     if (product == NULL) return bcfg_fail(error, BCFG_E_ARGUMENT, "product is NULL");
     if (product->abi != BCFG_ABI || product->size != sizeof *product)
         return bcfg_fail(error, BCFG_E_ABI, "bcfg_product has another version or size");
-    if (product->element < BCFG_FLOAT32 || product->element > BCFG_COMPLEX128)
+    if (product->element < BCFG_FLOAT32 || product->element >= BCFG_ELEMENTS)
         return bcfg_fail(error, BCFG_E_ARGUMENT, "no element type %d", product->element);
     if (product->batch_dimensions < 0 || product->batch_dimensions > MOST_DIMENSIONS)
         return bcfg_fail(error, BCFG_E_ARGUMENT, "%d batch dimensions", product->batch_dimensions);
@@ -78,13 +79,16 @@ static bool advance(const bcfg_product *product, int64_t *index, const char **a,
     return false;
 }
 
+static bool is_complex(int32_t element) {
+    return element == BCFG_COMPLEX64 || element == BCFG_COMPLEX128;
+}
+
 /* Whether every matrix of the stack starts at a multiple of the element's part. */
 static bool aligned(const Work *work, const bcfg_operand *operand) {
     uint64_t bits = (uint64_t)(uintptr_t)operand->data;
     for (int32_t d = 0; d < work->product->batch_dimensions; d++)
         bits |= (uint64_t)operand->batch_strides[d];
-    uint64_t part = work->product->element >= BCFG_COMPLEX64 ? (uint64_t)work->size / 2
-                                                             : (uint64_t)work->size;
+    uint64_t part = (uint64_t)work->size / (is_complex(work->product->element) ? 2 : 1);
     return bits % part == 0;
 }
 
@@ -168,8 +172,27 @@ static void fill_zero(const bcfg_product *product, int64_t size) {
     while (advance(product, index, &a, &b, &c));
 }
 
-static bcfg_status run(const bcfg_product *product, const bcfg_provider *provider,
-                       bcfg_error *error) {
+int32_t bcfg_operation_of(const bcfg_product *product) {
+    if (product->element >= BCFG_BFLOAT16) return BCFG_BGEMM + product->element - BCFG_BFLOAT16;
+    return (product->m == 1 || product->n == 1 ? BCFG_SGEMV : BCFG_SGEMM) + product->element;
+}
+
+/* By our own kernels, which take whole batches and any strides. */
+static bcfg_status run_native(const bcfg_snapshot *snapshot, const bcfg_product *product,
+                              bcfg_error *error) {
+    int64_t threads = snapshot->values[FLAG_THREADS_COUNT];
+    if (threads < 0 || threads > INT32_MAX) threads = 0;
+    bcfg_status status = bcfg_gemm_run(product, (int32_t)threads, error);
+    if (status == BCFG_OK)
+        bcfg_count(&bcfg_native_provider, COUNT_CALLS, bcfg_operation_of(product),
+                   (uint64_t)count_matrices(product));
+    return status;
+}
+
+static bcfg_status run(const bcfg_snapshot *snapshot, const bcfg_product *product,
+                       const bcfg_provider *provider, bcfg_error *error) {
+    if (provider == &bcfg_native_provider && !is_complex(product->element))
+        return run_native(snapshot, product, error);
     Work work = {
         .product = product,
         .provider = provider,
@@ -210,8 +233,9 @@ static bcfg_status check_finite(const bcfg_product *product, const char *data, i
 
 /* Computes into memory of its own and copies: for a result that overlaps an operand, or that must
  * not be seen before it is checked. */
-static bcfg_status run_aside(const bcfg_product *product, const bcfg_provider *provider,
-                             int64_t matrices, bool finite, bcfg_error *error) {
+static bcfg_status run_aside(const bcfg_snapshot *snapshot, const bcfg_product *product,
+                             const bcfg_provider *provider, int64_t matrices, bool finite,
+                             bcfg_error *error) {
     int64_t size = bcfg_element_size[product->element], strides[MOST_DIMENSIONS];
     if (product->m > INT64_MAX / size / product->n / matrices)
         return bcfg_fail(error, BCFG_E_MEMORY, "no memory for a copy of the result");
@@ -224,7 +248,7 @@ static bcfg_status run_aside(const bcfg_product *product, const bcfg_provider *p
         stride *= product->batch_shape[d];
     }
     aside.c = (bcfg_operand){own, product->n * size, size, strides};
-    bcfg_status status = run(&aside, provider, error);
+    bcfg_status status = run(snapshot, &aside, provider, error);
     if (status == BCFG_OK && finite) status = check_finite(product, own, matrices, error);
     if (status == BCFG_OK) {
         int64_t index[MOST_DIMENSIONS] = {0};
@@ -238,6 +262,12 @@ static bcfg_status run_aside(const bcfg_product *product, const bcfg_provider *p
     }
     free(own);
     return status;
+}
+
+static bool any_serves(const bcfg_snapshot *snapshot, int32_t operation) {
+    for (uint32_t i = 0; i < snapshot->orders[operation].count; i++)
+        if (bcfg_serves(snapshot->orders[operation].providers[i], operation)) return true;
+    return false;
 }
 
 bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *product,
@@ -257,9 +287,10 @@ bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *produ
         fill_zero(product, bcfg_element_size[product->element]);
         return BCFG_OK;
     }
-    int32_t operation = (m == 1 || n == 1 ? BCFG_SGEMV : BCFG_SGEMM) + product->element;
-    int32_t chosen = bcfg_choose(snapshot, operation, m, n, k);
-    if (chosen < 0 && snapshot->orders[operation].count == 0)
+    int32_t operation = bcfg_operation_of(product);
+    bcfg_reason reason = BCFG_FIRST;
+    int32_t chosen = bcfg_pick(snapshot, operation, m, n, k, &reason);
+    if (chosen < 0 && !any_serves(snapshot, operation))
         return bcfg_fail(error, BCFG_E_UNSERVED, "no provider serves %s",
                          bcfg_operation_name(operation));
     if (chosen < 0)
@@ -268,9 +299,12 @@ bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *produ
                          "integers of any provider",
                          (long long)m, (long long)k, (long long)k, (long long)n);
     const bcfg_provider *provider = snapshot->orders[operation].providers[chosen];
+    if (reason != BCFG_FIRST)
+        bcfg_count(provider, reason == BCFG_FASTEST ? COUNT_BY_SPEED : COUNT_BY_NEED, operation,
+                   (uint64_t)matrices);
     bool finite = snapshot->values[FLAG_OPS_CHECK_FINITE] != 0;
     if (finite || bcfg_overlap(product, &product->a, m, k) ||
         bcfg_overlap(product, &product->b, k, n))
-        return run_aside(product, provider, matrices, finite, error);
-    return run(product, provider, error);
+        return run_aside(snapshot, product, provider, matrices, finite, error);
+    return run(snapshot, product, provider, error);
 }

@@ -6,8 +6,9 @@
 
 #include "core.h"
 
-/* All providers, oldest first; the reference is the head. Appended to under the lock. */
-static bcfg_provider *last = &bcfg_reference_provider;
+/* All providers, oldest first; the two that are compiled in are the head. Appended to under the
+ * lock. */
+static bcfg_provider *last = &bcfg_native_provider;
 
 const bcfg_provider *bcfg_next_provider(const bcfg_provider *previous) {
     if (previous == NULL) return &bcfg_reference_provider;
@@ -15,7 +16,7 @@ const bcfg_provider *bcfg_next_provider(const bcfg_provider *previous) {
 }
 
 static const bcfg_provider *opened(const bcfg_library *library) {
-    const bcfg_provider *provider = bcfg_next_provider(&bcfg_reference_provider);
+    const bcfg_provider *provider = bcfg_next_provider(&bcfg_native_provider);
     for (; provider != NULL; provider = bcfg_next_provider(provider))
         if (strcmp(provider->path, library->path) == 0 &&
             strcmp(provider->prefix, library->prefix) == 0 &&
@@ -40,7 +41,7 @@ static bcfg_provider *allocate(const bcfg_library *library) {
     provider->path = strdup(library->path);
     provider->prefix = strdup(library->prefix);
     provider->suffix = strdup(library->suffix);
-    provider->calls = calloc(BCFG_OPERATIONS, sizeof *provider->calls);
+    provider->calls = calloc(BCFG_COUNTERS * BCFG_OPERATIONS, sizeof *provider->calls);
     if (provider->name && provider->path && provider->prefix && provider->suffix && provider->calls)
         return provider;
     discard(provider);
@@ -70,7 +71,7 @@ static bcfg_status examine(const bcfg_library *library, bcfg_provider *provider,
         const char *reason = dlerror();
         return bcfg_fail(error, BCFG_E_OPEN, "%s", reason != NULL ? reason : library->path);
     }
-    for (int32_t operation = 0; operation < BCFG_OPERATIONS; operation++) {
+    for (int32_t operation = 0; operation < BCFG_BGEMM; operation++) {
         bcfg_status status = symbol(handle, library, bcfg_operation_name(operation),
                                     &provider->functions[operation], error);
         if (status != BCFG_OK) return status;
@@ -137,15 +138,18 @@ bcfg_status bcfg_describe(const bcfg_provider *provider, bcfg_description *descr
     description->prefix = provider->prefix;
     description->suffix = provider->suffix;
     description->interface = provider->interface;
-    for (int32_t operation = 0; operation < BCFG_OPERATIONS; operation++)
-        description->calls[operation] =
-            atomic_load_explicit(&provider->calls[operation], memory_order_relaxed);
+    uint64_t *counters[BCFG_COUNTERS] = {description->calls, description->by_speed,
+                                         description->by_need};
+    for (int counter = 0; counter < BCFG_COUNTERS; counter++)
+        for (int32_t operation = 0; operation < BCFG_OPERATIONS; operation++)
+            counters[counter][operation] = atomic_load_explicit(
+                &provider->calls[counter * BCFG_OPERATIONS + operation], memory_order_relaxed);
     return BCFG_OK;
 }
 
 void bcfg_reset_calls(void) {
     const bcfg_provider *provider = NULL;
     while ((provider = bcfg_next_provider(provider)) != NULL)
-        for (int32_t operation = 0; operation < BCFG_OPERATIONS; operation++)
-            atomic_store_explicit(&provider->calls[operation], 0, memory_order_relaxed);
+        for (int at = 0; at < BCFG_COUNTERS * BCFG_OPERATIONS; at++)
+            atomic_store_explicit(&provider->calls[at], 0, memory_order_relaxed);
 }

@@ -34,7 +34,7 @@
 #undef ELEMENT
 #undef COMPLEX
 
-static _Atomic uint64_t calls[BCFG_OPERATIONS];
+static _Atomic uint64_t calls[BCFG_COUNTERS * BCFG_OPERATIONS];
 
 bcfg_provider bcfg_reference_provider = {
     .name = "reference",
@@ -54,6 +54,7 @@ bcfg_provider bcfg_reference_provider = {
             [BCFG_ZGEMV] = (bcfg_function)gemv_complex128,
         },
     .calls = calls,
+    .next = &bcfg_native_provider,
 };
 
 const bcfg_provider *bcfg_reference(void) { return &bcfg_reference_provider; }

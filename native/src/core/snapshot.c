@@ -15,7 +15,11 @@ static const int64_t zeros[] = {
 #undef FLAG
 
 static const bcfg_provider *const only_reference[] = {&bcfg_reference_provider};
-#define OPERATION(name, NAME, element, scalar) {only_reference, 1},
+static const bcfg_provider *const only_native[] = {&bcfg_native_provider};
+#define ORDER_VALUE only_reference
+#define ORDER_POINTER only_reference
+#define ORDER_OWN only_native
+#define OPERATION(name, NAME, element, scalar) {ORDER_##scalar, 1, NULL},
 static const struct bcfg_snapshot builtin = {
     .values = zeros,
     .orders = {
@@ -33,19 +37,27 @@ static bool equal(const struct bcfg_snapshot *snapshot, const bcfg_content *cont
         if (snapshot->orders[i].count != order->count) return false;
         for (uint32_t j = 0; j < order->count; j++)
             if (snapshot->orders[i].providers[j] != order->providers[j]) return false;
+        const uint8_t *mine = snapshot->orders[i].preferred, *theirs = order->preferred;
+        if ((mine == NULL) != (theirs == NULL) ||
+            (mine != NULL && memcmp(mine, theirs, BCFG_SIZE_CLASSES) != 0))
+            return false;
     }
     return true;
 }
 
 /* A copy of the content in one block; NULL when out of memory. */
 static struct bcfg_snapshot *copy(const bcfg_content *content) {
-    size_t pointers = 0;
-    for (int32_t i = 0; i < BCFG_OPERATIONS; i++) pointers += content->orders[i].count;
+    size_t pointers = 0, classes = 0;
+    for (int32_t i = 0; i < BCFG_OPERATIONS; i++) {
+        pointers += content->orders[i].count;
+        classes += content->orders[i].preferred != NULL ? BCFG_SIZE_CLASSES : 0;
+    }
     size_t size = sizeof(struct bcfg_snapshot) + content->value_count * sizeof *zeros;
-    struct bcfg_snapshot *snapshot = malloc(size + pointers * sizeof(void *));
+    struct bcfg_snapshot *snapshot = malloc(size + pointers * sizeof(void *) + classes);
     if (snapshot == NULL) return NULL;
     int64_t *values = (int64_t *)(snapshot + 1);
     const bcfg_provider **providers = (const bcfg_provider **)(values + content->value_count);
+    uint8_t *preferred = (uint8_t *)(providers + pointers);
     for (uint32_t i = 0; i < content->value_count; i++) values[i] = content->values[i];
     snapshot->values = values;
     for (int32_t i = 0; i < BCFG_OPERATIONS; i++) {
@@ -53,6 +65,11 @@ static struct bcfg_snapshot *copy(const bcfg_content *content) {
         snapshot->orders[i].count = content->orders[i].count;
         for (uint32_t j = 0; j < content->orders[i].count; j++)
             *providers++ = content->orders[i].providers[j];
+        snapshot->orders[i].preferred = NULL;
+        if (content->orders[i].preferred == NULL) continue;
+        memcpy(preferred, content->orders[i].preferred, BCFG_SIZE_CLASSES);
+        snapshot->orders[i].preferred = preferred;
+        preferred += BCFG_SIZE_CLASSES;
     }
     return snapshot;
 }
@@ -76,6 +93,13 @@ bcfg_status bcfg_intern(const bcfg_content *content, const bcfg_snapshot **snaps
             if (content->orders[i].providers == NULL || content->orders[i].providers[j] == NULL)
                 return bcfg_fail(error, BCFG_E_ARGUMENT, "provider %u for %s is NULL", j,
                                  bcfg_operation_name(i));
+    for (int32_t i = 0; i < BCFG_OPERATIONS; i++)
+        for (int j = 0; content->orders[i].preferred != NULL && j < BCFG_SIZE_CLASSES; j++) {
+            uint32_t at = content->orders[i].preferred[j];
+            if (at != BCFG_NOT_MEASURED && at >= content->orders[i].count)
+                return bcfg_fail(error, BCFG_E_ARGUMENT, "%s has no provider %u for size class %d",
+                                 bcfg_operation_name(i), at, j);
+        }
     bcfg_lock();
     const struct bcfg_snapshot *head = atomic_load_explicit(&all, memory_order_relaxed);
     const struct bcfg_snapshot *found = head;

@@ -49,7 +49,7 @@ extern PyTypeObject bcfg_PreparedType, bcfg_ScopeType, bcfg_FrameType, bcfg_Boun
 /* Python callables handed in by the composition root; NULL until bound. */
 typedef struct {
     PyObject *enter_knobs, *leave_knobs, *materialise, *decorate, *aenter, *aexit, *misplaced;
-    PyObject *refuse;
+    PyObject *refuse, *foreign, *traced;
 } Callbacks;
 extern Callbacks bcfg_callbacks;
 PyObject *bcfg_bind(PyObject *module, PyObject *arguments, PyObject *keywords);
@@ -106,11 +106,39 @@ PyObject *bcfg_set_base(PyObject *module, PyObject *prepared);
 
 /* The rest of the module's functions: arrays.c, matmul.c, stats.c. */
 PyObject *bcfg_set_array_api(PyObject *module, PyObject *ignored);
+PyObject *bcfg_from_dlpack(PyObject *module, PyObject *capsule);
+PyObject *bcfg_broadcast(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *bcfg_convolve_call(PyObject *module, PyObject *arguments);
+PyObject *bcfg_unfold_call(PyObject *module, PyObject *arguments);
 PyObject *bcfg_matmul_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given,
                            PyObject *keywords);
+/* attention.c, attention_backward.c */
+PyObject *bcfg_attention_call(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *bcfg_kernel_isas(PyObject *module, PyObject *ignored);
+PyObject *bcfg_force_kernel_isa(PyObject *module, PyObject *given);
+PyObject *bcfg_attention_backward_call(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *bcfg_matmul_bfloat16(PyObject *module, PyObject *const *arguments, Py_ssize_t given,
+                               PyObject *keywords);
 PyObject *bcfg_snapshot_here(PyObject *module, PyObject *ignored);
+/* The snapshot of this context, made now if this is its first use. NULL with an exception set. */
+const bcfg_snapshot *bcfg_take_snapshot(void);
 PyObject *bcfg_mapped(PyObject *module, PyObject *ignored);
 PyObject *bcfg_stats(PyObject *module, PyObject *ignored);
 PyObject *bcfg_reset_stats(PyObject *module, PyObject *ignored);
+
+/* serving.c: records of calls that were served, and the hook of traces. */
+extern int bcfg_tracing;             /* whether a trace is open in any context */
+PyObject *bcfg_served(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *bcfg_served_counts(PyObject *module, PyObject *ignored);
+PyObject *bcfg_set_tracing(PyObject *module, PyObject *on);
+void bcfg_forget_served(void);
+/* Tells the traces of a product that `snapshot` served; -1 with an exception set. */
+int bcfg_trace_product(const char *operation, const bcfg_snapshot *snapshot,
+                       const bcfg_product *product, const char *dtype);
+
+/* linalg.c, linalg_module.c: the functions of backendcfg.ops.linalg, and what they need. */
+extern PyMethodDef bcfg_linear_methods[];
+PyObject *bcfg_linear_bind(PyObject *module, PyObject *arguments, PyObject *keywords);
+PyObject *bcfg_linear_verdicts(PyObject *module, PyObject *arguments);
 
 #endif

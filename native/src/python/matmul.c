@@ -5,13 +5,15 @@
  * would gain. */
 enum { WORTH_RELEASING = 1 << 15 };
 
-static const int type_numbers[] = {NPY_FLOAT, NPY_DOUBLE, NPY_CFLOAT, NPY_CDOUBLE};
-static const char *const type_names[] = {"float32", "float64", "complex64", "complex128"};
+static const char *const type_names[] = {"float32",    "float64",  "complex64",
+                                         "complex128", "bfloat16", "float16"};
 
 /* One call: what was passed, and what is multiplied. */
 typedef struct {
     PyObject *given_a, *given_b, *given_out;
     PyArrayObject *a, *b, *result; /* owned */
+    bool holds_bfloat16;           /* uint16 stands for it */
+    int bfloat16_type;             /* its number, once an array of it was seen */
     bcfg_product product;
     int64_t shape[NPY_MAXDIMS], a_strides[NPY_MAXDIMS], b_strides[NPY_MAXDIMS];
     int64_t c_strides[NPY_MAXDIMS];
@@ -27,14 +29,42 @@ static int refuse(const Call *call, const char *reason, const char *detail) {
     return -1;
 }
 
-static int element_of(PyObject *array) {
-    switch (PyArray_TYPE((PyArrayObject *)array)) {
+/* bfloat16 is no type of NumPy's: ml_dtypes has one, and others lend their memory as uint16. */
+static bool is_bfloat16(const Call *call, PyArrayObject *array) {
+    if (PyArray_TYPE(array) == NPY_USHORT) return call->holds_bfloat16;
+    if (!PyTypeNum_ISUSERDEF(PyArray_TYPE(array)) || PyArray_ITEMSIZE(array) != 2) return false;
+    const char *name = PyArray_DESCR(array)->typeobj->tp_name, *dot = strrchr(name, '.');
+    return strcmp(dot != NULL ? dot + 1 : name, "bfloat16") == 0;
+}
+
+static int element_of(Call *call, PyObject *given) {
+    PyArrayObject *array = (PyArrayObject *)given;
+    switch (PyArray_TYPE(array)) {
     case NPY_FLOAT: return BCFG_FLOAT32;
     case NPY_DOUBLE: return BCFG_FLOAT64;
     case NPY_CFLOAT: return BCFG_COMPLEX64;
     case NPY_CDOUBLE: return BCFG_COMPLEX128;
-    default: return -1;
+    case NPY_HALF: return BCFG_FLOAT16;
+    default: break;
     }
+    if (!is_bfloat16(call, array)) return -1;
+    call->bfloat16_type = PyArray_TYPE(array);
+    return BCFG_BFLOAT16;
+}
+
+/* NumPy's number of an element type. */
+static int type_of(const Call *call, int element) {
+    static const int numbers[] = {NPY_FLOAT, NPY_DOUBLE, NPY_CFLOAT, NPY_CDOUBLE, 0, NPY_HALF};
+    return element == BCFG_BFLOAT16 ? call->bfloat16_type : numbers[element];
+}
+
+/* What two types promote to; the two with 16 bits have only float32 in common. */
+static int promoted(int left, int right) {
+    if (left == right) return left;
+    if (left >= BCFG_BFLOAT16) left = BCFG_FLOAT32;
+    if (right >= BCFG_BFLOAT16) right = BCFG_FLOAT32;
+    bool is_complex = left >= BCFG_COMPLEX64 || right >= BCFG_COMPLEX64;
+    return (is_complex ? BCFG_COMPLEX64 : BCFG_FLOAT32) + ((left | right) & 1);
 }
 
 static PyArrayObject *converted(PyObject *given, int type) {
@@ -49,15 +79,12 @@ static int take_types(Call *call) {
     PyObject *given[2] = {call->given_a, call->given_b};
     int element[2];
     for (int i = 0; i < 2; i++) {
-        if (!PyArray_Check(given[i])) return refuse(call, "kind", i ? "b" : "a");
-        element[i] = element_of(given[i]);
+        element[i] = element_of(call, given[i]);
         if (element[i] < 0) return refuse(call, "type", i ? "b" : "a");
         if (PyArray_NDIM((PyArrayObject *)given[i]) == 0)
             return refuse(call, "dimensions", i ? "b" : "a");
     }
-    bool is_complex = element[0] >= BCFG_COMPLEX64 || element[1] >= BCFG_COMPLEX64;
-    bool is_double = (element[0] | element[1]) & 1;
-    call->product.element = (is_complex ? BCFG_COMPLEX64 : BCFG_FLOAT32) + is_double;
+    call->product.element = promoted(element[0], element[1]);
     return 0;
 }
 
@@ -113,7 +140,6 @@ static int take_result(Call *call, int type) {
         if (call->result == NULL) return -1;
     } else {
         PyArrayObject *out = (PyArrayObject *)call->given_out;
-        if (!PyArray_Check(call->given_out)) return refuse(call, "kind", "out");
         if (PyArray_TYPE(out) != type || !PyArray_ISNOTSWAPPED(out))
             return refuse(call, "out-type", type_names[call->product.element]);
         if (PyArray_NDIM(out) != dimensions ||
@@ -127,7 +153,7 @@ static int take_result(Call *call, int type) {
 }
 
 /* The snapshot of this context, made now if this is its first use. NULL with an exception set. */
-static const bcfg_snapshot *take_snapshot(void) {
+const bcfg_snapshot *bcfg_take_snapshot(void) {
     Prepared *prepared;
     if (bcfg_innermost(&prepared) < 0) return NULL;
     if (prepared == NULL) return bcfg_current();
@@ -147,7 +173,7 @@ static const bcfg_snapshot *take_snapshot(void) {
 
 PyObject *bcfg_snapshot_here(PyObject *module, PyObject *ignored) {
     (void)module, (void)ignored;
-    const bcfg_snapshot *snapshot = take_snapshot();
+    const bcfg_snapshot *snapshot = bcfg_take_snapshot();
     return snapshot == NULL ? NULL : PyLong_FromVoidPtr((void *)snapshot);
 }
 
@@ -165,7 +191,10 @@ static int multiply(Call *call, const bcfg_snapshot *snapshot) {
         Py_END_ALLOW_THREADS
     }
     switch (status) {
-    case BCFG_OK: return 0;
+    case BCFG_OK:
+        return bcfg_tracing
+                   ? bcfg_trace_product("matmul", snapshot, p, type_names[p->element])
+                   : 0;
     case BCFG_E_MEMORY: PyErr_NoMemory(); return -1;
     case BCFG_E_RANGE: return refuse(call, "range", error.detail);
     case BCFG_E_UNSERVED: return refuse(call, "unserved", error.detail);
@@ -176,9 +205,9 @@ static int multiply(Call *call, const bcfg_snapshot *snapshot) {
 }
 
 static int compute(Call *call) {
-    const bcfg_snapshot *snapshot = take_snapshot();
+    const bcfg_snapshot *snapshot = bcfg_take_snapshot();
     if (snapshot == NULL || take_types(call) < 0 || take_shape(call) < 0) return -1;
-    int type = type_numbers[call->product.element];
+    int type = type_of(call, call->product.element);
     call->a = converted(call->given_a, type);
     call->b = call->a != NULL ? converted(call->given_b, type) : NULL;
     if (call->b == NULL) return -1;
@@ -187,10 +216,17 @@ static int compute(Call *call) {
     return take_result(call, type) < 0 ? -1 : multiply(call, snapshot);
 }
 
-PyObject *bcfg_matmul_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given,
-                           PyObject *keywords) {
-    (void)module;
+/* Arrays of others, by way of backendcfg.ops, which calls again with NumPy's over their memory. */
+static PyObject *multiply_foreign(const Call *call) {
+    if (bcfg_need(bcfg_callbacks.foreign, "foreign") == NULL) return NULL;
+    return PyObject_CallFunctionObjArgs(bcfg_callbacks.foreign, call->given_a, call->given_b,
+                                        call->given_out, NULL);
+}
+
+static PyObject *call_matmul(PyObject *const *arguments, Py_ssize_t given, PyObject *keywords,
+                             bool holds_bfloat16) {
     Call call;
+    call.holds_bfloat16 = holds_bfloat16;
     call.given_out = Py_None;
     call.a = call.b = call.result = NULL;
     call.product.abi = BCFG_ABI;
@@ -208,6 +244,9 @@ PyObject *bcfg_matmul_call(PyObject *module, PyObject *const *arguments, Py_ssiz
         PyErr_SetString(PyExc_RuntimeError, "set_array_api() has not been called");
         return NULL;
     }
+    if (!PyArray_Check(call.given_a) || !PyArray_Check(call.given_b) ||
+        (call.given_out != Py_None && !PyArray_Check(call.given_out)))
+        return multiply_foreign(&call);
     int status = compute(&call);
     Py_XDECREF(call.a);
     Py_XDECREF(call.b);
@@ -216,4 +255,16 @@ PyObject *bcfg_matmul_call(PyObject *module, PyObject *const *arguments, Py_ssiz
         return NULL;
     }
     return call.given_out == Py_None ? PyArray_Return(call.result) : (PyObject *)call.result;
+}
+
+PyObject *bcfg_matmul_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given,
+                           PyObject *keywords) {
+    (void)module;
+    return call_matmul(arguments, given, keywords, false);
+}
+
+PyObject *bcfg_matmul_bfloat16(PyObject *module, PyObject *const *arguments, Py_ssize_t given,
+                               PyObject *keywords) {
+    (void)module;
+    return call_matmul(arguments, given, keywords, true);
 }

@@ -11,6 +11,8 @@ static const struct {
     {"materialise", &bcfg_callbacks.materialise}, {"decorate", &bcfg_callbacks.decorate},
     {"aenter", &bcfg_callbacks.aenter},           {"aexit", &bcfg_callbacks.aexit},
     {"misplaced", &bcfg_callbacks.misplaced},     {"refuse", &bcfg_callbacks.refuse},
+    {"foreign", &bcfg_callbacks.foreign},
+    {"traced", &bcfg_callbacks.traced},
 };
 enum { SLOTS = sizeof slots / sizeof *slots };
 
@@ -65,14 +67,53 @@ static PyMethodDef methods[] = {
      "snapshot()\n--\n\nAddress of the snapshot that an operation would take here and now."},
     {"set_array_api", bcfg_set_array_api, METH_NOARGS,
      "set_array_api()\n--\n\nImport NumPy's C API, which matmul needs."},
+    {"broadcast", (PyCFunction)(void (*)(void))bcfg_broadcast, METH_FASTCALL,
+     "broadcast(array, shape)\n--\n\nA read-only view of that shape."},
+    {"from_dlpack", bcfg_from_dlpack, METH_O,
+     "from_dlpack(capsule)\n--\n\nAn array over the memory of a DLPack capsule, and its element."},
     {"matmul", (PyCFunction)(void (*)(void))bcfg_matmul_call, METH_FASTCALL | METH_KEYWORDS,
      "matmul(a, b, /, out=None)\n--\n\nMatrix product of two arrays; see backendcfg.ops."},
+    {"attention", (PyCFunction)(void (*)(void))bcfg_attention_call, METH_FASTCALL,
+     "attention(kernel, query, key, value, mask, is_causal, scale, dropout_p, seed, element, "
+     "threads=0, /)\n--\n\nAttention and the logarithms of its sums."},
+    {"kernel_isas", bcfg_kernel_isas, METH_NOARGS,
+     "kernel_isas()\n--\n\nFor each instruction set (name, whether it runs here, calls served)."},
+    {"force_kernel_isa", bcfg_force_kernel_isa, METH_O,
+     "force_kernel_isa(name, /)\n--\n\nUse one instruction set from now on; None for the best."},
+    {"attention_backward", (PyCFunction)(void (*)(void))bcfg_attention_backward_call,
+     METH_FASTCALL,
+     "attention_backward(grad_out, query, key, value, mask, out, logsumexp, is_causal, scale, "
+     "dropout_p, seed, element, threads=0, results=None, /)\n--\n\nGradients of query, key and "
+     "value; see backendcfg.ops."},
+    {"matmul_bfloat16", (PyCFunction)(void (*)(void))bcfg_matmul_bfloat16,
+     METH_FASTCALL | METH_KEYWORDS,
+     "matmul_bfloat16(a, b, /, out=None)\n--\n\nThe same where uint16 arrays hold bfloat16."},
+    {"convolve", bcfg_convolve_call, METH_VARARGS,
+     "convolve(input, weight, bias, out, stride, padding, dilation, groups, threads)\n--\n\n"
+     "Write a convolution of dense arrays; see backendcfg.ops.conv2d."},
+    {"unfold", bcfg_unfold_call, METH_VARARGS,
+     "unfold(input, columns, kernel, out, stride, padding, dilation, groups, place, threads)\n--\n\n"
+     "Write what each kernel element sees; place is (image, group, first pixel)."},
     {"mapped", bcfg_mapped, METH_NOARGS,
      "mapped()\n--\n\nLibraries ever loaded and unloaded here; None where nobody counts."},
     {"stats", bcfg_stats, METH_NOARGS,
-     "stats()\n--\n\nFor each open provider (name, path, integer width, {operation: calls})."},
+     "stats()\n--\n\nFor each open provider (name, path, integer width, {operation: calls}), and of "
+     "these calls those by speed and by need."},
+    {"served", (PyCFunction)(void (*)(void))bcfg_served, METH_FASTCALL,
+     "served(operation, provider, because, sizes=(), dtype='', /)\n--\n\nCount a call that was "
+     "served, and tell the traces."},
+    {"served_counts", bcfg_served_counts, METH_NOARGS,
+     "served_counts()\n--\n\n{(operation, provider, because): calls} of `served`."},
+    {"set_tracing", bcfg_set_tracing, METH_O,
+     "set_tracing(on)\n--\n\nWhether the callback `traced` hears of every call."},
     {"reset_stats", bcfg_reset_stats, METH_NOARGS,
-     "reset_stats()\n--\n\nSet every counter to zero."},
+     "reset_stats()\n--\n\nSet every counter to zero, those of `served` too."},
+    {"linalg_bind", (PyCFunction)(void (*)(void))bcfg_linear_bind, METH_VARARGS | METH_KEYWORDS,
+     "linalg_bind(refuse, foreign, failed, types)\n--\n\nWhat backendcfg.ops.linalg is made of "
+     "in Python."},
+    {"linalg_choice", bcfg_linear_verdicts, METH_VARARGS,
+     "linalg_choice(function, element, m, n, k)\n--\n\nFor each provider of the order (name, "
+     "path, verdict, what it lacks)."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -84,6 +125,7 @@ static int execute(PyObject *module) {
     if (bcfg_frames_ready() < 0 || PyType_Ready(&bcfg_FrameType) < 0 || bcfg_scope_ready() < 0)
         return -1;
     if (PyModule_AddType(module, &bcfg_PreparedType) < 0) return -1;
+    if (PyModule_AddFunctions(module, bcfg_linear_methods) < 0) return -1;
     if (PyModule_AddType(module, &bcfg_ScopeType) < 0) return -1;
     return PyModule_AddIntConstant(module, "ABI", BCFG_ABI);
 }

@@ -1,18 +1,30 @@
 /* What served the calls, as Python data. */
 #include "glue.h"
 
-static PyObject *entry(const bcfg_provider *provider) {
-    bcfg_description is = {.abi = BCFG_ABI, .size = sizeof is};
-    (void)bcfg_describe(provider, &is);
+/* {operation: count}, those at 0 left out. */
+static PyObject *counts(const uint64_t *counters) {
     PyObject *calls = PyDict_New();
     for (int32_t i = 0; calls != NULL && i < BCFG_OPERATIONS; i++) {
-        if (is.calls[i] == 0) continue;
-        PyObject *count = PyLong_FromUnsignedLongLong(is.calls[i]);
+        if (counters[i] == 0) continue;
+        PyObject *count = PyLong_FromUnsignedLongLong(counters[i]);
         if (count == NULL || PyDict_SetItemString(calls, bcfg_operation_name(i), count) < 0)
             Py_CLEAR(calls);
         Py_XDECREF(count);
     }
-    return calls == NULL ? NULL : Py_BuildValue("(ssiN)", is.name, is.path, is.interface, calls);
+    return calls;
+}
+
+static PyObject *entry(const bcfg_provider *provider) {
+    bcfg_description is = {.abi = BCFG_ABI, .size = sizeof is};
+    (void)bcfg_describe(provider, &is);
+    PyObject *calls = counts(is.calls), *by_speed = counts(is.by_speed);
+    PyObject *by_need = counts(is.by_need), *made = NULL;
+    if (calls != NULL && by_speed != NULL && by_need != NULL)
+        made = Py_BuildValue("(ssiOOO)", is.name, is.path, is.interface, calls, by_speed, by_need);
+    Py_XDECREF(calls);
+    Py_XDECREF(by_speed);
+    Py_XDECREF(by_need);
+    return made;
 }
 
 PyObject *bcfg_stats(PyObject *module, PyObject *ignored) {
@@ -30,5 +42,6 @@ PyObject *bcfg_stats(PyObject *module, PyObject *ignored) {
 PyObject *bcfg_reset_stats(PyObject *module, PyObject *ignored) {
     (void)module, (void)ignored;
     bcfg_reset_calls();
+    bcfg_forget_served();
     Py_RETURN_NONE;
 }

@@ -1,0 +1,179 @@
+"""`backendcfg tune`: measure which library is the fastest here, for our own operations to use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backendcfg.cli.group import verb
+from backendcfg.cli.options import profile_argument
+from backendcfg.cli.output import block, current, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from backendcfg.dispatch.calibration import Table
+    from backendcfg.session.tuning import Tuned
+    from backendcfg.transact.compiled import Compiled
+
+BUSY = 0.15
+"""Turns that differ by more than this part leave little to tell providers apart by."""
+
+BAR = 30
+
+
+@verb("tune", "Use a profile", interrupted="the calibration of before, if any, is as it was")
+@profile_argument()
+@click.option(
+    "--seconds",
+    metavar="N",
+    type=click.FloatRange(min=1, max=3600),
+    default=60.0,
+    show_default=True,
+    help="Measure for N seconds at most.",
+)
+@click.option("--show", is_flag=True, help="Measure nothing; show what is stored, and who uses it.")
+def command(name: str | None, seconds: float, *, show: bool) -> None:
+    """Measure which library is fastest here, by operation, type and size.
+
+    With the threads and kernels of PROFILE, and the libraries that it may use. `backendcfg.ops`
+    goes by it from then on, but under a profile that promises anything.
+    """
+    compiled = _compiled(name)
+    if show:
+        _show(compiled)
+        return
+    from backendcfg.session.tuning import tune
+
+    tuned = tune(compiled, seconds, progress=_progress())
+    document = _document(compiled, tuned.table, tuned.path)
+    if not tuned.complete:
+        current().note(f"the time of {seconds:g} s was up before every turn was taken")
+    if busy := _busy(tuned):
+        current().note(f"{busy}: measure again when no other program computes")
+    for other, why in tuned.absent.items():
+        current().note(f"not measured: {other}: {why}")
+    document["seconds"] = round(tuned.seconds, 1)
+    document["complete"] = tuned.complete
+    document["absent"] = tuned.absent
+    current().answer(document, [*_lines(document), *_end(tuned)])
+
+
+def _busy(tuned: Tuned) -> str:
+    """What says that other programs were computing, or ""."""
+    from backendcfg.probe.limits import read_limits
+
+    usable = read_limits().usable
+    load = os.getloadavg()[0]
+    if load > 1.5 * usable + 1:
+        return f"{load:.0f} programs were computing on {usable} processors"
+    return f"turns differ by {tuned.noise:.0%}" if tuned.noise > BUSY else ""
+
+
+def _compiled(name: str | None) -> Compiled:
+    """The plan of a name; without one of the profile in force here, else of none."""
+    from backendcfg.session import choice, planning
+
+    if name is not None:
+        return planning.compiled(name)
+    chosen = choice.chosen()
+    return planning.compiled(None, rank="default") if chosen is None else choice.compiled(chosen)
+
+
+def _show(compiled: Compiled) -> None:
+    from backendcfg.dispatch import calibration
+
+    threads = calibration.threads(compiled.values, compiled.asked)
+    found = calibration.read(threads)
+    if isinstance(found, str):
+        document = {"profile": compiled.name, "table": None, "unused": found}
+        current().answer(document, block("stored", [f"nothing to use: {found}"], "bold"))
+        return
+    document = _document(compiled, found, calibration.path(threads))
+    current().answer(document, _lines(document))
+
+
+def _document(compiled: Compiled, found: Table, path: str) -> dict[str, Any]:
+    """What is stored, and what becomes of it under a profile whose libraries were all open."""
+    from backendcfg.dispatch import snapshots, speed
+
+    usable = snapshots.table_for(compiled)
+    names = [name for name in compiled.named or compiled.order if name in found.libraries]
+    decision = speed.decide(found, names) if names else speed.Decision()
+    return {
+        "profile": compiled.name,
+        "path": path,
+        "unused": usable if isinstance(usable, str) else "",
+        "fastest": decision.fastest,
+        "threads_of": decision.pool,
+        "table": found.to_dict(),
+    }
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    from backendcfg.dispatch.calibration import Table, in_words
+
+    found = Table.from_dict(document["table"])
+    yield from block("stored", [document["path"]], "bold")
+    yield from block(
+        "measured", [f"{found.day} with {in_words(found.threads)} on {found.processor}"], "bold"
+    )
+    for name, library in found.libraries.items():
+        version = f" {library.version}" if library.version else ""
+        yield from block("", [f"{name}{version}: {library.path}"])
+    used = document["unused"] or "yes, where no profile or one without a promise is in force"
+    yield from block("used", [f"no: {used}" if document["unused"] else used], "bold")
+    if document["threads_of"]:
+        yield from block(
+            "threads", [f"{document['threads_of']}'s serve every size that is worth them"], "bold"
+        )
+    yield ""
+    yield from table(list(_rows(found, document["fastest"])), ["operation", "size", "fastest", ""])
+
+
+def _rows(found: Table, fastest: dict[str, dict[int, str]]) -> Iterator[tuple[str, ...]]:
+    """One row for each operation and size: who serves, and what everybody took."""
+    for operation, sizes in found.times.items():
+        for size, row in sorted(sizes.items()):
+            took = sorted(row.items(), key=lambda entry: entry[1].seconds)
+            yield (
+                operation,
+                _size(operation, size),
+                fastest.get(operation, {}).get(size, "-"),
+                ", ".join(f"{name} {_time(one.seconds)}" for name, one in took),
+            )
+
+
+def _size(operation: str, size: int) -> str:
+    """The square case that was measured for a class."""
+    dimensions = 3 if operation.endswith("gemm") else 2
+    return f"n = {round(2 ** (size / dimensions))}"
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def _end(tuned: Tuned) -> Iterator[str]:
+    yield ""
+    yield from block("next", ["processes that start from now on use it; docs/tuning.md"], "bold")
+
+
+def _progress() -> Callable[[float, str], None]:
+    """A bar on standard error where that is a terminal; nothing elsewhere."""
+    if current().as_json or not sys.stderr.isatty():
+        return lambda done, what: None
+
+    def draw(done: float, what: str) -> None:
+        full = round(min(done, 1.0) * BAR)
+        line = f"\r[{'#' * full}{'.' * (BAR - full)}] {min(done, 1.0):4.0%} {what:<8}"
+        sys.stderr.write("\r" + " " * len(line) + "\r" if done >= 1.0 else line)
+        sys.stderr.flush()
+
+    return draw

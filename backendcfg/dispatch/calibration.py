@@ -1,0 +1,285 @@
+"""The calibration: who was measured to be the fastest on this machine, kept on disk.
+
+    <cache>/calibration/<machine>-<threads>.json    one table for each number of threads
+
+`backendcfg tune` writes a table; whoever makes a snapshot reads it. It is used only where it was
+made: on the same processor, with the same files and the same variables that choose kernels. It says
+nothing of `resolve.digest.host_digest`, which changes whenever any package is installed.
+
+Standard library only. Without a table this costs one look at a directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from backendcfg import __version__, environ
+from backendcfg.errors import StateUnwritableError
+from backendcfg.records import field, record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+VERSION = 1
+KERNELS = (
+    "BLIS_ARCH_TYPE",
+    "GLIBC_TUNABLES",
+    "GOMP_SPINCOUNT",
+    "KMP_BLOCKTIME",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_THREADING_LAYER",
+    "OMP_WAIT_POLICY",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "OPENBLAS_THREAD_TIMEOUT",
+)
+"""Variables that choose kernels or how threads wait, and so change who is the fastest."""
+
+THREADS = (
+    "BLIS_NUM_THREADS",
+    "GOTO_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+)
+"""Variables that say how many threads libraries start with."""
+
+
+@record(frozen=True)
+class Measured:
+    """What calls of one provider took.
+
+    Attributes:
+        seconds: of one call, the median of the turns.
+        spread: median distance of a turn from that, as a part of it.
+        turns: how many there were.
+    """
+
+    seconds: float
+    spread: float = 0.0
+    turns: int = 1
+
+
+@record(frozen=True)
+class Measurable:
+    """A library as it was measured.
+
+    Attributes:
+        path: its file; "" for what is compiled in.
+        version: as detection found it, or "".
+        identity: of the file: time of change in nanoseconds, size in bytes.
+        pool: whose threads it computes with; two names are two pools, "" is no threads at all.
+    """
+
+    path: str
+    version: str = ""
+    identity: tuple[int, ...] = ()
+    pool: str = ""
+
+
+@record(frozen=True)
+class Table:
+    """What was measured on one machine with one number of threads.
+
+    Attributes:
+        machine: digest of the processor, see `machine`.
+        processor: its name, for people.
+        threads: of each library.
+        taken: when it ended, in seconds since the epoch.
+        libraries: by the provider's name.
+        environment: those of KERNELS that were set.
+        times: `{operation: {size class: {provider: Measured}}}`.
+        release: of backendcfg.
+    """
+
+    machine: str
+    processor: str
+    threads: int
+    taken: float
+    libraries: dict[str, Measurable] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    times: dict[str, dict[int, dict[str, Measured]]] = field(default_factory=dict)
+    release: str = __version__
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON data."""
+        from dataclasses import asdict
+
+        return {"version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Table:
+        """The inverse, also through JSON.
+
+        Raises:
+            TypeError, KeyError, ValueError, AttributeError: it is no table of this release.
+        """
+        fields = dict(data)
+        if fields.pop("version") != VERSION:
+            raise ValueError("another version")
+        fields["libraries"] = {
+            name: Measurable(**{**one, "identity": tuple(one["identity"])})
+            for name, one in data["libraries"].items()
+        }
+        fields["times"] = {
+            operation: {
+                int(size): {name: Measured(**one) for name, one in row.items()}
+                for size, row in rows.items()
+            }
+            for operation, rows in data["times"].items()
+        }
+        return cls(**fields)
+
+    @property
+    def day(self) -> str:
+        """When it was taken, for people: "2026-11-21"."""
+        return time.strftime("%Y-%m-%d", time.localtime(self.taken))
+
+
+def directory() -> str:
+    """Where tables are kept; it need not exist."""
+    return os.path.join(environ.cache_directory(), "calibration")
+
+
+def path(threads: int) -> str:
+    """The file of this machine's table."""
+    return os.path.join(directory(), f"{machine()[0][:16]}-{threads}.json")
+
+
+def machine() -> tuple[str, str]:
+    """A digest of what decides how fast kernels are, and the processor's name."""
+    import platform
+    from hashlib import sha256
+
+    from backendcfg.probe.limits import read_limits
+    from backendcfg.probe.processor import first_processor
+
+    first = first_processor()
+    name = first.get("model name") or first.get("cpu") or platform.processor()
+    features = " ".join(sorted((first.get("flags") or first.get("Features") or "").split()))
+    facts = (platform.machine(), name, features, str(read_limits().usable))
+    return sha256("\n".join(facts).encode()).hexdigest(), name
+
+
+def threads(values: Mapping[str, Any], asked: tuple[str, ...] = ()) -> int:
+    """How many threads libraries compute with: what the profile asks for, else what variables say.
+
+    What a program sets at run time by other means is not followed.
+    """
+    if "threads.count" in asked and isinstance(values.get("threads.count"), int):
+        return int(values["threads.count"])
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        text = environ.foreign([name]).get(name, "")
+        if text.isdigit() and int(text) > 0:
+            return int(text)
+    from backendcfg.probe.limits import read_limits
+
+    return read_limits().usable
+
+
+def kernels(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that choose kernels, as they are set."""
+    source = environ.current() if environment is None else environment
+    return {name: source[name] for name in KERNELS if source.get(name)}
+
+
+def identity(path: str) -> tuple[int, ...]:
+    """What changes when a file is replaced; () when it is not there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return (status.st_mtime_ns, status.st_size)
+
+
+def read(threads: int) -> Table | str:
+    """This machine's table, or why there is none that may be used."""
+    try:
+        names = os.listdir(directory())
+    except OSError:
+        names = []
+    if not any(name.endswith(".json") for name in names):
+        return "there is none: `backendcfg tune` makes one"
+    file = path(threads)
+    try:
+        with open(file, encoding="utf-8") as stream:
+            table = Table.from_dict(json.load(stream))
+    except FileNotFoundError:
+        return _others(os.path.basename(file), names, threads)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return f"{file} cannot be read: `backendcfg tune` makes it anew"
+    return unfit(table, threads) or table
+
+
+def in_words(threads: int) -> str:
+    """1 thread, 2 threads."""
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+def _others(wanted: str, names: list[str], threads: int) -> str:
+    """Why none of the tables that are there fits."""
+    mine = wanted.rpartition("-")[0]
+    counts = sorted(
+        int(count)
+        for head, _, count in (name.removesuffix(".json").rpartition("-") for name in names)
+        if head == mine and count.isdigit()
+    )
+    if counts:
+        had = ", ".join(map(str, counts))
+        return f"there is none for {in_words(threads)}, only for {had}"
+    return "there are only those of other machines"
+
+
+def unfit(table: Table, threads: int, environment: Mapping[str, str] | None = None) -> str:
+    """Why a table was made elsewhere or under other conditions, or ""."""
+    if table.release != __version__:
+        return f"it was made by release {table.release}"
+    if table.machine != machine()[0]:
+        return f"it was made on another machine: {table.processor}"
+    if table.threads != threads:
+        return f"it was made with {in_words(table.threads)}, and {threads} are in force"
+    now = kernels(environment)
+    for name in KERNELS:
+        before, value = table.environment.get(name), now.get(name)
+        if before != value:
+            was = f"was {before}" if before else "was not set"
+            return f"{name} {was} when it was made, and is {value or 'not set'} now"
+    return ""
+
+
+def replaced(table: Table, name: str, path: str) -> str:
+    """Why what was measured as a provider is not the file that serves now, or ""."""
+    library = table.libraries.get(name)
+    if library is None:
+        return ""
+    if os.path.realpath(library.path) != os.path.realpath(path):
+        return f"`{name}` was {library.path} when it was made, and is {path} now"
+    if library.identity != identity(path):
+        return f"`{name}` was replaced since it was made"
+    return ""
+
+
+def write(table: Table) -> str:
+    """Store a table whole or not at all; the path of its file.
+
+    Raises:
+        StateUnwritableError: it cannot be stored, and the one before it is as it was.
+    """
+    from backendcfg.transact import disk
+
+    file = path(table.threads)
+    try:
+        disk.make_directory(os.path.dirname(file))
+        disk.replace(file, json.dumps(table.to_dict(), indent=1, sort_keys=True).encode())
+    except StateUnwritableError as error:
+        raise StateUnwritableError(
+            error.message,
+            state="the calibration is as it was before",
+            helps=["set BACKENDCFG_CACHE_DIR to a directory that is yours"],
+        ) from error
+    return file

@@ -1,0 +1,227 @@
+"""Arrays of any library as NumPy arrays over the same memory, and results as what came in.
+
+    taken = arrays.take(tensor, "a", "matmul")
+    result = arrays.give(compute(taken.array), taken)
+
+No framework is imported here: an array of one comes from a process that has it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from backendcfg import _native
+from backendcfg.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ELEMENTS = {
+    np.dtype(name): name
+    for name in (
+        *("float32", "float64", "float16", "complex64", "complex128", "bool"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    )
+}
+
+# DLPack's numbers. The memory of `_ON_HOST` is the host's, or can be read there.
+_DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 9: "VPI", 10: "ROCm", 14: "oneAPI"}
+_ON_HOST = (1, 3, 11, 13)
+
+
+class Taken(NamedTuple):
+    """An argument of an operation.
+
+    Attributes:
+        array: its memory as a NumPy array; bfloat16 is held as uint16.
+        element: "float32", "float64", "float16", "bfloat16", "complex64", "complex128", "bool",
+            "int64" and so on, as NumPy names them.
+        framework: "numpy", "torch", "jax", or "other" for what came by a protocol.
+        origin: what `give` needs besides: a NumPy array's dtype, or a JAX array's device.
+    """
+
+    array: NDArray[Any]
+    element: str
+    framework: str
+    origin: Any = None
+
+
+def take(value: Any, name: str, operation: str) -> Taken:
+    """An argument as a NumPy array over the same memory.
+
+    Nothing is copied, but for what cannot be read as it lies: foreign byte order, and PyTorch's
+    lazy conjugates and negatives. A tensor that needs a gradient is read without it.
+
+    Args:
+        value: a NumPy array, a PyTorch tensor or JAX array on the CPU, or anything that has
+            `__array_interface__`, or `__dlpack__` and is on the CPU.
+        name: of the argument, for the message.
+        operation: for the message.
+
+    Raises:
+        InvalidArgumentError: it is no such array, or not on the CPU.
+    """
+    if type(value) is np.ndarray:
+        return _numpy(value, "numpy")
+    if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor):
+        try:  # most tensors need nothing; what does is refused by PyTorch, and looked at below
+            if value.dtype is torch.bfloat16:
+                return Taken(value.view(torch.int16).numpy().view(np.uint16), "bfloat16", "torch")
+            array = value.numpy()
+            return Taken(array, _ELEMENTS[array.dtype], "torch")
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+            return _torch(torch, value, name, operation)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _subclass(value, name, operation)
+    if (jax := sys.modules.get("jax")) is not None and isinstance(value, jax.Array):
+        return _jax(jax, value, name, operation)
+    return _other(value, name, operation)
+
+
+def give(array: NDArray[Any], like: Taken) -> Any:
+    """A result as what an argument was, over the same memory.
+
+    Args:
+        array: the result; a uint16 array where `like.element` is "bfloat16" holds bfloat16.
+        like: the argument whose kind it takes.
+
+    Returns:
+        A PyTorch tensor, a JAX array on the argument's device (a copy where the memory is not
+        aligned as JAX needs it), or the NumPy array.
+    """
+    narrow = like.element == "bfloat16" and array.dtype == np.uint16
+    if like.framework == "torch":
+        torch = sys.modules["torch"]
+        if narrow:
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+    if like.framework == "jax":
+        jax = sys.modules["jax"]
+        if narrow:
+            array = array.view(jax.numpy.bfloat16.dtype)
+        return jax.device_put(array, like.origin, may_alias=True)
+    return array.view(like.origin) if narrow and like.origin is not None else array
+
+
+def _numpy(array: NDArray[Any], framework: str) -> Taken:
+    dtype = array.dtype
+    if (element := _ELEMENTS.get(dtype)) is not None:
+        return Taken(array, element, framework)
+    if not dtype.isnative:
+        return Taken(array.astype(dtype.newbyteorder("=")), dtype.name, framework)
+    if dtype.name == "bfloat16":  # ml_dtypes', which NumPy cannot compute
+        return Taken(array.view(np.uint16), "bfloat16", framework, dtype)
+    return Taken(array, dtype.name, framework)
+
+
+def _subclass(value: Any, name: str, operation: str) -> Taken:
+    if isinstance(value, np.ma.MaskedArray):
+        _refuse(
+            operation,
+            f"`{name}` must have no mask: it would be lost",
+            f"fill it: `{name}.filled(value)`",
+        )
+    return _numpy(np.asarray(value).view(np.ndarray), "numpy")
+
+
+def _torch(torch: Any, value: Any, name: str, operation: str) -> Taken:
+    if value.device.type != "cpu":
+        _refuse(operation, _away(name, str(value.device)), f"move it: `{name}.cpu()`")
+    if value.layout is not torch.strided:
+        _refuse(operation, f"`{name}` must be dense, not {value.layout}", f"`{name}.to_dense()`")
+    try:
+        plain = value.detach().resolve_conj().resolve_neg()
+        if plain.dtype is torch.bfloat16:
+            return Taken(plain.view(torch.int16).numpy().view(np.uint16), "bfloat16", "torch")
+        return _numpy(plain.numpy(), "torch")
+    except (RuntimeError, TypeError, ValueError) as error:  # traced, fake, or of a type without
+        _refuse(
+            operation,
+            f"`{name}` cannot be read: {_first_line(error)}",
+            "pass a plain tensor on the CPU",
+        )
+
+
+def _jax(jax: Any, value: Any, name: str, operation: str) -> Taken:
+    if isinstance(value, jax.core.Tracer):
+        _refuse(
+            operation,
+            f"`{name}` must be an array, not a value that JAX traces",
+            "call it outside `jax.jit` and `jax.grad`, or by `jax.pure_callback`",
+        )
+    try:
+        devices = sorted(value.devices(), key=str)
+        if len(devices) != 1:
+            _refuse(
+                operation,
+                f"`{name}` must be on one device, not on {len(devices)}",
+                f"gather it: `jax.device_put({name}, jax.devices('cpu')[0])`",
+            )
+        if devices[0].platform != "cpu":
+            _refuse(
+                operation,
+                _away(name, str(devices[0])),
+                f"move it: `jax.device_put({name}, jax.devices('cpu')[0])`",
+            )
+        return _numpy(np.asarray(value), "jax")._replace(origin=devices[0])
+    except (RuntimeError, TypeError, ValueError) as error:  # deleted, donated, or a key
+        if isinstance(error, InvalidArgumentError):
+            raise
+        _refuse(operation, f"`{name}` cannot be read: {_first_line(error)}")
+
+
+def _other(value: Any, name: str, operation: str) -> Taken:
+    """By a protocol; by NumPy's if it has both, because that needs no capsule."""
+    device = getattr(value, "__dlpack_device__", None)
+    has_interface = hasattr(value, "__array_interface__")
+    if isinstance(value, type) or not (has_interface or device is not None):
+        if hasattr(value, "__cuda_array_interface__"):
+            _refuse(operation, _away(name, "a CUDA device"), "copy it to the host")
+        _refuse(operation, f"`{name}` must be an array, not {_kind(value)}")
+    try:
+        if device is not None and (where := device())[0] not in _ON_HOST:
+            place = f"{_DEVICES.get(int(where[0]), f'DLPack device {int(where[0])}')}:{where[1]}"
+            _refuse(operation, _away(name, place), "copy it to the host")
+        if has_interface:
+            return _numpy(np.asarray(value), "other")
+        array, element = _native.from_dlpack(_capsule(value))
+    except InvalidArgumentError:
+        raise
+    except Exception as error:  # whatever a foreign library raises
+        _refuse(operation, f"`{name}` cannot be read: {_first_line(error)}")
+    return Taken(array, element, "other", _narrow_dtype() if element == "bfloat16" else None)
+
+
+def _capsule(value: Any) -> object:
+    """What it exports: versioned, so that read-only memory can be had, else as of old."""
+    try:
+        return value.__dlpack__(max_version=(1, 0))
+    except TypeError:  # an exporter of before 1.0 does not know the argument
+        return value.__dlpack__()
+
+
+def _narrow_dtype() -> Any:
+    """The bfloat16 of ml_dtypes where somebody has it, so that results say what they are."""
+    found = sys.modules.get("ml_dtypes")
+    return np.dtype(found.bfloat16) if found is not None else None
+
+
+def _away(name: str, place: str) -> str:
+    return f"`{name}` must be on the CPU, not on {place}"
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _refuse(operation: str, what: str, way_out: str = "pass `numpy.asarray(x)`") -> NoReturn:
+    raise InvalidArgumentError(
+        f"{operation}: {what}", state="nothing was computed", helps=[way_out]
+    ) from None

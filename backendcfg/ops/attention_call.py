@@ -1,0 +1,223 @@
+"""Calls of attention: their arguments checked, and what was decided about them remembered.
+
+A `Route` holds all that follows from shapes, dtypes and flags, so that the next call of the same
+kind pays for a lookup alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from backendcfg._native import current
+from backendcfg.dispatch import attention_facts, attention_shapes
+from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops.attention_choice import choose
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from backendcfg.dispatch.attention_shapes import Shapes
+    from backendcfg.ops.arrays import Taken
+
+    Arrays = tuple[Taken, Taken, Taken, Taken | None]
+
+OPERATION = "scaled_dot_product_attention"
+KEPT = 1024
+"""Routes that are remembered; a program that makes more starts over."""
+
+_NOT_FOUND = (
+    "No viable backend for scaled_dot_product_attention was found. This is likely due to turning "
+    "off both the math kernel and the fused kernels."
+)
+_NOT_ABLE = "No available kernel. Aborting execution."
+_ENABLE = "allow one that can: `backendcfg.backends.cuda.enable_math_sdp(True)`"
+_routes: dict[Hashable, Route] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What is known of all calls of one kind.
+
+    Attributes:
+        shapes: their sizes.
+        element: what they hold.
+        kernel: who serves: "flash", "efficient" or "math".
+        because: why that one.
+        scale: what scores are multiplied by if nobody says.
+        four: whether query, key and value are (batch, heads, length, width) as kernels take them.
+        grouped: whether key and value keep their heads.
+        empty: whether there is nothing to compute.
+        rounded: whether "math" may round scores and weights to 16 bits.
+        checked: whether a result that is not finite is refused.
+        sizes: the scores' shape and the width, as `explain` and `trace` tell them.
+    """
+
+    shapes: Shapes
+    element: str
+    kernel: str
+    because: str
+    scale: float
+    four: bool
+    grouped: bool
+    empty: bool
+    rounded: bool
+    checked: bool
+    sizes: tuple[int, ...]
+
+
+class NotFiniteError(InvalidArgumentError):
+    """`ops.check_finite` refuses the result."""
+
+
+def find(key: Hashable) -> Route | None:
+    """The route that was made for a key before."""
+    return _routes.get(key)
+
+
+def keep(key: Hashable, route: Route) -> None:
+    """Remember a route."""
+    if len(_routes) >= KEPT:
+        _routes.clear()
+    _routes[key] = route
+
+
+def flags_in_force() -> Mapping[str, Any]:
+    """Every flag with its value, here and now."""
+    in_force = current()
+    if in_force is not None and (values := in_force.payload.values):
+        return values  # type: ignore[no-any-return]
+    from backendcfg.schema.profile import defaults
+
+    return defaults()
+
+
+def facts(arrays: Arrays, options: tuple[float, bool, bool]) -> Call:
+    """What the choice looks at; gradients are nobody's business here."""
+    query, key, value, mask = arrays
+    hidden = None if mask is None else _fact(mask)
+    return Call(_fact(query), _fact(key), _fact(value), hidden, *options)
+
+
+def _fact(taken: Taken) -> Tensor:
+    array = taken.array
+    steps = tuple(step // max(1, array.itemsize) for step in array.strides)
+    return Tensor(array.shape, steps, taken.element)
+
+
+def check_options(
+    operation: str, dropout_p: Any, scale: Any, seed: Any, switches: Mapping[str, Any]
+) -> None:
+    """Refuse what no call of attention can have."""
+    number = not isinstance(dropout_p, bool) and isinstance(dropout_p, (int, float, np.floating))
+    if not (number and 0 <= dropout_p <= 1):
+        refuse(operation, f"`dropout_p` must be a number from 0 to 1, not {dropout_p!r}")
+    for name, option in switches.items():
+        if not isinstance(option, bool):
+            refuse(operation, f"`{name}` must be a bool, not {option!r}")
+    if scale is not None and (
+        isinstance(scale, bool) or not isinstance(scale, (int, float, np.floating, np.integer))
+    ):
+        refuse(operation, f"`scale` must be a number or None, not {scale!r}")
+    whole = not isinstance(seed, bool) and isinstance(seed, (int, np.integer))
+    if seed is not None and not (whole and 0 <= seed < 1 << 64):
+        refuse(operation, f"`seed` must be an integer from 0 to 2**64 - 1, or None, not {seed!r}")
+    if dropout_p and seed is None:
+        refuse(
+            operation,
+            "`seed` must be given where `dropout_p` is not 0",
+            helps=["the same seed drops the same weights: `seed=int(rng.integers(2**63))`"],
+        )
+
+
+def plan(operation: str, arrays: Arrays, call: Call) -> Route:
+    """Check the arrays of a call and choose its kernel.
+
+    Raises:
+        InvalidArgumentError: the arrays are no call of attention, or no kernel may serve it.
+    """
+    if call.mask is not None and call.is_causal:
+        refuse(
+            operation,
+            "`attn_mask` must not be given with `is_causal`",
+            arrays,
+            ["put the triangle into the mask: `mask & numpy.tri(*mask.shape[-2:], dtype=bool)`"],
+        )
+    if wrong := attention_shapes.problem(call):
+        refuse(operation, wrong, arrays, _way_out(call, wrong))
+    values = flags_in_force()
+    choice = choose(call, values)
+    if not choice.kernel:
+        enabled = attention_facts.switches(values).enabled
+        refuse(
+            operation,
+            _NOT_ABLE if enabled & {"flash", "efficient", "math"} else _NOT_FOUND,
+            arrays,
+            [_ENABLE],
+            [f"{name}: {why}" for name, each in choice.reasons.items() for why in each],
+        )
+    shapes = attention_shapes.sizes(call)
+    return Route(
+        shapes,
+        call.query.dtype,
+        choice.kernel,
+        choice.because,
+        shapes.width**-0.5 if shapes.width else 1.0,
+        _fits(call, shapes),
+        call.enable_gqa,
+        0 in shapes.out or shapes.keys == 0,
+        bool(values["cuda.allow_fp16_bf16_reduction_math_sdp"])
+        and call.query.dtype in ("float16", "bfloat16"),
+        bool(values["ops.check_finite"]),
+        (*shapes.scores, shapes.width),
+    )
+
+
+def _fits(call: Call, shapes: Shapes) -> bool:
+    """Whether kernels can take the arrays as they are."""
+    query, key, value = call.query.shape, call.key.shape, call.value.shape
+    return (
+        len(query) == len(key) == len(value) == 4
+        and query[:2] == shapes.lead
+        and key[0] == value[0] == query[0]
+        and key[1] == value[1]
+    )
+
+
+def _way_out(call: Call, wrong: str) -> list[str]:
+    if "heads" not in wrong and "leading dimensions" not in wrong:
+        return []
+    if call.enable_gqa or min(len(call.query.shape), len(call.key.shape)) < 3:
+        return []
+    heads, groups = call.query.shape[-3], call.key.shape[-3]
+    if groups and heads != groups and heads % groups == 0:
+        return [f"share each of the {groups} heads by {heads // groups}: `enable_gqa=True`"]
+    return []
+
+
+def refuse(
+    operation: str,
+    what: str,
+    arrays: tuple[Taken | None, ...] = (),
+    helps: list[str] | None = None,
+    notes: list[str] | None = None,
+    *,
+    state: str = "nothing was computed",
+    error: type[InvalidArgumentError] = InvalidArgumentError,
+) -> NoReturn:
+    """Raise for an argument; nothing was touched."""
+    names = ("query", "key", "value", "attn_mask")
+    described = [
+        f"{name}: {taken.element} array of shape {taken.array.shape}"
+        for name, taken in zip(names, arrays, strict=False)
+        if taken is not None
+    ]
+    raise error(
+        f"{operation}: {what}",
+        notes=[*described, *(notes or [])],
+        state=state,
+        helps=helps or [],
+    ) from None

@@ -1,0 +1,72 @@
+"""Which kernel serves a call of attention on the CPU, and why the others do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backendcfg import _native, native
+from backendcfg.dispatch import attention, attention_facts
+from backendcfg.dispatch.attention_facts import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backendcfg.dispatch.attention_facts import Call
+
+_NOWHERE = Device()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Who serves a call.
+
+    Attributes:
+        kernel: "flash", "efficient" or "math"; "" where none can.
+        reasons: for each kernel that does not serve, everything against it.
+        because: why the one that serves does.
+    """
+
+    kernel: str
+    reasons: dict[str, tuple[str, ...]]
+    because: str
+
+
+def choose(call: Call, values: Mapping[str, Any]) -> Choice:
+    """The first kernel that may and can serve a call, in the order of `cuda.sdp_priority`.
+
+    Args:
+        call: its arrays and options, in which nothing is wrong.
+        values: the flags in force, those of `attention_facts.FLAGS` at least.
+    """
+    switches = attention_facts.switches(values, _library(call))
+    kernel, behind, against = "", [], {}
+    needs: dict[str, str] = {}
+    for name in switches.order:
+        if name not in attention.OURS:
+            continue
+        unmet = list(attention.unmet(name, call, _NOWHERE, switches))
+        why = tuple(reason for _, reason in unmet)
+        if kernel and not why:
+            behind.append(name)
+        elif why:
+            against[name] = why
+            needs[name] = unmet[0][0].text
+        else:
+            kernel = name
+    order = tuple(name for name in switches.order if name in attention.OURS)
+    ahead = order[: order.index(kernel)] if kernel else ()
+    because = f"first in the order {', '.join(order)}"
+    if ahead:
+        # Without numbers of the call: `stats` keeps a counter for each of these.
+        because = "; ".join(f"{name} needs: {needs[name]}" for name in ahead)
+    told = dict.fromkeys(behind, (f"behind `{kernel}` in the order",))
+    return Choice(kernel, {**against, **told}, because if kernel else "")
+
+
+def _library(call: Call) -> str:
+    """Who would serve the products of `math` here and now."""
+    snapshot = _native.snapshot()
+    operation = "dgemm" if call.query.dtype == "float64" else "sgemm"
+    handles = native.ordered(snapshot, operation)
+    return native.describe(handles[0]).name if handles else ""

@@ -1,0 +1,167 @@
+"""Which way computes a convolution: a fixed rule, or what was measured to be fastest.
+
+`cudnn.benchmark` measures, as it does on a GPU: the ways that may serve are tried once for each
+shape, `cudnn.benchmark_limit` of them at most, and the fastest is remembered. Where something asks
+for the same bits in each run, nothing is measured, because what wins may differ from run to run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backendcfg import _native
+from backendcfg.ops.convolution_ways import WAYS
+from backendcfg.ops.serving import served
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from backendcfg.ops.convolution_ways import Convolution
+    from backendcfg.ops.switches import Switches
+
+FLAGS = (
+    *("cudnn.benchmark", "cudnn.benchmark_limit", "cudnn.enabled", "cudnn.deterministic"),
+    *("mkldnn.enabled", "mkldnn.deterministic", "determinism.tier", "determinism.algorithms"),
+)
+"""The flags that the choice looks at."""
+
+REMEMBERED = 512
+"""Shapes whose fastest way is remembered; the one that was not asked for longest is forgotten."""
+
+_fastest: OrderedDict[tuple[Any, ...], str] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def fixed_by(switches: Switches) -> str:
+    """What forbids to measure, or ""."""
+    if switches.tier != "none":
+        return f"the tier is {switches.tier}"
+    if switches["determinism.algorithms"] == "deterministic":
+        return "`determinism.algorithms` is deterministic"
+    for flag in ("cudnn.deterministic", "mkldnn.deterministic"):
+        if switches[flag]:
+            return f"`{flag}` is on"
+    if not switches["cudnn.enabled"]:
+        return "`cudnn.enabled` is off"
+    return "" if switches["cudnn.benchmark"] else "`cudnn.benchmark` is off"
+
+
+def unmet(way: str, call: Convolution, switches: Switches) -> str:
+    """Why a way cannot serve a call, or ""."""
+    if way == "pointwise":
+        return "" if call.is_pointwise else "the kernel is not 1 by 1 at stride 1 without padding"
+    if way == "im2col":
+        return "a 1 by 1 kernel needs no columns" if call.is_pointwise else ""
+    return _onednn_unmet(call, switches) if way == "onednn" else ""
+
+
+def _onednn_unmet(call: Convolution, switches: Switches) -> str:
+    if not switches["mkldnn.enabled"]:
+        return "`mkldnn.enabled` is off"
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return "PyTorch, which brings it, is not loaded"
+    if not (torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()):
+        return "PyTorch does not compute with it"
+    if call.input.dtype != np.float32:
+        return "PyTorch gives it no float64"
+    return "" if call.input.size and call.weight.size else "there is nothing to compute"
+
+
+def candidates(call: Convolution, switches: Switches) -> list[str]:
+    """The ways that may serve, the fixed rule's first."""
+    return [way for way in WAYS if not unmet(way, call, switches)]
+
+
+def compute(call: Convolution, switches: Switches) -> NDArray[Any]:
+    """The result, by the way that the flags and the shape choose."""
+    if fixed := fixed_by(switches):
+        way, because = "direct", fixed
+    else:
+        ways = candidates(call, switches)
+        key = _key(call, ways)
+        with _lock:
+            known = _fastest.get(key)
+            if known is not None:
+                _fastest.move_to_end(key)
+        if known is None:
+            return _measure(call, switches, ways, key)
+        way, because = known, "the fastest when it was measured"
+    result = WAYS[way](call, switches)
+    served("conv2d", way, because, call.shape, call.input.dtype.name)
+    return result
+
+
+def foreseen(call: Convolution, switches: Switches) -> tuple[str, str]:
+    """The way that would serve, and why; the first one where the call would measure."""
+    if fixed := fixed_by(switches):
+        return "direct", fixed
+    ways = candidates(call, switches)
+    with _lock:
+        known = _fastest.get(_key(call, ways))
+    if known is not None:
+        return known, "the fastest when it was measured"
+    return ways[0], "not measured yet: a call of this shape measures"
+
+
+def _measure(
+    call: Convolution, switches: Switches, ways: list[str], key: tuple[Any, ...]
+) -> NDArray[Any]:
+    """The result of the fastest of the ways, each tried twice: the first wakes threads."""
+    tried: dict[str, tuple[float, NDArray[Any]]] = {}
+    limit = switches["cudnn.benchmark_limit"] or len(WAYS)
+    for way in ways[:limit]:
+        spent = []
+        for _ in range(2):
+            start = time.perf_counter()
+            result = WAYS[way](call, switches)
+            spent.append(time.perf_counter() - start)
+        tried[way] = (min(spent), result)
+    fastest = min(tried, key=lambda way: tried[way][0])
+    with _lock:
+        fastest = _fastest.setdefault(key, fastest)  # another thread may have measured meanwhile
+        while len(_fastest) > REMEMBERED:
+            _fastest.popitem(last=False)
+    because = f"the fastest of {', '.join(tried)}"
+    served("conv2d", fastest, because, call.shape, call.input.dtype.name)
+    return tried[fastest][1] if fastest in tried else WAYS[fastest](call, switches)
+
+
+def remembered() -> dict[tuple[Any, ...], str]:
+    """The fastest way by shape, the one that was asked for last at the end."""
+    with _lock:
+        return dict(_fastest)
+
+
+def forget() -> None:
+    """Measure every shape again."""
+    with _lock:
+        _fastest.clear()
+
+
+def _key(call: Convolution, ways: list[str]) -> tuple[Any, ...]:
+    """What decides how fast a way is: shapes, dtype, window, what may serve, and the profile."""
+    return (
+        call.input.shape,
+        call.weight.shape,
+        call.input.dtype.char,
+        call.bias is None,
+        *(call.stride, call.padding, call.dilation, call.out, call.groups),
+        *ways,
+        _native.snapshot(),
+    )

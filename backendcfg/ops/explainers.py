@@ -1,0 +1,89 @@
+"""How attention and the products with a sum explain themselves: each by its own choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backendcfg.dispatch import attention, attention_facts, attention_shapes
+from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops import attention_choice, product_choice
+from backendcfg.ops.families import Answer, Question, Reason
+from backendcfg.ops.product_choice import element
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ATTENTION = "scaled_dot_product_attention"
+
+
+def product(question: Question) -> Answer:
+    """`addmm`, `bmm` and `baddbmm`: by the product in them, of the last two shapes."""
+    shapes = _shapes(question, 2 if question.operation == "bmm" else 3)
+    return product_choice.of_product(product_choice.sizes(shapes[-2:]), question.dtype)
+
+
+def of_attention(question: Question) -> Answer:
+    """`scaled_dot_product_attention` of query, key, value and perhaps a mask."""
+    shapes = _shapes(question, 3, 4)
+    name = element(question.dtype)
+    hidden = element(question.option("mask_dtype", "bool"))
+    query, key, value = (_tensor(shape, name) for shape in shapes[:3])
+    call = Call(
+        query,
+        key,
+        value,
+        _tensor(shapes[3], hidden) if len(shapes) == 4 else None,
+        float(question.option("dropout_p", 0.0)),
+        bool(question.option("is_causal", False)),
+        bool(question.option("enable_gqa", False)),
+    )
+    if wrong := attention_shapes.problem(call):
+        raise InvalidArgumentError(f"explain: {wrong}")
+    choice = attention_choice.choose(call, question.values)
+    sizes = attention_shapes.sizes(call)
+    return Answer(
+        question.operation,
+        f"{question.operation} of {', '.join(map(str, shapes[:3]))} {name}",
+        (*sizes.scores, sizes.width),
+        choice.kernel,
+        "",
+        choice.because,
+        tuple(
+            Reason(kernel, "", "; ".join(choice.reasons.get(kernel, ("not in the order",))))
+            for kernel in attention.OURS
+            if kernel != choice.kernel
+        ),
+        attention_facts.FLAGS,
+    )
+
+
+EXPLAINERS: dict[str, Callable[[Question], Answer]] = {
+    "addmm": product,
+    "baddbmm": product,
+    "bmm": product,
+    ATTENTION: of_attention,
+    f"{ATTENTION}_backward": of_attention,
+}
+"""By operation, as `families.register` takes them."""
+
+
+def _shapes(question: Question, least: int, most: int = 0) -> tuple[tuple[int, ...], ...]:
+    try:
+        shapes = tuple(tuple(int(size) for size in shape) for shape in question.shapes)
+    except (TypeError, ValueError):
+        shapes = ()
+    if not least <= len(shapes) <= (most or least) or any(min(s, default=0) < 0 for s in shapes):
+        wanted = f"{least}" if not most else f"{least} to {most}"
+        raise InvalidArgumentError(
+            f"explain: `shapes` of {question.operation} must be {wanted} shapes, "
+            f"not {question.shapes!r}"
+        )
+    return shapes
+
+
+def _tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
+    steps = [1]
+    for size in reversed(shape[1:]):
+        steps.insert(0, steps[0] * max(1, size))
+    return Tensor(shape, tuple(steps[: len(shape)]), dtype)

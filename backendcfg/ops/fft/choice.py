@@ -1,0 +1,160 @@
+"""Who computes a transform: MKL where it is the chosen library, else SciPy, else NumPy.
+
+SciPy and NumPy both bring pocketfft. The invariant tiers are kept by construction: one thread, and
+under `batch-invariant` one signal at a time, so that nothing is shared with its neighbours. MKL
+promises the same bits at all only under its `cbwr`, and serves other tiers not at all.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.util import find_spec
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backendcfg import _native, native
+from backendcfg.ops.arrays import give
+from backendcfg.ops.fft import mkl
+from backendcfg.ops.finite import check_finite
+from backendcfg.ops.serving import served
+from backendcfg.ops.switches import INVARIANT, Switches
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from backendcfg.ops.fft.arguments import Request
+
+FLAGS = ("blas.library", "blas.mkl.cbwr", "determinism.tier", "threads.count")
+"""The flags that the choice looks at."""
+
+WORTH_THREADS = 1 << 16
+"""Numbers from which on other threads gain more than it costs to wake them."""
+
+
+def transform(request: Request, *, conjugate: bool = False) -> Any:
+    """The result as the input came.
+
+    Args:
+        request: what to compute.
+        conjugate: whether to give the conjugate of the result.
+    """
+    switches = Switches()
+    result = _compute(request, switches)
+    if conjugate:
+        np.conjugate(result, out=result)
+    check_finite(result, f"fft.{request.operation}", switches)
+    return give(result, request.came)
+
+
+def _compute(request: Request, switches: Switches) -> NDArray[Any]:
+    shape = result_shape(request)
+    if not request.axes:
+        return request.array.copy()
+    if 0 in shape:
+        dtype = request.array.dtype
+        real = np.empty(0, dtype).real.dtype
+        return np.zeros(
+            shape, real if request.kind == "irfft" else np.result_type(real, np.complex64)
+        )
+    why_not = mkl_unmet(switches)
+    if not why_not:
+        try:
+            result = mkl.compute(request, switches)
+        except mkl.UnservedError as error:
+            why_not = f"MKL: {error}"
+        else:
+            served(
+                f"fft.{request.operation}",
+                "mkl",
+                "it is the chosen library",
+                shape,
+                request.array.dtype.name,
+            )
+            return result
+    scipy = has_scipy()
+    if switches.tier == "batch-invariant":
+        result = _one_by_one(request, shape, switches, scipy=scipy)
+    else:
+        result = _pocketfft(request, request.array, switches, scipy=scipy)
+    name = request.array.dtype.name
+    served(f"fft.{request.operation}", "scipy" if scipy else "numpy", why_not, shape, name)
+    return result
+
+
+def result_shape(request: Request) -> tuple[int, ...]:
+    """Of the result; "rfft" halves the last of its axes."""
+    shape = list(request.array.shape)
+    for axis, size in zip(request.axes, request.sizes, strict=True):
+        shape[axis] = size
+    if request.kind == "rfft":
+        shape[request.axes[-1]] = request.sizes[-1] // 2 + 1
+    return tuple(shape)
+
+
+def mkl_unmet(switches: Switches) -> str:
+    """Why MKL does not serve, or ""."""
+    chosen = first_opened(_native.snapshot()).name
+    if chosen != "mkl":
+        return f"the chosen library is {chosen}, which has no transforms"
+    tier = switches.tier
+    if tier == "none" or (tier == "run-to-run" and switches["blas.mkl.cbwr"] != "off"):
+        return ""
+    return f"the tier is {tier}, which MKL does not promise"
+
+
+@lru_cache(maxsize=256)
+def first_opened(snapshot: int) -> native.Opened:
+    """The provider that a snapshot prefers; snapshots are for the life of the process."""
+    return native.describe(native.ordered(snapshot, "dgemm")[0])
+
+
+@lru_cache(maxsize=1)
+def has_scipy() -> bool:
+    """Whether SciPy is installed."""
+    return find_spec("scipy") is not None
+
+
+def _pocketfft(
+    request: Request, array: NDArray[Any], switches: Switches, *, scipy: bool
+) -> NDArray[Any]:
+    keywords: dict[str, Any] = {"norm": request.norm}
+    if scipy:
+        import scipy.fft as library
+
+        keywords["workers"] = _workers(array, switches)
+    else:
+        library = np.fft
+    if len(request.axes) == 1:  # less to check, for them
+        function = getattr(library, request.kind)
+        return np.asarray(function(array, request.sizes[0], request.axes[0], **keywords))
+    function = getattr(library, f"{request.kind}n")
+    return np.asarray(function(array, request.sizes, request.axes, **keywords))
+
+
+def _workers(array: NDArray[Any], switches: Switches) -> int | None:
+    """None leaves it to SciPy, which takes one, or what `scipy.fft.set_workers` says."""
+    if array.size < WORTH_THREADS or switches.tier in INVARIANT:
+        return 1
+    return switches.threads or None
+
+
+def _one_by_one(
+    request: Request, shape: tuple[int, ...], switches: Switches, *, scipy: bool
+) -> NDArray[Any]:
+    """Each signal of the batch by a call of its own."""
+    others = [axis for axis in range(len(shape)) if axis not in request.axes]
+    result: NDArray[Any] | None = None
+    for place in product(*(range(shape[axis]) for axis in others)):
+        index: list[Any] = [slice(None)] * len(shape)
+        for axis, at in zip(others, place, strict=True):
+            index[axis] = slice(at, at + 1)
+        part = _pocketfft(
+            request, np.ascontiguousarray(request.array[tuple(index)]), switches, scipy=scipy
+        )
+        if result is None:
+            result = np.empty(shape, part.dtype)
+        result[tuple(index)] = part
+    assert result is not None  # noqa: S101 - the shape has no 0
+    return result

@@ -1,0 +1,124 @@
+"""`explain` for linear algebra: by the function that its calls ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backendcfg import _native
+from backendcfg.dispatch import snapshots
+from backendcfg.dispatch.providers import PROVIDERS
+from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops.families import Answer, Question, Reason
+from backendcfg.ops.serving import WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ELEMENTS = ("float32", "float64", "complex64", "complex128")
+FLAGS = ("blas.library", "determinism.tier", "threads.count")
+_SERVES, _BEHIND, _TOO_LARGE, _LACKS, _VARIES, _SLOWER, _PRODUCTS = range(7)
+_WHY = {
+    _TOO_LARGE: "a size does not fit its 32-bit integers",
+    _VARIES: "its bits may change with its threads, which `determinism.tier` rules out",
+    _SLOWER: "slower than our own code for matrices this small",
+    _PRODUCTS: "its kernels are for products; `reference` has the same code for matrices",
+}
+_WITH_RIGHT_SIDE = {"solve": 1, "solve_ex": 1, "cholesky_solve": 0, "lu_solve": -1}
+FUNCTIONS = (
+    *("inv", "inv_ex", "cholesky", "cholesky_ex", "cholesky_solve", "cholesky_inverse"),
+    *("lu_factor", "lu_factor_ex", "lu", "lu_solve", "qr", "eigh", "eigvalsh", "svd", "svdvals"),
+    *("solve", "solve_ex"),
+)
+
+
+def explain(question: Question) -> Answer:
+    """Who would serve a function of `ops.linalg`, and why nobody else.
+
+    Raises:
+        InvalidArgumentError: the shapes or the dtype do not fit the function.
+    """
+    function = question.operation.removeprefix("linalg.")
+    left = bool(question.option("left", True)) if function in _WITH_RIGHT_SIDE else True
+    m, n, k = _sizes(function, question.shapes, left=left)
+    element = _element(question.dtype)
+    listed = _native.linalg_choice(function, ELEMENTS.index(element), m, n, k)
+    serving = next(((name, path) for name, path, verdict, _ in listed if verdict == _SERVES), None)
+    reasons = [
+        Reason(name, path, _why(verdict, lacking, serving))
+        for name, path, verdict, lacking in listed
+        if verdict != _SERVES
+    ]
+    names = {name for name, _, _, _ in listed}
+    absent = snapshots.listing_of(_native.snapshot()).reasons
+    reasons += [
+        Reason(p.name, "", absent.get(p.name, "not among those that the profile may use"))
+        for p in PROVIDERS
+        if p.name not in names
+    ]
+    sides = f" and {k} right-hand sides" if function in _WITH_RIGHT_SIDE else ""
+    return Answer(
+        question.operation,
+        f"{question.operation} of ({m}, {n}) {element}{sides}",
+        (m, n, k),
+        serving[0] if serving else "",
+        serving[1] if serving else "",
+        _because(listed) if serving else "",
+        tuple(reasons),
+        FLAGS,
+    )
+
+
+def _because(listed: Sequence[tuple[str, str, int, str]]) -> str:
+    verdicts = [verdict for _, _, verdict, _ in listed]
+    before = verdicts[: verdicts.index(_SERVES)]
+    if not before:
+        return WORDS["first"]
+    return WORDS["steady" if _VARIES in before else "small" if _SLOWER in before else "able"]
+
+
+def _why(verdict: int, lacking: str, serving: tuple[str, str] | None) -> str:
+    if verdict == _BEHIND and serving:
+        return f"behind `{serving[0]}`"
+    return lacking if verdict == _LACKS else _WHY.get(verdict, "it does not serve")
+
+
+def _element(dtype: Any) -> str:
+    import numpy as np
+
+    name = str(dtype).rpartition(".")[2]
+    try:
+        name = name if name in ELEMENTS else np.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if name not in ELEMENTS:
+        raise InvalidArgumentError(
+            f"explain: `dtype` must be one of {', '.join(ELEMENTS)}, not {dtype!r}"
+        )
+    return name
+
+
+def _sizes(function: str, shapes: Any, *, left: bool) -> tuple[int, int, int]:
+    """m, n of one matrix, and k right-hand sides; 0 where there are none."""
+    try:
+        given = [tuple(int(size) for size in shape) for shape in shapes]
+    except (TypeError, ValueError):
+        given = []
+    at = _WITH_RIGHT_SIDE.get(function)
+    wanted = 1 if at is None else 2
+    if len(given) != wanted or any(min(shape, default=-1) < 0 for shape in given):
+        what = "a sequence of one shape, ((..., m, n),)" if at is None else "the shapes of both"
+        raise InvalidArgumentError(f"explain: `shapes` must be {what}, not {shapes!r}")
+    side = given.pop(at) if at is not None else ()
+    (matrix,) = given
+    square = function not in {"lu", "lu_factor", "lu_factor_ex", "qr", "svd", "svdvals"}
+    if len(matrix) < 2 or (square and matrix[-1] != matrix[-2]):
+        kind = "square matrices" if square else "matrices"
+        raise InvalidArgumentError(f"explain: `shapes` must be those of {kind}, not {shapes!r}")
+    m, n = matrix[-2:]
+    if at is None:
+        return m, n, 0
+    is_vector = len(side) == 1 or side == matrix[:-1]
+    rows, columns = (side[-1], 1) if is_vector else (side[-2], side[-1])
+    if (rows if left else columns) != n:
+        raise InvalidArgumentError(f"explain: `shapes` {tuple(shapes)} do not fit `{function}`")
+    return m, n, columns if left else rows

@@ -1,0 +1,117 @@
+"""What linear algebra says of arguments that do not fit, and of matrices without an answer."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from backendcfg.errors import InvalidArgumentError
+
+TYPES = "float32, float64, complex64 or complex128"
+UNFINISHED = ("eigh", "eigvalsh", "svd", "svdvals")
+
+
+class LinAlgError(InvalidArgumentError, np.linalg.LinAlgError):
+    """A matrix has no inverse, factor or decomposition; also what NumPy raises for that."""
+
+
+def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> NoReturn:
+    """Raise what a function was refused for; nothing has been computed.
+
+    Args:
+        function: of `ops.linalg`.
+        reason: which check failed, as native/src/python/linalg*.c name it.
+        detail: the argument's name, or what the check found.
+        given: the arguments by name.
+
+    Raises:
+        InvalidArgumentError: always.
+    """
+    value, first = given.get(detail), next(iter(given))
+    word = repr(value) if isinstance(value, str) else type(value).__name__
+    matrix = "L" if function == "cholesky_solve" else first
+    messages = {
+        "type": f"`{detail}` must hold {TYPES}, not {_dtype(value)}",
+        "types": f"`{detail}` must hold {_dtype(given.get(matrix))}, as `{matrix}` does, "
+        f"not {_dtype(value)}",
+        "matrix": f"`{detail}` must have at least two dimensions",
+        "dimensions": f"`{detail}` must have at least one dimension",
+        "square": f"`{detail}` must be square in its last two dimensions",
+        "rows": f"`{detail}` must have as many rows as `{matrix}`",
+        "columns": f"`{detail}` must have as many columns as `{matrix}`, for left=False",
+        "vector-right": f"`{detail}` must be a matrix, for left=False",
+        "batch": f"the leading dimensions of `{matrix}` and `{detail}` must broadcast",
+        "large": "the stack has more than 2**63 matrices",
+        "pivot": "`pivot` must be true: no provider here factorises without pivoting",
+        "pivot-type": f"`pivots` must hold int32, as `lu_factor` gives them, not {_dtype(value)}",
+        "pivot-shape": "`pivots` must have the shape of `LU` without its last dimension",
+        "pivot-value": f"`pivots` must be places from 1 to the size of `LU`, not {detail}",
+        "driver": "`driver` must be None: it chooses among the ways of cuSOLVER, which is for GPUs",
+        "mode": f'`mode` must be "reduced", "complete" or "r", not {word}',
+        "triangle": f'`UPLO` must be "L" or "U", not {word}',
+        "not-finite": "the result has NaN or infinity, which `ops.check_finite` refuses",
+        "unserved": "no library that the profile may use has LAPACK for these sizes",
+    }
+    helps = {
+        "type": [f"convert it: `{detail}.astype(numpy.float64)`"],
+        "types": [f"convert one: `{detail}.astype({matrix}.dtype)`"],
+        "not-finite": ["look for NaN, infinity or overflow in the arrays, or turn it off"],
+        "unserved": [f'`ops.explain("linalg.{function}", ...)` says why; allow `reference`'],
+    }
+    raise InvalidArgumentError(
+        f"linalg.{function}: {messages[reason]}",
+        notes=[f"{name}: {_describe(a)}" for name, a in given.items() if hasattr(a, "shape")],
+        state="nothing was computed" if reason != "not-finite" else "nothing was returned",
+        helps=helps.get(reason, []),
+    )
+
+
+def fail(function: str, info: int, index: int, matrix: Any) -> NoReturn:
+    """Raise for the first matrix of a stack that could not be served.
+
+    Args:
+        function: of `ops.linalg`.
+        info: LAPACK's, or -1 for NaN or infinity.
+        index: of the matrix, -1 where there is no stack.
+        matrix: the argument.
+
+    Raises:
+        LinAlgError: always.
+    """
+    kind = function.removesuffix("_ex")
+    at = f"matrix {_index(index, matrix)} of the stack" if index >= 0 else "the matrix"
+    help_text = f"`linalg.{kind}_ex` gives `info` for each matrix and does not raise"
+    if info < 0:
+        what = "has NaN or infinity"
+        help_text = "look for NaN, infinity or overflow in what made it"
+    elif kind in UNFINISHED:
+        what = f"was not decomposed: the iteration did not converge (info {info})"
+        help_text = "scale the matrix, or use float64"
+    elif kind == "cholesky":
+        what = f"is not positive-definite: its leading minor of order {info} is not positive"
+    else:
+        what = f"is singular: the diagonal element {info} of its factor is zero"
+        if kind not in {"inv", "lu_factor", "solve"}:
+            help_text = "the factor of a positive-definite matrix has no zero on its diagonal"
+    raise LinAlgError(
+        f"linalg.{function}: {at} {what}",
+        notes=[f"argument: {_describe(matrix)}"],
+        state="nothing was returned",
+        helps=[help_text],
+    )
+
+
+def _index(index: int, matrix: Any) -> str:
+    stack = tuple(getattr(matrix, "shape", ()))[:-2]
+    if len(stack) < 2 or index >= np.prod(stack):
+        return str(index)
+    return str(tuple(int(i) for i in np.unravel_index(index, stack)))
+
+
+def _dtype(value: Any) -> str:
+    return str(getattr(value, "dtype", type(value).__name__))
+
+
+def _describe(value: Any) -> str:
+    return f"{_dtype(value)} array of shape {tuple(value.shape)}"

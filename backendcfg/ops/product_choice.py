@@ -1,0 +1,154 @@
+"""Who serves a product, explained by the functions of C that make the choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backendcfg import _native, native
+from backendcfg.dispatch import snapshots
+from backendcfg.dispatch.providers import PROVIDERS
+from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops.families import Answer, Reason
+from backendcfg.ops.serving import WORDS
+
+if TYPE_CHECKING:
+    from backendcfg.dispatch.calibration import Measured
+    from backendcfg.dispatch.snapshots import Listing
+    from backendcfg.ops.families import Question
+
+LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+OWN = {"bfloat16": "bgemm", "float16": "hgemm"}
+FLAGS = ("blas.library", "blas.path", "determinism.tier", "ops.calibration", "ops.check_finite")
+
+
+def explain(question: Question) -> Answer:
+    """The answer for "matmul"."""
+    return of_product(sizes(question.shapes), question.dtype)
+
+
+def of_product(of: tuple[int, int, int], dtype: Any) -> Answer:
+    """Who would serve a product of sizes m, n, k here and now, for every operation that has one."""
+    m, n, k = of
+    name = operation_of(dtype, "gemv" if 1 in (m, n) else "gemm")
+    snapshot = _native.snapshot()
+    listing = snapshots.listing_of(snapshot)
+    serving, others = None, []
+    for handle in native.ordered(snapshot, name):
+        opened, verdict = native.describe(handle), native.judge(snapshot, name, handle, of)
+        if verdict == "serves":
+            serving = opened
+        else:
+            others.append(Reason(opened.name, opened.path, verdict))
+    reason = native.reason(snapshot, name, of)
+    row = _row(listing, name, of)
+    reasons = [Reason(r.provider, r.path, _why(r, serving, reason, row)) for r in others]
+    listed = {r.provider for r in reasons} | ({serving.name} if serving else set())
+    absent, otherwise = listing.reasons, "not among those that the profile may use"
+    if name in native.OWN:
+        absent, otherwise = {}, f"has no products of {element(dtype)}"
+    reasons += [
+        Reason(p.name, "", absent.get(p.name, otherwise)) for p in PROVIDERS if p.name not in listed
+    ]
+    return Answer(
+        name,
+        f"{name} of ({m}, {k}) and ({k}, {n})",
+        of,
+        serving.name if serving else "",
+        serving.path if serving else "",
+        WORDS.get(reason, ""),
+        tuple(reasons),
+        FLAGS,
+        _calibration(listing),
+    )
+
+
+def _row(listing: Listing, operation: str, of: tuple[int, int, int]) -> dict[str, Measured]:
+    """What was measured next to these sizes; empty where the calibration says nothing."""
+    if listing.table is None:
+        return {}
+    rows = listing.table.times.get(operation, {})
+    size = native.size_class(*of)
+    return rows[min(rows, key=lambda near: abs(near - size))] if rows else {}
+
+
+def _why(
+    other: Reason, serving: native.Opened | None, reason: str, row: dict[str, Measured]
+) -> str:
+    """Why an open library does not serve; its `why` is still the verdict."""
+    if other.why == "too-large":
+        return "a size does not fit its 32-bit integers"
+    if other.why == "lacks":
+        return "it has no such operation"
+    if serving is None:
+        return other.why
+    if reason == "fastest" and serving.name in row and other.provider in row:
+        times = row[other.provider].seconds / row[serving.name].seconds
+        return f"behind `{serving.name}`, which was measured to be {times:.2g} times as fast"
+    return f"behind `{serving.name}`"
+
+
+def _calibration(listing: Listing) -> str:
+    if listing.table is None:
+        return f"not used: {listing.unused}" if listing.unused else ""
+    from backendcfg.dispatch.calibration import in_words
+
+    said = f"used: measured {listing.table.day} with {in_words(listing.table.threads)}"
+    if listing.decision.pool:
+        said += f"; `{listing.decision.pool}` alone serves what is worth threads"
+    return said
+
+
+def operation_of(dtype: Any, kind: str) -> str:
+    """The operation of BLAS, "gemm" or "gemv", for a type.
+
+    Raises:
+        InvalidArgumentError: there are no products of it.
+    """
+    name = element(dtype)
+    if name in OWN:
+        return OWN[name]
+    if name in LETTERS:
+        return LETTERS[name] + kind
+    raise InvalidArgumentError(
+        f"explain: `dtype` must be one of {', '.join((*LETTERS, *OWN))}, not {dtype!r}"
+    )
+
+
+def element(dtype: Any) -> str:
+    """NumPy's name of a type of NumPy's, PyTorch's or ml_dtypes'."""
+    import numpy as np
+
+    name = str(dtype).removeprefix("torch.")
+    if name in OWN:
+        return name
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        return name
+
+
+def sizes(shapes: Any) -> tuple[int, int, int]:
+    """m, n and k of each product, by the rules of `matmul`.
+
+    Raises:
+        InvalidArgumentError: they are no two shapes, or have no product.
+    """
+    try:
+        a, b = (tuple(int(size) for size in shape) for shape in shapes)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"explain: `shapes` must be two shapes, ((m, k), (k, n)), not {shapes!r}"
+        ) from None
+    if not _has_product(a, b):
+        raise InvalidArgumentError(
+            f"explain: `shapes` {a} and {b} have no product",
+            helps=["the last dimension of the first is the second to last of the other"],
+        )
+    return (a[-2] if len(a) > 1 else 1, b[-1] if len(b) > 1 else 1, a[-1])
+
+
+def _has_product(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    if not a or not b or min(*a, *b) < 0 or a[-1] != b[-2 if len(b) > 1 else 0]:
+        return False
+    pairs = zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
+    return all(left == right or 1 in (left, right) for left, right in pairs)

@@ -1,0 +1,248 @@
+"""Products of arrays that are not NumPy's, and products that are added to something.
+
+`addmm`, `baddbmm` and `bmm` take what PyTorch's functions of these names take.
+"""
+
+from __future__ import annotations
+
+from numbers import Number
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backendcfg import _native
+from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops.arrays import Taken, give, take
+from backendcfg.ops.finite import check_finite
+from backendcfg.ops.narrow import NARROW, round_to, widen
+from backendcfg.ops.refusal import TYPES
+from backendcfg.ops.switches import Switches
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ELEMENTS = ("float32", "float64", "complex64", "complex128", *NARROW)
+
+
+def foreign_matmul(a: Any, b: Any, out: Any) -> Any:
+    """`matmul` where an argument is no NumPy array: over its memory, returning what came in.
+
+    Args:
+        a: any array on the CPU.
+        b: any array on the CPU.
+        out: where the product goes, or None.
+
+    Raises:
+        InvalidArgumentError: an argument is no array on the CPU, or `matmul` refuses it.
+    """
+    left, right = take(a, "a", "matmul"), take(b, "b", "matmul")
+    target = None if out is None else take(out, "out", "matmul")
+    product, element = _multiply(left, right, target)
+    return out if target is not None else give(product, _like(element, left, right))
+
+
+def addmm(
+    input: Any,  # noqa: A002 - PyTorch's name
+    mat1: Any,
+    mat2: Any,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    out: Any = None,
+) -> Any:
+    """`beta * input + alpha * (mat1 @ mat2)`, as `torch.addmm`.
+
+    Args:
+        input: broadcasts to (n, p). Not read when `beta` is 0, so that its NaN does not count.
+        mat1: (n, m).
+        mat2: (m, p), of the same type as the others.
+        beta: a number.
+        alpha: a number.
+        out: (n, p), of the same type; may be `input`.
+
+    Returns:
+        What came in: a tensor for tensors.
+
+    Raises:
+        InvalidArgumentError: an argument is no array on the CPU, or does not fit the others.
+    """
+    return _added(
+        "addmm",
+        ("input", "mat1", "mat2"),
+        (input, mat1, mat2),
+        beta=beta,
+        alpha=alpha,
+        out=out,
+    )
+
+
+def baddbmm(
+    input: Any,  # noqa: A002 - PyTorch's name
+    batch1: Any,
+    batch2: Any,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    out: Any = None,
+) -> Any:
+    """`beta * input + alpha * (batch1 @ batch2)` for each matrix of a batch, as `torch.baddbmm`.
+
+    Args:
+        input: broadcasts to (b, n, p). Not read when `beta` is 0.
+        batch1: (b, n, m).
+        batch2: (b, m, p), of the same type as the others.
+        beta: a number.
+        alpha: a number.
+        out: (b, n, p), of the same type; may be `input`.
+
+    Returns:
+        What came in: a tensor for tensors.
+
+    Raises:
+        InvalidArgumentError: an argument is no array on the CPU, or does not fit the others.
+    """
+    return _added(
+        "baddbmm",
+        ("input", "batch1", "batch2"),
+        (input, batch1, batch2),
+        beta=beta,
+        alpha=alpha,
+        out=out,
+    )
+
+
+def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:  # noqa: A002 - PyTorch's name
+    """The product of each matrix of one batch with that of another, as `torch.bmm`.
+
+    Args:
+        input: (b, n, m).
+        mat2: (b, m, p), of the same type.
+        out: (b, n, p), of the same type, or None.
+
+    Returns:
+        What came in: a tensor for tensors.
+
+    Raises:
+        InvalidArgumentError: an argument is no array on the CPU, or does not fit the other.
+    """
+    left, right = take(input, "input", "bmm"), take(mat2, "mat2", "bmm")
+    shape = _check("bmm", (("input", left), ("mat2", right)), 3)
+    target = _target("bmm", out, left.element, shape)
+    product, element = _multiply(left, right, target)
+    return out if target is not None else give(product, _like(element, left, right))
+
+
+def _added(
+    operation: str,
+    names: tuple[str, ...],
+    given: tuple[Any, ...],
+    *,
+    beta: Any,
+    alpha: Any,
+    out: Any,
+) -> Any:
+    added, left, right = (
+        take(value, name, operation) for name, value in zip(names, given, strict=True)
+    )
+    factors = ((names[1], left), (names[2], right))
+    shape = _check(operation, factors, 2 if operation == "addmm" else 3)
+    if added.element != left.element:
+        _refuse(operation, f"`{names[0]}` must hold {left.element}, as the others do", added)
+    if not _broadcasts(added.array.shape, shape):
+        _refuse(operation, f"`{names[0]}` must broadcast to {shape}", added)
+    for name, factor in (("beta", beta), ("alpha", alpha)):
+        _check_factor(operation, name, factor, left.element)
+    target = _target(operation, out, left.element, shape)
+    # Between the product and the sum nothing is rounded to 16 bits.
+    result = _native.matmul(widen(left.array, left.element), widen(right.array, right.element))
+    if alpha != 1:
+        result *= _scalar(alpha, result)
+    if beta != 0:
+        term = widen(added.array, added.element)
+        result += term if beta == 1 else term * _scalar(beta, result)
+    result = round_to(result, left.element)
+    check_finite(result, operation, Switches(), left.element)
+    if target is None:
+        return give(result, _like(left.element, added, left, right))
+    target.array[...] = result
+    return out
+
+
+def _multiply(left: Taken, right: Taken, target: Taken | None) -> tuple[NDArray[Any], str]:
+    """The product, and the element type that it holds."""
+    out = None if target is None else target.array
+    if left.element == right.element == "bfloat16":
+        if target is not None and target.element != "bfloat16":
+            _refuse("matmul", "`out` must hold bfloat16, as the product does", target)
+        return _native.matmul_bfloat16(left.array, right.array, out), "bfloat16"
+    a, b = (
+        widen(x.array, x.element) if x.element == "bfloat16" else x.array for x in (left, right)
+    )
+    if target is not None and target.element == "bfloat16":
+        _refuse("matmul", f"`out` must hold {np.result_type(a, b)}, as the product does", target)
+    product: NDArray[Any] = _native.matmul(a, b, out)
+    return product, product.dtype.name
+
+
+def _like(element: str, *arguments: Taken) -> Taken:
+    """The argument whose kind a result takes: the first that is not NumPy's."""
+    first = next((each for each in arguments if each.framework != "numpy"), arguments[0])
+    origin = next((x.origin for x in arguments if x.element == element), first.origin)
+    return first._replace(
+        element=element, origin=first.origin if first.framework == "jax" else origin
+    )
+
+
+def _scalar(factor: Any, like: NDArray[Any]) -> Any:
+    return like.dtype.type(factor)
+
+
+def _check(
+    operation: str, factors: tuple[tuple[str, Taken], ...], dimensions: int
+) -> tuple[int, ...]:
+    """The shape of the product of two factors, which must fit."""
+    (left_name, left), (right_name, right) = factors
+    for name, taken in factors:
+        if taken.element not in _ELEMENTS:
+            _refuse(operation, f"`{name}` must hold {TYPES}, not {taken.element}", taken)
+        if taken.array.ndim != dimensions:
+            _refuse(operation, f"`{name}` must have {dimensions} dimensions", taken)
+    if left.element != right.element:
+        _refuse(operation, f"`{right_name}` must hold {left.element}, as `{left_name}` does", right)
+    rows, columns = left.array.shape, right.array.shape
+    if rows[-1] != columns[-2] or rows[:-2] != columns[:-2]:
+        _refuse(operation, f"`{left_name}` and `{right_name}` must fit", left, right)
+    return (*rows[:-1], columns[-1])
+
+
+def _check_factor(operation: str, name: str, factor: Any, element: str) -> None:
+    is_number = isinstance(factor, Number) and not isinstance(factor, bool)
+    if not is_number or (isinstance(factor, complex) and "complex" not in element):
+        _refuse(operation, f"`{name}` must be a number that {element} can hold, not {factor!r}")
+
+
+def _target(operation: str, out: Any, element: str, shape: tuple[int, ...]) -> Taken | None:
+    """`out`, which must be able to hold the result."""
+    if out is None:
+        return None
+    target = take(out, "out", operation)
+    if target.element != element:
+        _refuse(operation, f"`out` must hold {element}, as the result does", target)
+    if target.array.shape != shape:
+        _refuse(operation, f"`out` must have the shape of the result, {shape}", target)
+    if not target.array.flags.writeable:
+        _refuse(operation, "`out` must be writeable", target)
+    return target
+
+
+def _broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(size in (1, full) for size, full in pairs)
+
+
+def _refuse(operation: str, what: str, *values: Taken) -> None:
+    raise InvalidArgumentError(
+        f"{operation}: {what}",
+        notes=[f"{x.element} array of shape {x.array.shape}" for x in values],
+        state="nothing was computed",
+    )

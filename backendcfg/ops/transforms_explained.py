@@ -1,0 +1,144 @@
+"""What `explain` says of conv2d, einsum and fft, by the code that makes their choices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops import convolution, convolution_choice, einsum_equation, einsum_order, families
+from backendcfg.ops.arrays import Taken
+from backendcfg.ops.convolution_ways import WAYS, Convolution
+from backendcfg.ops.families import Answer, Question, Reason
+from backendcfg.ops.fft import choice
+from backendcfg.ops.product_choice import element
+from backendcfg.ops.switches import Switches
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TRANSFORMS = (
+    *("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"),
+    *("fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"),
+)
+
+
+def register() -> None:
+    """Say who explains each of them."""
+    families.register("conv2d", explain_convolution)
+    families.register("einsum", explain_einsum)
+    for name in TRANSFORMS:
+        families.register(f"fft.{name}", explain_transform)
+
+
+def explain_convolution(question: Question) -> Answer:
+    """`shapes` are of the input, the weight and perhaps the bias; the rest is named as there."""
+    arrays = [_array(shape, question.dtype) for shape in _shapes(question, (2, 3))]
+    taken = [Taken(array, element(question.dtype), "numpy") for array in arrays]
+    options = [question.option(name, 1) for name in ("stride", "dilation", "groups")]
+    padding = question.option("padding", 0)
+    try:
+        for name, each in zip(("input", "weight", "bias"), taken, strict=False):
+            convolution._check_element(name, each, taken[0])
+        groups = convolution._whole(options[2], "groups", 1)
+        bias = taken[2] if len(taken) > 2 else None
+        shape, _ = convolution._check_shapes(taken[0], taken[1], bias, groups)
+        window = convolution._window(shape, arrays[1].shape, options[0], padding, options[1])
+    except InvalidArgumentError as error:
+        raise _of_explain(error, "conv2d: ") from None
+    images = np.broadcast_to(arrays[0], shape)
+    call = Convolution(images, arrays[1], None if bias is None else bias.array, *window, groups)
+    switches = Switches()
+    way, because = convolution_choice.foreseen(call, switches)
+    fixed = convolution_choice.fixed_by(switches)
+    reasons = tuple(
+        Reason(
+            name, "", convolution_choice.unmet(name, call, switches) or fixed or f"behind `{way}`"
+        )
+        for name in WAYS
+        if name != way
+    )
+    what = f"conv2d of {arrays[0].shape} by {arrays[1].shape}"
+    return Answer("conv2d", what, call.shape, way, "", because, reasons, convolution_choice.FLAGS)
+
+
+def explain_einsum(question: Question) -> Answer:
+    """`shapes` are of the operands; `equation` is the text."""
+    equation = question.option("equation")
+    shapes = _shapes(question, None)
+    if not isinstance(equation, str):
+        raise InvalidArgumentError(
+            "explain: `equation` must be the text that einsum gets",
+            helps=['explain("einsum", shapes, dtype, equation="ij,jk->ik")'],
+        )
+    try:
+        labelled = einsum_equation.parse(equation, len(shapes)).label(list(shapes))
+    except InvalidArgumentError as error:
+        raise _of_explain(error, "einsum: ") from None
+    sizes = {
+        label: size
+        for labels, shape in zip(labelled.inputs, shapes, strict=True)
+        for label, size in zip(labels, shape, strict=True)
+        if size != 1
+    }
+    operands = tuple(
+        (kept, tuple(sizes.get(label, 1) for label in kept))
+        for kept in (tuple(dict.fromkeys(labels)) for labels in labelled.inputs)
+    )
+    _, who, because = einsum_order.order(operands, labelled.output, Switches())
+    result = tuple(sizes.get(label, 1) for label in labelled.output)
+    what = f"einsum {equation} of {', '.join(map(str, shapes))}"
+    return Answer("einsum", what, result, who, "", because, (), einsum_order.FLAGS)
+
+
+def explain_transform(question: Question) -> Answer:
+    """`shapes` is one shape."""
+    shape = _shapes(question, (1,))[0]
+    _array(shape, question.dtype)
+    switches = Switches()
+    why_not_mkl = choice.mkl_unmet(switches)
+    has_scipy = choice.has_scipy()
+    who = "scipy" if has_scipy else "numpy"
+    reasons = [Reason("scipy", "", "it is not installed")] if not has_scipy else []
+    because = "the first that can"
+    if why_not_mkl:
+        reasons.insert(0, Reason("mkl", "", why_not_mkl))
+    else:
+        reasons = [*reasons, Reason(who, "", "behind `mkl`")]
+        who, because = "mkl", "it is the chosen library"
+    if who == "scipy":
+        reasons.append(Reason("numpy", "", "behind `scipy`"))
+    what = f"{question.operation} of {shape}"
+    return Answer(question.operation, what, shape, who, "", because, tuple(reasons), choice.FLAGS)
+
+
+def _shapes(question: Question, counts: tuple[int, ...] | None) -> tuple[tuple[int, ...], ...]:
+    try:
+        shapes = tuple(tuple(int(size) for size in shape) for shape in question.shapes)
+    except (TypeError, ValueError):
+        shapes = ((-1,),)
+    if any(size < 0 for shape in shapes for size in shape) or (
+        counts and len(shapes) not in counts
+    ):
+        many = (
+            "a shape for each operand" if counts is None else f"{counts[0]} or {counts[-1]} shapes"
+        )
+        many = "one shape in a list" if counts == (1,) else many
+        raise InvalidArgumentError(f"explain: `shapes` must be {many}, not {question.shapes!r}")
+    return shapes
+
+
+def _array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An array of this shape that holds no memory."""
+    name = element(dtype)
+    try:
+        return np.broadcast_to(np.zeros((), "uint16" if name == "bfloat16" else name), shape)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"explain: `dtype` must be NumPy's or PyTorch's, not {dtype!r}"
+        ) from None
+
+
+def _of_explain(error: InvalidArgumentError, prefix: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"explain: {str(error).removeprefix(prefix)}")

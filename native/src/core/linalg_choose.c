@@ -1,0 +1,79 @@
+/* Who serves linear algebra: the first provider of the profile's order that has a usable LAPACK and
+ * whose integers hold the sizes. What is compiled in goes first where matrices are small, and where
+ * the profile promises bits that do not depend on threads, if the order lists it at all. */
+#include "linalg.h"
+
+#define FLAG(name, NAME, kind, choices) FLAG_##NAME,
+enum {
+#include "backendcfg_flags.inc"
+};
+#undef FLAG
+
+/* Positions among the choices of determinism.tier. */
+enum { THREAD_INVARIANT = 2, CROSS_MACHINE = 4 };
+
+static const int32_t small_sizes[BCFG_LINEAR_OPERATIONS][2] = {
+#define LINEAR(name, NAME, real, complex) [BCFG_##NAME] = {real, complex},
+#include "linalg.inc"
+#undef LINEAR
+};
+
+/* What is compiled in, under whichever name it is listed. */
+static bool is_ours(const bcfg_provider *provider) { return provider->path[0] == '\0'; }
+
+/* Whether the promise rules out what a library computes with threads of its own. */
+static bool varies(const bcfg_snapshot *snapshot, int64_t most) {
+    int64_t tier = snapshot->values[FLAG_DETERMINISM_TIER];
+    if (tier == CROSS_MACHINE) return true;
+    return tier == THREAD_INVARIANT && most > BCFG_LIBRARY_ALONE &&
+           snapshot->values[FLAG_THREADS_COUNT] != 1;
+}
+
+typedef struct {
+    int64_t most;
+    bool is_small, is_varying;
+} Sizes;
+
+/* Whether a provider could serve, were it the first. */
+static bcfg_linear_verdict judge(const bcfg_provider *provider, const Sizes *sizes, bool alone) {
+    if (is_ours(provider)) {
+        bool wanted = provider == &bcfg_reference_provider || sizes->is_small || sizes->is_varying;
+        return wanted || alone ? BCFG_LINEAR_SERVES : BCFG_LINEAR_PRODUCTS;
+    }
+    if (sizes->is_varying) return BCFG_LINEAR_VARIES;
+    if (sizes->is_small) return BCFG_LINEAR_SLOWER;
+    if (provider->interface == BCFG_LP64 && sizes->most > INT32_MAX) return BCFG_LINEAR_TOO_LARGE;
+    return bcfg_lapack_of(provider)->lacking[0] == '\0' ? BCFG_LINEAR_SERVES : BCFG_LINEAR_LACKS;
+}
+
+const bcfg_lapack *bcfg_linalg_choose(const bcfg_snapshot *snapshot, int32_t operation,
+                                      int32_t element, int64_t m, int64_t n, int64_t k,
+                                      int32_t *verdicts, bcfg_linear_choice *choice) {
+    int32_t products = BCFG_SGEMM + element;
+    int64_t most = m > n ? m : n, small = small_sizes[operation][element >= BCFG_COMPLEX64];
+    bool listed = false;
+    const bcfg_provider *provider, *chosen = NULL;
+    for (uint32_t i = 0; (provider = bcfg_ordered(snapshot, products, i)) != NULL; i++)
+        listed = listed || is_ours(provider);
+    Sizes sizes = {most > k ? most : k, listed && most <= small, false};
+    sizes.is_varying = listed && varies(snapshot, sizes.most);
+    bcfg_linear_choice found = {NULL, BCFG_LINEAR_FIRST};
+    /* A second time for an order that has nothing else than our kernels for products. */
+    for (int alone = 0; alone < 2 && chosen == NULL; alone++)
+        for (uint32_t i = 0; (provider = bcfg_ordered(snapshot, products, i)) != NULL; i++) {
+            int32_t verdict = BCFG_LINEAR_BEHIND;
+            if (chosen == NULL) verdict = judge(provider, &sizes, alone == 1);
+            if (verdict == BCFG_LINEAR_SERVES) {
+                chosen = provider;
+                found.provider = provider;
+                found.why = i == 0              ? BCFG_LINEAR_FIRST
+                            : sizes.is_varying ? BCFG_LINEAR_STEADY
+                            : sizes.is_small   ? BCFG_LINEAR_SMALL
+                                               : BCFG_LINEAR_ABLE;
+            }
+            if (verdicts != NULL) verdicts[i] = verdict;
+            if (chosen != NULL && verdicts == NULL) break;
+        }
+    if (choice != NULL) *choice = found;
+    return chosen != NULL ? bcfg_lapack_of(chosen) : NULL;
+}

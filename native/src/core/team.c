@@ -1,0 +1,161 @@
+/* The team is libgomp's pool, found at run time, so that PyTorch and we share one: two pools that
+ * spin on the same cores are many times slower than one. Nothing is linked against it, because this
+ * object is loaded when the interpreter starts. Without libgomp, threads are made for each region.
+ *
+ * Under the thread sanitizer always the latter: libgomp's barriers look like races to it. */
+#ifdef __linux__
+#define _GNU_SOURCE
+#include <link.h>
+#include <sched.h>
+#endif
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "team.h"
+
+/* What is used of libgomp; all NULL where there is none. */
+static struct {
+    void (*parallel)(void (*body)(void *), void *context, unsigned threads, unsigned flags);
+    int (*most)(void), (*limit)(void), (*nested)(void);
+} openmp;
+
+/* One region in progress. */
+typedef struct {
+    bcfg_task task;
+    void *context;
+    int64_t tasks;
+    int32_t threads;
+    _Atomic int64_t next;
+    _Atomic int32_t workers;
+} Region;
+
+static _Atomic bool forked;
+static _Thread_local bool inside;
+
+static void note_fork(void) { atomic_store_explicit(&forked, true, memory_order_relaxed); }
+
+/* Before anybody can fork: the pool that a child lacks may be one that another library started. */
+__attribute__((constructor)) static void watch_forks(void) {
+    (void)pthread_atfork(NULL, NULL, note_fork);
+}
+
+#if defined(__linux__) && !defined(__SANITIZE_THREAD__)
+enum { LONGEST_NAME = 4096 };
+
+/* Finds a libgomp under another name, as wheels bundle it: libgomp-a34b3233.so.1. It is opened
+ * after the walk: the walk holds a lock of the loader that another thread's dlopen may want while
+ * it holds the one that a dlopen in here would. */
+static int is_renamed(struct dl_phdr_info *file, size_t size, void *found) {
+    (void)size;
+    const char *slash = strrchr(file->dlpi_name, '/');
+    if (strncmp(slash != NULL ? slash + 1 : file->dlpi_name, "libgomp", 7) != 0) return 0;
+    if (strlen(file->dlpi_name) >= LONGEST_NAME) return 0;
+    strcpy(found, file->dlpi_name);
+    return 1;
+}
+#endif
+
+static void find_openmp(void) {
+#if defined(__linux__) && !defined(__SANITIZE_THREAD__)
+    void *library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    static char renamed[LONGEST_NAME];
+    if (library == NULL && dl_iterate_phdr(is_renamed, renamed) != 0)
+        library = dlopen(renamed, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library == NULL) library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) return;
+    void *parallel = dlsym(library, "GOMP_parallel"), *most = dlsym(library, "omp_get_max_threads");
+    void *limit = dlsym(library, "omp_get_thread_limit"), *nested = dlsym(library, "omp_in_parallel");
+    if (parallel == NULL || most == NULL || limit == NULL || nested == NULL) return;
+    memcpy(&openmp.parallel, &parallel, sizeof parallel); /* an object pointer to a function's */
+    memcpy(&openmp.most, &most, sizeof most);
+    memcpy(&openmp.limit, &limit, sizeof limit);
+    memcpy(&openmp.nested, &nested, sizeof nested);
+#endif
+}
+
+static void prepare(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, find_openmp);
+}
+
+static int32_t count_cpus(void) {
+#ifdef __linux__
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 && online < BCFG_TEAM_MOST ? (int32_t)online : 1;
+}
+
+/* Whether this thread must work alone. */
+static bool alone(void) {
+    if (inside || atomic_load_explicit(&forked, memory_order_relaxed)) return true;
+    prepare();
+    return openmp.nested != NULL && openmp.nested();
+}
+
+int32_t bcfg_team_size(void) {
+    if (alone()) return 1;
+    int32_t size = openmp.most != NULL ? openmp.most() : count_cpus();
+    if (openmp.limit != NULL && openmp.limit() < size) size = openmp.limit();
+    if (size > BCFG_TEAM_MOST) size = BCFG_TEAM_MOST;
+    return size > 1 ? size : 1;
+}
+
+static void take_tasks(void *context) {
+    Region *region = context;
+    int32_t worker = atomic_fetch_add_explicit(&region->workers, 1, memory_order_relaxed);
+    if (worker >= region->threads) return;
+    inside = true;
+    int64_t index;
+    while ((index = atomic_fetch_add_explicit(&region->next, 1, memory_order_relaxed)) <
+           region->tasks)
+        region->task(region->context, index, worker);
+    inside = false;
+}
+
+static void *thread_main(void *region) {
+    take_tasks(region);
+    return NULL;
+}
+
+/* A team of threads made for one region. Signals go to the threads that the program made. */
+static void run_with_threads(Region *region) {
+    pthread_t threads[BCFG_TEAM_MOST];
+    int32_t started = 0;
+    sigset_t every, before;
+    (void)sigfillset(&every);
+    (void)pthread_sigmask(SIG_SETMASK, &every, &before);
+    while (started < region->threads - 1 &&
+           pthread_create(&threads[started], NULL, thread_main, region) == 0)
+        started++;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    take_tasks(region);
+    for (int32_t i = 0; i < started; i++) (void)pthread_join(threads[i], NULL);
+}
+
+void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context) {
+    if (threads != 1 && tasks > 1) {
+        int32_t size = threads > 0 && !alone() ? threads : bcfg_team_size();
+        if (openmp.limit != NULL && openmp.limit() < size) size = openmp.limit();
+        if (size > BCFG_TEAM_MOST) size = BCFG_TEAM_MOST;
+        threads = size < tasks ? size : (int32_t)tasks;
+    } else {
+        threads = 1;
+    }
+    if (threads == 1) {
+        for (int64_t i = 0; i < tasks; i++) task(context, i, 0);
+        return;
+    }
+    Region region = {.task = task, .context = context, .tasks = tasks, .threads = threads};
+    if (openmp.parallel != NULL)
+        openmp.parallel(take_tasks, &region, (unsigned)threads, 0);
+    else
+        run_with_threads(&region);
+}

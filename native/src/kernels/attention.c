@@ -1,0 +1,145 @@
+/* The driver of attention's forward pass: what is worked on together, and by how many threads. */
+#include "attention.h"
+
+#include "core/core.h"
+#include "core/team.h"
+#include "kernels.h"
+#include "workspace.h"
+
+/* Packed keys and values that are kept at once, and multiply-adds that are worth a second thread. */
+static const int64_t most_packed = (int64_t)48 << 20;
+static const double worth_a_team = 1 << 18;
+
+typedef struct {
+    const attention_job *job;
+    const attention_kernels *kernels;
+    char *scratch;
+    int64_t scratch_bytes;
+    int64_t each; /* tasks to a head of keys */
+} Work;
+
+static void *scratch_of(const Work *work, int32_t worker) {
+    return work->scratch + worker * work->scratch_bytes;
+}
+
+static void pack(void *context, int64_t index, int32_t worker) {
+    const Work *work = context;
+    work->kernels->pack(work->job, work->job->first_head + index / work->each, index % work->each,
+                        scratch_of(work, worker));
+}
+
+/* Under a causal mask later blocks have more to do, so they come first. */
+static void block(void *context, int64_t index, int32_t worker) {
+    const Work *work = context;
+    int64_t within = index % work->each;
+    if (work->job->is_causal) within = work->each - 1 - within;
+    work->kernels->block(work->job, work->job->first_head + index / work->each,
+                         within / work->job->splits, within % work->job->splits,
+                         scratch_of(work, worker));
+}
+
+static void merge(void *context, int64_t index, int32_t worker) {
+    const Work *work = context;
+    work->kernels->merge(work->job, index, scratch_of(work, worker));
+}
+
+/* Whether the micro-kernels can read the values where they lie: aligned numbers in dense rows. */
+static bool lies_well(const attention_job *job) {
+    int64_t size = job->real;
+    if (job->element != (size == 8 ? ATTENTION_FLOAT64 : ATTENTION_FLOAT32)) return false;
+    if (job->value.strides[3] != size && job->value_width > 1) return false;
+    bool aligned = (uintptr_t)job->value.data % (uintptr_t)size == 0;
+    for (int d = 0; d < 3; d++) aligned = aligned && job->value.strides[d] % size == 0;
+    return aligned;
+}
+
+/* What follows from shapes alone, never from the number of threads: the bits hang on it. */
+static const attention_kernels *plan(attention_job *job) {
+    const bcfg_kernels *kernels = bcfg_kernels_here();
+    /* No query sees a key behind its own position. */
+    if (job->is_causal && job->keys > job->queries) job->keys = job->queries;
+    job->group = job->heads / job->key_heads;
+    job->few = job->group * job->queries <= ATTENTION_FEW;
+    job->pairs = job->element == ATTENTION_BFLOAT16 && kernels->attention_pairs != NULL &&
+                 !job->few;
+    const attention_kernels *chosen = job->element == ATTENTION_FLOAT64 ? kernels->attention64
+                                      : job->pairs                     ? kernels->attention_pairs
+                                                                       : kernels->attention32;
+    int64_t fitting = ATTENTION_ROWS / job->queries;
+    job->stacked = fitting < 1 ? 1 : fitting < job->group ? fitting : job->group;
+    job->blocks = job->stacked > 1
+                      ? (job->group + job->stacked - 1) / job->stacked
+                      : job->group * ((job->queries + ATTENTION_ROWS - 1) / ATTENTION_ROWS);
+    bool cut = !job->streams && job->blocks == 1 && job->keys > ATTENTION_SPLIT;
+    job->split = cut ? ATTENTION_SPLIT : job->keys;
+    job->splits = cut ? (job->keys + ATTENTION_SPLIT - 1) / ATTENTION_SPLIT : 1;
+    job->depth = job->pairs ? (job->width + 1) / 2 : job->width;
+    job->out_row = attention_up(job->value_width, 16);
+    job->real = job->element == ATTENTION_FLOAT64 ? 8 : 4;
+    job->in_place = lies_well(job);
+    return chosen;
+}
+
+/* Sizes in bytes; false where one does not fit. */
+static bool sizes(attention_job *job, const attention_kernels *kernels, int64_t *part_bytes,
+                  int64_t *head_bytes) {
+    int64_t step = job->keys < ATTENTION_KEYS ? attention_up(job->keys, kernels->columns)
+                                              : ATTENTION_KEYS;
+    int64_t rows = attention_block_rows(job), steps = attention_steps(job);
+    if (job->width > INT64_MAX / 65536 || job->value_width > INT64_MAX / 65536) return false;
+    job->key_bytes = attention_up(step * job->depth * job->real, 64);
+    job->value_bytes =
+        job->in_place ? 0 : attention_up(step * job->out_row * job->real / (job->pairs ? 2 : 1), 64);
+    *part_bytes = attention_up((attention_up(2 * rows, 16) + rows * job->out_row) * job->real, 64);
+    return !__builtin_mul_overflow(steps, job->key_bytes + job->value_bytes, head_bytes);
+}
+
+static void run(attention_job *job, Work *work, int64_t heads, int64_t round, int32_t threads) {
+    for (job->first_head = 0; job->first_head < heads; job->first_head += round) {
+        int64_t now = heads - job->first_head < round ? heads - job->first_head : round;
+        if (job->packed != NULL) {
+            work->each = attention_steps(job);
+            bcfg_team_run(threads, now * work->each, pack, work);
+        }
+        work->each = job->blocks * job->splits;
+        bcfg_team_run(threads, now * work->each, block, work);
+    }
+    if (job->parts != NULL) bcfg_team_run(threads, heads, merge, work);
+}
+
+bcfg_status bcfg_attention(attention_job *job, int32_t threads, bcfg_error *error) {
+    bcfg_status status = bcfg_error_begin(error);
+    if (status != BCFG_OK || job->batch == 0 || job->heads == 0 || job->queries == 0) return status;
+    const attention_kernels *kernels = plan(job);
+    int64_t heads = job->batch * job->key_heads, round = heads;
+    double work = (double)job->batch * (double)job->heads * (double)job->queries *
+                  (double)job->keys * (double)(job->width + job->value_width + 1);
+    if (work < worth_a_team) threads = 1;
+    else if (threads <= 0) threads = bcfg_team_size();
+    if (threads > BCFG_TEAM_MOST) threads = BCFG_TEAM_MOST;
+
+    int64_t part = 0, head = 0, total = 0, packed = 0, parts = 0;
+    bool fits = sizes(job, kernels, &part, &head);
+    Work all = {.job = job, .kernels = kernels};
+    job->part_bytes = part;
+    if (fits) all.scratch_bytes = attention_layout(job).end;
+    bool packs = !job->streams && !job->few && job->blocks > 1 && head > 0;
+    if (fits && packs) {
+        round = most_packed / head < threads ? threads : most_packed / head;
+        round = round < heads ? round : heads;
+        fits = !__builtin_mul_overflow(round, head, &packed);
+    }
+    if (fits && job->splits > 1)
+        fits = !__builtin_mul_overflow(heads * job->splits, part, &parts);
+    fits = fits && !__builtin_mul_overflow(all.scratch_bytes, (int64_t)threads, &total) &&
+           !__builtin_add_overflow(total, packed, &total) &&
+           !__builtin_add_overflow(total, parts, &total);
+    char *space = fits ? bcfg_workspace_take((size_t)total) : NULL;
+    if (space == NULL) return bcfg_fail(error, BCFG_E_MEMORY, "no memory to work in");
+    all.scratch = space;
+    job->packed = packed > 0 ? space + all.scratch_bytes * threads : NULL;
+    job->parts = parts > 0 ? space + all.scratch_bytes * threads + packed : NULL;
+    run(job, &all, heads, round, threads);
+    bcfg_workspace_give(space);
+    return BCFG_OK;
+}

@@ -1,0 +1,169 @@
+/* The product of our own: how a batch is cut into blocks, and who computes which. */
+#include "gemm.h"
+
+#include "core/core.h"
+#include "core/team.h"
+#include "kernels.h"
+#include "workspace.h"
+
+enum {
+    SMALL = 1 << 20,       /* multiplications below which one thread is faster than two */
+    TASK = 1 << 18,        /* multiplications that are worth a task of their own */
+    COPIED_ROWS = 4 * GEMM_ROWS, /* rows of a block whose sums are kept beside it */
+    REUSED = 48,           /* rows for which copying B into panels pays */
+    WIDE = 16              /* rows of a matrix that multiply a vector side by side, not in turn */
+};
+
+/* One call in progress. */
+typedef struct {
+    bcfg_gemm_common gemm;
+    const bcfg_product *product;
+    const bcfg_operand *a, *b; /* swapped where c lies by columns or is one: c' = b' a' */
+    bcfg_gemm_block *block;
+    int64_t m, n, matrices;
+    int64_t rows, columns;       /* of a block */
+    int64_t across, down;        /* blocks of a matrix */
+    int64_t together;            /* matrices of a task, when a matrix is one block */
+    char *space;
+    int64_t space_each;
+} Run;
+
+/* Where matrix `index` of the batch starts. */
+static const char *at_matrix(const bcfg_product *product, const bcfg_operand *operand,
+                             int64_t index) {
+    const char *data = operand->data;
+    for (int32_t d = product->batch_dimensions - 1; d >= 0; d--) {
+        data += index % product->batch_shape[d] * operand->batch_strides[d];
+        index /= product->batch_shape[d];
+    }
+    return data;
+}
+
+static void compute_block(const Run *run, int64_t matrix, int64_t row, int64_t column,
+                          char *space) {
+    const bcfg_gemm_common *gemm = &run->gemm;
+    const char *a = at_matrix(run->product, run->a, matrix);
+    const char *b = at_matrix(run->product, run->b, matrix);
+    char *c = (char *)at_matrix(run->product, &run->product->c, matrix);
+    int64_t rows = run->m - row < run->rows ? run->m - row : run->rows;
+    int64_t columns = run->n - column < run->columns ? run->n - column : run->columns;
+    run->block(gemm, rows, columns, a + row * gemm->a_row, b + column * gemm->b_column,
+               c + row * gemm->c_row + column * gemm->c_column, space);
+}
+
+static void compute_task(void *context, int64_t index, int32_t worker) {
+    const Run *run = context;
+    char *space = run->space + worker * run->space_each;
+    int64_t blocks = run->across * run->down;
+    if (blocks > 1) {
+        int64_t block = index % blocks;
+        compute_block(run, index / blocks, block / run->across * run->rows,
+                      block % run->across * run->columns, space);
+        return;
+    }
+    int64_t end = (index + 1) * run->together;
+    if (end > run->matrices) end = run->matrices;
+    for (int64_t matrix = index * run->together; matrix < end; matrix++)
+        compute_block(run, matrix, 0, 0, space);
+}
+
+/* Whether tiles may read or write every matrix of an operand where it lies: dense and aligned along
+ * a row, and rows at multiples of the element. */
+static bool in_place(const bcfg_product *product, const bcfg_operand *operand, int64_t row,
+                     int64_t column, int64_t rows, int64_t columns) {
+    int64_t size = bcfg_element_size[product->element];
+    uint64_t bits = (uint64_t)(uintptr_t)operand->data;
+    if (product->element >= BCFG_BFLOAT16 || (columns > 1 && column != size)) return false;
+    if (rows > 1) bits |= (uint64_t)row;
+    for (int32_t d = 0; d < product->batch_dimensions; d++)
+        bits |= (uint64_t)operand->batch_strides[d];
+    return bits % (uint64_t)size == 0;
+}
+
+static void take_layout(Run *run) {
+    const bcfg_product *p = run->product;
+    int64_t size = bcfg_element_size[p->element];
+    bool swap = p->n > 1 ? p->c.column_stride != size && (p->c.row_stride == size || p->m == 1)
+                         : p->m >= WIDE;
+    bcfg_gemm_common *gemm = &run->gemm;
+    gemm->element = p->element;
+    gemm->k = p->k;
+    if (!swap) {
+        run->a = &p->a, run->b = &p->b, run->m = p->m, run->n = p->n;
+        gemm->a_row = p->a.row_stride, gemm->a_column = p->a.column_stride;
+        gemm->b_row = p->b.row_stride, gemm->b_column = p->b.column_stride;
+        gemm->c_row = p->c.row_stride, gemm->c_column = p->c.column_stride;
+    } else {
+        run->a = &p->b, run->b = &p->a, run->m = p->n, run->n = p->m;
+        gemm->a_row = p->b.column_stride, gemm->a_column = p->b.row_stride;
+        gemm->b_row = p->a.column_stride, gemm->b_column = p->a.row_stride;
+        gemm->c_row = p->c.column_stride, gemm->c_column = p->c.row_stride;
+    }
+    gemm->a_in_place = in_place(p, run->a, gemm->a_row, gemm->a_column, run->m, p->k);
+    gemm->b_in_place = run->m <= REUSED &&
+                       in_place(p, run->b, gemm->b_row, gemm->b_column, p->k, run->n);
+    gemm->c_in_place = in_place(p, &p->c, gemm->c_row, gemm->c_column, run->m, run->n);
+}
+
+static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
+
+/* The size of a part when `whole` is cut into `count` of them at multiples of `unit`. */
+static int64_t part(int64_t whole, int64_t count, int64_t unit) {
+    return parts(parts(whole, count), unit) * unit;
+}
+
+/* Cuts the matrices into blocks so that every thread has one, and not many more. */
+static void cut(Run *run, int64_t threads, int64_t tile_columns, int64_t most_columns) {
+    int64_t down = run->gemm.c_in_place ? 1 : parts(run->m, COPIED_ROWS);
+    int64_t across = parts(run->n, most_columns);
+    double work = (double)run->m * (double)run->n * (double)run->gemm.k;
+    while (threads > 1 && down * across < parts(threads, run->matrices) &&
+           work / (double)(down * across) > 2 * TASK) {
+        if (run->m / down > run->n / across || run->n / across < 2 * tile_columns) down++;
+        else across++;
+    }
+    run->rows = part(run->m, down, GEMM_TILE_ROWS);
+    run->columns = part(run->n, across, tile_columns);
+    run->down = parts(run->m, run->rows);
+    run->across = parts(run->n, run->columns);
+    run->together = work >= TASK ? 1 : (int64_t)(TASK / (work > 1 ? work : 1));
+}
+
+/* Bytes of `space` that a block needs, a multiple of 64. */
+static int64_t space_of(const Run *run, int64_t size, int64_t most_columns) {
+    const bcfg_gemm_common *gemm = &run->gemm;
+    if (gemm->a_in_place && gemm->b_in_place && gemm->c_in_place) return 0;
+    int64_t elements = GEMM_ROWS * GEMM_INNER;
+    if (!gemm->b_in_place) elements += most_columns * GEMM_INNER;
+    if (!gemm->c_in_place) elements += run->rows * run->columns;
+    return parts(elements * size, 64) * 64;
+}
+
+bcfg_status bcfg_gemm_run(const bcfg_product *product, int32_t threads, bcfg_error *error) {
+    const bcfg_kernels *kernels = bcfg_kernels_here();
+    bool is_double = product->element == BCFG_FLOAT64;
+    int64_t size = is_double ? 8 : 4, most_columns = GEMM_COLUMN_BYTES / size;
+    Run run = {.product = product,
+               .matrices = 1,
+               .block = is_double ? kernels->f64_gemm : kernels->f32_gemm};
+    for (int32_t d = 0; d < product->batch_dimensions; d++) run.matrices *= product->batch_shape[d];
+    take_layout(&run);
+    double work = (double)run.m * (double)run.n * (double)product->k * (double)run.matrices;
+    if (work < SMALL) threads = 1;
+    if (threads <= 0) threads = bcfg_team_size();
+    cut(&run, threads, is_double ? kernels->f64_columns : kernels->f32_columns, most_columns);
+    int64_t blocks = run.down * run.across;
+    int64_t tasks = blocks > 1 ? blocks * run.matrices : parts(run.matrices, run.together);
+    if (threads > tasks) threads = (int32_t)tasks;
+    if (threads > BCFG_TEAM_MOST) threads = BCFG_TEAM_MOST;
+    run.space_each = space_of(&run, size, most_columns);
+    if (run.space_each > 0) {
+        run.space = bcfg_workspace_take((size_t)run.space_each * (size_t)threads);
+        if (run.space == NULL)
+            return bcfg_fail(error, BCFG_E_MEMORY, "no memory for copies of the operands");
+    }
+    bcfg_kernels_served(kernels->isa);
+    bcfg_team_run(threads, tasks, compute_task, &run);
+    bcfg_workspace_give(run.space);
+    return BCFG_OK;
+}

@@ -1,0 +1,42 @@
+/* The blocked matrix product of our own.
+ *
+ * Every element of a product is made of the same sums, in the same order, wherever it is computed:
+ * the inner dimension is cut every GEMM_INNER, each piece is one chain of fused multiply-adds that
+ * starts at 0, and the pieces are added in ascending order. Cuts in the other dimensions, which
+ * thread computes what, and what else is computed beside it change no bit, and neither does the
+ * instruction set. */
+#ifndef BACKENDCFG_GEMM_H
+#define BACKENDCFG_GEMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backendcfg.h"
+
+enum {
+    GEMM_TILE_ROWS = 6,     /* the most rows of a tile */
+    GEMM_INNER = 256,       /* changing it changes bits */
+    GEMM_ROWS = 96,         /* rows of A in one piece: with GEMM_INNER, a part of the L2 cache */
+    GEMM_COLUMN_BYTES = 2048 /* a row of B in one piece: with GEMM_INNER, half of the L2 cache */
+};
+
+/* What all blocks of a product have in common. Strides are in bytes. */
+typedef struct {
+    int32_t element;
+    int64_t k;
+    int64_t a_row, a_column, b_row, b_column, c_row, c_column;
+    bool a_in_place, b_in_place, c_in_place; /* else by way of a copy in the element of the sums */
+} bcfg_gemm_common;
+
+/* Computes a block of C. `space` has room for bcfg_gemm_space bytes, and starts at a multiple of
+ * 64. The pointers are those of the block's first elements. */
+typedef void bcfg_gemm_block(const bcfg_gemm_common *gemm, int64_t rows, int64_t columns, const char *a,
+                             const char *b, char *c, char *space);
+
+/* c = a b for each matrix of a batch, where c overlaps neither a nor b and no size is 0. Elements
+ * are float32, float64, or bfloat16 and float16 with sums in float32 that are rounded once, at the
+ * end. At most `threads` threads, 0 for as many as the team has.
+ * Errors: BCFG_E_MEMORY; c is then untouched. */
+bcfg_status bcfg_gemm_run(const bcfg_product *product, int32_t threads, bcfg_error *error);
+
+#endif

@@ -1,0 +1,86 @@
+/* Which instruction set the kernels use: found once, or forced by a test. */
+#include "kernels.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#ifdef BACKENDCFG_X86_64
+#include <cpuid.h>
+#endif
+
+#include "core/core.h"
+
+static const struct {
+    const char *name;
+    const bcfg_kernels *kernels; /* NULL where the compiler could not make it */
+} sets[BCFG_ISAS] = {
+    [BCFG_PORTABLE] = {"portable", &bcfg_kernels_portable},
+#ifdef BACKENDCFG_X86_64
+    [BCFG_AVX2] = {"avx2", &bcfg_kernels_avx2},
+    [BCFG_AVX512] = {"avx512", &bcfg_kernels_avx512},
+#ifdef BACKENDCFG_AVX512_BF16
+    [BCFG_AVX512_BF16] = {"avx512_bf16", &bcfg_kernels_avx512_bf16},
+#endif
+#endif
+};
+
+static const bcfg_kernels *_Atomic best, *_Atomic forced;
+static _Atomic uint64_t served[BCFG_ISAS];
+
+#ifdef BACKENDCFG_X86_64
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+/* The compiler's own run-time support asks cpuid, and XGETBV whether the system keeps registers. */
+static bool runs(int32_t isa) {
+    if (sets[isa].kernels == NULL) return false;
+    if (isa == BCFG_PORTABLE) return true;
+#ifdef BACKENDCFG_X86_64
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
+        return false;
+    if (isa == BCFG_AVX2) return true;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        return false;
+#ifdef BACKENDCFG_AVX512_BF16
+    if (isa == BCFG_AVX512_BF16) return __builtin_cpu_supports("avx512bf16");
+#endif
+    return isa == BCFG_AVX512;
+#else
+    return false;
+#endif
+}
+
+const char *bcfg_isa_name(int32_t isa) {
+    return isa >= 0 && isa < BCFG_ISAS ? (sets[isa].name ? sets[isa].name : "") : NULL;
+}
+
+int32_t bcfg_isa_available(int32_t isa) { return isa >= 0 && isa < BCFG_ISAS && runs(isa); }
+
+bcfg_status bcfg_force_isa(int32_t isa) {
+    if (isa != -1 && !bcfg_isa_available(isa)) return BCFG_E_ARGUMENT;
+    atomic_store(&forced, isa == -1 ? NULL : sets[isa].kernels);
+    return BCFG_OK;
+}
+
+uint64_t bcfg_isa_served(int32_t isa) {
+    return isa >= 0 && isa < BCFG_ISAS ? atomic_load(&served[isa]) : 0;
+}
+
+void bcfg_kernels_served(bcfg_isa isa) {
+    atomic_fetch_add_explicit(&served[isa], 1, memory_order_relaxed);
+}
+
+const bcfg_kernels *bcfg_kernels_here(void) {
+    const bcfg_kernels *kernels = atomic_load_explicit(&forced, memory_order_acquire);
+    if (kernels != NULL) return kernels;
+    kernels = atomic_load_explicit(&best, memory_order_acquire);
+    if (kernels != NULL) return kernels;
+    int32_t isa = BCFG_ISAS - 1;
+    while (!runs(isa)) isa--;
+    atomic_store_explicit(&best, sets[isa].kernels, memory_order_release);
+    return sets[isa].kernels;
+}

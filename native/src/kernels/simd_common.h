@@ -1,0 +1,103 @@
+/* What is written once over the vectors of simd_avx512.h, simd_avx2.h or simd_portable.h. */
+#ifndef BACKENDCFG_SIMD_COMMON_H
+#define BACKENDCFG_SIMD_COMMON_H
+
+#include <math.h>
+#include <string.h>
+
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+/* exp(x) = 2^n p(r) with n = round(x / ln 2). Exactly 1 at 0; 0 below -104; infinity above 89;
+ * NaN for NaN. Relative error below 4 units of 2^-24 where the result is normal. */
+static SIMD f32x f32_exp(f32x x) {
+    x = f32_min(f32_set(89.0f), f32_max(f32_set(-104.0f), x));
+    f32x n = f32_round(f32_mul(x, f32_set(1.44269504f)));
+    f32x r = f32_fma(n, f32_set(-0.693145752f), x);
+    r = f32_fma(n, f32_set(-1.42860677e-6f), r);
+    f32x p = f32_set(0.00828929059f);
+    p = f32_fma(p, r, f32_set(0.0418978221f));
+    p = f32_fma(p, r, f32_set(0.166676521f));
+    p = f32_fma(p, r, f32_set(0.499991506f));
+    p = f32_fma(p, r, f32_set(0.999999702f));
+    p = f32_fma(p, r, f32_set(1.0f));
+    return f32_scale(p, n);
+}
+
+/* exp(r) for small r: Taylor's series to the 13th power, whose remainder is below 2^-57. */
+static SIMD f64x f64_exp_series(f64x r) {
+    static const double inverse_factorials[] = {
+        1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
+        1.0 / 40320,      1.0 / 5040,      1.0 / 720,      1.0 / 120,     1.0 / 24,
+        1.0 / 6,          0.5,             1.0,            1.0};
+    f64x p = f64_set(inverse_factorials[0]);
+    for (int i = 1; i < 14; i++) p = f64_fma(p, r, f64_set(inverse_factorials[i]));
+    return p;
+}
+
+/* The same as f32_exp for float64. */
+static SIMD f64x f64_exp(f64x x) {
+    x = f64_min(f64_set(710.0), f64_max(f64_set(-746.0), x));
+    f64x n = f64_round(f64_mul(x, f64_set(0x1.71547652b82fep0)));
+    f64x r = f64_fma(n, f64_set(-0x1.62e42fefa3800p-1), x);
+    r = f64_fma(n, f64_set(-0x1.ef35793c76730p-45), r);
+    return f64_scale(f64_exp_series(r), n);
+}
+
+/* 2^x for x <= 0, as attention needs it: exactly 1 at 0, 0 below -151, NaN for NaN. Relative error
+ * below 3 units of 2^-24 where the result is normal. */
+static SIMD f32x f32_power_of_two(f32x x) {
+    x = f32_max(f32_set(-151.0f), x);
+    f32x n = f32_round(x), r = f32_sub(x, n);
+    f32x p = f32_set(0.0013274633092805743f);
+    p = f32_fma(p, r, f32_set(0.009671961888670921f));
+    p = f32_fma(p, r, f32_set(0.055506784468889236f));
+    p = f32_fma(p, r, f32_set(0.24022234976291656f));
+    p = f32_fma(p, r, f32_set(0.6931470632553101f));
+    p = f32_fma(p, r, f32_set(1.0f));
+    return f32_scale(p, n);
+}
+static SIMD f64x f64_power_of_two(f64x x) {
+    x = f64_max(f64_set(-1080.0), x);
+    f64x n = f64_round(x), r = f64_mul(f64_sub(x, n), f64_set(0x1.62e42fefa39efp-1));
+    return f64_scale(f64_exp_series(r), n);
+}
+
+/* A square of vectors, transposed; rows are `row` (`to_row`) numbers apart. */
+#ifndef SIMD_TRANSPOSES
+static SIMD void f32_transpose(const float *p, int64_t row, float *to, int64_t to_row) {
+    for (int i = 0; i < F32_LANES; i++)
+        for (int j = 0; j < F32_LANES; j++) memcpy(to + i * to_row + j, p + j * row + i, sizeof *p);
+}
+static SIMD void f64_transpose(const double *p, int64_t row, double *to, int64_t to_row) {
+    for (int i = 0; i < F64_LANES; i++)
+        for (int j = 0; j < F64_LANES; j++) memcpy(to + i * to_row + j, p + j * row + i, sizeof *p);
+}
+#endif
+
+/* The first n numbers of 16, zeros behind them. `n` may be all. */
+static SIMD f32x f32_from_bfloat16_first(int64_t n, const uint16_t *p) {
+    uint16_t part[F32_LANES] = {0};
+    memcpy(part, p, (size_t)n * sizeof *p);
+    return f32_from_bfloat16(part);
+}
+static SIMD f32x f32_from_float16_first(int64_t n, const uint16_t *p) {
+    uint16_t part[F32_LANES] = {0};
+    memcpy(part, p, (size_t)n * sizeof *p);
+    return f32_from_float16(part);
+}
+static SIMD void f32_to_bfloat16_first(int64_t n, uint16_t *p, f32x a) {
+    uint16_t part[F32_LANES];
+    f32_to_bfloat16(part, a);
+    memcpy(p, part, (size_t)n * sizeof *p);
+}
+static SIMD void f32_to_float16_first(int64_t n, uint16_t *p, f32x a) {
+    uint16_t part[F32_LANES];
+    f32_to_float16(part, a);
+    memcpy(p, part, (size_t)n * sizeof *p);
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* convolve(...) and unfold(...): what ops.conv2d computes by, over arrays that it has checked.
+ *
+ * What would read or write outside of an array is checked here again. */
+#include "arrays.h"
+#include "convolution/convolution.h"
+
+static PyArrayObject *array_of(PyObject *given, int type, int dimensions, const char *name) {
+    PyArrayObject *array = (PyArrayObject *)given;
+    if (!PyArray_Check(given) || PyArray_TYPE(array) != type ||
+        PyArray_NDIM(array) != dimensions || !PyArray_ISBEHAVED_RO(array)) {
+        PyErr_Format(PyExc_ValueError, "%s must be a plain array of %d dimensions and the input's "
+                     "type", name, dimensions);
+        return NULL;
+    }
+    return array;
+}
+
+static bool dense(PyArrayObject *array, const char *name, bool written) {
+    if (PyArray_IS_C_CONTIGUOUS(array) && (!written || PyArray_ISWRITEABLE(array))) return true;
+    PyErr_Format(PyExc_ValueError, "%s must be dense%s", name, written ? " and writeable" : "");
+    return false;
+}
+
+/* The input's strides in elements; its last dimension is dense. */
+static bool take_input(bcfg_convolution *call, PyObject *given) {
+    if (!PyArray_Check(given) || (PyArray_TYPE((PyArrayObject *)given) != NPY_FLOAT &&
+                                  PyArray_TYPE((PyArrayObject *)given) != NPY_DOUBLE)) {
+        PyErr_SetString(PyExc_ValueError, "input must be an array of float32 or float64");
+        return false;
+    }
+    int type = PyArray_TYPE((PyArrayObject *)given);
+    PyArrayObject *input = array_of(given, type, 4, "input");
+    if (input == NULL) return false;
+    npy_intp size = PyArray_ITEMSIZE(input);
+    const npy_intp *shape = PyArray_DIMS(input), *strides = PyArray_STRIDES(input);
+    bool is_dense = PyArray_SIZE(input) == 0 || shape[3] <= 1 || strides[3] == size;
+    for (int d = 0; d < 3; d++) is_dense = is_dense && strides[d] % size == 0;
+    if (!is_dense || shape[1] % call->groups != 0) {
+        PyErr_SetString(PyExc_ValueError, "input must have dense rows and whole groups");
+        return false;
+    }
+    call->element = type == NPY_FLOAT ? BCFG_FLOAT32 : BCFG_FLOAT64;
+    call->input = PyArray_BYTES(input);
+    call->batch = shape[0];
+    call->channels = shape[1] / call->groups;
+    call->height = shape[2];
+    call->width = shape[3];
+    call->batch_stride = strides[0] / size;
+    call->channel_stride = strides[1] / size;
+    call->row_stride = strides[2] / size;
+    return true;
+}
+
+/* Numbers that are left to the caller are bounded, so that no product of a few overflows. */
+static bool bounded(const int64_t *values, int count, int64_t least) {
+    for (int i = 0; i < count; i++)
+        if (values[i] < least || values[i] > (int64_t)1 << 40) {
+            PyErr_SetString(PyExc_ValueError, "a size is out of range");
+            return false;
+        }
+    return true;
+}
+
+static bool take_window(bcfg_convolution *call) {
+    int64_t area[] = {call->kernel_height, call->kernel_width, call->out_height, call->out_width};
+    return bounded(area, 4, 1) && bounded(call->stride, 2, 1) && bounded(call->dilation, 2, 1) &&
+           bounded(call->padding, 2, 0) && bounded(&call->groups, 1, 1);
+}
+
+PyObject *bcfg_convolve_call(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *input, *weight, *bias, *out;
+    bcfg_convolution call = {0};
+    long long s[2], p[2], d[2], groups;
+    int threads;
+    if (!PyArg_ParseTuple(arguments, "OOOO(LL)(LL)(LL)Li:convolve", &input, &weight, &bias, &out,
+                          &s[0], &s[1], &p[0], &p[1], &d[0], &d[1], &groups, &threads))
+        return NULL;
+    for (int i = 0; i < 2; i++)
+        call.stride[i] = s[i], call.padding[i] = p[i], call.dilation[i] = d[i];
+    call.groups = groups;
+    if (!bounded(&call.groups, 1, 1) || !take_input(&call, input)) return NULL;
+    int type = PyArray_TYPE((PyArrayObject *)input);
+    PyArrayObject *w = array_of(weight, type, 4, "weight"), *o = array_of(out, type, 4, "out");
+    if (w == NULL || o == NULL || !dense(w, "weight", false) || !dense(o, "out", true))
+        return NULL;
+    const npy_intp *shape = PyArray_DIMS(w), *result = PyArray_DIMS(o);
+    call.kernel_height = shape[2], call.kernel_width = shape[3];
+    call.out_height = result[2], call.out_width = result[3];
+    call.outputs = shape[0] / call.groups;
+    call.weight = PyArray_BYTES(w);
+    call.out = PyArray_BYTES(o);
+    if (!take_window(&call)) return NULL;
+    if (bias != Py_None) {
+        PyArrayObject *b = array_of(bias, type, 1, "bias");
+        if (b == NULL || !dense(b, "bias", false)) return NULL;
+        if (PyArray_DIM(b, 0) != shape[0]) shape = NULL;
+        call.bias = PyArray_BYTES(b);
+    }
+    if (shape == NULL || shape[0] % groups != 0 || shape[1] != call.channels ||
+        result[0] != call.batch || result[1] != shape[0]) {
+        PyErr_SetString(PyExc_ValueError, "the shapes do not fit each other");
+        return NULL;
+    }
+    bcfg_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = bcfg_convolve(&call, bcfg_kernels_here(), threads);
+    Py_END_ALLOW_THREADS
+    if (status != BCFG_OK) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyObject *bcfg_unfold_call(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *input, *columns;
+    bcfg_convolution call = {0};
+    long long k[2], o[2], s[2], p[2], d[2], groups, image, group, first;
+    int threads;
+    if (!PyArg_ParseTuple(arguments, "OO(LL)(LL)(LL)(LL)(LL)L(LLL)i:unfold", &input, &columns, &k[0],
+                          &k[1], &o[0], &o[1], &s[0], &s[1], &p[0], &p[1], &d[0], &d[1], &groups,
+                          &image, &group, &first, &threads))
+        return NULL;
+    call.kernel_height = k[0], call.kernel_width = k[1];
+    call.out_height = o[0], call.out_width = o[1];
+    for (int i = 0; i < 2; i++)
+        call.stride[i] = s[i], call.padding[i] = p[i], call.dilation[i] = d[i];
+    call.groups = groups;
+    if (!take_window(&call) || !take_input(&call, input)) return NULL;
+    PyArrayObject *c = array_of(columns, PyArray_TYPE((PyArrayObject *)input), 2, "columns");
+    if (c == NULL || !dense(c, "columns", true)) return NULL;
+    int64_t count = PyArray_DIM(c, 1), pixels = call.out_height * call.out_width;
+    if (PyArray_DIM(c, 0) != call.channels * call.kernel_height * call.kernel_width || image < 0 ||
+        image >= call.batch || group < 0 || group >= groups || first < 0 ||
+        first > pixels - count) {
+        PyErr_SetString(PyExc_ValueError, "columns does not fit the windows");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    bcfg_convolution_unfold(&call, image, group, first, count, PyArray_BYTES(c), count, threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}

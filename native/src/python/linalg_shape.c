@@ -1,0 +1,134 @@
+/* The arrays of a call as a problem: types, shapes and strides, checked before anything is made. */
+#include "linalg_call.h"
+
+static int element_of(PyArrayObject *array) {
+    switch (PyArray_TYPE(array)) {
+    case NPY_FLOAT: return BCFG_FLOAT32;
+    case NPY_DOUBLE: return BCFG_FLOAT64;
+    case NPY_CFLOAT: return BCFG_COMPLEX64;
+    case NPY_CDOUBLE: return BCFG_COMPLEX128;
+    default: return -1;
+    }
+}
+
+/* In the byte order of the machine. A new reference. */
+static PyArrayObject *native_order(PyArrayObject *array) {
+    if (PyArray_ISNOTSWAPPED(array)) return (PyArrayObject *)Py_NewRef((PyObject *)array);
+    PyArray_Descr *descriptor = PyArray_DescrFromType(PyArray_TYPE(array));
+    return (PyArrayObject *)PyArray_FromArray(array, descriptor, NPY_ARRAY_DEFAULT);
+}
+
+static int take_array(LinearCall *call, int at, int least, PyArrayObject **taken) {
+    PyArrayObject *array = (PyArrayObject *)call->given[at];
+    const char *name = call->spec->arguments[at];
+    int element = element_of(array);
+    if (element < 0) return bcfg_linear_refused(call, "type", name);
+    if (at > 0 && element != call->problem.element)
+        return bcfg_linear_refused(call, "types", name);
+    if (PyArray_NDIM(array) < least)
+        return bcfg_linear_refused(call, least == 2 ? "matrix" : "dimensions", name);
+    call->problem.element = element;
+    *taken = native_order(array);
+    return *taken == NULL ? -1 : 0;
+}
+
+/* The last two dimensions as rows and columns, what stands before them as the stack's. */
+static void operand_of(const LinearCall *call, PyArrayObject *array, int inner, int64_t *strides,
+                       bcfg_operand *operand) {
+    int at = PyArray_NDIM(array);
+    const npy_intp *shape = PyArray_DIMS(array), *from = PyArray_STRIDES(array);
+    *operand = (bcfg_operand){.data = PyArray_DATA(array), .batch_strides = strides};
+    if (inner == 2) operand->column_stride = from[--at];
+    operand->row_stride = from[--at];
+    for (int d = call->problem.dimensions - 1; d >= 0; d--)
+        strides[d] = --at >= 0 && shape[at] != 1 ? from[at] : 0;
+}
+
+/* Joins the leading dimensions of an array, all but its last `inner`, into the stack's shape. */
+static bool broadcast(LinearCall *call, PyArrayObject *array, int inner) {
+    int own = PyArray_NDIM(array) - inner, before = call->problem.dimensions;
+    int most = own > before ? own : before;
+    const npy_intp *shape = PyArray_DIMS(array);
+    int64_t joined[NPY_MAXDIMS];
+    for (int d = 0; d < most; d++) {
+        int64_t left = d - most + before >= 0 ? call->shape[d - most + before] : 1;
+        int64_t right = d - most + own >= 0 ? shape[d - most + own] : 1;
+        if (left != right && left != 1 && right != 1) return false;
+        joined[d] = left == 1 ? right : left;
+    }
+    for (int d = 0; d < most; d++) call->shape[d] = joined[d];
+    call->problem.dimensions = most;
+    return true;
+}
+
+static bool is_vector(PyArrayObject *a, PyArrayObject *b) {
+    int dimensions = PyArray_NDIM(b);
+    return dimensions == 1 || (PyArray_NDIM(a) - 1 == dimensions &&
+                               PyArray_CompareLists(PyArray_DIMS(a), PyArray_DIMS(b), dimensions));
+}
+
+static int take_right_side(LinearCall *call, int at) {
+    bcfg_problem *p = &call->problem;
+    bool may_be_vector = p->operation == BCFG_SOLVE;
+    if (take_array(call, at, may_be_vector ? 1 : 2, &call->b) < 0) return -1;
+    const char *name = call->spec->arguments[at];
+    int dimensions = PyArray_NDIM(call->b);
+    const npy_intp *shape = PyArray_DIMS(call->b);
+    call->is_vector = may_be_vector && is_vector(call->a, call->b);
+    if (call->is_vector && p->from_right) return bcfg_linear_refused(call, "vector-right", name);
+    int64_t rows = shape[dimensions - (call->is_vector ? 1 : 2)];
+    int64_t columns = call->is_vector ? 1 : shape[dimensions - 1];
+    if ((p->from_right ? columns : rows) != p->n)
+        return bcfg_linear_refused(call, p->from_right ? "columns" : "rows", name);
+    p->k = p->from_right ? rows : columns;
+    if (!broadcast(call, call->b, call->is_vector ? 1 : 2))
+        return bcfg_linear_refused(call, "batch", name);
+    return 0;
+}
+
+static int take_pivots(LinearCall *call, int at) {
+    PyArrayObject *given = (PyArrayObject *)call->given[at];
+    int dimensions = PyArray_NDIM(call->a) - 1;
+    if (PyArray_TYPE(given) != NPY_INT32) return bcfg_linear_refused(call, "pivot-type", "pivots");
+    if (PyArray_NDIM(given) != dimensions ||
+        !PyArray_CompareLists(PyArray_DIMS(given), PyArray_DIMS(call->a), dimensions))
+        return bcfg_linear_refused(call, "pivot-shape", "pivots");
+    call->pivots = native_order(given);
+    return call->pivots == NULL ? -1 : 0;
+}
+
+static bool must_be_square(int operation) {
+    return operation != BCFG_LU_FACTOR && operation != BCFG_LU && operation != BCFG_QR &&
+           operation != BCFG_SVD && operation != BCFG_SVDVALS;
+}
+
+int bcfg_linear_take(LinearCall *call) {
+    bcfg_problem *p = &call->problem;
+    /* torch.cholesky_solve(B, L) has the matrix behind the right-hand side. */
+    int first = p->operation == BCFG_CHOLESKY_SOLVE ? 1 : 0;
+    p->element = element_of((PyArrayObject *)call->given[0]);
+    if (take_array(call, first, 2, &call->a) < 0) return -1;
+    int dimensions = PyArray_NDIM(call->a);
+    p->m = PyArray_DIM(call->a, dimensions - 2);
+    p->n = PyArray_DIM(call->a, dimensions - 1);
+    if (must_be_square(p->operation) && p->m != p->n)
+        return bcfg_linear_refused(call, "square", call->spec->arguments[first]);
+    (void)broadcast(call, call->a, 2);
+    if (p->operation == BCFG_LU_SOLVE && take_pivots(call, 1) < 0) return -1;
+    if (p->operation == BCFG_CHOLESKY_SOLVE && take_right_side(call, 0) < 0) return -1;
+    if (p->operation == BCFG_LU_SOLVE && take_right_side(call, 2) < 0) return -1;
+    if (p->operation == BCFG_SOLVE && take_right_side(call, 1) < 0) return -1;
+    operand_of(call, call->a, 2, call->a_strides, &p->a);
+    if (call->b != NULL)
+        operand_of(call, call->b, call->is_vector ? 1 : 2, call->b_strides, &p->b);
+    if (call->pivots != NULL)
+        operand_of(call, call->pivots, 1, call->pivot_strides, &p->pivots);
+    p->shape = call->shape;
+    p->matrices = 1;
+    for (int d = 0; d < p->dimensions; d++)
+        if (__builtin_mul_overflow(p->matrices, call->shape[d], &p->matrices))
+            return bcfg_linear_refused(call, "large", "");
+    int64_t size = bcfg_element_size[p->element];
+    p->by_rows = !(p->a.row_stride == size && p->a.column_stride != size);
+    return 0;
+}

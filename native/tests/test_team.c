@@ -1,0 +1,176 @@
+/* The thread team: every index exactly once, wherever and from however many threads it is asked. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../src/core/team.h"
+#include "check.h"
+
+const char *doubles;
+enum { TASKS = 1000, CALLERS = 6, ROUNDS = 20 };
+
+typedef struct {
+    _Atomic int runs[TASKS];
+    _Atomic int busy[BCFG_TEAM_MOST];
+    _Atomic int nested;
+    int32_t threads;
+    int64_t written[TASKS];
+    pthread_t thread;
+    _Atomic bool one_thread;
+} Ledger;
+
+static void note(void *context, int64_t index, int32_t worker) {
+    Ledger *ledger = context;
+    CHECK(worker >= 0 && worker < (ledger->threads > 0 ? ledger->threads : BCFG_TEAM_MOST));
+    CHECK(atomic_fetch_add(&ledger->busy[worker], 1) == 0);
+    atomic_fetch_add(&ledger->runs[index], 1);
+    ledger->written[index] = index + 1; /* no atomic: the end of the region makes it visible */
+    if (!pthread_equal(ledger->thread, pthread_self())) ledger->one_thread = false;
+    CHECK(atomic_fetch_sub(&ledger->busy[worker], 1) == 1);
+}
+
+static Ledger *new_ledger(int32_t threads) {
+    Ledger *ledger = calloc(1, sizeof *ledger);
+    CHECK(ledger != NULL);
+    ledger->threads = threads;
+    ledger->thread = pthread_self();
+    ledger->one_thread = true;
+    return ledger;
+}
+
+static void check_all_ran(const Ledger *ledger, int64_t tasks) {
+    for (int64_t i = 0; i < TASKS; i++) {
+        CHECK(ledger->runs[i] == (i < tasks));
+        CHECK(ledger->written[i] == (i < tasks ? i + 1 : 0));
+    }
+}
+
+static void every_index_runs_once(void) {
+    const int32_t threads[] = {1, 2, 3, 7, 64};
+    const int64_t tasks[] = {0, 1, 2, 3, 63, 64, TASKS};
+    for (size_t t = 0; t < sizeof threads / sizeof *threads; t++)
+        for (size_t n = 0; n < sizeof tasks / sizeof *tasks; n++) {
+            Ledger *ledger = new_ledger(threads[t]);
+            bcfg_team_run(threads[t], tasks[n], note, ledger);
+            check_all_ran(ledger, tasks[n]);
+            if (threads[t] == 1 || tasks[n] < 2) CHECK(ledger->one_thread);
+            free(ledger);
+        }
+}
+
+/* With 0 for the number of threads, and far more than can be. */
+static void any_number_of_threads_will_do(void) {
+    const int32_t threads[] = {0, -1, 100000, INT32_MAX};
+    for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+        Ledger *ledger = new_ledger(0);
+        bcfg_team_run(threads[t], TASKS, note, ledger);
+        check_all_ran(ledger, TASKS);
+        free(ledger);
+    }
+}
+
+static void nest(void *context, int64_t index, int32_t worker) {
+    (void)worker;
+    Ledger *outer = context;
+    CHECK(bcfg_team_size() == 1);
+    Ledger *inner = new_ledger(1); /* however many are asked for, one works */
+    bcfg_team_run(8, TASKS, note, inner);
+    check_all_ran(inner, TASKS);
+    CHECK(inner->one_thread);
+    free(inner);
+    atomic_fetch_add(&outer->runs[index], 1);
+}
+
+static void a_region_inside_a_region_is_serial(void) {
+    Ledger *ledger = new_ledger(4);
+    bcfg_team_run(4, 40, nest, ledger);
+    for (int i = 0; i < 40; i++) CHECK(ledger->runs[i] == 1);
+    free(ledger);
+    CHECK(bcfg_team_size() >= 1);
+}
+
+static void *call_often(void *unused) {
+    for (int i = 0; i < ROUNDS; i++) {
+        Ledger *ledger = new_ledger(3);
+        bcfg_team_run(3, TASKS, note, ledger);
+        check_all_ran(ledger, TASKS);
+        free(ledger);
+    }
+    return unused;
+}
+
+static void many_threads_may_call_at_once(void) {
+    pthread_t callers[CALLERS];
+    for (int i = 0; i < CALLERS; i++)
+        CHECK(pthread_create(&callers[i], NULL, call_often, NULL) == 0);
+    for (int i = 0; i < CALLERS; i++) CHECK(pthread_join(callers[i], NULL) == 0);
+}
+
+#ifndef WITHOUT_OPENMP
+/* Inside somebody else's parallel region, and with the number of threads that they set. */
+static void in_their_region(void *unused) {
+    (void)unused;
+    CHECK(bcfg_team_size() == 1);
+    Ledger *ledger = new_ledger(1);
+    bcfg_team_run(5, TASKS, note, ledger);
+    check_all_ran(ledger, TASKS);
+    CHECK(ledger->one_thread);
+    free(ledger);
+}
+
+static void openmp_is_obeyed(void) {
+    void *library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library == NULL) return; /* a system without it: the team makes its own threads */
+    void (*set)(int), (*parallel)(void (*)(void *), void *, unsigned, unsigned);
+    int (*get)(void);
+    *(void **)&set = dlsym(library, "omp_set_num_threads");
+    *(void **)&get = dlsym(library, "omp_get_max_threads");
+    *(void **)&parallel = dlsym(library, "GOMP_parallel");
+    CHECK(set != NULL && get != NULL && parallel != NULL);
+    int before = get();
+    set(3);
+    CHECK(bcfg_team_size() == 3);
+    set(1);
+    CHECK(bcfg_team_size() == 1);
+    set(before);
+    parallel(in_their_region, NULL, 2, 0);
+}
+#endif
+
+#ifndef WITHOUT_FORK
+static void a_forked_child_works_alone(void) {
+    for (int i = 0; i < 5; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            CHECK(bcfg_team_size() == 1);
+            Ledger *ledger = new_ledger(1);
+            bcfg_team_run(4, TASKS, note, ledger);
+            check_all_ran(ledger, TASKS);
+            CHECK(ledger->one_thread);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+}
+#endif
+
+int main(void) {
+#ifndef WITHOUT_FORK
+    a_forked_child_works_alone(); /* before the first region too */
+#endif
+    every_index_runs_once();
+    any_number_of_threads_will_do();
+    a_region_inside_a_region_is_serial();
+    many_threads_may_call_at_once();
+#ifndef WITHOUT_OPENMP
+    openmp_is_obeyed();
+#endif
+#ifndef WITHOUT_FORK
+    a_forked_child_works_alone();
+#endif
+    return 0;
+}

@@ -1,0 +1,224 @@
+"""`backendcfg tune`: what is measured is stored whole or not at all, shown, and used by nobody who
+promises anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+
+import pytest
+
+from backendcfg.dispatch import calibration, measuring
+from backendcfg.dispatch.tuning import TURNS, ContenderLostError, cases
+from backendcfg.probe.limits import read_limits
+
+
+class Fake:
+    """Stands for the process of one provider: its times are given, and it notes its end."""
+
+    times: dict[str, float] = {}
+    absent: dict[str, str] = {}
+    raises: BaseException | None = None
+    made: list[Fake] = []
+
+    def __init__(self, name, compiled, environment, threads):
+        if name in self.absent:
+            raise ContenderLostError(self.absent[name])
+        files = [one["path"] for one in compiled.libraries if one["provider"] == name]
+        self.name, self.path, self.serial = name, files[0] if files else "", name == "reference"
+        self.threads, self.environment, self.closed = threads, environment, False
+        self.made.append(self)
+
+    def take(self, case):
+        if self.raises is not None:
+            raise self.raises
+        return self.times.get(self.name, 1.0) * 1e-6 * case.m
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture(name="fake")
+def _fake(monkeypatch, tmp_path):
+    """Replaces the processes by given times."""
+    monkeypatch.setenv("BACKENDCFG_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(measuring, "Process", Fake)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    for name, value in {"times": {}, "absent": {}, "raises": None, "made": []}.items():
+        monkeypatch.setattr(Fake, name, value)
+    return Fake
+
+
+@pytest.fixture(name="usable")
+def _usable():
+    return read_limits().usable
+
+
+def test_it_measures_stores_and_shows(call, project, fake, usable):
+    fake.times = dict.fromkeys(("scipy-openblas", "mkl", "blis", "native"), 3.0)
+    fake.times |= {"openblas": 2.0, "reference": 1.0}
+    result = call("tune")
+    assert (result.code, result.err) == (0, "")
+    table = calibration.read(usable)
+    assert table.times["dgemm"][6]["openblas"].seconds == pytest.approx(8e-6)
+    assert table.times["dgemm"][6]["openblas"].turns == TURNS
+    assert table.libraries["reference"].pool == ""
+    assert table.libraries["openblas"].pool == "openblas"
+    assert len([1 for rows in table.times.values() for _ in rows]) == len(cases())
+    lines = result.out.splitlines()
+    assert lines[0].startswith("stored    ")
+    assert re.search(
+        r"^dgemm +n = 4 +reference +reference 4 us, .*openblas 8 us", result.out, re.MULTILINE
+    )
+    assert "used      yes, where no profile or one without a promise is in force" in lines
+    assert all(one.closed and one.threads == usable for one in fake.made)
+
+
+def test_json_is_one_document(call, project, fake):
+    document = json.loads(call("tune", "--json").out)
+    assert document["complete"] is True
+    assert document["unused"] == ""
+    assert os.path.exists(document["path"])
+    assert document["table"]["libraries"]["openblas"]["version"]
+    assert document["fastest"]["sgemm"]["6"] == "openblas"
+
+
+def test_the_threads_and_variables_are_those_of_the_profile(call, project, fake, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    (project / "profiles" / "one.toml").write_text(
+        'schema = 1\n[threads]\ncount = 1\n[blas]\nlibrary.forbid = ["scipy-openblas"]\n'
+    )
+    assert call("tune", "one").code == 0
+    assert {one.threads for one in fake.made} == {1}
+    assert "scipy-openblas" not in {one.name for one in fake.made}
+    table = calibration.read(1)
+    assert (table.threads, table.environment) == (1, {"OPENBLAS_CORETYPE": "Haswell"})
+
+
+def test_under_a_profile_with_a_promise_it_says_that_it_is_not_used(call, project, fake):
+    lines = call("tune", "reproducible").out.splitlines()
+    assert (
+        "used      no: profile `reproducible` promises `run-to-run`: speed decides no bits" in lines
+    )
+
+
+def test_an_interrupt_keeps_what_was_stored(call, project, fake, usable):
+    assert call("tune").code == 0
+    before = calibration.read(usable)
+    fake.made, fake.raises = [], KeyboardInterrupt()
+    result = call("tune")
+    assert result.code == 130
+    assert "the calibration of before, if any, is as it was" in result.err
+    assert calibration.read(usable) == before
+    assert fake.made
+    assert all(one.closed for one in fake.made)
+
+
+def test_one_that_cannot_be_opened_is_named_and_the_others_are_measured(call, project, fake):
+    fake.absent = {"openblas": "tried in a child process, it ended that process by SIGILL"}
+    result = call("tune")
+    assert result.code == 0
+    assert result.err == (
+        "not measured: openblas: tried in a child process, it ended that process by SIGILL\n"
+    )
+
+
+def test_when_nobody_can_be_measured_nothing_is_stored(call, project, fake, usable):
+    fake.absent = dict.fromkeys(("openblas", "scipy-openblas", "mkl", "blis", "reference"), "no")
+    fake.absent["native"] = "no"
+    result = call("tune")
+    assert result.code == 3
+    assert result.err.splitlines()[0] == "error[missing-library]: there is no library to measure"
+    assert "state: the calibration is as it was before" in result.err
+    assert isinstance(calibration.read(usable), str)
+
+
+def test_a_machine_that_is_busy_is_told(call, project, fake, monkeypatch):
+    turns = iter(range(10**9))
+    monkeypatch.setattr(Fake, "take", lambda self, case: 1e-6 * (1 + next(turns) % 5))
+    said = call("tune").err
+    assert re.fullmatch(
+        r"turns differ by \d+%: measure again when no other program computes\n", said
+    )
+    monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 1.0, 1.0))
+    assert call("tune").err.startswith("1000 programs were computing on ")
+
+
+def test_show_measures_nothing(call, project, fake):
+    assert call("tune", "--show").out == (
+        "stored    nothing to use: there is none: `backendcfg tune` makes one\n"
+    )
+    assert json.loads(call("tune", "--show", "--json").out) == {
+        "profile": "default",
+        "table": None,
+        "unused": "there is none: `backendcfg tune` makes one",
+    }
+    call("tune")
+    fake.made = []
+    shown = call("tune", "--show")
+    assert fake.made == []
+    assert shown.out.splitlines()[0].startswith("stored    ")
+    assert json.loads(call("tune", "--show", "--json").out)["fastest"]
+
+
+def test_status_and_explain_say_what_becomes_of_it(call, project, fake, monkeypatch):
+    assert call("status").out.splitlines()[1].startswith("next")
+    assert json.loads(call("status", "--json").out)["calibration"] == {
+        "used": False,
+        "measured": "",
+        "unused": "there is none: `backendcfg tune` makes one",
+    }
+    call("tune")
+    (line,) = (line for line in call("status").out.splitlines() if line.startswith("speed"))
+    assert re.fullmatch(r"speed     measured \d{4}-\d\d-\d\d, in use", line)
+    lines = call("explain", "blas.library").out.splitlines()
+    assert line in lines
+    monkeypatch.setenv("BACKENDCFG_PROFILE", "reproducible")
+    for words in (("status",), ("explain", "ops.calibration")):
+        said = " ".join(call(*words).out.split())
+        assert "not used: profile `reproducible` promises `run-to-run`" in said
+    assert "speed" not in call("explain", "log.level").out
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "many", "100000"])
+def test_a_wrong_time_is_refused(call, project, seconds):
+    result = call("tune", "--seconds", seconds)
+    assert result.code == 2
+    assert result.err.startswith("error[usage]: ")
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_and_leaves_all_as_it_was(
+    call, project, fake, tmp_path
+):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "calibration").write_text("in the way")
+    result = call("tune")
+    assert result.code == 3
+    assert "state: the calibration is as it was before" in result.err
+    assert "help: set BACKENDCFG_CACHE_DIR to a directory that is yours" in result.err
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_taken_away(call, project, fake, monkeypatch, capsys):
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
+    drawn = call("tune", "--no-color").err
+    assert "[..............................]   0%" in drawn
+    assert drawn.endswith(" \r")
+    assert call("tune", "--json").err == ""
+
+
+def test_real_processes_measure_within_the_time(process, project, tmp_path):
+    variables = {
+        "BACKENDCFG_CACHE_DIR": str(tmp_path / "cache"),
+        "BACKENDCFG_BLAS_LIBRARY": '{ require = "reference" }',
+        "BACKENDCFG_THREADS_COUNT": "1",
+    }
+    result = process("tune", "--seconds", "1", "--json", variables=variables)
+    assert result.code == 0
+    document = json.loads(result.out)
+    assert set(document["table"]["libraries"]) == {"reference"}
+    (operation,) = list(document["table"]["times"])[:1]
+    assert document["table"]["times"][operation]["6"]["reference"]["seconds"] > 0
+    assert document["unused"] == "`blas.library` names `reference` alone"
+    assert os.listdir(tmp_path / "cache" / "calibration") == [os.path.basename(document["path"])]
