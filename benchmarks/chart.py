@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LABEL, PLOT, VALUE, STEP, TOP = 300, 380, 60, 22, 56
+LABEL, PLOT, VALUE, STEP, TOP = 390, 320, 60, 22, 56
 """Pixels: widths of the columns, height of a bar with its gap, and where the bars begin."""
 
 OURS, BEHIND, GRID, TEXT = "#2563a8", "#b3541e", "#9aa3ad", "#57606a"
