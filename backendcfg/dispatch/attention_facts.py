@@ -213,6 +213,11 @@ def _strides(array: Any, lengths: tuple[int, ...]) -> tuple[int, ...]:
     if (bytes_ := getattr(array, "strides", None)) is not None and not callable(bytes_):
         size = int(array.itemsize)
         return tuple(int(step) // size for step in bytes_)
+    return row_major(lengths)
+
+
+def row_major(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of an array whose last dimension is dense."""
     steps = [1]
     for length in reversed(lengths[1:]):
         steps.insert(0, steps[0] * max(1, length))

@@ -62,11 +62,7 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
     """
     images, kernel = take(input, "input", "conv2d"), take(weight, "weight", "conv2d")
     shift = take(bias, "bias", "conv2d") if bias is not None else None
-    for name, taken in (("input", images), ("weight", kernel), ("bias", shift)):
-        _check_element(name, taken, images)
-    count = _whole(groups, "groups", 1)
-    shape, batched = _check_shapes(images, kernel, shift, count)
-    window = _window(shape, kernel.array.shape, stride, padding, dilation)
+    shape, window, count = checked(images, kernel, shift, stride, padding, dilation, groups)
     call = Convolution(
         _rows_dense(widen(images.array.reshape(shape), images.element)),
         _dense(widen(kernel.array, images.element)),
@@ -78,7 +74,28 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
     result = compute(call, switches)
     result = round_to(result, images.element)
     check_finite(result, "conv2d", switches, images.element)
-    return give(result if batched else result[0], images)
+    return give(result if images.array.ndim == 4 else result[0], images)
+
+
+def checked(  # noqa: PLR0917 - the order of conv2d
+    images: Taken,
+    kernel: Taken,
+    shift: Taken | None,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int] | str,
+    dilation: int | Sequence[int],
+    groups: int,
+) -> tuple[tuple[int, ...], _Window, int]:
+    """The shape of the input with its batch, how the kernel moves, and the number of groups.
+
+    Raises:
+        InvalidArgumentError: an argument does not fit.
+    """
+    for name, taken in (("input", images), ("weight", kernel), ("bias", shift)):
+        _check_element(name, taken, images)
+    count = _whole(groups, "groups", 1)
+    shape = _check_shapes(images, kernel, shift, count)
+    return shape, _window(shape, kernel.array.shape, stride, padding, dilation), count
 
 
 def _check_element(name: str, taken: Taken | None, images: Taken) -> None:
@@ -95,15 +112,14 @@ def _check_element(name: str, taken: Taken | None, images: Taken) -> None:
 
 def _check_shapes(
     images: Taken, kernel: Taken, shift: Taken | None, groups: int
-) -> tuple[tuple[int, ...], bool]:
-    """The shape of the input with its batch, and whether it came with one."""
+) -> tuple[int, ...]:
+    """The shape of the input with its batch."""
     shape, weights = images.array.shape, kernel.array.shape
     if len(shape) not in (3, 4):
         _refuse(f"`input` must have 4 dimensions, or 3 for one image, not {len(shape)}")
     if len(weights) != 4:
         _refuse(f"`weight` must have 4 dimensions, not {len(weights)}")
-    batched = len(shape) == 4
-    shape = shape if batched else (1, *shape)
+    shape = shape if len(shape) == 4 else (1, *shape)
     if 0 in weights[2:]:
         _refuse(f"`weight` must have a kernel, not one of {weights[2]} by {weights[3]}")
     if weights[0] < groups or weights[0] % groups:
@@ -115,7 +131,7 @@ def _check_shapes(
         )
     if shift is not None and shift.array.shape != weights[:1]:
         _refuse(f"`bias` must have the shape ({weights[0]},), not {shift.array.shape}")
-    return shape, batched
+    return shape
 
 
 def _window(

@@ -88,20 +88,29 @@ def candidates(call: Convolution, switches: Switches) -> list[str]:
     return [way for way in WAYS if not unmet(way, call, switches)]
 
 
+def _choose(call: Convolution, switches: Switches, *, used: bool) -> tuple[str, str]:
+    """The way that serves, and why; "" where the ways are to be measured.
+
+    Args:
+        call: what is to be computed.
+        switches: the flags.
+        used: whether the call is made, which keeps its shape from being forgotten.
+    """
+    if fixed := fixed_by(switches):
+        return "direct", fixed
+    key = _key(call, candidates(call, switches))
+    with _lock:
+        known = _fastest.get(key)
+        if known is not None and used:
+            _fastest.move_to_end(key)
+    return (known, "the fastest when it was measured") if known is not None else ("", "")
+
+
 def compute(call: Convolution, switches: Switches) -> NDArray[Any]:
     """The result, by the way that the flags and the shape choose."""
-    if fixed := fixed_by(switches):
-        way, because = "direct", fixed
-    else:
-        ways = candidates(call, switches)
-        key = _key(call, ways)
-        with _lock:
-            known = _fastest.get(key)
-            if known is not None:
-                _fastest.move_to_end(key)
-        if known is None:
-            return _measure(call, switches, ways, key)
-        way, because = known, "the fastest when it was measured"
+    way, because = _choose(call, switches, used=True)
+    if not way:
+        return _measure(call, switches)
     result = WAYS[way](call, switches)
     served("conv2d", way, because, call.shape, call.input.dtype.name)
     return result
@@ -109,20 +118,16 @@ def compute(call: Convolution, switches: Switches) -> NDArray[Any]:
 
 def foreseen(call: Convolution, switches: Switches) -> tuple[str, str]:
     """The way that would serve, and why; the first one where the call would measure."""
-    if fixed := fixed_by(switches):
-        return "direct", fixed
-    ways = candidates(call, switches)
-    with _lock:
-        known = _fastest.get(_key(call, ways))
-    if known is not None:
-        return known, "the fastest when it was measured"
-    return ways[0], "not measured yet: a call of this shape measures"
+    way, because = _choose(call, switches, used=False)
+    if way:
+        return way, because
+    return candidates(call, switches)[0], "not measured yet: a call of this shape measures"
 
 
-def _measure(
-    call: Convolution, switches: Switches, ways: list[str], key: tuple[Any, ...]
-) -> NDArray[Any]:
+def _measure(call: Convolution, switches: Switches) -> NDArray[Any]:
     """The result of the fastest of the ways, each tried twice: the first wakes threads."""
+    ways = candidates(call, switches)
+    key = _key(call, ways)
     tried: dict[str, tuple[float, NDArray[Any]]] = {}
     limit = switches["cudnn.benchmark_limit"] or len(WAYS)
     for way in ways[:limit]:

@@ -69,11 +69,8 @@ EXPLAINERS: dict[str, Callable[[Question], Answer]] = {
 
 
 def _shapes(question: Question, least: int, most: int = 0) -> tuple[tuple[int, ...], ...]:
-    try:
-        shapes = tuple(tuple(int(size) for size in shape) for shape in question.shapes)
-    except (TypeError, ValueError):
-        shapes = ()
-    if not least <= len(shapes) <= (most or least) or any(min(s, default=0) < 0 for s in shapes):
+    shapes = question.read_shapes()
+    if shapes is None or not least <= len(shapes) <= (most or least):
         wanted = f"{least}" if not most else f"{least} to {most}"
         raise InvalidArgumentError(
             f"explain: `shapes` of {question.operation} must be {wanted} shapes, "
@@ -83,7 +80,4 @@ def _shapes(question: Question, least: int, most: int = 0) -> tuple[tuple[int, .
 
 
 def _tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
-    steps = [1]
-    for size in reversed(shape[1:]):
-        steps.insert(0, steps[0] * max(1, size))
-    return Tensor(shape, tuple(steps[: len(shape)]), dtype)
+    return Tensor(shape, attention_facts.row_major(shape), dtype)

@@ -62,6 +62,14 @@ class Question:
         self._taken.add(name)
         return self.options.get(name, default)
 
+    def read_shapes(self) -> tuple[tuple[int, ...], ...] | None:
+        """The shapes as numbers; None where they are no shapes."""
+        try:
+            shapes = tuple(tuple(int(size) for size in shape) for shape in self.shapes)
+        except (TypeError, ValueError):
+            return None
+        return None if any(size < 0 for shape in shapes for size in shape) else shapes
+
     def left_over(self) -> list[str]:
         """The options that nobody took."""
         return [name for name in self.options if name not in self._taken]

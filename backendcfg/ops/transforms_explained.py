@@ -36,19 +36,21 @@ def explain_convolution(question: Question) -> Answer:
     """`shapes` are of the input, the weight and perhaps the bias; the rest is named as there."""
     arrays = [_array(shape, question.dtype) for shape in _shapes(question, (2, 3))]
     taken = [Taken(array, element(question.dtype), "numpy") for array in arrays]
-    options = [question.option(name, 1) for name in ("stride", "dilation", "groups")]
-    padding = question.option("padding", 0)
+    bias = taken[2] if len(taken) > 2 else None
     try:
-        for name, each in zip(("input", "weight", "bias"), taken, strict=False):
-            convolution._check_element(name, each, taken[0])
-        groups = convolution._whole(options[2], "groups", 1)
-        bias = taken[2] if len(taken) > 2 else None
-        shape, _ = convolution._check_shapes(taken[0], taken[1], bias, groups)
-        window = convolution._window(shape, arrays[1].shape, options[0], padding, options[1])
+        shape, window, count = convolution.checked(
+            taken[0],
+            taken[1],
+            bias,
+            question.option("stride", 1),
+            question.option("padding", 0),
+            question.option("dilation", 1),
+            question.option("groups", 1),
+        )
     except InvalidArgumentError as error:
         raise _of_explain(error, "conv2d: ") from None
     images = np.broadcast_to(arrays[0], shape)
-    call = Convolution(images, arrays[1], None if bias is None else bias.array, *window, groups)
+    call = Convolution(images, arrays[1], None if bias is None else bias.array, *window, count)
     switches = Switches()
     way, because = convolution_choice.foreseen(call, switches)
     fixed = convolution_choice.fixed_by(switches)
@@ -114,13 +116,8 @@ def explain_transform(question: Question) -> Answer:
 
 
 def _shapes(question: Question, counts: tuple[int, ...] | None) -> tuple[tuple[int, ...], ...]:
-    try:
-        shapes = tuple(tuple(int(size) for size in shape) for shape in question.shapes)
-    except (TypeError, ValueError):
-        shapes = ((-1,),)
-    if any(size < 0 for shape in shapes for size in shape) or (
-        counts and len(shapes) not in counts
-    ):
+    shapes = question.read_shapes()
+    if shapes is None or (counts and len(shapes) not in counts):
         many = (
             "a shape for each operand" if counts is None else f"{counts[0]} or {counts[-1]} shapes"
         )
