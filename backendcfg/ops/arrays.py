@@ -95,6 +95,7 @@ def give(array: NDArray[Any], like: Taken) -> Any:
     narrow = like.element == "bfloat16" and array.dtype == np.uint16
     if like.framework == "torch":
         torch = sys.modules["torch"]
+        array = np.asarray(array)  # the product of two vectors is a scalar, and no array
         if narrow:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)

@@ -111,6 +111,14 @@ def test_a_torch_tensor_is_taken_and_given_without_a_copy(element):
     assert torch.equal(given, tensor)
 
 
+@pytest.mark.parametrize("element", ["float32", "complex128", "bfloat16"])
+def test_the_product_of_two_vectors_of_torch_is_a_tensor_without_dimensions(element):
+    torch = pytest.importorskip("torch")
+    vector = torch.ones(3, dtype=getattr(torch, element))
+    product = ops.matmul(vector, vector)
+    assert torch.equal(product, torch.tensor(3, dtype=vector.dtype))
+
+
 def test_a_torch_tensor_that_needs_a_gradient_is_read_without_it():
     torch = pytest.importorskip("torch")
     tensor = torch.nn.Parameter(torch.ones(3))
