@@ -75,23 +75,12 @@ def explain_einsum(question: Question) -> Answer:
             helps=['explain("einsum", shapes, dtype, equation="ij,jk->ik")'],
         )
     try:
-        labelled = einsum_equation.parse(equation, len(shapes)).label(list(shapes))
+        labelled = einsum_equation.parse(equation, len(shapes)).label(shapes)
     except InvalidArgumentError as error:
         raise _of_explain(error, "einsum: ") from None
-    sizes = {
-        label: size
-        for labels, shape in zip(labelled.inputs, shapes, strict=True)
-        for label, size in zip(labels, shape, strict=True)
-        if size != 1
-    }
-    operands = tuple(
-        (kept, tuple(sizes.get(label, 1) for label in kept))
-        for kept in (tuple(dict.fromkeys(labels)) for labels in labelled.inputs)
-    )
-    _, who, because = einsum_order.order(operands, labelled.output, Switches())
-    result = tuple(sizes.get(label, 1) for label in labelled.output)
+    _, who, because = einsum_order.order(labelled.operands, labelled.output, Switches())
     what = f"einsum {equation} of {', '.join(map(str, shapes))}"
-    return Answer("einsum", what, result, who, "", because, (), einsum_order.FLAGS)
+    return Answer("einsum", what, labelled.shape, who, "", because, (), einsum_order.FLAGS)
 
 
 def explain_transform(question: Question) -> Answer:
