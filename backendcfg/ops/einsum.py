@@ -46,17 +46,25 @@ def einsum(*arguments: Any) -> Any:
     operands, equation = _arguments(arguments)
     taken = [take(each, f"operand {i}", "einsum") for i, each in enumerate(operands)]
     element = _common_element(taken)
-    dtype = np.dtype(np.float32 if element in NARROW else element)
+    name = "float32" if element in NARROW else element  # dtype.name takes microseconds
+    dtype = np.dtype(name)
     switches = Switches()
     labelled = equation.label(tuple([each.array.shape for each in taken]))
     steps, provider, because = order(labelled.operands, labelled.output, switches)
-    values = [widen(each.array, each.element).astype(dtype, copy=False) for each in taken]
+    values = [
+        each.array
+        if each.element == name
+        else widen(each.array, each.element).astype(dtype, copy=False)
+        for each in taken
+    ]
     found = plan(labelled, steps, dtype, fixed=is_fixed(switches))
     result = found.run(values)
-    served("einsum", provider, because, result.shape, dtype.name)
-    result = round_to(result, element)
+    served("einsum", provider, because, result.shape, name)
+    if element != name:
+        result = round_to(result, element)
     check_finite(result, "einsum", switches, element)
-    result = give(result, taken[0]._replace(element=element))
+    first = taken[0]
+    result = give(result, first if first.element == element else first._replace(element=element))
     return result[()] if taken[0].framework == "numpy" and result.ndim == 0 else result
 
 

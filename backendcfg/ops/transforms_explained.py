@@ -18,6 +18,7 @@ from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import WAYS
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.fft import choice
+from backendcfg.ops.fft.arguments import check_element
 from backendcfg.ops.product_choice import element
 from backendcfg.ops.switches import Switches
 
@@ -86,7 +87,10 @@ def explain_einsum(question: Question) -> Answer:
 def explain_transform(question: Question) -> Answer:
     """`shapes` is one shape."""
     shape = _shapes(question, (1,))[0]
-    _element(question.dtype)
+    try:
+        check_element(question.operation.removeprefix("fft."), _element(question.dtype))
+    except InvalidArgumentError as error:
+        raise _of_explain(error, f"{question.operation}: ") from None
     switches = Switches()
     why_not_mkl = choice.mkl_unmet(switches)
     has_scipy = choice.has_scipy()

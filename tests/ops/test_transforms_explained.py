@@ -106,6 +106,7 @@ def test_a_transform_says_why_mkl_does_not_serve():
         (("conv2d", SHAPES, "bool"), {}, "explain: `input` must hold float32"),
         (("einsum", SHAPES), {}, "explain: `equation` must be the text"),
         (("einsum", SHAPES), {"equation": "ij"}, "explain: `equation` 'ij' must have as many"),
+        (("fft.fft", [(3, 4)], "float16"), {}, "explain: `input` must hold float32"),
         (("fft.fft", (3, 4)), {}, "explain: `shapes` must be one shape in a list"),
     ],
 )
