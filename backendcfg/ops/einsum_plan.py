@@ -81,15 +81,14 @@ class Plan(NamedTuple):
     """Everything of a call.
 
     Attributes:
-        diagonals: of each operand, which dimension of its view each of its own steps along; None
-            where that is itself.
+        diagonals: of each operand, how its labels that are repeated become one; None without any.
         squeezed: of each operand, its shape without what broadcasts; None where that is its own.
         steps: in their order.
         last: what the last value becomes.
         spread: the shape of the result where something in it repeats, else None.
     """
 
-    diagonals: tuple[tuple[tuple[int, ...], tuple[int, ...]] | None, ...]
+    diagonals: tuple[tuple[list[int], list[int]] | None, ...]
     squeezed: tuple[tuple[int, ...] | None, ...]
     steps: tuple[Step, ...]
     last: View
@@ -99,7 +98,7 @@ class Plan(NamedTuple):
         """The result; `values` are the operands, of one dtype, and are added to."""
         for position, diagonal in enumerate(self.diagonals):
             if diagonal is not None:
-                values[position] = _diagonal(values[position], *diagonal)
+                values[position] = _numpy_einsum(values[position], *diagonal)  # a view
         for position, shape in enumerate(self.squeezed):
             if shape is not None:
                 values[position] = values[position].reshape(shape)
@@ -138,6 +137,7 @@ def plan(
 class _Planner:
     def __init__(self, labelled: Labelled, dtype: np.dtype[Any], *, fixed: bool) -> None:
         self.labelled = labelled
+        self.dtype = dtype
         self.fixed = fixed and dtype in PRODUCTS
         self.multiplies = not (self.fixed and dtype.kind == "c")  # NumPy's differ at the edges
         self.steps: list[Step] = []
@@ -205,7 +205,10 @@ class _Planner:
             return tuple(size[label] for label in labels)
 
         result = (*batch, *rows, *columns)
-        if not summed and self.multiplies:
+        # NumPy's multiplication is slow at outer products; a product has them without a minus 0,
+        # and so may not serve where what is beside a number chooses between the two.
+        outer = not self.fixed and self.dtype in PRODUCTS and rows and columns and not batch
+        if not summed and self.multiplies and not outer:
             kind = "multiply"
             shapes = (
                 (*of((*batch, *rows)), *(1 for _ in columns)),
@@ -236,20 +239,12 @@ class _Planner:
         return self.count - 1, result, shape
 
 
-def _diagonal_of(labels: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Which dimension each label has in the view, and where each of these is first."""
+def _diagonal_of(labels: tuple[int, ...]) -> tuple[list[int], list[int]] | None:
+    """As NumPy's einsum takes it: which dimension of the view each is, and those of the view."""
     distinct = tuple(dict.fromkeys(labels))
     if len(distinct) == len(labels):
         return None
-    return tuple(map(distinct.index, labels)), tuple(map(labels.index, distinct))
-
-
-def _diagonal(array: NDArray[Any], place: tuple[int, ...], first: tuple[int, ...]) -> NDArray[Any]:
-    strides = [0] * len(first)
-    for axis, step in zip(place, array.strides, strict=True):
-        strides[axis] += step
-    shape = [array.shape[axis] for axis in first]
-    return np.lib.stride_tricks.as_strided(array, shape, strides)
+    return [distinct.index(label) for label in labels], [*range(len(distinct))]
 
 
 def _sum(array: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:

@@ -340,7 +340,7 @@ def test_check_finite_refuses_a_result_with_its_place():
         under(ops__check_finite=True),
         pytest.raises(InvalidArgumentError, match=r"einsum: the result is inf at \(0, 1\), which"),
     ):
-        ops.einsum("i,j->ij", np.ones(2), np.array([1.0, np.inf]))
+        ops.einsum("ij,j->ij", np.ones((2, 2)), np.array([1.0, np.inf]))
 
 
 @pytest.mark.parametrize("element", ["float16", "float32"])
