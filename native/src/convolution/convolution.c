@@ -92,18 +92,17 @@ static void through_panel(const Work *work, int64_t channel, int64_t rows, int64
     int64_t size = work->size, area = call->out_height * call->out_width;
     const char *weight = call->weight + (channel * work->depth + k) * size;
     int accumulate = k == 0 && call->bias == NULL ? TILE_WRITE : TILE_CHAIN;
+    bool fills = k == 0 && call->bias != NULL;
     if (size == 4) {
-        if (k == 0 && call->bias != NULL)
-            for (int64_t r = 0; r < rows; r++)
-                for (int64_t p = 0; p < pixels; p++)
-                    ((float *)out)[r * area + p] = ((const float *)call->bias)[channel + r];
+        if (fills)
+            work->kernels->f32_fill(rows, pixels, (const float *)call->bias + channel, (float *)out,
+                                    area);
         work->kernels->f32_tile(rows, pixels, inner, (const float *)weight, work->depth, 1,
                                 (const float *)panel, work->tile, (float *)out, area, accumulate);
     } else {
-        if (k == 0 && call->bias != NULL)
-            for (int64_t r = 0; r < rows; r++)
-                for (int64_t p = 0; p < pixels; p++)
-                    ((double *)out)[r * area + p] = ((const double *)call->bias)[channel + r];
+        if (fills)
+            work->kernels->f64_fill(rows, pixels, (const double *)call->bias + channel,
+                                    (double *)out, area);
         work->kernels->f64_tile(rows, pixels, inner, (const double *)weight, work->depth, 1,
                                 (const double *)panel, work->tile, (double *)out, area, accumulate);
     }

@@ -53,7 +53,7 @@ typedef struct {
     int64_t from, count;
 } bcfg_run;
 
-/* What else convolution needs of vectors; see window.inc. */
+/* What else convolution needs of vectors; see lines.inc. */
 typedef void bcfg_f32_panel(int64_t k, const float *base, const int64_t *offsets,
                             const bcfg_run *runs, int64_t count, bool beyond, float *panel);
 typedef void bcfg_f64_panel(int64_t k, const double *base, const int64_t *offsets,
@@ -64,6 +64,10 @@ typedef void bcfg_f32_lines(int64_t k, const float *weight, float bias, const fl
 typedef void bcfg_f64_lines(int64_t k, const double *weight, double bias, const double *base,
                             const int64_t *offsets, int64_t lines, int64_t columns, int64_t width,
                             double *out);
+typedef void bcfg_f32_fill(int64_t rows, int64_t count, const float *values, float *to,
+                           int64_t to_row);
+typedef void bcfg_f64_fill(int64_t rows, int64_t count, const double *values, double *to,
+                           int64_t to_row);
 typedef void bcfg_f32_steps(int64_t rows, int64_t count, const float *from, int64_t from_row,
                             int64_t step, float *to, int64_t to_row);
 typedef void bcfg_f64_steps(int64_t rows, int64_t count, const double *from, int64_t from_row,
@@ -85,6 +89,8 @@ typedef struct {
     bcfg_f64_panel *f64_panel;
     bcfg_f32_lines *f32_lines;
     bcfg_f64_lines *f64_lines;
+    bcfg_f32_fill *f32_fill;
+    bcfg_f64_fill *f64_fill;
     bcfg_f32_steps *f32_steps;
     bcfg_f64_steps *f64_steps;
 } bcfg_kernels;
