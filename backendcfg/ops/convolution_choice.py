@@ -14,8 +14,6 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from backendcfg import _native
 from backendcfg.ops.convolution_ways import WAYS
 from backendcfg.ops.serving import served
@@ -23,6 +21,7 @@ from backendcfg.ops.serving import served
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from backendcfg.ops.convolution_shapes import Geometry
     from backendcfg.ops.convolution_ways import Convolution
     from backendcfg.ops.switches import Switches
 
@@ -61,7 +60,7 @@ def fixed_by(switches: Switches) -> str:
     return "" if switches["cudnn.benchmark"] else "`cudnn.benchmark` is off"
 
 
-def unmet(way: str, call: Convolution, switches: Switches) -> str:
+def unmet(way: str, call: Geometry, switches: Switches) -> str:
     """Why a way cannot serve a call, or ""."""
     if way == "pointwise":
         return "" if call.is_pointwise else "the kernel is not 1 by 1 at stride 1 without padding"
@@ -70,7 +69,7 @@ def unmet(way: str, call: Convolution, switches: Switches) -> str:
     return _onednn_unmet(call, switches) if way == "onednn" else ""
 
 
-def _onednn_unmet(call: Convolution, switches: Switches) -> str:
+def _onednn_unmet(call: Geometry, switches: Switches) -> str:
     if not switches["mkldnn.enabled"]:
         return "`mkldnn.enabled` is off"
     torch: Any = sys.modules.get("torch")
@@ -78,17 +77,17 @@ def _onednn_unmet(call: Convolution, switches: Switches) -> str:
         return "PyTorch, which brings it, is not loaded"
     if not (torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()):
         return "PyTorch does not compute with it"
-    if call.input.dtype != np.float32:
+    if call.dtype != "float32":
         return "PyTorch gives it no float64"
-    return "" if call.input.size and call.weight.size else "there is nothing to compute"
+    return "there is nothing to compute" if 0 in call.input + call.weight else ""
 
 
-def candidates(call: Convolution, switches: Switches) -> list[str]:
+def candidates(call: Geometry, switches: Switches) -> list[str]:
     """The ways that may serve, the fixed rule's first."""
     return [way for way in WAYS if not unmet(way, call, switches)]
 
 
-def _choose(call: Convolution, switches: Switches, *, used: bool) -> tuple[str, str]:
+def _choose(call: Geometry, switches: Switches, *, used: bool) -> tuple[str, str]:
     """The way that serves, and why; "" where the ways are to be measured.
 
     Args:
@@ -108,15 +107,16 @@ def _choose(call: Convolution, switches: Switches, *, used: bool) -> tuple[str, 
 
 def compute(call: Convolution, switches: Switches) -> NDArray[Any]:
     """The result, by the way that the flags and the shape choose."""
-    way, because = _choose(call, switches, used=True)
+    how = call.geometry
+    way, because = _choose(how, switches, used=True)
     if not way:
         return _measure(call, switches)
     result = WAYS[way](call, switches)
-    served("conv2d", way, because, call.shape, call.input.dtype.name)
+    served("conv2d", way, because, how.shape, how.dtype)
     return result
 
 
-def foreseen(call: Convolution, switches: Switches) -> tuple[str, str]:
+def foreseen(call: Geometry, switches: Switches) -> tuple[str, str]:
     """The way that would serve, and why; the first one where the call would measure."""
     way, because = _choose(call, switches, used=False)
     if way:
@@ -126,8 +126,9 @@ def foreseen(call: Convolution, switches: Switches) -> tuple[str, str]:
 
 def _measure(call: Convolution, switches: Switches) -> NDArray[Any]:
     """The result of the fastest of the ways, each tried twice: the first wakes threads."""
-    ways = candidates(call, switches)
-    key = _key(call, ways)
+    how = call.geometry
+    ways = candidates(how, switches)
+    key = _key(how, ways)
     tried: dict[str, tuple[float, NDArray[Any]]] = {}
     limit = switches["cudnn.benchmark_limit"] or len(WAYS)
     for way in ways[:limit]:
@@ -143,7 +144,7 @@ def _measure(call: Convolution, switches: Switches) -> NDArray[Any]:
         while len(_fastest) > REMEMBERED:
             _fastest.popitem(last=False)
     because = f"the fastest of {', '.join(tried)}"
-    served("conv2d", fastest, because, call.shape, call.input.dtype.name)
+    served("conv2d", fastest, because, how.shape, how.dtype)
     return tried[fastest][1] if fastest in tried else WAYS[fastest](call, switches)
 
 
@@ -159,14 +160,9 @@ def forget() -> None:
         _fastest.clear()
 
 
-def _key(call: Convolution, ways: list[str]) -> tuple[Any, ...]:
-    """What decides how fast a way is: shapes, dtype, window, what may serve, and the profile."""
-    return (
-        call.input.shape,
-        call.weight.shape,
-        call.input.dtype.char,
-        call.bias is None,
-        *(call.stride, call.padding, call.dilation, call.out, call.groups),
-        *ways,
-        _native.snapshot(),
-    )
+def _key(call: Geometry, ways: list[str]) -> tuple[Any, ...]:
+    """What decides how fast a way is: shapes, arithmetic, window, what may serve, and the profile.
+
+    Not the element: float16 and bfloat16 are computed as float32.
+    """
+    return (call._replace(element=""), *ways, _native.snapshot())

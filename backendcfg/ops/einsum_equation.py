@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from backendcfg.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
 """In the order in which they stand in a result that is not spelled out."""
@@ -23,10 +26,27 @@ def refuse(what: str, *helps: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Labelled:
-    """The labels of each dimension of each operand, and of the result."""
+    """An equation and the shapes of its operands: what a call computes, but for the numbers.
+
+    Attributes:
+        inputs: the labels of each dimension of each operand.
+        output: the labels of the result.
+        operands: of each operand the labels and sizes that are contracted: each label once, and
+            without those of size 1 that are longer elsewhere, which broadcast.
+        sizes: of each label.
+        plans: what was made of it, by whatever else that depends on; kept as long as this is.
+    """
 
     inputs: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
+    operands: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    sizes: Mapping[int, int] = field(compare=False)
+    plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the result."""
+        return tuple(self.sizes[label] for label in self.output)
 
 
 @dataclass(frozen=True)
@@ -36,13 +56,13 @@ class Equation:
     inputs: tuple[tuple[int, ...], ...]
     output: tuple[int, ...] | None
 
-    def label(self, shapes: list[tuple[int, ...]]) -> Labelled:
+    def label(self, shapes: tuple[tuple[int, ...], ...]) -> Labelled:
         """The labels of every dimension.
 
         Raises:
             InvalidArgumentError: an operand has other dimensions, or sizes that do not broadcast.
         """
-        return _label(self, tuple(shapes))
+        return _label(self, shapes)
 
 
 @lru_cache(maxsize=512)
@@ -52,7 +72,22 @@ def _label(equation: Equation, shapes: tuple[tuple[int, ...], ...]) -> Labelled:
         for position, (labels, shape) in enumerate(zip(equation.inputs, shapes, strict=True))
     )
     _check_sizes(inputs, shapes)
-    return Labelled(inputs, _output(equation, inputs))
+    sizes: dict[int, int] = {}
+    for labels, shape in zip(inputs, shapes, strict=True):
+        for label, size in zip(labels, shape, strict=True):
+            sizes[label] = size if sizes.get(label, 1) == 1 else sizes[label]
+    operands = tuple(
+        _kept(labels, shape, sizes) for labels, shape in zip(inputs, shapes, strict=True)
+    )
+    return Labelled(inputs, _output(equation, inputs), operands, sizes)
+
+
+def _kept(
+    labels: tuple[int, ...], shape: tuple[int, ...], sizes: Mapping[int, int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    own = dict(zip(labels, shape, strict=True))
+    kept = tuple(label for label in own if own[label] == sizes[label])
+    return kept, tuple(own[label] for label in kept)
 
 
 def _expand(position: int, labels: tuple[int, ...], dimensions: int) -> tuple[int, ...]:

@@ -21,6 +21,11 @@ Operands = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 """Labels and shape of each."""
 
 
+def is_fixed(switches: Switches) -> bool:
+    """Whether the tier promises bits that depend on no sizes but those of what is summed."""
+    return switches.tier in FIXED_ORDER
+
+
 def order(
     operands: Operands, output: tuple[int, ...], switches: Switches
 ) -> tuple[tuple[tuple[int, ...], ...], str, str]:

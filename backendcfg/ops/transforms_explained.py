@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import convolution, convolution_choice, einsum_equation, einsum_order, families
-from backendcfg.ops.arrays import Taken
-from backendcfg.ops.convolution_ways import WAYS, Convolution
+from backendcfg.ops import (
+    convolution_choice,
+    convolution_shapes,
+    einsum_equation,
+    einsum_order,
+    families,
+)
+from backendcfg.ops.convolution_shapes import Operand
+from backendcfg.ops.convolution_ways import WAYS
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.fft import choice
+from backendcfg.ops.fft.arguments import check_element
 from backendcfg.ops.product_choice import element
 from backendcfg.ops.switches import Switches
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TRANSFORMS = (
     *("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"),
@@ -34,14 +38,13 @@ def register() -> None:
 
 def explain_convolution(question: Question) -> Answer:
     """`shapes` are of the input, the weight and perhaps the bias; the rest is named as there."""
-    arrays = [_array(shape, question.dtype) for shape in _shapes(question, (2, 3))]
-    taken = [Taken(array, element(question.dtype), "numpy") for array in arrays]
-    bias = taken[2] if len(taken) > 2 else None
+    shapes, name = _shapes(question, (2, 3)), _element(question.dtype)
+    operands = [Operand(shape, name) for shape in shapes]
     try:
-        shape, window, count = convolution.checked(
-            taken[0],
-            taken[1],
-            bias,
+        call = convolution_shapes.geometry(
+            operands[0],
+            operands[1],
+            operands[2] if len(operands) > 2 else None,
             question.option("stride", 1),
             question.option("padding", 0),
             question.option("dilation", 1),
@@ -49,8 +52,6 @@ def explain_convolution(question: Question) -> Answer:
         )
     except InvalidArgumentError as error:
         raise _of_explain(error, "conv2d: ") from None
-    images = np.broadcast_to(arrays[0], shape)
-    call = Convolution(images, arrays[1], None if bias is None else bias.array, *window, count)
     switches = Switches()
     way, because = convolution_choice.foreseen(call, switches)
     fixed = convolution_choice.fixed_by(switches)
@@ -61,7 +62,7 @@ def explain_convolution(question: Question) -> Answer:
         for name in WAYS
         if name != way
     )
-    what = f"conv2d of {arrays[0].shape} by {arrays[1].shape}"
+    what = f"conv2d of {shapes[0]} by {shapes[1]}"
     return Answer("conv2d", what, call.shape, way, "", because, reasons, convolution_choice.FLAGS)
 
 
@@ -75,29 +76,21 @@ def explain_einsum(question: Question) -> Answer:
             helps=['explain("einsum", shapes, dtype, equation="ij,jk->ik")'],
         )
     try:
-        labelled = einsum_equation.parse(equation, len(shapes)).label(list(shapes))
+        labelled = einsum_equation.parse(equation, len(shapes)).label(shapes)
     except InvalidArgumentError as error:
         raise _of_explain(error, "einsum: ") from None
-    sizes = {
-        label: size
-        for labels, shape in zip(labelled.inputs, shapes, strict=True)
-        for label, size in zip(labels, shape, strict=True)
-        if size != 1
-    }
-    operands = tuple(
-        (kept, tuple(sizes.get(label, 1) for label in kept))
-        for kept in (tuple(dict.fromkeys(labels)) for labels in labelled.inputs)
-    )
-    _, who, because = einsum_order.order(operands, labelled.output, Switches())
-    result = tuple(sizes.get(label, 1) for label in labelled.output)
+    _, who, because = einsum_order.order(labelled.operands, labelled.output, Switches())
     what = f"einsum {equation} of {', '.join(map(str, shapes))}"
-    return Answer("einsum", what, result, who, "", because, (), einsum_order.FLAGS)
+    return Answer("einsum", what, labelled.shape, who, "", because, (), einsum_order.FLAGS)
 
 
 def explain_transform(question: Question) -> Answer:
     """`shapes` is one shape."""
     shape = _shapes(question, (1,))[0]
-    _array(shape, question.dtype)
+    try:
+        check_element(question.operation.removeprefix("fft."), _element(question.dtype))
+    except InvalidArgumentError as error:
+        raise _of_explain(error, f"{question.operation}: ") from None
     switches = Switches()
     why_not_mkl = choice.mkl_unmet(switches)
     has_scipy = choice.has_scipy()
@@ -126,11 +119,11 @@ def _shapes(question: Question, counts: tuple[int, ...] | None) -> tuple[tuple[i
     return shapes
 
 
-def _array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An array of this shape that holds no memory."""
+def _element(dtype: Any) -> str:
+    """The name of a type that arrays may have."""
     name = element(dtype)
     try:
-        return np.broadcast_to(np.zeros((), "uint16" if name == "bfloat16" else name), shape)
+        return name if name == "bfloat16" else np.dtype(name).name
     except TypeError:
         raise InvalidArgumentError(
             f"explain: `dtype` must be NumPy's or PyTorch's, not {dtype!r}"

@@ -69,18 +69,25 @@ static void check_columns(const bcfg_convolution *c) {
     free(columns);
 }
 
-static void one(bool large) {
+/* `many` outputs share copies of their pixels; an input that windows do not leave is not padded. */
+static void one(bool large, bool many, bool inside) {
     bcfg_convolution c = {.element = (int32_t)draw(0, 1)};
     c.batch = draw(1, 3);
     c.groups = draw(0, 1) ? 1 : draw(1, 4);
     c.channels = large ? draw(20, 60) : draw(1, 3);
-    c.outputs = draw(1, 14);
+    c.outputs = many ? draw(32, 45) : draw(1, 14);
     c.kernel_height = draw(1, 4), c.kernel_width = draw(1, 4);
     for (int d = 0; d < 2; d++)
         c.stride[d] = draw(1, 3), c.dilation[d] = draw(1, 3), c.padding[d] = draw(0, 3);
     c.out_height = draw(1, large ? 20 : 9), c.out_width = draw(1, large ? 24 : 40);
     c.height = draw(1, (c.out_height - 1) * c.stride[0] + 5);
     c.width = draw(1, (c.out_width - 1) * c.stride[1] + 5);
+    if (inside)
+        for (int d = 0; d < 2; d++) {
+            c.stride[d] = 1, c.padding[d] = 0;
+            int64_t reach = ((d ? c.kernel_width : c.kernel_height) - 1) * c.dilation[d];
+            *(d ? &c.width : &c.height) = (d ? c.out_width : c.out_height) + reach + draw(0, 1);
+        }
     int64_t gap = draw(0, 2), channels = c.groups * c.channels;
     c.row_stride = c.width + gap;
     c.channel_stride = c.row_stride * c.height;
@@ -108,8 +115,8 @@ static void one(bool large) {
 }
 
 static void every_shape_is_the_definition(void) {
-    for (int i = 0; i < 150; i++) one(false);
-    for (int i = 0; i < 6; i++) one(true);
+    for (int i = 0; i < 150; i++) one(false, i % 3 == 0, i % 5 == 0);
+    for (int i = 0; i < 9; i++) one(true, i % 3 != 0, i % 3 == 1);
 }
 
 static void a_size_that_does_not_fit_is_memory(void) {

@@ -10,7 +10,8 @@ from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.ops import convolution_choice as choice
 from backendcfg.ops import serving
-from backendcfg.ops.convolution_ways import WAYS, Convolution
+from backendcfg.ops.convolution_shapes import Operand, geometry
+from backendcfg.ops.convolution_ways import WAYS
 from backendcfg.ops.switches import DEFAULTS, Switches
 from backendcfg.schema.profile import defaults
 from backendcfg.transact.compiled import Compiled
@@ -29,6 +30,10 @@ def under(**values):
 def served(operation, provider):
     """How many calls a provider has served."""
     return sum(n for key, n in serving.counted().items() if key[:2] == (operation, provider))
+
+
+def described(element):
+    return geometry(Operand(X.shape, element), Operand(W.shape, element), None, 1, 0, 1, 1)
 
 
 BENCHMARK = {"cudnn__benchmark": True}
@@ -135,14 +140,14 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     with under(**BENCHMARK):
         for size in (5, 6, 7):
             ops.conv2d(X[:, :, :size], W)
-        assert [key[0][2] for key in choice.remembered()] == [6, 7]
+        assert [key[0].input[2] for key in choice.remembered()] == [6, 7]
         ops.conv2d(X[:, :, :6], W)
         ops.conv2d(X[:, :, :8], W)
-    assert [key[0][2] for key in choice.remembered()] == [6, 8]
+    assert [key[0].input[2] for key in choice.remembered()] == [6, 8]
 
 
 def test_why_onednn_does_not_serve(monkeypatch):
-    call = Convolution(X, W, None, (1, 1), (0, 0), (1, 1), (6, 6), 1)
+    call = described("float32")
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert choice.unmet("onednn", call, Switches()) == "PyTorch, which brings it, is not loaded"
     with under(mkldnn__enabled=False):
@@ -157,5 +162,7 @@ def test_why_onednn_does_not_serve(monkeypatch):
     assert choice.unmet("onednn", call, Switches()) == "PyTorch does not compute with it"
     torch._C._get_mkldnn_enabled = lambda: True
     assert choice.unmet("onednn", call, Switches()) == ""
-    double = Convolution(X.astype("f8"), W.astype("f8"), None, (1, 1), (0, 0), (1, 1), (6, 6), 1)
-    assert choice.unmet("onednn", double, Switches()) == "PyTorch gives it no float64"
+    for narrow in ("float16", "bfloat16", "complex64"):
+        assert choice.unmet("onednn", described(narrow), Switches()) == ""
+    for wide in ("float64", "complex128"):
+        assert choice.unmet("onednn", described(wide), Switches()) == "PyTorch gives it no float64"

@@ -15,8 +15,8 @@ def test_the_whole_message():
     with pytest.raises(InvalidArgumentError) as caught:
         ops.conv2d(X, W.astype("int64"))
     assert caught.value.render() == (
-        "error[invalid-argument]: conv2d: `weight` must hold float32, float64, float16 or "
-        "bfloat16, not int64\n"
+        "error[invalid-argument]: conv2d: `weight` must hold float32, float64, complex64, "
+        "complex128, float16 or bfloat16, not int64\n"
         "  state: nothing was computed\n"
         "  help: convert it: `weight.astype(numpy.float32)`"
     )
@@ -28,7 +28,8 @@ def test_the_whole_message():
         (([[1.0]], W), {}, "`input` must be an array, not list"),
         ((X, [[1.0]]), {}, "`weight` must be an array, not list"),
         ((X, W, [1.0]), {}, "`bias` must be an array, not list"),
-        ((X.astype("c8"), W), {}, "`input` must hold float32, float64, float16 or bfloat16, not complex64"),
+        ((X.astype("i4"), W), {}, "`input` must hold float32, float64, complex64, complex128, float16 or bfloat16, not int32"),
+        ((X.astype("c16"), W), {}, "`weight` must hold complex128, as `input` does, not float64"),
         ((X.astype("f4"), W), {}, "`weight` must hold float32, as `input` does, not float64"),
         ((X, W, np.ones(4, "f4")), {}, "`bias` must hold float64, as `input` does, not float32"),
         ((X[0, 0], W), {}, "`input` must have 4 dimensions, or 3 for one image, not 2"),

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import _native, ops
-from backendcfg.ops import convolution
+from backendcfg.ops import convolution, convolution_shapes
+from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import WAYS, Convolution
 from backendcfg.ops.switches import Switches
 
@@ -43,7 +44,7 @@ def defined(x, w, b, stride, before, dilation, out, groups):
 @st.composite
 def calls(draw):
     groups = draw(st.sampled_from((1, 1, 2, 3)))
-    channels, outputs = draw(st.integers(1, 3)), draw(st.sampled_from((1, 2, 5, 7, 13)))
+    channels, outputs = draw(st.integers(1, 3)), draw(st.sampled_from((1, 2, 5, 7, 13, 33)))
     kernel, stride, dilation = draw(pairs(1, 4)), draw(pairs(1, 3)), draw(pairs(1, 3))
     padding = draw(pairs(0, 3))
     least = [max(1, (kernel[d] - 1) * dilation[d] + 1 - 2 * padding[d]) for d in (0, 1)]
@@ -66,13 +67,13 @@ def calls(draw):
 def test_every_way_computes_the_definition(call):
     x, w, b, stride, padding, dilation, groups = call
     got = ops.conv2d(x, w, b, stride, padding, dilation, groups)
-    window = convolution._window(x.shape, w.shape, stride, padding, dilation)
-    wanted = defined(x, w, b, *window, groups)
+    how = described(x, w, b, stride, padding, dilation, groups)
+    wanted = defined(x, w, b, *window_of(how), groups)
     assert got.dtype == x.dtype
     assert np.array_equal(got, wanted)
     dense = convolution._rows_dense(x)
-    made = Convolution(dense, w, b, *window, groups)
-    for way in ("direct", "im2col", *(["pointwise"] if made.is_pointwise else [])):
+    made = Convolution(how, dense, w, b)
+    for way in ("direct", "im2col", *(["pointwise"] if how.is_pointwise else [])):
         assert np.array_equal(WAYS[way](made, Switches()), wanted), way
 
 
@@ -113,6 +114,18 @@ def test_not_a_number_and_infinity_reach_what_sees_them_and_nothing_else():
     assert np.array_equal(np.argwhere(np.isinf(got)), [[5, 5], [5, 6], [6, 5], [6, 6]])
 
 
+def described(x, w, b=None, stride=1, padding=0, dilation=1, groups=1):
+    operands = [
+        None if each is None else Operand(each.shape, each.dtype.name) for each in (x, w, b)
+    ]
+    return convolution_shapes.geometry(*operands, stride, padding, dilation, groups)
+
+
+def window_of(how):
+    """What `defined` needs of a geometry."""
+    return how.stride, how.padding, how.dilation, how.out
+
+
 def error_bound(x, w, window, groups):
     """Of a chain of n multiply-adds: n half units of the sum of the magnitudes."""
     terms = w[0].size + 1
@@ -126,7 +139,7 @@ def test_the_error_is_within_that_of_the_arithmetic(shape):
     batch, channels, height, width, outputs, kernel, groups = shape
     x = RANDOM.standard_normal((batch, channels, height, width), np.float32)
     w = RANDOM.standard_normal((outputs, channels // groups, kernel, kernel), np.float32)
-    window = convolution._window(x.shape, w.shape, 1, 1, 1)
+    window = window_of(described(x, w, padding=1, groups=groups))
     wanted = defined(x, w, None, *window, groups)
     got = ops.conv2d(x, w, padding=1, groups=groups)
     assert (abs(got - wanted) <= error_bound(x, w, window, groups)).all()
@@ -136,30 +149,37 @@ def test_the_error_is_within_that_of_the_arithmetic(shape):
 def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(dtype):
     x = RANDOM.standard_normal((2, 6, 33, 29)).astype(dtype)
     found = {}
-    for stride, groups in [((1, 1), 1), ((2, 3), 1), ((1, 1), 6), ((2, 2), 3)]:
-        w = RANDOM.standard_normal((18, 6 // groups, 3, 5)).astype(dtype)
-        b = RANDOM.standard_normal(18).astype(dtype)
+    cases = [((1, 1), 1, 18), ((2, 3), 1, 18), ((1, 1), 6, 18), ((2, 2), 3, 18)]
+    # Where many outputs share pixels, and where none does.
+    for stride, groups, outputs in [*cases, ((2, 1), 1, 40), ((1, 2), 6, 6), ((2, 2), 6, 12)]:
+        w = RANDOM.standard_normal((outputs, 6 // groups, 3, 5)).astype(dtype)
+        b = RANDOM.standard_normal(outputs).astype(dtype)
         height, width = (33 + 2 - 3) // stride[0] + 1, (29 + 4 - 5) // stride[1] + 1
         for isa in ISAS:
             assert KERNELS.bcfg_force_isa(isa) == 0
             try:
                 before = KERNELS.bcfg_isa_served(isa)
                 for threads in (1, 2, 3, 7):
-                    out = np.empty((2, 18, height, width), dtype)
+                    out = np.empty((2, outputs, height, width), dtype)
                     _native.convolve(x, w, b, out, stride, (1, 2), (1, 1), groups, threads)
-                    found.setdefault((stride, groups), out.tobytes())
-                    assert out.tobytes() == found[stride, groups], (isa, threads)
+                    key = (stride, groups, outputs)
+                    assert out.tobytes() == found.setdefault(key, out.tobytes()), (isa, threads)
                 assert KERNELS.bcfg_isa_served(isa) == before + 4
             finally:
                 KERNELS.bcfg_force_isa(-1)
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 3), st.sampled_from((1, 4)))
-def test_the_bits_of_an_image_do_not_depend_on_its_batch(batch, size, stride, groups):
+@given(
+    *(st.integers(1, 9), st.integers(1, 40), st.integers(1, 3), st.sampled_from((1, 4))),
+    *(st.sampled_from((4, 12, 36)), st.sampled_from(("float32", "complex64"))),
+)
+def test_the_bits_of_an_image_do_not_depend_on_its_batch(
+    batch, size, stride, groups, outputs, dtype
+):
     random = np.random.default_rng(size)
-    x = random.standard_normal((batch, 4, size, size + 3), np.float32)
-    w = random.standard_normal((12, 4 // groups, 3, 2), np.float32)
+    x = random.standard_normal((batch, 4, size, size + 3)).astype(dtype)
+    w = random.standard_normal((outputs, 4 // groups, 3, 2)).astype(dtype)
     together = ops.conv2d(x, w, stride=stride, padding=1, groups=groups)
     for one, alone in zip(together, x, strict=True):
         assert (
@@ -175,11 +195,30 @@ def test_float16_is_computed_in_float32_and_rounded_once():
     assert np.array_equal(got, ops.conv2d(x.astype("f4"), w.astype("f4")).astype(np.float16))
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_complex_convolution_is_four_real_ones(dtype, groups):
+    def whole(*shape):
+        real, imaginary = RANDOM.integers(-4, 5, (2, *shape))
+        return (real + 1j * imaginary).astype(dtype)
+
+    x, w, b = whole(2, 6, 9, 8), whole(12, 6 // groups, 3, 2), whole(12)
+    how = (2, 1, 1, groups)
+    got = ops.conv2d(x, w, b, *how)
+    assert got.dtype == dtype
+    parts = [
+        [ops.conv2d(a.copy(), c.copy(), None, *how) for c in (w.real, w.imag)]
+        for a in (x.real, x.imag)
+    ]
+    assert np.array_equal(got.real, parts[0][0] - parts[1][1] + b.real[:, None, None])
+    assert np.array_equal(got.imag, parts[0][1] + parts[1][0] + b.imag[:, None, None])
+    assert np.array_equal(ops.conv2d(x[0], w, b, *how), got[0])
+
+
 def test_columns_are_made_in_bounded_pieces(monkeypatch):
     monkeypatch.setattr("backendcfg.ops.convolution_ways.COLUMNS", 1 << 18)
     x, w = np.ones((2, 8, 96, 96), np.float32), np.ones((4, 8, 5, 5), np.float32)
-    window = convolution._window(x.shape, w.shape, 1, 0, 1)
-    call = Convolution(x, w, None, *window, 1)
+    call = Convolution(described(x, w), x, w, None)
     tracemalloc.start()
     try:
         got = WAYS["im2col"](call, Switches())

@@ -202,6 +202,101 @@ def test_the_same_bits_each_time():
     assert len(found) == 1
 
 
+OWN = Compiled(
+    "test",
+    "batch-invariant",
+    {"determinism.tier": "batch-invariant"},
+    order=("native", "reference"),
+)
+BATCHED = (
+    # Equations in which n is the batch, and which operands have it.
+    *("nij,njk->nik", "nij,jk->nik", "ij,njk->nik", "nhid,nhjd->nhij", "nhij,nhjd->nihd"),
+    *("ni,ni->n", "ni,i->n", "ni->n", "nij->nj", "nij,nk->njk", "ni,nj->nij", "ni,ni->ni"),
+    *(
+        "nij,njk,kl->nil",
+        "nij,kj,nk->n",
+        "nij,nij->n",
+        "nii,ni->ni",
+        "na,nb,abc->nc",
+        "n...j,jk->n...k",
+    ),
+)
+
+
+@pytest.mark.parametrize("equation", BATCHED)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_under_batch_invariance_a_row_has_the_bits_that_it_has_alone(equation, dtype):
+    random = np.random.default_rng(1)
+    sizes = {"n": 11, "i": 23, "j": 301, "k": 17, "l": 7, "h": 2, "d": 70, "a": 9, "b": 33, "c": 5}
+    sizes["i"] = 301 if equation == "nii,ni->ni" else sizes["i"]
+    terms = equation.partition("->")[0].replace("...", "hi").split(",")
+    operands = [random.standard_normal([sizes[label] for label in term]) for term in terms]
+    if "complex" in dtype:
+        operands = [each + 1j * random.standard_normal(each.shape) for each in operands]
+    operands = [each.astype(dtype) for each in operands]
+    with Scope(Prepared("test", OWN), 0):
+        together = ops.einsum(equation, *operands)
+        assert np.allclose(together, np.einsum(equation, *operands), atol=1e-2)
+        for low, high in ((0, 1), (4, 5), (3, 10)):
+            rows = [
+                each[low:high] if term[0] == "n" else each
+                for each, term in zip(operands, terms, strict=True)
+            ]
+            copies = [np.asfortranarray(each) for each in rows]  # nor the strides
+            assert ops.einsum(equation, *rows).tobytes() == together[low:high].tobytes()
+            assert ops.einsum(equation, *copies).tobytes() == together[low:high].tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_product_has_the_bits_of_a_row_alone_and_of_its_transpose(dtype):
+    random = np.random.default_rng(3)
+    a, b = random.standard_normal((5, 301)), random.standard_normal((301, 6))
+    if "complex" in dtype:
+        a, b = a + 1j * a[::-1], b - 1j * b[:, ::-1]
+    a, b = a.astype(dtype), b.astype(dtype)
+    with Scope(Prepared("test", OWN), 0):
+        whole = ops.matmul(a, b)
+        assert ops.matmul(a[1], b).tobytes() == whole[1].tobytes()
+        assert ops.matmul(a, b[:, 2]).tobytes() == whole[:, 2].tobytes()
+        assert ops.matmul(b.T, a.T).T.tobytes() == whole.tobytes()
+
+
+@settings(deadline=None, max_examples=60)
+@given(contractions(), st.sampled_from(DTYPES), st.integers(1, 5))
+def test_under_batch_invariance_a_label_of_every_operand_is_a_batch(contraction, dtype, batch):
+    equation, shapes = contraction
+    if "->" not in equation:
+        equation += "->"
+    terms, result = equation.split("->")
+    equation = ",".join(f"z{term}" for term in terms.split(",")) + f"->z{result}"
+    random = np.random.default_rng(batch)
+    operands = [
+        (random.standard_normal((batch, *shape)) * (1 + 1j if "c" in dtype else 1)).astype(dtype)
+        for shape in shapes
+    ]
+    with Scope(Prepared("test", OWN), 0):
+        together = ops.einsum(equation, *operands)
+        for row in range(batch):
+            alone = ops.einsum(equation, *(each[row : row + 1] for each in operands))
+            assert alone.tobytes() == together[row : row + 1].tobytes()
+
+
+@pytest.mark.parametrize("equation", BATCHED[:8])
+def test_under_invariance_the_bits_do_not_depend_on_the_threads(equation):
+    random = np.random.default_rng(2)
+    sizes = {"n": 16, "i": 60, "j": 301, "k": 90, "h": 2, "d": 70}
+    terms = equation.partition("->")[0].split(",")
+    shapes = [[sizes[label] for label in term] for term in terms]
+    operands = [random.standard_normal(shape).astype("f4") for shape in shapes]
+    found = set()
+    for threads in (1, 2, 3):
+        values = {**OWN.values, "threads.count": threads}
+        compiled = Compiled("test", "batch-invariant", values, order=("native", "reference"))
+        with Scope(Prepared("test", compiled), 0):
+            found.add(ops.einsum(equation, *operands).tobytes())
+    assert len(found) == 1
+
+
 A, B = np.ones((2, 3)), np.ones((3, 4))
 
 
@@ -245,7 +340,7 @@ def test_check_finite_refuses_a_result_with_its_place():
         under(ops__check_finite=True),
         pytest.raises(InvalidArgumentError, match=r"einsum: the result is inf at \(0, 1\), which"),
     ):
-        ops.einsum("i,j->ij", np.ones(2), np.array([1.0, np.inf]))
+        ops.einsum("ij,j->ij", np.ones((2, 2)), np.array([1.0, np.inf]))
 
 
 @pytest.mark.parametrize("element", ["float16", "float32"])

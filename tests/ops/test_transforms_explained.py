@@ -6,7 +6,7 @@ import pytest
 from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import convolution_choice, families
+from backendcfg.ops import convolution_choice, convolution_shapes, families
 from backendcfg.ops.transforms_explained import TRANSFORMS
 from backendcfg.transact.compiled import Compiled
 
@@ -53,6 +53,29 @@ def test_a_convolution_that_was_measured_says_what_won():
     convolution_choice.forget()
 
 
+@pytest.mark.parametrize("element", convolution_shapes.ARITHMETIC)
+@pytest.mark.parametrize("benchmark", [False, True])
+def test_what_is_explained_is_what_serves_for_every_type(element, benchmark, monkeypatch):
+    name = pytest.importorskip("ml_dtypes").bfloat16 if element == "bfloat16" else element
+    dtype = np.dtype(name)
+    convolution_choice.forget()
+    x, w = (np.ones(shape).astype(dtype) for shape in SHAPES)
+    # The second of the ways is made the faster one, so that it is not the fixed rule that answers.
+    turns = iter([0, 9, 9, 18, 18, 19, 19, 20])
+    with under(cudnn__benchmark=benchmark, mkldnn__enabled=False):
+        if benchmark:
+            monkeypatch.setattr(convolution_choice.time, "perf_counter", lambda: next(turns))
+        ops.conv2d(x, w)
+        with ops.trace() as calls:
+            ops.conv2d(x, w)
+        answer = explained("conv2d", SHAPES, element)
+    (call,) = [call for call in calls if call.operation == "conv2d"]
+    assert (answer.provider, answer.because) == (call.provider, call.because)
+    assert answer.provider == ("im2col" if benchmark else "direct")
+    assert answer.sizes == call.sizes == (2, 4, 6, 6)
+    convolution_choice.forget()
+
+
 def test_an_einsum_says_who_chooses_the_order():
     shapes = ((2, 3), (3, 4), (4, 5))
     with under(opt_einsum__enabled=False):
@@ -80,8 +103,10 @@ def test_a_transform_says_why_mkl_does_not_serve():
             {},
             "explain: `dtype` must be NumPy's or PyTorch's, not 'what'",
         ),
+        (("conv2d", SHAPES, "bool"), {}, "explain: `input` must hold float32"),
         (("einsum", SHAPES), {}, "explain: `equation` must be the text"),
         (("einsum", SHAPES), {"equation": "ij"}, "explain: `equation` 'ij' must have as many"),
+        (("fft.fft", [(3, 4)], "float16"), {}, "explain: `input` must hold float32"),
         (("fft.fft", (3, 4)), {}, "explain: `shapes` must be one shape in a list"),
     ],
 )

@@ -50,6 +50,7 @@ def run(program):
 def test_conv2d_is_torchs_by_every_way():
     run("""
 limits = {torch.float64: 1e-13, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+limits.update({torch.complex64: 1e-5, torch.complex128: 1e-13})
 for turn in range(120):
     groups, each = pick.choice([1, 1, 2, 4]), pick.choice([1, 2, 5])
     dtype = pick.choice(list(limits))
@@ -59,13 +60,15 @@ for turn in range(120):
         options["padding"] = pick.choice(["same", "valid"])
     else:
         options.update(padding=(pick.randint(0, 2), pick.randint(0, 2)), stride=(pick.randint(1, 3), 1))
-    x = torch.randn(2, groups * each, 11, 14).to(dtype)
+    kind = dtype if dtype.is_complex else torch.float32
+    x = torch.randn(2, groups * each, 11, 14, dtype=kind).to(dtype)
     if pick.random() < 0.3:
         x = x.to(memory_format=torch.channels_last)
-    w = torch.randn(groups * 3, each, *kernel).to(dtype)
-    b = torch.randn(groups * 3).to(dtype) if pick.random() < 0.5 else None
+    w = torch.randn(groups * 3, each, *kernel, dtype=kind).to(dtype)
+    b = torch.randn(groups * 3, dtype=kind).to(dtype) if pick.random() < 0.5 else None
+    exact = double if dtype.is_complex else torch.float64
     wanted = torch.nn.functional.conv2d(
-        x.double(), w.double(), None if b is None else b.double(), **options
+        x.to(exact), w.to(exact), None if b is None else b.to(exact), **options
     ).to(dtype)
     close(ops.conv2d(x, w, b, **options), wanted, limits[dtype])
     with under(cudnn__benchmark=True):

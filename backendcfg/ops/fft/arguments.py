@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops.arrays import Taken, take
+from backendcfg.ops.narrow import NARROW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +32,7 @@ class Request(NamedTuple):
         sizes: of each, in the signal.
         norm: one of `NORMS`.
         came: the input, for `give`.
+        shape: of the result; "rfft" halves the last of its axes.
     """
 
     operation: str
@@ -39,6 +42,24 @@ class Request(NamedTuple):
     sizes: tuple[int, ...]
     norm: str
     came: Taken
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> str:
+        """The name of the array's; NumPy takes microseconds to say it."""
+        return _NAMES[self.array.dtype.char]
+
+
+_NAMES = {np.dtype(name).char: name for name in FLOATING}
+
+
+class _Sizes(NamedTuple):
+    """What of a request depends on shapes alone."""
+
+    axes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    norm: str
+    shape: tuple[int, ...]
 
 
 def one(  # noqa: PLR0917
@@ -50,10 +71,27 @@ def one(  # noqa: PLR0917
         InvalidArgumentError: an argument does not fit; the message names it.
     """
     came = taken(operation, value)
+    array = _numbers(operation, kind, came)
+    try:
+        found = _along_one(operation, kind, array.shape, n, dim, norm)
+    except TypeError:  # what cannot be a key is no number either
+        found = _along_one.__wrapped__(operation, kind, array.shape, n, dim, norm)
+    return Request(operation, kind, array, *found[:3], came, found.shape)
+
+
+@lru_cache(maxsize=512, typed=True)  # True is no number, though it equals 1
+def _along_one(  # noqa: PLR0917
+    operation: str,
+    kind: str,
+    shape: tuple[int, ...],
+    n: int | None,
+    dim: int,
+    norm: str | None,
+) -> _Sizes:
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         refuse(operation, f"`dim` must be a whole number, not {dim!r}")
-    axes = shape_of(operation, came.array.ndim, [dim.__index__()]) or ()
-    return _request(operation, kind, came, axes, None if n is None else (n,), norm, "n")
+    axes = shape_of(operation, len(shape), [dim.__index__()]) or ()
+    return _sizes(operation, kind, shape, axes, None if n is None else (n,), norm, "n")
 
 
 def several(  # noqa: PLR0917
@@ -70,9 +108,31 @@ def several(  # noqa: PLR0917
         InvalidArgumentError: an argument does not fit; the message names it.
     """
     came = taken(operation, value)
-    dimensions = came.array.ndim
+    array = _numbers(operation, kind, came)
     lengths = whole_numbers(operation, "s", s)
-    axes = shape_of(operation, dimensions, whole_numbers(operation, "dim", dim))
+    dims = whole_numbers(operation, "dim", dim)
+    found = _along_several(
+        operation,
+        kind,
+        array.shape,
+        None if lengths is None else tuple(lengths),
+        None if dims is None else tuple(dims),
+        norm if norm is None or isinstance(norm, str) else repr(norm),
+    )
+    return Request(operation, kind, array, *found[:3], came, found.shape)
+
+
+@lru_cache(maxsize=512)
+def _along_several(  # noqa: PLR0917
+    operation: str,
+    kind: str,
+    shape: tuple[int, ...],
+    lengths: tuple[int, ...] | None,
+    dim: tuple[int, ...] | None,
+    norm: str | None,
+) -> _Sizes:
+    dimensions = len(shape)
+    axes = shape_of(operation, dimensions, dim)
     if axes is None:
         count = dimensions if lengths is None else len(lengths)
         if count > dimensions:
@@ -82,28 +142,21 @@ def several(  # noqa: PLR0917
         refuse(operation, f"`s` must have as many sizes as `dim`, {len(axes)}, not {len(lengths)}")
     if kind in ("rfft", "irfft") and not axes:
         refuse(operation, "`dim` must have at least one dimension")
-    return _request(operation, kind, came, axes, lengths, norm, "s")
+    return _sizes(operation, kind, shape, axes, lengths, norm, "s")
 
 
-def _request(  # noqa: PLR0917
+def _sizes(  # noqa: PLR0917
     operation: str,
     kind: str,
-    came: Taken,
+    shape: tuple[int, ...],
     axes: tuple[int, ...],
     lengths: Sequence[int] | None,
     norm: str | None,
     name: str,
-) -> Request:
+) -> _Sizes:
     if norm is not None and norm not in NORMS:
         refuse(operation, f'`norm` must be "backward", "ortho" or "forward", not {norm!r}')
-    array = _numbers(came)
-    if kind == "rfft" and array.dtype.kind == "c":
-        refuse(
-            operation, f"`input` must be real, not {array.dtype}", "take its real part, or `fft`"
-        )
-    if kind != "rfft":
-        array = array.astype(np.result_type(array.dtype, np.complex64), copy=False)
-    sizes = [array.shape[axis] for axis in axes]
+    sizes = [shape[axis] for axis in axes]
     if kind == "irfft":
         sizes[-1] = 2 * (sizes[-1] - 1)
     for position, length in enumerate(lengths or ()):
@@ -114,7 +167,12 @@ def _request(  # noqa: PLR0917
     for axis, size in zip(axes, sizes, strict=True):
         if size < 1:
             refuse(operation, f"`{name}` must be at least 1 for dimension {axis}, not {size}")
-    return Request(operation, kind, array, axes, tuple(sizes), norm or "backward", came)
+    result = list(shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        result[axis] = size
+    if kind == "rfft":
+        result[axes[-1]] = sizes[-1] // 2 + 1
+    return _Sizes(axes, tuple(sizes), norm or "backward", tuple(result))
 
 
 def flipped(norm: str) -> str:
@@ -143,32 +201,51 @@ def taken(operation: str, value: Any, *, everything: bool = False) -> Taken:
         InvalidArgumentError: it is no array, or not of numbers that can be transformed.
     """
     came = take(value, "input", f"fft.{operation}")
-    if not everything and came.element not in FLOATING and came.array.dtype.kind not in "biu":
-        _refuse_element(operation, came.element)
-    if came.element == "bfloat16" and not everything:
-        _refuse_element(operation, came.element)
+    if not everything and came.element not in FLOATING:
+        check_element(operation, came.element, came.framework)
     return came
 
 
-def _refuse_element(operation: str, element: str) -> NoReturn:
+def check_element(operation: str, element: str, framework: str = "numpy") -> None:
+    """Refuse what nobody can transform.
+
+    PyTorch refuses numbers of 16 bits on the CPU, too.
+
+    Raises:
+        InvalidArgumentError: these are such.
+    """
+    if element in FLOATING or (element != "bfloat16" and np.dtype(element).kind in "biu"):
+        return
+    way = "input.float()" if framework == "torch" else 'input.astype("float32")'
+    narrow = element in NARROW
     refuse(
         operation,
         f"`input` must hold {', '.join(FLOATING)} or integers, not {element}",
-        "convert it: `input.astype(numpy.float32)`",
+        f"transform it in float32: `{way}`" if narrow else f"convert it: `{way}`",
     )
 
 
-def _numbers(came: Taken) -> NDArray[Any]:
-    """Floating point: integers as the framework makes real numbers of them."""
-    if came.element in FLOATING:
-        return came.array
-    single = False
-    if came.framework == "torch":
-        torch = sys.modules["torch"]
-        single = torch.get_default_dtype() is not torch.float64
-    elif came.framework == "jax":
-        single = not sys.modules["jax"].config.jax_enable_x64
-    return came.array.astype(np.float32 if single else np.float64)
+def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
+    """As it is transformed: integers as the framework makes real numbers of them."""
+    array = came.array
+    if came.element not in FLOATING:
+        single = False
+        if came.framework == "torch":
+            torch = sys.modules["torch"]
+            single = torch.get_default_dtype() is not torch.float64
+        elif came.framework == "jax":
+            single = not sys.modules["jax"].config.jax_enable_x64
+        array = array.astype(np.float32 if single else np.float64)
+    is_complex = array.dtype.kind == "c"
+    if kind == "rfft" and is_complex:
+        refuse(
+            operation,
+            f"`input` must be real, not {array.dtype}",
+            "take its real part, or `fft`",
+        )
+    if kind == "rfft" or is_complex:
+        return array
+    return array.astype(np.complex64 if array.dtype == np.float32 else np.complex128)
 
 
 def whole_numbers(operation: str, name: str, value: Any) -> list[int] | None:

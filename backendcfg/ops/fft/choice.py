@@ -49,12 +49,11 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
 
 
 def _compute(request: Request, switches: Switches) -> NDArray[Any]:
-    shape = result_shape(request)
+    shape, dtype = request.shape, request.dtype
     if not request.axes:
         return request.array.copy()
     if 0 in shape:
-        dtype = request.array.dtype
-        real = np.empty(0, dtype).real.dtype
+        real = request.array.real.dtype
         return np.zeros(
             shape, real if request.kind == "irfft" else np.result_type(real, np.complex64)
         )
@@ -70,7 +69,7 @@ def _compute(request: Request, switches: Switches) -> NDArray[Any]:
                 "mkl",
                 "it is the chosen library",
                 shape,
-                request.array.dtype.name,
+                dtype,
             )
             return result
     scipy = has_scipy()
@@ -78,19 +77,8 @@ def _compute(request: Request, switches: Switches) -> NDArray[Any]:
         result = _one_by_one(request, shape, switches, scipy=scipy)
     else:
         result = _pocketfft(request, request.array, switches, scipy=scipy)
-    name = request.array.dtype.name
-    served(f"fft.{request.operation}", "scipy" if scipy else "numpy", why_not, shape, name)
+    served(f"fft.{request.operation}", "scipy" if scipy else "numpy", why_not, shape, dtype)
     return result
-
-
-def result_shape(request: Request) -> tuple[int, ...]:
-    """Of the result; "rfft" halves the last of its axes."""
-    shape = list(request.array.shape)
-    for axis, size in zip(request.axes, request.sizes, strict=True):
-        shape[axis] = size
-    if request.kind == "rfft":
-        shape[request.axes[-1]] = request.sizes[-1] // 2 + 1
-    return tuple(shape)
 
 
 def mkl_unmet(switches: Switches) -> str:
@@ -119,18 +107,27 @@ def has_scipy() -> bool:
 def _pocketfft(
     request: Request, array: NDArray[Any], switches: Switches, *, scipy: bool
 ) -> NDArray[Any]:
-    keywords: dict[str, Any] = {"norm": request.norm}
-    if scipy:
-        import scipy.fft as library
+    if not scipy:
+        return _of_library(np.fft, request, array, norm=request.norm)
+    workers = _workers(array, switches)
+    return _of_library(_scipy_fft(), request, array, norm=request.norm, workers=workers)
 
-        keywords["workers"] = _workers(array, switches)
-    else:
-        library = np.fft
+
+def _of_library(
+    library: Any, request: Request, array: NDArray[Any], **keywords: Any
+) -> NDArray[Any]:
     if len(request.axes) == 1:  # less to check, for them
         function = getattr(library, request.kind)
         return np.asarray(function(array, request.sizes[0], request.axes[0], **keywords))
     function = getattr(library, f"{request.kind}n")
     return np.asarray(function(array, request.sizes, request.axes, **keywords))
+
+
+@lru_cache(maxsize=1)
+def _scipy_fft() -> Any:
+    import scipy.fft
+
+    return scipy.fft
 
 
 def _workers(array: NDArray[Any], switches: Switches) -> int | None:

@@ -2,17 +2,7 @@
 #include <string.h>
 
 #include "core/team.h"
-#include "convolution.h"
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* Positions j in [0, count) with 0 <= start + j * step < size are [*low, *high). */
-static void inside(int64_t start, int64_t step, int64_t size, int64_t count, int64_t *low,
-                   int64_t *high) {
-    *low = start >= 0 ? 0 : smaller(count, (-start + step - 1) / step);
-    *high = start >= size ? 0 : smaller(count, (size - start + step - 1) / step);
-    if (*high < *low) *high = *low;
-}
+#include "work.h"
 
 /* Steps of two, the most frequent ones, with a constant that compilers make vectors of. */
 #define COPY_STEPS(type)                                                                           \
@@ -28,7 +18,7 @@ static void inside(int64_t start, int64_t step, int64_t size, int64_t count, int
 void bcfg_convolution_row(const bcfg_convolution *call, const char *from, int64_t start,
                           int64_t count, char *to) {
     int64_t low, high, step = call->stride[1], size = call->element == BCFG_FLOAT32 ? 4 : 8;
-    inside(start, step, call->width, count, &low, &high);
+    bcfg_positions_inside(start, step, call->width, count, &low, &high);
     memset(to, 0, (size_t)(low * size));
     if (step == 1)
         memcpy(to + low * size, from + (start + low) * size, (size_t)((high - low) * size));
@@ -51,7 +41,7 @@ void bcfg_convolution_columns(const bcfg_convolution *call, int64_t image, int64
                             (group * call->channels + channel) * call->channel_stride) * size;
         for (int64_t pixel = first; pixel < first + count;) {
             int64_t y = pixel / call->out_width, x = pixel % call->out_width;
-            int64_t run = smaller(call->out_width - x, first + count - pixel);
+            int64_t run = bcfg_smaller(call->out_width - x, first + count - pixel);
             int64_t from = y * call->stride[0] - call->padding[0] + row * call->dilation[0];
             char *to = columns + (pixel - first) * size;
             if (from < 0 || from >= call->height)
@@ -78,7 +68,7 @@ static void unfold(void *context, int64_t index, int32_t worker) {
     const Unfolding *u = context;
     int64_t from = index * ROWS_OF_A_TASK, size = u->call->element == BCFG_FLOAT32 ? 4 : 8;
     bcfg_convolution_columns(u->call, u->image, u->group, from,
-                             smaller(from + ROWS_OF_A_TASK, u->depth), u->first, u->count,
+                             bcfg_smaller(from + ROWS_OF_A_TASK, u->depth), u->first, u->count,
                              u->columns + from * u->leading * size, u->leading);
 }
 

@@ -28,8 +28,7 @@ typedef struct {
     char *out;
 } bcfg_convolution;
 
-/* The result of a call by one table of kernels; threads 0 for as many as
- * are worth it. BCFG_OK or
+/* The result of a call by one table of kernels; threads 0 for as many as are worth it. BCFG_OK or
  * BCFG_E_MEMORY. */
 bcfg_status bcfg_convolve(const bcfg_convolution *call, const bcfg_kernels *kernels,
                           int32_t threads);

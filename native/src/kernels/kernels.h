@@ -48,6 +48,31 @@ typedef void bcfg_f64_window(int64_t rows, int64_t pixels, int64_t k, const doub
                              const double *bias, const double *base, const int64_t *offsets,
                              double *c);
 
+/* A part of a row of pixels: elements from a base on. */
+typedef struct {
+    int64_t from, count;
+} bcfg_run;
+
+/* What else convolution needs of vectors; see lines.inc. */
+typedef void bcfg_f32_panel(int64_t k, const float *base, const int64_t *offsets,
+                            const bcfg_run *runs, int64_t count, bool beyond, float *panel);
+typedef void bcfg_f64_panel(int64_t k, const double *base, const int64_t *offsets,
+                            const bcfg_run *runs, int64_t count, bool beyond, double *panel);
+typedef void bcfg_f32_lines(int64_t k, const float *weight, float bias, const float *base,
+                            const int64_t *offsets, int64_t lines, int64_t columns, int64_t width,
+                            float *out);
+typedef void bcfg_f64_lines(int64_t k, const double *weight, double bias, const double *base,
+                            const int64_t *offsets, int64_t lines, int64_t columns, int64_t width,
+                            double *out);
+typedef void bcfg_f32_fill(int64_t rows, int64_t count, const float *values, float *to,
+                           int64_t to_row);
+typedef void bcfg_f64_fill(int64_t rows, int64_t count, const double *values, double *to,
+                           int64_t to_row);
+typedef void bcfg_f32_steps(int64_t rows, int64_t count, const float *from, int64_t from_row,
+                            int64_t step, float *to, int64_t to_row);
+typedef void bcfg_f64_steps(int64_t rows, int64_t count, const double *from, int64_t from_row,
+                            int64_t step, double *to, int64_t to_row);
+
 typedef struct {
     bcfg_isa isa;
     int32_t f32_columns, f64_columns; /* the widest tile; pairs have that of float32 */
@@ -60,6 +85,14 @@ typedef struct {
     const backward_kernels *backward_pairs;          /* bfloat16 by pairs, or NULL */
     bcfg_f32_window *f32_window;
     bcfg_f64_window *f64_window;
+    bcfg_f32_panel *f32_panel;
+    bcfg_f64_panel *f64_panel;
+    bcfg_f32_lines *f32_lines;
+    bcfg_f64_lines *f64_lines;
+    bcfg_f32_fill *f32_fill;
+    bcfg_f64_fill *f64_fill;
+    bcfg_f32_steps *f32_steps;
+    bcfg_f64_steps *f64_steps;
 } bcfg_kernels;
 
 extern const bcfg_kernels bcfg_kernels_portable;
