@@ -31,17 +31,23 @@ static inline bcfg_status open_double(const char *name, const char *prefix, cons
     return bcfg_open(&library, provider, error);
 }
 
-/* A snapshot whose every operation has one order. */
-static inline const bcfg_snapshot *snapshot_of(const bcfg_provider *const *providers,
-                                               uint32_t count, const int64_t *values) {
+/* A snapshot whose every operation has one order, and one preference or NULL. */
+static inline const bcfg_snapshot *preferring(const bcfg_provider *const *providers,
+                                              uint32_t count, const int64_t *values,
+                                              const uint8_t *preferred) {
     bcfg_order orders[BCFG_OPERATIONS];
-    for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){providers, count, NULL};
+    for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){providers, count, preferred};
     bcfg_content content = {BCFG_ABI, sizeof content, values, bcfg_flag_count(), BCFG_OPERATIONS,
                             orders};
     bcfg_error error = NEW_ERROR;
     const bcfg_snapshot *snapshot = NULL;
     CHECK(bcfg_intern(&content, &snapshot, &error) == BCFG_OK);
     return snapshot;
+}
+
+static inline const bcfg_snapshot *snapshot_of(const bcfg_provider *const *providers,
+                                               uint32_t count, const int64_t *values) {
+    return preferring(providers, count, values, NULL);
 }
 
 #endif

@@ -1,26 +1,19 @@
 /* The forward pass of attention against its definition in float64: for every instruction set that
  * runs here, every element, any number of threads, masks, groups of heads, dropout, layouts. Arrays
  * end where their memory ends, so that a sanitizer sees what is read behind them. */
-#include <math.h>
-
 #include "../src/core/team.h"
 #include "../src/kernels/attention.h"
 #include "../src/kernels/philox.h"
-#include "check.h"
+#include "attention_check.h"
 
 const char *doubles;
-static uint64_t state = 88172645463325252u;
 
 /* Between -1 and 1, a multiple of 1/64: every element holds it exactly. */
 static double number(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (double)(int64_t)(state % 129) / 64 - 1;
+    return (double)((uint64_t)any_number() % 129) / 64 - 1;
 }
 
 enum { QUERY, KEY, VALUE, ARRAYS };
-typedef enum { NO_MASK, BOOLS, ADDED, MASKS } mask_kind;
 typedef enum { DENSE, SPREAD, UNALIGNED, LAYOUTS } layout;
 
 typedef struct {
@@ -43,41 +36,6 @@ static int64_t count(const problem *p, int which) {
     int64_t s[4];
     shape(p, which, s);
     return s[0] * s[1] * s[2] * s[3];
-}
-
-static int64_t size_of(attention_element element) {
-    return element == ATTENTION_FLOAT64 ? 8 : element == ATTENTION_FLOAT32 ? 4 : 2;
-}
-
-/* Of multiples of 1/64 up to 1 the halves need no rounding, so bits do. */
-static void store(attention_element element, char *to, double value) {
-    float narrow = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &narrow, 4);
-    uint16_t half = (uint16_t)(bits >> 16);
-    if (element == ATTENTION_FLOAT16) {
-        half = (uint16_t)(bits >> 16 & 0x8000);
-        if ((bits & 0x7fffffff) == 0x7f800000) half |= 0x7c00;
-        else if (bits & 0x7fffffff) half |= (uint16_t)(((bits & 0x7fffffff) - 0x38000000) >> 13);
-    }
-    if (element == ATTENTION_FLOAT64) memcpy(to, &value, 8);
-    else if (element == ATTENTION_FLOAT32) memcpy(to, &narrow, 4);
-    else memcpy(to, &half, 2);
-}
-
-static double load(attention_element element, const char *from) {
-    double value;
-    float narrow;
-    uint16_t half;
-    if (element == ATTENTION_FLOAT64) return memcpy(&value, from, 8), value;
-    if (element == ATTENTION_FLOAT32) return memcpy(&narrow, from, 4), narrow;
-    memcpy(&half, from, 2);
-    uint32_t bits = (uint32_t)half << 16;
-    if (element == ATTENTION_BFLOAT16) return memcpy(&narrow, &bits, 4), narrow;
-    double sign = half & 0x8000 ? -1 : 1, fraction = half & 0x3ff;
-    int exponent = half >> 10 & 31;
-    return exponent == 0 ? sign * ldexp(fraction, -24)
-                         : sign * ldexp(fraction + 1024, exponent - 25);
 }
 
 static void pose(problem *p) {
@@ -136,27 +94,11 @@ static void forget(problem *p) {
 /* A copy that ends where its memory ends; *memory is to be freed. */
 static attention_array lay(const problem *p, int which, attention_element element, layout how,
                            char **memory) {
-    int64_t size = size_of(element), gap = how == SPREAD ? 2 : 1, s[4];
+    int64_t gap = how == SPREAD ? 2 : 1, offset = how == UNALIGNED ? 1 : 0, s[4];
     shape(p, which, s);
-    size_t offset = how == UNALIGNED ? 1 : 0;
-    *memory = calloc((size_t)(count(p, which) * gap * size) + offset + !count(p, which), 1);
-    attention_array array = {*memory + offset,
-                             {s[1] * s[2] * s[3] * size, s[2] * s[3] * size, s[3] * size, size}};
-    if (how == SPREAD) { /* (batch, length, heads, width), every second number */
-        int64_t strides[] = {s[1] * s[2] * s[3] * size * 2, s[3] * size * 2, s[1] * s[3] * size * 2,
-                             size * 2};
-        memcpy(array.strides, strides, sizeof strides);
-    }
-    const double *from = p->numbers[which];
-    for (int64_t b = 0; b < s[0]; b++)
-        for (int64_t h = 0; h < s[1]; h++)
-            for (int64_t l = 0; l < s[2]; l++)
-                for (int64_t d = 0; d < s[3]; d++)
-                    store(element,
-                          array.data + b * array.strides[0] + h * array.strides[1] +
-                              l * array.strides[2] + d * array.strides[3],
-                          *from++);
-    return array;
+    *memory = calloc((size_t)(count(p, which) * gap * size_of(element) + offset +
+                              !count(p, which)), 1);
+    return lay_out(*memory + offset, s, element, how == SPREAD, p->numbers[which]);
 }
 
 /* The output and the logarithms of the sums as float64, one after the other. */
@@ -168,20 +110,17 @@ static double *run(const problem *p, attention_element element, layout how, bool
     char *memory[ARRAYS], *mask = malloc((size_t)(scores * step) + !scores);
     char *out = malloc((size_t)(outs * size) + !outs);
     char *logsumexp = malloc((size_t)(rows * real) + !rows);
-    for (int64_t i = 0; i < scores; i++) {
-        if (p->mask == BOOLS) mask[i] = p->bias[i] == 0;
-        else store(element, mask + i * size, p->bias[i]);
-    }
     attention_job job = {
-        .element = element, .mask_element = p->mask == BOOLS ? ATTENTION_BOOL : element,
-        .batch = p->batch, .heads = p->heads, .key_heads = p->key_heads, .queries = p->queries,
-        .keys = p->keys, .width = p->width, .value_width = p->value_width,
-        .is_causal = p->is_causal, .streams = streams, .scale = p->scale, .dropout = p->dropout,
-        .seed = 9, .query = lay(p, QUERY, element, how, memory + QUERY),
-        .key = lay(p, KEY, element, how, memory + KEY),
-        .value = lay(p, VALUE, element, how, memory + VALUE),
-        .mask = {p->mask == NO_MASK ? NULL : mask,
-                 {p->queries * p->keys * step, 0, p->keys * step, step}},
+        .in = {.element = element, .mask_element = p->mask == BOOLS ? ATTENTION_BOOL : element,
+               .batch = p->batch, .heads = p->heads, .key_heads = p->key_heads,
+               .queries = p->queries, .keys = p->keys, .width = p->width,
+               .value_width = p->value_width, .is_causal = p->is_causal, .scale = p->scale,
+               .dropout = p->dropout, .seed = 9,
+               .query = lay(p, QUERY, element, how, memory + QUERY),
+               .key = lay(p, KEY, element, how, memory + KEY),
+               .value = lay(p, VALUE, element, how, memory + VALUE),
+               .mask = lay_mask(mask, p->mask, element, scores, p->queries, p->keys, p->bias)},
+        .streams = streams,
         .out = {out, {p->heads * p->queries * p->value_width * size,
                       p->queries * p->value_width * size, p->value_width * size, size}},
         .logsumexp = logsumexp};
@@ -237,8 +176,8 @@ static void check(problem p) {
 }
 
 static void check_memory(void) {
-    attention_job job = {.batch = 1, .heads = 1, .key_heads = 1, .queries = 1000, .keys = 1000,
-                         .width = (int64_t)1 << 60, .value_width = 4};
+    attention_job job = {.in = {.batch = 1, .heads = 1, .key_heads = 1, .queries = 1000,
+                                .keys = 1000, .width = (int64_t)1 << 60, .value_width = 4}};
     bcfg_error error = NEW_ERROR;
     CHECK(bcfg_attention(&job, 1, &error) == BCFG_E_MEMORY);
     CHECK(error.detail[0] != '\0');

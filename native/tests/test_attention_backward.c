@@ -1,25 +1,16 @@
 /* The backward pass of attention against its definition in float64: for every instruction set that
  * runs here, any number of threads, masks, groups of heads, dropout, layouts. */
-#include <math.h>
-
 #include "../src/core/team.h"
 #include "../src/kernels/attention_backward.h"
 #include "../src/kernels/philox.h"
-#include "check.h"
+#include "attention_check.h"
 
 const char *doubles;
-static uint64_t state = 88172645463325252u;
 
 /* Between -1 and 1. */
-static double number(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (double)(int64_t)state / 9.3e18;
-}
+static double number(void) { return (double)any_number() / 9.3e18; }
 
 enum { GRAD_OUT, QUERY, KEY, VALUE, OUT, GRAD_QUERY, GRAD_KEY, GRAD_VALUE, ARRAYS };
-typedef enum { NO_MASK, BOOLS, ADDED, MASKS } mask_kind;
 
 /* One problem in float64, and what is expected of it. */
 typedef struct {
@@ -120,88 +111,34 @@ static void forget(problem *p) {
 
 /* --- running it ----------------------------------------------------------------------------- */
 
-static int64_t size_of(backward_element element) {
-    return element == BACKWARD_FLOAT64 ? 8 : element == BACKWARD_FLOAT32 ? 4 : 2;
-}
-
-static void store(backward_element element, char *to, double value) {
-    float narrow = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &narrow, 4);
-    uint16_t half = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16); /* of a finite number */
-    if (value != value) half = 0x7fc0;
-    if (element == BACKWARD_FLOAT64) memcpy(to, &value, 8);
-    else if (element == BACKWARD_FLOAT32) memcpy(to, &narrow, 4);
-    else memcpy(to, &half, 2);
-}
-
-static double load(backward_element element, const char *from) {
-    double value;
-    float narrow;
-    uint16_t half;
-    if (element == BACKWARD_FLOAT64) {
-        memcpy(&value, from, 8);
-        return value;
-    }
-    if (element == BACKWARD_FLOAT32) {
-        memcpy(&narrow, from, 4);
-        return narrow;
-    }
-    memcpy(&half, from, 2);
-    uint32_t bits = (uint32_t)half << 16;
-    memcpy(&narrow, &bits, 4);
-    return narrow;
-}
-
-/* A copy that lies as (batch, length, heads, width) with gaps where it is `strided`. */
-static backward_array lay(const problem *p, int which, backward_element element, bool strided) {
-    int64_t size = size_of(element), gap = strided ? 2 : 1;
+/* A copy, to be freed; a gradient is NaN until it is computed. */
+static attention_array lay(const problem *p, int which, attention_element element, bool strided) {
     int64_t s[4];
     for (int d = 0; d < 4; d++) s[d] = shape(p, which, d);
-    backward_array array = {calloc((size_t)(count(p, which) * gap * size + 8), 1),
-                            {s[1] * s[2] * s[3] * size, s[2] * s[3] * size, s[3] * size, size}};
-    if (strided) {
-        int64_t strides[] = {s[1] * s[2] * s[3] * size * 2, s[3] * size * 2, s[1] * s[3] * size * 2,
-                             size * 2};
-        memcpy(array.strides, strides, sizeof strides);
-    }
-    int64_t i = 0;
-    for (int64_t b = 0; b < s[0]; b++)
-        for (int64_t h = 0; h < s[1]; h++)
-            for (int64_t l = 0; l < s[2]; l++)
-                for (int64_t d = 0; d < s[3]; d++, i++)
-                    store(element,
-                          array.data + b * array.strides[0] + h * array.strides[1] +
-                              l * array.strides[2] + d * array.strides[3],
-                          which >= GRAD_QUERY ? NAN : p->numbers[which][i]);
-    return array;
+    char *memory = calloc((size_t)(count(p, which) * (strided ? 2 : 1) * size_of(element) + 8), 1);
+    return lay_out(memory, s, element, strided, which >= GRAD_QUERY ? NULL : p->numbers[which]);
 }
 
 /* The gradients as float64, one after the other. */
-static double *run(const problem *p, backward_element element, bool strided, int32_t threads) {
-    backward_element real = element == BACKWARD_FLOAT64 ? BACKWARD_FLOAT64 : BACKWARD_FLOAT32;
+static double *run(const problem *p, attention_element element, bool strided, int32_t threads) {
+    attention_element real = element == ATTENTION_FLOAT64 ? ATTENTION_FLOAT64 : ATTENTION_FLOAT32;
     int64_t size = size_of(real); /* of logsumexp and of an added mask */
-    backward_array arrays[ARRAYS];
+    attention_array arrays[ARRAYS];
     for (int a = 0; a < ARRAYS; a++) arrays[a] = lay(p, a, element, strided);
     int64_t rows = p->batch * p->heads * p->queries, scores = p->batch * p->queries * p->keys;
     char *logsumexp = malloc((size_t)(rows * size + 8)), *mask = malloc((size_t)(scores * size + 8));
     for (int64_t i = 0; i < rows; i++) store(real, logsumexp + i * size, p->logsumexp[i]);
-    int64_t step = p->mask == BOOLS ? 1 : size;
-    for (int64_t i = 0; i < scores; i++) {
-        if (p->mask == BOOLS) mask[i] = p->bias[i] == 0;
-        else store(real, mask + i * size, p->bias[i]);
-    }
     backward_job job = {
-        .element = element, .mask_element = p->mask == BOOLS ? BACKWARD_BOOL : real,
-        .batch = p->batch, .heads = p->heads, .key_heads = p->key_heads, .queries = p->queries,
-        .keys = p->keys, .width = p->width, .value_width = p->value_width,
-        .is_causal = p->is_causal, .scale = p->scale, .dropout = p->dropout, .seed = p->seed,
-        .grad_out = arrays[GRAD_OUT], .query = arrays[QUERY], .key = arrays[KEY],
-        .value = arrays[VALUE], .out = arrays[OUT], .grad_query = arrays[GRAD_QUERY],
+        .in = {.element = element, .mask_element = p->mask == BOOLS ? ATTENTION_BOOL : real,
+               .batch = p->batch, .heads = p->heads, .key_heads = p->key_heads,
+               .queries = p->queries, .keys = p->keys, .width = p->width,
+               .value_width = p->value_width, .is_causal = p->is_causal, .scale = p->scale,
+               .dropout = p->dropout, .seed = p->seed, .query = arrays[QUERY], .key = arrays[KEY],
+               .value = arrays[VALUE],
+               .mask = lay_mask(mask, p->mask, real, scores, p->queries, p->keys, p->bias)},
+        .grad_out = arrays[GRAD_OUT], .out = arrays[OUT], .grad_query = arrays[GRAD_QUERY],
         .grad_key = arrays[GRAD_KEY], .grad_value = arrays[GRAD_VALUE],
-        .logsumexp = {logsumexp, {p->heads * p->queries * size, p->queries * size, size, 0}},
-        .mask = {p->mask == NO_MASK ? NULL : mask,
-                 {p->queries * p->keys * step, 0, p->keys * step, step}}};
+        .logsumexp = {logsumexp, {p->heads * p->queries * size, p->queries * size, size, 0}}};
     bcfg_error error = NEW_ERROR;
     CHECK(bcfg_attention_backward(&job, threads, &error) == BCFG_OK);
     int64_t total = 1;
@@ -212,10 +149,7 @@ static double *run(const problem *p, backward_element element, bool strided, int
             for (int64_t h = 0; h < shape(p, a, 1); h++)
                 for (int64_t l = 0; l < shape(p, a, 2); l++)
                     for (int64_t d = 0; d < shape(p, a, 3); d++)
-                        *to++ = load(element, arrays[a].data + b * arrays[a].strides[0] +
-                                                  h * arrays[a].strides[1] +
-                                                  l * arrays[a].strides[2] +
-                                                  d * arrays[a].strides[3]);
+                        *to++ = load(element, place(&arrays[a], b, h, l, d));
     for (int a = 0; a < ARRAYS; a++) free(arrays[a].data);
     free(logsumexp);
     free(mask);
@@ -235,24 +169,24 @@ static void check(problem p) {
     pose(&p);
     size_t bytes = 0;
     for (int a = GRAD_QUERY; a < ARRAYS; a++) bytes += (size_t)count(&p, a) * sizeof(double);
-    static const double bounds[] = {[BACKWARD_FLOAT32] = 4e-6,
-                                    [BACKWARD_FLOAT64] = 1e-13,
-                                    [BACKWARD_BFLOAT16] = 3e-2};
-    for (int element = BACKWARD_FLOAT32; element <= BACKWARD_BFLOAT16; element++) {
+    static const double bounds[] = {[ATTENTION_FLOAT32] = 4e-6,
+                                    [ATTENTION_FLOAT64] = 1e-13,
+                                    [ATTENTION_BFLOAT16] = 3e-2};
+    for (int element = ATTENTION_FLOAT32; element <= ATTENTION_BFLOAT16; element++) {
         CHECK(bcfg_force_isa(0) == BCFG_OK);
-        double *expected = run(&p, (backward_element)element, false, 1);
+        double *expected = run(&p, (attention_element)element, false, 1);
         compare(&p, expected, bounds[element]);
         for (int32_t isa = 0; bcfg_isa_name(isa) != NULL; isa++) {
             if (!bcfg_isa_available(isa)) continue;
             CHECK(bcfg_force_isa(isa) == BCFG_OK);
-            if (element == BACKWARD_BFLOAT16) { /* its pairs are multiplied where there are such */
+            if (element == ATTENTION_BFLOAT16) { /* its pairs are multiplied where there are such */
                 free(expected);
-                expected = run(&p, (backward_element)element, false, 1);
+                expected = run(&p, (attention_element)element, false, 1);
                 compare(&p, expected, bounds[element]);
             }
             uint64_t before = bcfg_isa_served(isa);
             for (int way = 0; way < 3; way++) {
-                double *found = run(&p, (backward_element)element, way == 2, way == 0 ? 1 : 3);
+                double *found = run(&p, (attention_element)element, way == 2, way == 0 ? 1 : 3);
                 CHECK(memcmp(found, expected, bytes) == 0);
                 free(found);
             }

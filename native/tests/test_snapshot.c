@@ -45,19 +45,6 @@ static void the_choice_and_the_explanation_agree(const bcfg_provider *const *two
     CHECK(bcfg_choose(snapshot_of(two, 1, values), BCFG_SGEMM, large, 1, 1) == -1);
 }
 
-/* A snapshot whose every operation has one order and one preference. */
-static const bcfg_snapshot *measured(const bcfg_provider *const *providers, uint32_t count,
-                                     const uint8_t *preferred) {
-    bcfg_order orders[BCFG_OPERATIONS];
-    for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){providers, count, preferred};
-    bcfg_content content = {BCFG_ABI, sizeof content, values, bcfg_flag_count(), BCFG_OPERATIONS,
-                            orders};
-    bcfg_error error = NEW_ERROR;
-    const bcfg_snapshot *snapshot = NULL;
-    CHECK(bcfg_intern(&content, &snapshot, &error) == BCFG_OK);
-    return snapshot;
-}
-
 static void sizes_fall_into_classes_by_their_product(void) {
     CHECK(bcfg_size_class(1, 1, 1) == 0 && bcfg_size_class(1, 2, 1) == 1);
     CHECK(bcfg_size_class(4, 4, 4) == 6 && bcfg_size_class(5, 5, 5) == 6);
@@ -77,7 +64,7 @@ static void the_measured_fastest_of_a_class_serves_where_it_can(const bcfg_provi
     preferred[bcfg_size_class(8, 8, 8)] = 1;
     preferred[bcfg_size_class(16, 16, 16)] = 0;
     preferred[32] = 1;
-    const bcfg_snapshot *snapshot = measured(three, 3, preferred);
+    const bcfg_snapshot *snapshot = preferring(three, 3, values, preferred);
     CHECK(bcfg_choose(snapshot, BCFG_DGEMM, 4, 4, 4) == 2);
     CHECK(bcfg_choice_reason(snapshot, BCFG_DGEMM, 4, 4, 4) == BCFG_FASTEST);
     CHECK(bcfg_judge(snapshot, BCFG_DGEMM, three[2], 4, 4, 4) == BCFG_SERVES);
@@ -90,18 +77,19 @@ static void the_measured_fastest_of_a_class_serves_where_it_can(const bcfg_provi
     CHECK(bcfg_choose(snapshot, BCFG_SGEMV, large, 1, 1) == 0);
     CHECK(bcfg_judge(snapshot, BCFG_SGEMV, three[1], large, 1, 1) == BCFG_TOO_LARGE);
     CHECK(bcfg_choice_reason(snapshot, BCFG_OPERATIONS, 1, 1, 1) == -1);
-    CHECK(bcfg_choice_reason(measured(two, 1, NULL), BCFG_SGEMM, large, 1, 1) == -1);
-    CHECK(bcfg_choice_reason(measured(two, 2, NULL), BCFG_SGEMM, large, 1, 1) == BCFG_ABLE);
+    CHECK(bcfg_choice_reason(snapshot_of(two, 1, values), BCFG_SGEMM, large, 1, 1) == -1);
+    CHECK(bcfg_choice_reason(snapshot_of(two, 2, values), BCFG_SGEMM, large, 1, 1) == BCFG_ABLE);
 }
 
 static void preferences_are_part_of_the_content(const bcfg_provider *const *two) {
     uint8_t first[BCFG_SIZE_CLASSES] = {0}, second[BCFG_SIZE_CLASSES] = {0};
     second[9] = 1;
-    const bcfg_snapshot *plain = measured(two, 2, NULL), *one = measured(two, 2, first);
-    const bcfg_snapshot *other = measured(two, 2, second);
-    CHECK(plain != one && one != other && measured(two, 2, second) == other);
+    const bcfg_snapshot *plain = snapshot_of(two, 2, values);
+    const bcfg_snapshot *one = preferring(two, 2, values, first);
+    const bcfg_snapshot *other = preferring(two, 2, values, second);
+    CHECK(plain != one && one != other && preferring(two, 2, values, second) == other);
     second[9] = 0; /* a copy: what the caller does later does not reach it */
-    CHECK(bcfg_choose(other, BCFG_DGEMM, 8, 8, 8) == 1 && measured(two, 2, second) == one);
+    CHECK(bcfg_choose(other, BCFG_DGEMM, 8, 8, 8) == 1 && preferring(two, 2, values, second) == one);
     bcfg_order orders[BCFG_OPERATIONS];
     for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){two, 2, NULL};
     second[3] = 2;
@@ -116,7 +104,7 @@ static void preferences_are_part_of_the_content(const bcfg_provider *const *two)
 static void a_product_goes_to_the_fastest_and_is_counted_so(const bcfg_provider *const *two) {
     uint8_t preferred[BCFG_SIZE_CLASSES];
     memset(preferred, 1, sizeof preferred);
-    const bcfg_snapshot *snapshot = measured(two, 2, preferred);
+    const bcfg_snapshot *snapshot = preferring(two, 2, values, preferred);
     double a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8}, c[4] = {0};
     bcfg_product product = {BCFG_ABI, sizeof product, BCFG_FLOAT64, 0, NULL, 2, 2, 2,
                             {a, 16, 8, NULL}, {b, 16, 8, NULL}, {c, 16, 8, NULL}};

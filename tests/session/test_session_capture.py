@@ -84,19 +84,19 @@ VALUES = {
 
 
 def tuned(seed):
-    """Some statements that a person might write, and a kernel set for OpenBLAS or none."""
+    """Some statements that a person might write."""
     chance = random.Random(seed)
     lines = []
-    for statement in chance.sample(TUNINGS, 9):
+    for statement in chance.sample(TUNINGS, 14):
         values = next((v for part, v in VALUES.items() if part in statement), (True, False))
         lines.append(statement.format(chance.choice(values)))
-    return lines, chance.choice((None, "Haswell", "Prescott"))
+    return lines
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("seed", range(4))
-def test_random_tuning_comes_back_in_a_fresh_process(python, backendcfg, tmp_path, seed):
-    lines, core = tuned(seed)
+@pytest.mark.parametrize(("seed", "core"), [(0, None), (1, "Prescott")])
+def test_random_tuning_comes_back_in_a_fresh_process(python, backendcfg, tmp_path, seed, core):
+    lines = tuned(seed)
     by_hand = "\n".join(
         [
             "import os",

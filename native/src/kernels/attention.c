@@ -32,7 +32,7 @@ static void pack(void *context, int64_t index, int32_t worker) {
 static void block(void *context, int64_t index, int32_t worker) {
     const Work *work = context;
     int64_t within = index % work->each;
-    if (work->job->is_causal) within = work->each - 1 - within;
+    if (work->job->in.is_causal) within = work->each - 1 - within;
     work->kernels->block(work->job, work->job->first_head + index / work->each,
                          within / work->job->splits, within % work->job->splits,
                          scratch_of(work, worker));
@@ -46,10 +46,10 @@ static void merge(void *context, int64_t index, int32_t worker) {
 /* Whether the micro-kernels can read the values where they lie: aligned numbers in dense rows. */
 static bool lies_well(const attention_job *job) {
     int64_t size = job->real;
-    if (job->element != (size == 8 ? ATTENTION_FLOAT64 : ATTENTION_FLOAT32)) return false;
-    if (job->value.strides[3] != size && job->value_width > 1) return false;
-    bool aligned = (uintptr_t)job->value.data % (uintptr_t)size == 0;
-    for (int d = 0; d < 3; d++) aligned = aligned && job->value.strides[d] % size == 0;
+    if (job->in.element != (size == 8 ? ATTENTION_FLOAT64 : ATTENTION_FLOAT32)) return false;
+    if (job->in.value.strides[3] != size && job->in.value_width > 1) return false;
+    bool aligned = (uintptr_t)job->in.value.data % (uintptr_t)size == 0;
+    for (int d = 0; d < 3; d++) aligned = aligned && job->in.value.strides[d] % size == 0;
     return aligned;
 }
 
@@ -57,25 +57,25 @@ static bool lies_well(const attention_job *job) {
 static const attention_kernels *plan(attention_job *job) {
     const bcfg_kernels *kernels = bcfg_kernels_here();
     /* No query sees a key behind its own position. */
-    if (job->is_causal && job->keys > job->queries) job->keys = job->queries;
-    job->group = job->heads / job->key_heads;
-    job->few = job->group * job->queries <= ATTENTION_FEW;
-    job->pairs = job->element == ATTENTION_BFLOAT16 && kernels->attention_pairs != NULL &&
+    if (job->in.is_causal && job->in.keys > job->in.queries) job->in.keys = job->in.queries;
+    job->group = job->in.heads / job->in.key_heads;
+    job->few = job->group * job->in.queries <= ATTENTION_FEW;
+    job->pairs = job->in.element == ATTENTION_BFLOAT16 && kernels->attention_pairs != NULL &&
                  !job->few;
-    const attention_kernels *chosen = job->element == ATTENTION_FLOAT64 ? kernels->attention64
+    const attention_kernels *chosen = job->in.element == ATTENTION_FLOAT64 ? kernels->attention64
                                       : job->pairs                     ? kernels->attention_pairs
                                                                        : kernels->attention32;
-    int64_t fitting = ATTENTION_ROWS / job->queries;
+    int64_t fitting = ATTENTION_ROWS / job->in.queries;
     job->stacked = fitting < 1 ? 1 : fitting < job->group ? fitting : job->group;
     job->blocks = job->stacked > 1
                       ? (job->group + job->stacked - 1) / job->stacked
-                      : job->group * ((job->queries + ATTENTION_ROWS - 1) / ATTENTION_ROWS);
-    bool cut = !job->streams && job->blocks == 1 && job->keys > ATTENTION_SPLIT;
-    job->split = cut ? ATTENTION_SPLIT : job->keys;
-    job->splits = cut ? (job->keys + ATTENTION_SPLIT - 1) / ATTENTION_SPLIT : 1;
-    job->depth = job->pairs ? (job->width + 1) / 2 : job->width;
-    job->out_row = attention_up(job->value_width, 16);
-    job->real = job->element == ATTENTION_FLOAT64 ? 8 : 4;
+                      : job->group * ((job->in.queries + ATTENTION_ROWS - 1) / ATTENTION_ROWS);
+    bool cut = !job->streams && job->blocks == 1 && job->in.keys > ATTENTION_SPLIT;
+    job->split = cut ? ATTENTION_SPLIT : job->in.keys;
+    job->splits = cut ? (job->in.keys + ATTENTION_SPLIT - 1) / ATTENTION_SPLIT : 1;
+    job->depth = job->pairs ? (job->in.width + 1) / 2 : job->in.width;
+    job->out_row = attention_up(job->in.value_width, 16);
+    job->real = job->in.element == ATTENTION_FLOAT64 ? 8 : 4;
     job->in_place = lies_well(job);
     return chosen;
 }
@@ -83,10 +83,10 @@ static const attention_kernels *plan(attention_job *job) {
 /* Sizes in bytes; false where one does not fit. */
 static bool sizes(attention_job *job, const attention_kernels *kernels, int64_t *part_bytes,
                   int64_t *head_bytes) {
-    int64_t step = job->keys < ATTENTION_KEYS ? attention_up(job->keys, kernels->columns)
+    int64_t step = job->in.keys < ATTENTION_KEYS ? attention_up(job->in.keys, kernels->columns)
                                               : ATTENTION_KEYS;
     int64_t rows = attention_block_rows(job), steps = attention_steps(job);
-    if (job->width > INT64_MAX / 65536 || job->value_width > INT64_MAX / 65536) return false;
+    if (job->in.width > INT64_MAX / 65536 || job->in.value_width > INT64_MAX / 65536) return false;
     job->key_bytes = attention_up(step * job->depth * job->real, 64);
     job->value_bytes =
         job->in_place ? 0 : attention_up(step * job->out_row * job->real / (job->pairs ? 2 : 1), 64);
@@ -109,11 +109,12 @@ static void run(attention_job *job, Work *work, int64_t heads, int64_t round, in
 
 bcfg_status bcfg_attention(attention_job *job, int32_t threads, bcfg_error *error) {
     bcfg_status status = bcfg_error_begin(error);
-    if (status != BCFG_OK || job->batch == 0 || job->heads == 0 || job->queries == 0) return status;
+    const attention_inputs *in = &job->in;
+    if (status != BCFG_OK || in->batch == 0 || in->heads == 0 || in->queries == 0) return status;
     const attention_kernels *kernels = plan(job);
-    int64_t heads = job->batch * job->key_heads, round = heads;
-    double work = (double)job->batch * (double)job->heads * (double)job->queries *
-                  (double)job->keys * (double)(job->width + job->value_width + 1);
+    int64_t heads = job->in.batch * job->in.key_heads, round = heads;
+    double work = (double)job->in.batch * (double)job->in.heads * (double)job->in.queries *
+                  (double)job->in.keys * (double)(job->in.width + job->in.value_width + 1);
     if (work < worth_a_team) threads = 1;
     else if (threads <= 0) threads = bcfg_team_size();
     if (threads > BCFG_TEAM_MOST) threads = BCFG_TEAM_MOST;

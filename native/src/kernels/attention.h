@@ -2,25 +2,8 @@
 #ifndef BACKENDCFG_ATTENTION_H
 #define BACKENDCFG_ATTENTION_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
+#include "attention_inputs.h"
 #include "backendcfg.h"
-
-/* Elements that are read and written. The work itself is in float32, or float64 for FLOAT64. */
-typedef enum {
-    ATTENTION_FLOAT32,
-    ATTENTION_FLOAT64,
-    ATTENTION_BFLOAT16,
-    ATTENTION_FLOAT16,
-    ATTENTION_BOOL /* masks only: whether a key is seen */
-} attention_element;
-
-/* A four-dimensional array, (batch, heads, length, width); strides in bytes. */
-typedef struct {
-    char *data;
-    int64_t strides[4];
-} attention_array;
 
 enum {
     ATTENTION_ROWS = 96,  /* queries of a block, whose scores are kept in cache */
@@ -30,13 +13,8 @@ enum {
 };
 
 typedef struct {
-    attention_element element, mask_element;
-    int64_t batch, heads, key_heads, queries, keys, width, value_width;
-    bool is_causal;
+    attention_inputs in;
     bool streams;          /* keep no packed keys and values but a step's, for each worker */
-    double scale, dropout;
-    uint64_t seed;
-    attention_array query, key, value, mask; /* mask.data is NULL for none */
     attention_array out;   /* its last stride is that of dense rows */
     void *logsumexp;       /* (batch, heads, queries), dense, float32 or float64 as the work */
 
@@ -80,12 +58,12 @@ static inline int64_t attention_up(int64_t count, int64_t multiple) {
 }
 
 static inline int64_t attention_steps(const attention_job *job) {
-    return (job->keys + ATTENTION_KEYS - 1) / ATTENTION_KEYS;
+    return (job->in.keys + ATTENTION_KEYS - 1) / ATTENTION_KEYS;
 }
 
 /* Rows of a block: those of `stacked` heads, or a part of those of one. */
 static inline int64_t attention_block_rows(const attention_job *job) {
-    int64_t rows = job->stacked * job->queries;
+    int64_t rows = job->stacked * job->in.queries;
     return rows < ATTENTION_ROWS ? rows : ATTENTION_ROWS;
 }
 
@@ -97,9 +75,9 @@ typedef struct {
 static inline attention_scratch attention_layout(const attention_job *job) {
     attention_scratch at;
     int64_t rows = attention_block_rows(job), offset = 0;
-    int64_t widest = job->width > job->value_width ? job->width : job->value_width;
+    int64_t widest = job->in.width > job->in.value_width ? job->in.width : job->in.value_width;
 #define PLACE(name, bytes) (at.name = offset, offset += attention_up(bytes, 64))
-    PLACE(query, rows * attention_up(job->width, 16) * job->real);
+    PLACE(query, rows * attention_up(job->in.width, 16) * job->real);
     PLACE(scores, 6 * ATTENTION_KEYS * job->real);
     PLACE(weights, job->pairs ? 6 * ATTENTION_KEYS * 2 : 0);
     PLACE(output, rows * job->out_row * job->real);

@@ -27,7 +27,7 @@ static void begin_rows(void *context, int64_t index, int32_t worker) {
     const Run *run = context;
     int64_t head = index / run->rows_per_head;
     int64_t first = index % run->rows_per_head * ROWS_PER_TASK;
-    int64_t rows = run->job->queries - first;
+    int64_t rows = run->job->in.queries - first;
     run->kernels->begin(run->job, run->rooms + worker * run->room, head, first,
                         rows < ROWS_PER_TASK ? rows : ROWS_PER_TASK);
 }
@@ -37,7 +37,7 @@ static void finish_rows(void *context, int64_t index, int32_t worker) {
     const Run *run = context;
     int64_t head = index / run->rows_per_head;
     int64_t first = index % run->rows_per_head * ROWS_PER_TASK;
-    int64_t rows = run->job->queries - first;
+    int64_t rows = run->job->in.queries - first;
     run->kernels->finish(run->job, head, first, rows < ROWS_PER_TASK ? rows : ROWS_PER_TASK);
 }
 
@@ -63,26 +63,26 @@ static bool more_bytes(int64_t *total, int64_t count, int64_t size) {
 
 /* Blocks small enough that each worker gets some, and that a wide one fits the cache. */
 static int64_t keys_per_task(const backward_job *job, int64_t threads) {
-    int64_t widest = job->width > job->value_width ? job->width : job->value_width;
+    int64_t widest = job->in.width > job->in.value_width ? job->in.width : job->in.value_width;
     int64_t keys = widest > 1024 ? BACKWARD_KEYS / 4 : widest > 256 ? BACKWARD_KEYS / 2
                                                                     : BACKWARD_KEYS;
-    int64_t heads = job->batch * job->key_heads;
-    while (keys > 64 && (job->keys + keys - 1) / keys * heads < 2 * threads) keys /= 2;
-    return job->keys < keys ? job->keys : keys;
+    int64_t heads = job->in.batch * job->in.key_heads;
+    while (keys > 64 && (job->in.keys + keys - 1) / keys * heads < 2 * threads) keys /= 2;
+    return job->in.keys < keys ? job->in.keys : keys;
 }
 
 /* Whether the sums can be made where grad_query is. */
 static bool sums_in_place(const backward_job *job, int64_t real) {
-    const backward_array *to = &job->grad_query;
-    bool same = job->element == BACKWARD_FLOAT32 || job->element == BACKWARD_FLOAT64;
+    const attention_array *to = &job->grad_query;
+    bool same = job->in.element == ATTENTION_FLOAT32 || job->in.element == ATTENTION_FLOAT64;
     return same && to->strides[3] == real && to->strides[2] % real == 0 &&
-           to->strides[2] >= real * job->width && (uintptr_t)to->data % (uintptr_t)real == 0 &&
+           to->strides[2] >= real * job->in.width && (uintptr_t)to->data % (uintptr_t)real == 0 &&
            to->strides[0] % real == 0 && to->strides[1] % real == 0;
 }
 
-static void clear(const backward_job *job, const backward_array *array, int64_t heads,
+static void clear(const backward_job *job, const attention_array *array, int64_t heads,
                   int64_t rows, int64_t width, int64_t size) {
-    for (int64_t b = 0; b < job->batch; b++)
+    for (int64_t b = 0; b < job->in.batch; b++)
         for (int64_t h = 0; h < heads; h++)
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t d = 0; d < width; d++)
@@ -92,42 +92,42 @@ static void clear(const backward_job *job, const backward_array *array, int64_t 
 }
 
 static int32_t threads_for(const backward_job *job, int32_t threads) {
-    double work = (double)job->batch * (double)job->heads * (double)job->queries *
-                  (double)job->keys * (double)(job->width + job->value_width);
+    double work = (double)job->in.batch * (double)job->in.heads * (double)job->in.queries *
+                  (double)job->in.keys * (double)(job->in.width + job->in.value_width);
     if (work < WORTH_SHARING) return 1;
     if (threads <= 0) threads = bcfg_team_size();
     return threads > BCFG_TEAM_MOST ? BCFG_TEAM_MOST : threads;
 }
 
 bcfg_status bcfg_attention_backward(backward_job *job, int32_t threads, bcfg_error *error) {
-    bool is_double = job->element == BACKWARD_FLOAT64;
+    bool is_double = job->in.element == ATTENTION_FLOAT64;
     int64_t real = is_double ? 8 : 4;
-    int64_t size = is_double ? 8 : job->element == BACKWARD_FLOAT32 ? 4 : 2;
+    int64_t size = is_double ? 8 : job->in.element == ATTENTION_FLOAT32 ? 4 : 2;
     const bcfg_kernels *kernels = bcfg_kernels_here();
     bcfg_kernels_served(kernels->isa);
-    if (job->keys == 0 || job->batch * job->heads == 0) {
-        clear(job, &job->grad_query, job->heads, job->queries, job->width, size);
-        clear(job, &job->grad_key, job->key_heads, job->keys, job->width, size);
-        clear(job, &job->grad_value, job->key_heads, job->keys, job->value_width, size);
+    if (job->in.keys == 0 || job->in.batch * job->in.heads == 0) {
+        clear(job, &job->grad_query, job->in.heads, job->in.queries, job->in.width, size);
+        clear(job, &job->grad_key, job->in.key_heads, job->in.keys, job->in.width, size);
+        clear(job, &job->grad_value, job->in.key_heads, job->in.keys, job->in.value_width, size);
         return BCFG_OK;
     }
     threads = threads_for(job, threads);
     job->keys_per_task = keys_per_task(job, threads);
-    job->tasks_per_head = (job->keys + job->keys_per_task - 1) / job->keys_per_task;
+    job->tasks_per_head = (job->in.keys + job->keys_per_task - 1) / job->keys_per_task;
     Run run = {.job = job, .kernels = is_double ? kernels->backward64 : kernels->backward32};
-    if (job->element == BACKWARD_BFLOAT16 && kernels->backward_pairs != NULL)
+    if (job->in.element == ATTENTION_BFLOAT16 && kernels->backward_pairs != NULL)
         run.kernels = kernels->backward_pairs;
-    run.tasks = job->tasks_per_head * job->batch * job->key_heads;
-    run.rows_per_head = (job->queries + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+    run.tasks = job->tasks_per_head * job->in.batch * job->in.key_heads;
+    run.rows_per_head = (job->in.queries + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     if (threads > run.tasks) threads = (int32_t)run.tasks;
 
-    int64_t heads = job->batch * job->heads, bytes = 0, rows, delta_at, done_at, sum_at;
+    int64_t heads = job->in.batch * job->in.heads, bytes = 0, rows, delta_at, done_at, sum_at;
     bool in_place = sums_in_place(job, real);
-    int64_t sum_row = backward_padded(job->width) * real;
+    int64_t sum_row = backward_padded(job->in.width) * real;
     bool fits = more_bytes(&bytes, run.kernels->workspace(job), real);
     run.room = bytes;
     fits = fits && !__builtin_mul_overflow(bytes, threads, &bytes) &&
-           !__builtin_mul_overflow(heads, job->queries, &rows);
+           !__builtin_mul_overflow(heads, job->in.queries, &rows);
     delta_at = bytes;
     fits = fits && more_bytes(&bytes, rows, real);
     done_at = bytes;
@@ -142,9 +142,9 @@ bcfg_status bcfg_attention_backward(backward_job *job, int32_t threads, bcfg_err
     for (int64_t i = 0; i < run.tasks; i++) atomic_init(&job->done[i], 0);
     job->query_sum = job->grad_query;
     if (!in_place)
-        job->query_sum = (backward_array){
+        job->query_sum = (attention_array){
             run.rooms + sum_at,
-            {sum_row * job->queries * job->heads, sum_row * job->queries, sum_row, real}};
+            {sum_row * job->in.queries * job->in.heads, sum_row * job->in.queries, sum_row, real}};
 
     bcfg_team_run(threads, heads * run.rows_per_head, begin_rows, &run);
     bcfg_team_run(threads, threads, work_on_blocks, &run);

@@ -3,44 +3,24 @@
 #define BACKENDCFG_ATTENTION_BACKWARD_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 
+#include "attention_inputs.h"
 #include "backendcfg.h"
-
-/* Elements that are read and written. The work itself is in float32, or float64 for FLOAT64. */
-typedef enum {
-    BACKWARD_FLOAT32,
-    BACKWARD_FLOAT64,
-    BACKWARD_BFLOAT16,
-    BACKWARD_FLOAT16,
-    BACKWARD_BOOL /* masks only: whether a key is seen */
-} backward_element;
-
-/* A four-dimensional array, (batch, heads, length, width); strides in bytes. */
-typedef struct {
-    char *data;
-    int64_t strides[4];
-} backward_array;
 
 /* Rows of queries that are worked on at once, and the most keys that one task owns. The results do
  * not depend on either: every sum is one chain in a fixed order, however it is cut. */
 enum { BACKWARD_ROWS = 96, BACKWARD_KEYS = 256, BACKWARD_ALIGN = 16 };
 
 typedef struct {
-    backward_element element, mask_element;
-    int64_t batch, heads, key_heads, queries, keys, width, value_width;
-    bool is_causal;
-    double scale, dropout;
-    uint64_t seed;
+    attention_inputs in;
     /* logsumexp is (batch, heads, queries) with its last stride 0, in float32 or float64 as the
-     * work; mask.data is NULL for none. */
-    backward_array grad_out, query, key, value, mask, out, logsumexp;
-    backward_array grad_query, grad_key, grad_value;
+     * work. */
+    attention_array grad_out, out, logsumexp;
+    attention_array grad_query, grad_key, grad_value;
 
     /* Set by the driver. */
     int64_t keys_per_task, tasks_per_head, workspace; /* the last in numbers, for each worker */
-    backward_array query_sum; /* where grad_query is summed: itself, or in float32 beside it */
+    attention_array query_sum; /* where grad_query is summed: itself, or in float32 beside it */
     void *delta;            /* (batch, heads, queries): sum of grad_out * out over the width */
     _Atomic int64_t *done;  /* by task: how many steps have been added to query_sum */
 } backward_job;
