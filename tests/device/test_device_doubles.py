@@ -154,13 +154,13 @@ def test_a_call_is_recorded_with_its_arguments_and_the_state_of_its_handle(cubla
     assert [product(cublas, handle, a, a, c, ta=1, alpha=0.5) for _ in range(3)] == [0, 13, 0]
     first, *others = cublas.calls("cublasGemmEx_64")
     assert first.arguments == {
-        **{"handle": handle.value, "transa": 1, "transb": 0, "m": 2, "n": 2, "k": 2},
-        **{"alpha": [0.5], "a": a.ctypes.data, "a_type": 0, "lda": 2},
-        **{"b": a.ctypes.data, "b_type": 0, "ldb": 2, "beta": [0.0], "c": c.ctypes.data},
-        **{"c_type": 0, "ldc": 2, "compute_type": 68, "algorithm": -1},
-        **{"stream": 0x77, "math_mode": 0, "atomics": 0, "pointer_mode": 0},
-        **{"workspace": start, "workspace_bytes": 512, "strategy": 0, "processors": 0},
-    }
+        "handle": handle.value, "transa": 1, "transb": 0, "m": 2, "n": 2, "k": 2,
+        "alpha": [0.5], "a": a.ctypes.data, "a_type": 0, "lda": 2,
+        "b": a.ctypes.data, "b_type": 0, "ldb": 2, "beta": [0.0],
+        "c": c.ctypes.data, "c_type": 0, "ldc": 2, "compute_type": 68, "algorithm": -1,
+        "stream": 0x77, "math_mode": 0, "atomics": 0, "pointer_mode": 0,
+        "workspace": start, "workspace_bytes": 512, "strategy": 0, "processors": 0,
+    }  # fmt: skip
     assert len(others) == 2
 
 

@@ -6,8 +6,11 @@
  * A pointer of a device is one of the host. Work on streams is done at once; events and streams are
  * handles that only this library knows, so that a wrong one is refused.
  */
+#ifndef VERSION
+#define VERSION 13000
+#endif
 #define SETTINGS                                                                                   \
-    SETTING(version, 13000)                                                                        \
+    SETTING(version, VERSION)                                                                      \
     SETTING(devices, 1)                                                                            \
     SETTING(capability, 90)                                                                        \
     SETTING(memory, 1 << 30)                                                                       \
