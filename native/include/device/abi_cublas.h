@@ -57,7 +57,7 @@
     CONSTANT(CUBLAS_COMPUTE_32F_FAST_TF32, 77)
 
 /* Emulation came with 12.9: an older library has neither the numbers nor the setter. */
-#define BCFG_CUBLAS_EMULATION_CONSTANTS(CONSTANT)                                                  \
+#define BCFG_CUBLAS_SINCE_12_9_CONSTANTS(CONSTANT)                                                 \
     CONSTANT(CUBLAS_FP32_EMULATED_BF16X9_MATH, 4)                                                  \
     CONSTANT(CUBLAS_COMPUTE_32F_EMULATED_16BFX9, 78)                                               \
     CONSTANT(CUBLAS_EMULATION_STRATEGY_DEFAULT, 0)                                                 \
@@ -65,7 +65,7 @@
     CONSTANT(CUBLAS_EMULATION_STRATEGY_EAGER, 2)
 
 /* Emulated double precision came with 13.0. */
-#define BCFG_CUBLAS_FIXEDPOINT_CONSTANTS(CONSTANT)                                                 \
+#define BCFG_CUBLAS_SINCE_13_0_CONSTANTS(CONSTANT)                                                \
     CONSTANT(CUBLAS_FP64_EMULATED_FIXEDPOINT_MATH, 8)                                              \
     CONSTANT(CUBLAS_COMPUTE_64F_EMULATED_FIXEDPOINT, 79)
 
@@ -73,8 +73,8 @@ enum {
 #define CONSTANT(name, value) BCFG_##name = value,
     BCFG_CUDA_TYPE_CONSTANTS(CONSTANT)
     BCFG_CUBLAS_CONSTANTS(CONSTANT)
-    BCFG_CUBLAS_EMULATION_CONSTANTS(CONSTANT)
-    BCFG_CUBLAS_FIXEDPOINT_CONSTANTS(CONSTANT)
+    BCFG_CUBLAS_SINCE_12_9_CONSTANTS(CONSTANT)
+    BCFG_CUBLAS_SINCE_13_0_CONSTANTS(CONSTANT)
 #undef CONSTANT
 };
 

@@ -76,6 +76,13 @@ typedef struct {
     int reserved[4];
 } bcfg_cublaslt_heuristic;
 
+/* FIELD(the vendor's struct, its field, our struct, its field). */
+#define BCFG_CUBLASLT_FIELDS(FIELD)                                                                \
+    FIELD(cublasLtMatmulHeuristicResult_t, algo, bcfg_cublaslt_heuristic, algorithm)               \
+    FIELD(cublasLtMatmulHeuristicResult_t, workspaceSize, bcfg_cublaslt_heuristic, workspace)      \
+    FIELD(cublasLtMatmulHeuristicResult_t, state, bcfg_cublaslt_heuristic, status)                 \
+    FIELD(cublasLtMatmulHeuristicResult_t, wavesCount, bcfg_cublaslt_heuristic, waves)
+
 /* REQUIRED and OPTIONAL(result, name, parameters). An optional one may be NULL in the table. */
 #define BCFG_CUBLASLT_SYMBOLS(REQUIRED, OPTIONAL)                                                  \
     REQUIRED(int, cublasLtCreate, (void **handle))                                                 \

@@ -1,7 +1,6 @@
 /* abi_cuda.h - what we use of the CUDA driver, libcuda.so.1.
  *
- * Source: cuda.h of CUDA 13.0; every name is also in CUDA 12.0. `native/abi/check.py` compares this
- * file with the vendor's header.
+ * Source: cuda.h of CUDA 13.0. `native/abi/check.py` compares this file with the vendor's header.
  *
  * Handles (contexts, streams, events) are opaque: `void *` here. A device is its ordinal, an int;
  * a CUdeviceptr is 64 bits. Enumerations are passed as int. Names carry the `_v2` that cuda.h hides
