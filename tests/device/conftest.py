@@ -125,3 +125,60 @@ def device(device_file):
     yield double
     for used in known.values():
         used.reset()
+
+
+@dataclass(frozen=True)
+class Doubles:
+    """The doubles that products on devices are computed with in this process."""
+
+    cuda: Double
+    cublas: Double
+    cublaslt: Double
+
+    def all(self):
+        """Each of them."""
+        return (self.cuda, self.cublas, self.cublaslt)
+
+    def calls(self, *functions):
+        """The calls of cuBLAS and cuBLASLt."""
+        return [*self.cublas.calls(*functions), *self.cublaslt.calls(*functions)]
+
+    def reset(self):
+        """Forget the calls and the failures of all."""
+        for double in self.all():
+            double.reset()
+
+
+@pytest.fixture(scope="session")
+def _opened_devices(device_file):
+    from backendcfg.dispatch import device_opening
+
+    doubles, opened = [], {}
+    for name, file in (
+        ("cuda", "libcuda.so.1"),
+        ("cublas", "libcublas.so.13"),
+        ("cublaslt", "libcublasLt.so.13"),
+    ):
+        doubles.append(Double(device_file(file)))
+        found = device_opening.DeviceFile(device_file(file), name, 13, "loaded")
+        opened[name] = device_opening._open(found)
+    return Doubles(*doubles), opened
+
+
+@pytest.fixture
+def devices(_opened_devices, monkeypatch):
+    """The doubles that products on devices use in this test, whatever else is in the process."""
+    from device_arrays import OnDevice
+
+    from backendcfg import ops
+    from backendcfg.dispatch import device_recipes
+
+    doubles, opened = _opened_devices
+    monkeypatch.setattr(device_recipes, "open_device", opened.__getitem__)
+    monkeypatch.setattr(OnDevice, "stream", 0)
+    monkeypatch.setattr(OnDevice, "full", False)
+    OnDevice.allocated.clear()
+    doubles.reset()
+    ops.reset_stats()
+    yield doubles
+    doubles.reset()

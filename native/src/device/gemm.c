@@ -80,6 +80,25 @@ static bool advance(bcfg_gemm_plan *plan, int64_t *index, const char **a, const 
     return false;
 }
 
+/* c = 0, which no library promises for matrices that are empty. */
+static bcfg_outcome clear(const bcfg_lease *lease, const bcfg_gemm_call *call, bcfg_fault *fault) {
+    const bcfg_device_library *driver = lease->recipe->is.driver;
+    const size_t size = (size_t)bcfg_element_size[lease->recipe->is.element];
+    for (int64_t i = 0; i < call->batch; i++)
+        for (int64_t column = 0; column < call->n; column++) {
+            const char *at = (const char *)call->c +
+                             (i * call->c_stride + column * call->c_leading) * (int64_t)size;
+            bool dense = call->c_leading == call->m;
+            int status = bcfg_cuda(driver)->cuMemsetD8Async(
+                (uint64_t)(uintptr_t)at, 0, (size_t)call->m * (dense ? (size_t)call->n : 1) * size,
+                lease->handle->stream);
+            if (status != BCFG_CUDA_SUCCESS)
+                return bcfg_driver_fault(driver, "cuMemsetD8Async", status, fault);
+            if (dense) break;
+        }
+    return BCFG_DEVICE_OK;
+}
+
 bcfg_outcome bcfg_gemm_run_plan(const bcfg_lease *lease, bcfg_gemm_plan *plan, const double alpha[2],
                                 const double beta[2], bcfg_fault *fault) {
     double scalars[2][2]; /* as aligned as any of the types needs */
@@ -91,11 +110,14 @@ bcfg_outcome bcfg_gemm_run_plan(const bcfg_lease *lease, bcfg_gemm_plan *plan, c
     char *c = call.c;
     do {
         call.a = a, call.b = b, call.c = c;
-        bcfg_outcome outcome = multiply(lease, &call, scalars[0], scalars[1], fault);
+        bool clears = call.k == 0 && beta[0] == 0 && beta[1] == 0;
+        bcfg_outcome outcome = clears ? clear(lease, &call, fault)
+                                      : multiply(lease, &call, scalars[0], scalars[1], fault);
         if (outcome != BCFG_DEVICE_OK) return outcome;
         /* Batches count one for each of their matrices, as everywhere. */
-        atomic_fetch_add_explicit(lease->recipe->calls, (uint64_t)call.batch,
-                                  memory_order_relaxed);
+        if (!clears)
+            atomic_fetch_add_explicit(lease->recipe->calls, (uint64_t)call.batch,
+                                      memory_order_relaxed);
     } while (advance(plan, index, &a, &b, &c));
     return BCFG_DEVICE_OK;
 }

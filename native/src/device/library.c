@@ -7,13 +7,14 @@
 #include <string.h>
 
 typedef struct {
-    const char *name;
+    const char *name, *before;                     /* before: its name in older versions, or NULL */
     size_t offset;                                 /* in the table */
     bool required;
 } symbol;
 
-#define REQUIRED(result, name, parameters) {#name, offsetof(TABLE, name), true},
-#define OPTIONAL(result, name, parameters) {#name, offsetof(TABLE, name), false},
+#define REQUIRED(result, name, parameters) {#name, NULL, offsetof(TABLE, name), true},
+#define OPTIONAL(result, name, parameters) {#name, NULL, offsetof(TABLE, name), false},
+#define VERSIONED(result, name, before, parameters) {#name, #before, offsetof(TABLE, name), true},
 
 #define TABLE bcfg_cuda_table
 static const symbol cuda_symbols[] = {BCFG_CUDA_SYMBOLS(REQUIRED, OPTIONAL)};
@@ -24,15 +25,26 @@ static const symbol cublas_symbols[] = {BCFG_CUBLAS_SYMBOLS(REQUIRED, OPTIONAL)}
 #define TABLE bcfg_cublaslt_table
 static const symbol cublaslt_symbols[] = {BCFG_CUBLASLT_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
+#define TABLE bcfg_hip_table
+static const symbol hip_symbols[] = {BCFG_HIP_SYMBOLS(REQUIRED, OPTIONAL)};
+#undef TABLE
+#define TABLE bcfg_hipblas_table
+static const symbol hipblas_symbols[] = {BCFG_HIPBLAS_SYMBOLS(REQUIRED, OPTIONAL, VERSIONED)};
+#undef TABLE
+#define TABLE bcfg_hipblaslt_table
+static const symbol hipblaslt_symbols[] = {BCFG_HIPBLASLT_SYMBOLS(REQUIRED, OPTIONAL)};
+#undef TABLE
 
 /* Each asks a library for its version without a device; -1 when it does not say. */
-static int64_t cuda_version(const void *table) {
+static int64_t cuda_version(const void *table, void *handle) {
+    (void)handle;
     int said = 0; /* 12040 is 12.4 */
     if (((const bcfg_cuda_table *)table)->cuDriverGetVersion(&said) != BCFG_CUDA_SUCCESS) return -1;
     return (int64_t)(said / 1000) * 10000 + (int64_t)(said % 1000 / 10) * 100;
 }
 
-static int64_t cublas_version(const void *table) {
+static int64_t cublas_version(const void *table, void *handle) {
+    (void)handle;
     const bcfg_cublas_table *cublas = table;
     int parts[3]; /* the library's properties 0, 1 and 2 */
     for (int part = 0; part < 3; part++)
@@ -40,9 +52,25 @@ static int64_t cublas_version(const void *table) {
     return (int64_t)parts[0] * 10000 + (int64_t)parts[1] * 100 + parts[2];
 }
 
-static int64_t cublaslt_version(const void *table) {
+static int64_t cublaslt_version(const void *table, void *handle) {
+    (void)handle;
     return (int64_t)((const bcfg_cublaslt_table *)table)->cublasLtGetVersion();
 }
+
+/* By the library's own SONAME, libhipblas.so.2: PyTorch's wheels rename the files. */
+static int64_t soname_version(const void *table, void *handle) {
+    (void)table;
+    const char *version = bcfg_soname_of(handle);
+    version = version != NULL ? strstr(version, ".so.") : NULL;
+    if (version == NULL) return -1;
+    char *end;
+    long major = strtol(version + strlen(".so."), &end, 10), minor = 0;
+    if (end == version + strlen(".so.") || major < 0 || major > 9999) return -1;
+    if (*end == '.') minor = strtol(end + 1, NULL, 10);
+    return major * 10000 + (minor >= 0 && minor < 100 ? minor * 100 : 0);
+}
+
+enum { ANY_MAJOR = 9999 };
 
 /* What is particular to one kind. Majors outside first to last have interfaces that nobody has
  * compared with ours. */
@@ -50,15 +78,19 @@ static const struct kind {
     const char *name;
     const symbol *symbols;
     size_t symbol_count, table_size;
-    int64_t (*version)(const void *table);
-    int64_t first, last;                           /* majors; a last of 0 is none */
+    int64_t (*version)(const void *table, void *handle);
+    int64_t first, last;                           /* majors; a last of ANY_MAJOR is none */
 } kinds[BCFG_DEVICE_KINDS] = {
-#define KIND(name, first, last)                                                                    \
+#define KIND(name, version, first, last)                                                           \
     {#name, name##_symbols, sizeof name##_symbols / sizeof *name##_symbols,                        \
-     sizeof(bcfg_##name##_table), name##_version, first, last}
-    [BCFG_CUDA] = KIND(cuda, 12, 0), /* a driver serves every older interface, for ever */
-    [BCFG_CUBLAS] = KIND(cublas, 12, 13),
-    [BCFG_CUBLASLT] = KIND(cublaslt, 12, 13),
+     sizeof(bcfg_##name##_table), version, first, last}
+    /* A driver serves every older interface, for ever. */
+    [BCFG_CUDA] = KIND(cuda, cuda_version, 12, ANY_MAJOR),
+    [BCFG_CUBLAS] = KIND(cublas, cublas_version, 12, 13),
+    [BCFG_CUBLASLT] = KIND(cublaslt, cublaslt_version, 12, 13),
+    [BCFG_HIP] = KIND(hip, soname_version, 6, 7),
+    [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
+    [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
 };
 
 static bcfg_device_library *_Atomic first_library;
@@ -103,11 +135,24 @@ static bcfg_status known_version(const struct kind *kind, const bcfg_device_libr
                          "%s has version %lld.%lld; %lld is the oldest that is served",
                          library->path, (long long)major, (long long)minor,
                          (long long)kind->first);
-    if (kind->last != 0 && major > kind->last)
+    if (major > kind->last)
         return bcfg_fail(error, BCFG_E_INTERFACE,
                          "%s has version %lld.%lld; %lld is the newest whose interface is known",
                          library->path, (long long)major, (long long)minor, (long long)kind->last);
     return BCFG_OK;
+}
+
+/* Since which major version a VERSIONED symbol has its meaning under its own name. Only hipBLAS has
+ * such: see abi_hipblas.h. */
+enum { RENAMED_SINCE = 3 };
+
+/* The function of a symbol; NULL where there is none in the meaning that we know. */
+static void *function_of(void *handle, const symbol *wanted) {
+    if (wanted->before == NULL) return dlsym(handle, wanted->name);
+    void *address = dlsym(handle, wanted->before);
+    if (address != NULL) return address;
+    return soname_version(NULL, handle) >= RENAMED_SINCE * 10000 ? dlsym(handle, wanted->name)
+                                                                 : NULL;
 }
 
 /* Looks every symbol up and asks the library for its version. */
@@ -119,13 +164,14 @@ static bcfg_status examine(bcfg_device_library *library, bcfg_error *error) {
         return bcfg_fail(error, BCFG_E_OPEN, "%s", reason != NULL ? reason : library->path);
     }
     for (size_t at = 0; at < kind->symbol_count; at++) {
-        void *address = dlsym(handle, kind->symbols[at].name);
-        if (address == NULL && kind->symbols[at].required)
+        const symbol *wanted = &kind->symbols[at];
+        void *address = function_of(handle, wanted);
+        if (address == NULL && wanted->required)
             return bcfg_fail(error, BCFG_E_SYMBOL, "%s has no symbol %s", library->path,
-                             kind->symbols[at].name);
-        memcpy((char *)library->table + kind->symbols[at].offset, &address, sizeof address);
+                             wanted->before != NULL ? wanted->before : wanted->name);
+        memcpy((char *)library->table + wanted->offset, &address, sizeof address);
     }
-    library->version = kind->version(library->table);
+    library->version = kind->version(library->table, handle);
     return known_version(kind, library, error);
 }
 

@@ -7,6 +7,9 @@
 #include "device/abi_cublas.h"
 #include "device/abi_cublaslt.h"
 #include "device/abi_cuda.h"
+#include "device/abi_hip.h"
+#include "device/abi_hipblas.h"
+#include "device/abi_hipblaslt.h"
 
 struct bcfg_device_library {
     int32_t kind;
@@ -26,5 +29,17 @@ static inline const bcfg_cublas_table *bcfg_cublas(const bcfg_device_library *li
 static inline const bcfg_cublaslt_table *bcfg_cublaslt(const bcfg_device_library *library) {
     return library->table;
 }
+static inline const bcfg_hip_table *bcfg_hip(const bcfg_device_library *library) {
+    return library->table;
+}
+static inline const bcfg_hipblas_table *bcfg_hipblas(const bcfg_device_library *library) {
+    return library->table;
+}
+static inline const bcfg_hipblaslt_table *bcfg_hipblaslt(const bcfg_device_library *library) {
+    return library->table;
+}
+
+/* soname.c: what a loaded library calls itself, by its handle; NULL when it says nothing. */
+const char *bcfg_soname_of(void *handle);
 
 #endif

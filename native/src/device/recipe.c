@@ -41,6 +41,12 @@ const bcfg_recipe *bcfg_recipe_intern(const bcfg_recipe_content *content) {
     return found;
 }
 
+void bcfg_recipe_reset(void) {
+    const bcfg_recipe *at = NULL;
+    while ((at = bcfg_recipe_next(at)) != NULL)
+        atomic_store_explicit(at->calls, 0, memory_order_relaxed);
+}
+
 /* The recipes of a snapshot, by kind of place, device and element. */
 typedef struct bcfg_kept {
     const bcfg_recipe *_Atomic recipes[2][BCFG_PLACES][BCFG_ELEMENTS];

@@ -31,6 +31,9 @@ const bcfg_recipe *bcfg_recipe_intern(const bcfg_recipe_content *content);
 /* The recipe after `previous`, the newest for NULL; NULL after the last. */
 const bcfg_recipe *bcfg_recipe_next(const bcfg_recipe *previous);
 
+/* Sets every counter to zero. */
+void bcfg_recipe_reset(void);
+
 /* Whether an address is that of a recipe. */
 bool bcfg_recipe_known(const bcfg_recipe *recipe);
 
