@@ -45,6 +45,7 @@ class Library:
 
 
 _STRATEGY = "cublasStatus_t (*)(cublasHandle_t, cublasEmulationStrategy_t{})"
+_AMD = "#define __HIP_PLATFORM_AMD__ 1"
 LIBRARIES = (
     Library("cuda", "cuda.h"),
     Library(
@@ -56,6 +57,17 @@ LIBRARIES = (
         },
     ),
     Library("cublaslt", "cublasLt.h"),
+    Library(
+        "hip",
+        "hip/hip_runtime_api.h",
+        prelude=_AMD,
+        overloads={
+            "hipMalloc": "hipError_t (*)(void **, size_t)",
+            "hipMallocAsync": "hipError_t (*)(void **, size_t, hipStream_t)",
+        },
+    ),
+    Library("hipblas", "hipblas/hipblas.h", prelude=_AMD),
+    Library("hipblaslt", "hipblaslt/hipblaslt.h", prelude=f"{_AMD}\n#include <hipblas/hipblas.h>"),
 )
 
 # What may differ between a vendor's type and ours, and what may not.
@@ -103,12 +115,14 @@ class Declared:
         constants: each with its value.
         newer: the constants of lists that say since when the vendor has them.
         functions: each with its result, its parameters and whether it is required.
+        older: of functions that took another meaning, the name that the known one had before.
         fields: (the vendor's struct, its field, our struct, its field).
     """
 
     constants: dict[str, str]
     newer: set[str]
     functions: dict[str, tuple[str, str, bool]]
+    older: dict[str, str]
     fields: list[tuple[str, str, str, str]]
 
 
@@ -125,8 +139,14 @@ def declared(name: str) -> Declared:
         r"\b(REQUIRED|OPTIONAL)\(\s*([\w *]+?),\s*(\w+),\s*(\((?:[^()]|\([^()]*\))*\))\s*\)", lists
     ):
         functions[function] = (result, " ".join(parameters.split()), kind == "REQUIRED")
+    older = {}
+    for result, function, before, parameters in re.findall(
+        r"\bVERSIONED\(\s*([\w *]+?),\s*(\w+),\s*(\w+),\s*(\((?:[^()]|\([^()]*\))*\))\s*\)", lists
+    ):
+        functions[function] = (result, " ".join(parameters.split()), True)
+        older[function] = before
     fields = re.findall(r"\bFIELD\((\w+), (\w+), (\w+), (\w+)\)", lists)
-    return Declared(dict(re.findall(constant, lists)), newer, functions, fields)
+    return Declared(dict(re.findall(constant, lists)), newer, functions, older, fields)
 
 
 def program(library: Library, ours: Declared, vendor: str) -> tuple[str, list[str]]:
@@ -143,7 +163,8 @@ def program(library: Library, ours: Declared, vendor: str) -> tuple[str, list[st
         if not required and not re.search(rf"\b{name}\b", vendor):
             absent.append(name)
             continue
-        theirs = f"&::{name}"
+        before = ours.older.get(name, name)
+        theirs = f"&::{before}" if re.search(rf"\b{before}\b", vendor) else f"&::{name}"
         if name in library.overloads:
             theirs = f"static_cast<{library.overloads[name]}>({theirs})"
         lines.append(

@@ -18,6 +18,9 @@ typedef enum {
     BCFG_CUDA = 0,         /* the CUDA driver, libcuda.so.1 */
     BCFG_CUBLAS = 1,
     BCFG_CUBLASLT = 2,
+    BCFG_HIP = 3,          /* the HIP runtime, libamdhip64.so */
+    BCFG_HIPBLAS = 4,
+    BCFG_HIPBLASLT = 5,
     BCFG_DEVICE_KINDS
 } bcfg_device_kind;
 
@@ -26,7 +29,8 @@ typedef struct bcfg_device_library bcfg_device_library;
 
 /* What bcfg_device_describe says. `path` lives as long as the process.
  *   kind     a bcfg_device_kind
- *   version  as the library says it, 10000 * major + 100 * minor + patch: 130100 is 13.1.0
+ *   version  10000 * major + 100 * minor + patch, as CUDA's libraries say it: 130100 is 13.1.0.
+ *            AMD's cannot be asked without a device: of theirs it is what their SONAME says
  */
 typedef struct {
     uint32_t abi, size;
@@ -39,7 +43,8 @@ typedef struct {
 BCFG_API const char *bcfg_device_kind_name(int32_t kind);
 
 /* Opens the file at an absolute path as a library of one kind: RTLD_NOW | RTLD_LOCAL, every required
- * symbol present, its version one that we know. *library is written only on success.
+ * symbol present, its version one that we know. Functions whose meaning changed under one name are
+ * taken in the meaning that we know, or the library is refused. *library is written only on success.
  *
  * Constructors of the library run. One that is not yet in the process should be opened in a child
  * process first.
