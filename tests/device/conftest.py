@@ -182,3 +182,19 @@ def devices(_opened_devices, monkeypatch):
     ops.reset_stats()
     yield doubles
     doubles.reset()
+
+
+@pytest.fixture
+def new_stream(devices):
+    """A stream of its own that is current, so that its handle is not one of other tests."""
+    from device_arrays import OnDevice
+
+    cuda, made, context = devices.cuda.library, ctypes.c_void_p(), ctypes.c_void_p()
+    cuda.cuInit(0)
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    cuda.cuCtxPushCurrent_v2(context)
+    assert cuda.cuStreamCreate(ctypes.byref(made), 0) == 0
+    cuda.cuCtxPopCurrent_v2(ctypes.byref(context))
+    OnDevice.stream = made.value
+    devices.reset()
+    return made.value

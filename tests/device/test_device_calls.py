@@ -18,22 +18,6 @@ def multiply(element="float32"):
     return ops.matmul(on_device((3, 5), element), on_device((5, 4), element, 1))
 
 
-@pytest.fixture
-def stream(devices):
-    """A stream of its own, so that its handle is not one of other tests."""
-    handle = device_driver._driver(devices.cuda.path)
-    made = device_driver.ctypes.c_void_p()
-    handle.cuInit(0)
-    context = device_driver.ctypes.c_void_p()
-    handle.cuDevicePrimaryCtxRetain(device_driver.ctypes.byref(context), 0)
-    handle.cuCtxPushCurrent_v2(context)
-    assert handle.cuStreamCreate(device_driver.ctypes.byref(made), 0) == 0
-    handle.cuCtxPopCurrent_v2(device_driver.ctypes.byref(context))
-    OnDevice.stream = made.value
-    devices.reset()
-    return made.value
-
-
 # Flags, an element, and what cuBLAS must have been told when it multiplies.
 TOLD = [
     ({}, "float32", {"compute_type": 68, "math_mode": 0, "atomics": 0, "algorithm": -1}),
@@ -134,16 +118,16 @@ def test_the_second_call_of_a_kind_asks_no_heuristic(devices):
     assert [call.function for call in devices.cublaslt.calls()] == ["cublasLtMatmul"]
 
 
-def test_work_is_put_on_the_stream_that_is_current_and_nobody_waits(devices, stream):
+def test_work_is_put_on_the_stream_that_is_current_and_nobody_waits(devices, new_stream):
     multiply()
     with under(**{PREFER: "cublaslt"}):
         multiply()
-    assert [call["stream"] for call in devices.calls(*GEMMS)] == [stream, stream]
+    assert [call["stream"] for call in devices.calls(*GEMMS)] == [new_stream, new_stream]
     waits = ("cuStreamSynchronize", "cuStreamWaitEvent", "cuEventRecord")
     assert devices.cuda.calls(*waits) == []
 
 
-def test_each_stream_has_a_workspace_of_its_own_from_the_arrays_library(devices, stream):
+def test_each_stream_has_a_workspace_of_its_own_from_the_arrays_library(devices, new_stream):
     before = list(OnDevice.allocated)
     multiply()
     multiply()
@@ -157,7 +141,7 @@ def test_each_stream_has_a_workspace_of_its_own_from_the_arrays_library(devices,
     assert devices.cublas.calls(*GEMMS)[-1]["workspace"] != first
 
 
-def test_a_workspace_has_the_size_that_the_flag_says(devices, stream):
+def test_a_workspace_has_the_size_that_the_flag_says(devices, new_stream):
     with under(**{"cuda.cublas_workspace_size": 4096}):
         multiply()
     multiply()

@@ -162,13 +162,16 @@ int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known) {
 static const DLDataType types[BCFG_ELEMENTS] = {{2, 32, 1}, {2, 64, 1},  {5, 64, 1},
                                                 {5, 128, 1}, {4, 16, 1}, {2, 16, 1}};
 
-/* What an allocator says is wrong, as the exception that the caller raises. */
-static void set_error(void *context, const char *kind, const char *message) {
-    (void)context;
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyErr_Format(strcmp(kind, "MemoryError") == 0 ? PyExc_MemoryError : PyExc_RuntimeError, "%s",
-                 message);
-    PyGILState_Release(state);
+/* What an allocator says is wrong; raised when it has returned. */
+typedef struct {
+    bool is_memory;
+    char message[256];
+} Complaint;
+
+static void complain(void *context, const char *kind, const char *message) {
+    Complaint *complaint = context;
+    complaint->is_memory = strstr(kind, "Memory") != NULL;
+    (void)snprintf(complaint->message, sizeof complaint->message, "%s", message);
 }
 
 PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t element, int32_t dimensions,
@@ -183,8 +186,12 @@ PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t element, int32_
     DLTensor prototype = {.device = {like->kind, like->index}, .dimensions = dimensions,
                           .type = types[element], .shape = sizes, .strides = strides};
     DLManagedTensorVersioned *managed = NULL;
-    if (like->exchange->allocate(&prototype, &managed, NULL, set_error) != 0 || managed == NULL) {
-        if (!PyErr_Occurred()) PyErr_NoMemory();
+    Complaint complaint = {.is_memory = true, .message = "the device has no memory for the result"};
+    if (like->exchange->allocate(&prototype, &managed, &complaint, complain) != 0 ||
+        managed == NULL) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(complaint.is_memory ? PyExc_MemoryError : PyExc_RuntimeError,
+                            complaint.message);
         return NULL;
     }
     void *object = NULL;
@@ -198,7 +205,9 @@ static bool workspace_get(void *context, int64_t bytes, void **memory, void **ho
     DLTensor prototype = {.device = {array->kind, array->index}, .dimensions = 1,
                           .type = {1, 8, 1}, .shape = shape, .strides = strides};
     DLManagedTensorVersioned *managed = NULL;
-    if (array->exchange->allocate(&prototype, &managed, NULL, set_error) != 0 || managed == NULL) {
+    Complaint complaint;
+    if (array->exchange->allocate(&prototype, &managed, &complaint, complain) != 0 ||
+        managed == NULL) {
         PyErr_Clear();
         return false;
     }
