@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 NVIDIA, AMD = "nvidia", "amd"
+UNKNOWN = -1
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ LIBRARIES = (
     DeviceLibrary("cuda", "the CUDA driver", 0, NVIDIA, "libcuda.so", {1: 0}, is_driver=True),
     DeviceLibrary("cublas", "cuBLAS", 1, NVIDIA, "libcublas.so", {13: 13, 12: 12}),
     DeviceLibrary("cublaslt", "cuBLASLt", 2, NVIDIA, "libcublasLt.so", {13: 13, 12: 12}),
+    DeviceLibrary("hip", "the HIP runtime", 3, AMD, "libamdhip64.so", {7: 7, 6: 6}),
+    DeviceLibrary("hipblas", "hipBLAS", 4, AMD, "libhipblas.so", {3: 7, 2: 6}),
+    DeviceLibrary("hipblaslt", "hipBLASLt", 5, AMD, "libhipblaslt.so", {1: 7, 0: 6}),
 )
 BY_NAME = {library.name: library for library in LIBRARIES}
 
@@ -70,7 +74,7 @@ class DeviceFile:
     Attributes:
         path: absolute, links resolved: a file is opened under one name only.
         library: its name.
-        major: of its interface, as its name says it; 0 when it does not.
+        major: of its interface, as its name says it; UNKNOWN when it does not.
         found: "loaded", "wheel", "conda", "LD_LIBRARY_PATH", "system" or the name of the variable
             that led there.
     """
@@ -146,7 +150,7 @@ def _loaded(library: DeviceLibrary, world: World) -> Iterator[DeviceFile]:
     for path in world.mapped:
         if match := re.fullmatch(pattern, os.path.basename(path)):
             # The driver's file carries the driver's version, and not that of its interface.
-            major = 1 if library.is_driver else int(match.group(1) or 0)
+            major = 1 if library.is_driver else int(match.group(1) or UNKNOWN)
             yield DeviceFile(path, library.name, major, "loaded")
 
 
@@ -155,12 +159,17 @@ def _in_directory(library: DeviceLibrary, directory: str, found: str) -> Iterato
         path = os.path.join(directory, f"{library.stem}.{major}")
         if os.path.isfile(path):
             yield DeviceFile(path, library.name, major, found)
+    # PyTorch's wheels for ROCm bundle its libraries under names without a version. Elsewhere such a
+    # name is a link for compilers.
+    path = os.path.join(directory, library.stem)
+    if library.vendor == AMD and found == "wheel" and os.path.isfile(path):
+        yield DeviceFile(path, library.name, UNKNOWN, found)
 
 
 def _directories(library: DeviceLibrary, world: World) -> Iterator[tuple[str, str]]:
     """Each with what led there."""
     if not library.is_driver:
-        yield from ((place, "wheel") for place in _wheels(world))
+        yield from ((place, "wheel") for place in _wheels(library, world))
         if os.path.isdir(os.path.join(world.prefix, "conda-meta")):
             yield os.path.join(world.prefix, "lib"), "conda"
     for entry in world.environment.get("LD_LIBRARY_PATH", "").split(os.pathsep):
@@ -171,15 +180,14 @@ def _directories(library: DeviceLibrary, world: World) -> Iterator[tuple[str, st
         yield from _toolkits(library, world)
 
 
-def _wheels(world: World) -> Iterator[str]:
-    """The directories of NVIDIA's wheels, and PyTorch's own, which may bundle them."""
+def _wheels(library: DeviceLibrary, world: World) -> Iterator[str]:
+    """The directories of the vendor's wheels, and PyTorch's own, which may bundle them."""
+    # nvidia/cu13/lib holds all of CUDA 13, nvidia/cublas/lib and its like CUDA 12.
+    pattern = "nvidia/*/lib" if library.vendor == NVIDIA else "_rocm_sdk_*/lib"
     for entry in dict.fromkeys(world.entries):
-        if not entry or not os.path.isdir(entry):
-            continue
-        packages = os.path.join(glob.escape(entry), "nvidia", "*", "lib")
-        # nvidia/cu13/lib holds all of CUDA 13, nvidia/cublas/lib and its like CUDA 12.
-        yield from sorted(glob.glob(packages))
-        yield os.path.join(entry, "torch", "lib")
+        if entry and os.path.isdir(entry):
+            yield from sorted(glob.glob(os.path.join(glob.escape(entry), pattern)))
+            yield os.path.join(entry, "torch", "lib")
 
 
 def _system(library: DeviceLibrary, world: World) -> Iterator[str]:

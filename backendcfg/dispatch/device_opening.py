@@ -60,7 +60,7 @@ class OpenLibrary:
         name: "cublas".
         handle: address of its `bcfg_device_library`, good for the process's life.
         path: absolute.
-        version: major, minor and patch, as it says them itself.
+        version: major, minor and patch, as it says them itself; of AMD's libraries only the major.
         found: what led to the file, as in `DeviceFile`.
     """
 
@@ -126,13 +126,8 @@ def require_device(name: str) -> OpenLibrary:
         f"cannot use {BY_NAME[name].title}",
         notes=list(answer.reasons),
         state="nothing was computed",
-        helps=[_HELPS[BY_NAME[name].vendor]],
+        helps=["import the framework that made the array: it brings the library it works with"],
     )
-
-
-_HELPS = {
-    NVIDIA: "import the framework that made the array first; it brings the library it works with",
-}
 
 
 def _first_usable(name: str, world: World | None) -> OpenLibrary | Unusable:

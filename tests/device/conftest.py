@@ -21,6 +21,12 @@ LIBRARIES = {
     "libcublas.so.13": ("cublas", ["VERSION=130100"]),
     "libcublasLt.so.12": ("cublaslt", ["VERSION=120903"]),
     "libcublasLt.so.13": ("cublaslt", ["VERSION=130100"]),
+    "libamdhip64.so.6": ("hip", []),
+    "libamdhip64.so.7": ("hip", []),
+    "libhipblas.so.2": ("hipblas", ["MAJOR=2"]),
+    "libhipblas.so.3": ("hipblas", ["MAJOR=3"]),
+    "libhipblaslt.so.0": ("hipblaslt", []),
+    "libhipblaslt.so.1": ("hipblaslt", []),
 }
 
 

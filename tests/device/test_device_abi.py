@@ -36,7 +36,8 @@ typedef struct { int64_t weight; int wheels; } bcfg_toy;
     REQUIRED(int, toyPaint, (void *handle, int colour, \\
                              const void *where, size_t bytes)) \\
     REQUIRED(const char *, toyName, (void)) \\
-    OPTIONAL(int, toySell, (int64_t price))
+    OPTIONAL(int, toySell, (int64_t price)) \\
+    VERSIONED(int, toyBuy, toyBuy_v2, (int64_t price))
 """
 VENDOR = """
 #include <stddef.h>
@@ -48,6 +49,7 @@ extern "C" toyColour_t toyPaint(toyHandle_t handle, toyColour_t colour, const fl
                                 size_t bytes);
 extern "C" const char *toyName(void);
 extern "C" toyColour_t toySell(int64_t price);
+extern "C" toyColour_t toyBuy(int64_t price);
 """
 
 
@@ -69,7 +71,7 @@ def compared(check, tmp_path, monkeypatch):
 def test_what_agrees_is_counted(compared, tmp_path):
     line, differences = compared()
     assert differences == []
-    assert line == f"toy: 3 constants, 3 functions against {tmp_path / 'toy.h'}"
+    assert line == f"toy: 3 constants, 4 functions against {tmp_path / 'toy.h'}"
 
 
 @pytest.mark.parametrize(
@@ -105,6 +107,14 @@ def test_what_is_newer_or_optional_may_be_absent(compared, tmp_path, before, nam
     assert line.endswith(f"; not in it: {name}")
 
 
+def test_where_a_function_has_two_meanings_the_one_that_is_called_is_compared(compared):
+    older = 'extern "C" toyColour_t toyBuy(float price);'
+    newer = 'extern "C" toyColour_t toyBuy_v2(int64_t price);'
+    plain = 'extern "C" toyColour_t toyBuy(int64_t price);'
+    assert compared(plain, older)[1] == ["toyBuy is declared otherwise"]
+    assert compared(plain, older + newer)[1] == []
+
+
 def test_what_is_required_may_not_be_absent(compared):
     _, differences = compared('extern "C" const char *toyName(void);', "")
     assert any("toyName" in difference for difference in differences)
@@ -116,7 +126,8 @@ def test_every_list_of_our_headers_is_read(check):
         text = (check.INCLUDE / "device" / f"abi_{library.name}.h").read_text(encoding="ascii")
         ours = check.declared(library.name)
         lines = [line.strip().partition("(")[0] for line in text.splitlines()]
-        assert len(ours.functions) == lines.count("REQUIRED") + lines.count("OPTIONAL")
+        kinds = ("REQUIRED", "OPTIONAL", "VERSIONED")
+        assert len(ours.functions) == sum(lines.count(kind) for kind in kinds)
         assert len(ours.constants) == lines.count("CONSTANT")
         assert len(ours.fields) == lines.count("FIELD")
 

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from backendcfg.dispatch.device_files import BY_NAME, World, find, framework_toolkits
+from backendcfg.dispatch.device_files import BY_NAME, UNKNOWN, World, find, framework_toolkits
 
 
 @pytest.fixture
@@ -141,6 +141,33 @@ def test_the_driver_is_never_taken_from_a_wheel_or_a_toolkit(machine, tmp_path):
 def test_the_drivers_file_may_carry_the_drivers_own_version(machine, tmp_path):
     world = machine("lib/libcuda.so.580.65.06", mapped=["lib/libcuda.so.580.65.06"])
     assert found("cuda", world, tmp_path) == [("lib/libcuda.so.580.65.06", 1, "loaded")]
+
+
+def test_amds_libraries_are_found_in_wheels_in_pytorch_and_below_rocm(machine, tmp_path):
+    world = machine(
+        "root/opt/rocm-6.3.0/lib/libhipblas.so.2",
+        "rocm/lib/libhipblas.so.3",
+        "rocm/lib/libhipblas.so",
+        "site/torch/lib/libhipblas.so",
+        "site/_rocm_sdk_libraries_gfx94X_dcgpu/lib/libhipblas.so.3",
+        ROCM_PATH="rocm",
+    )
+    assert found("hipblas", world, tmp_path) == [
+        ("site/_rocm_sdk_libraries_gfx94X_dcgpu/lib/libhipblas.so.3", 3, "wheel"),
+        ("site/torch/lib/libhipblas.so", UNKNOWN, "wheel"),
+        ("rocm/lib/libhipblas.so.3", 3, "ROCM_PATH"),
+        ("root/opt/rocm-6.3.0/lib/libhipblas.so.2", 2, "system"),
+    ]
+
+
+def test_the_toolkit_says_which_major_version_of_each_interface_fits(machine, tmp_path):
+    files = ["site/torch/lib/libhipblaslt.so.1", "site/torch/lib/libhipblaslt.so.0"]
+    world = machine(*files, toolkit={"amd": 6})
+    assert [major for _, major, _ in found("hipblaslt", world, tmp_path)] == [0, 1]
+    runtime = "lib/libamdhip64.so.6.3.60301"
+    world = machine(*files, runtime, mapped=[runtime])
+    assert found("hip", world, tmp_path) == [(runtime, 6, "loaded")]
+    assert [major for _, major, _ in found("hipblaslt", world, tmp_path)] == [0, 1]
 
 
 def test_names_that_only_begin_alike_are_others(machine):

@@ -1,5 +1,6 @@
 """Opening libraries of devices: doubles, good and bad, where a machine would have them."""
 
+import ctypes
 import re
 import shutil
 import subprocess
@@ -25,8 +26,7 @@ def site(tmp_path, device_file):
 
     def world(files):
         for name, content in files.items():
-            folder = "root/usr/lib/wsl/lib" if "libcuda." in name else "site/nvidia/cu13/lib"
-            path = tmp_path / folder / name
+            path = tmp_path / folder_of(name) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if isinstance(content, str):
                 path.write_text(content)
@@ -45,7 +45,13 @@ def site(tmp_path, device_file):
 
 
 def wheel(tmp_path, name):
-    return str(tmp_path / "site/nvidia/cu13/lib" / name)
+    return str(tmp_path / folder_of(name) / name)
+
+
+def folder_of(name):
+    if "libcuda." in name:
+        return "root/usr/lib/wsl/lib"
+    return "site/_rocm_sdk_libraries/lib" if "hip" in name else "site/nvidia/cu13/lib"
 
 
 @pytest.mark.parametrize(
@@ -55,6 +61,12 @@ def wheel(tmp_path, name):
         ("cublas", "libcublas.so.12", (12, 9, 3)),
         ("cublaslt", "libcublasLt.so.13", (13, 1, 0)),
         ("cublaslt", "libcublasLt.so.12", (12, 9, 3)),
+        ("hip", "libamdhip64.so.6", (6, 0, 0)),
+        ("hip", "libamdhip64.so.7", (7, 0, 0)),
+        ("hipblas", "libhipblas.so.2", (2, 0, 0)),
+        ("hipblas", "libhipblas.so.3", (3, 0, 0)),
+        ("hipblaslt", "libhipblaslt.so.0", (0, 0, 0)),
+        ("hipblaslt", "libhipblaslt.so.1", (1, 0, 0)),
     ],
 )
 def test_a_library_is_opened_and_says_its_version(site, tmp_path, name, file, version):
@@ -134,6 +146,85 @@ def test_a_library_newer_than_the_driver_is_passed_over(site, tmp_path):
     reason = f"{path} is of CUDA 13, and the driver here serves CUDA 12.4 at most"
     assert open_device("cublas", world) == Unusable("cublas", (reason,))
     assert open_device("cublas", site({"libcublas.so.12": []})).version[0] == 12
+
+
+class Handle(ctypes.Structure):
+    """The start of `bcfg_device_library`, as native/src/device/library.h has it."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int32),
+        ("version", ctypes.c_int64),
+        ("path", ctypes.c_char_p),
+        ("table", ctypes.POINTER(ctypes.c_void_p)),
+    ]
+
+
+def in_table(opened, function):
+    """The address that the native part calls for a function."""
+    header = (NATIVE / "include/device" / f"abi_{opened.name}.h").read_text(encoding="ascii")
+    listed = re.findall(
+        r"^    (?:REQUIRED|OPTIONAL|VERSIONED)\([^,]+, (\w+),", header, re.MULTILINE
+    )
+    return Handle.from_address(opened.handle).table[listed.index(function)]
+
+
+@pytest.mark.parametrize(
+    ("file", "called"),
+    [
+        ("libhipblas.so.2", "hipblasGemm{}Ex_v2_64"),
+        ("libhipblas.so.3", "hipblasGemm{}Ex_64"),
+    ],
+)
+@pytest.mark.parametrize("part", ["", "StridedBatched", "Batched"])
+def test_a_product_of_hipblas_is_always_the_one_with_hips_numbers(site, file, called, part):
+    opened = open_device("hipblas", site({file: []}))
+    function = getattr(ctypes.CDLL(opened.path), called.format(part))
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert in_table(opened, f"hipblasGemm{part}Ex_64") == address
+
+
+def test_an_optional_function_that_is_absent_is_null(site):
+    assert (
+        in_table(open_device("hipblas", site({"libhipblas.so.2": []})), "hipblasSetWorkspace")
+        is None
+    )
+    assert in_table(open_device("hipblas", site({"libhipblas.so.3": []})), "hipblasSetWorkspace")
+
+
+def test_a_hipblas_without_hips_numbers_is_refused(site, tmp_path):
+    """As hipBLAS 2.0 was: under the only name it has, the numbers mean something else."""
+    path = wheel(tmp_path, "libhipblas.so.2")
+    world = site({"libhipblas.so.2": ["MAJOR=3"]})
+    reason = f"{path} has no symbol hipblasGemmEx_v2_64"
+    assert open_device("hipblas", world) == Unusable("hipblas", (reason,))
+
+
+def test_a_library_under_a_name_without_a_version_says_it_itself(site, tmp_path, device_file):
+    """PyTorch's wheels for ROCm have such names; the SONAME is the vendor's."""
+    path = tmp_path / "site/torch/lib/libhipblas.so"
+    path.parent.mkdir(parents=True)
+    shutil.copy(device_file("libhipblas.so.3"), path)
+    opened = open_device("hipblas", site({}))
+    assert (opened.path, opened.version) == (str(path), (3, 0, 0))
+
+
+def test_a_library_whose_major_version_is_not_known_is_refused(site, tmp_path, device_file):
+    path = tmp_path / "site/torch/lib/libhipblas.so"
+    path.parent.mkdir(parents=True)
+    source = NATIVE / "doubles/device/hipblas.c"
+    command = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-DMAJOR=3",
+        f"-I{NATIVE / 'include'}",
+        source,
+        "-lm",
+        "-o",
+    ]
+    subprocess.run([*command, path, "-Wl,-soname,libhipblas.so.4"], check=True)
+    reason = f"{path} has version 4.0; 3 is the newest whose interface is known"
+    assert open_device("hipblas", site({})) == Unusable("hipblas", (reason,))
 
 
 def test_without_any_file_the_reason_says_what_was_looked_for(site):

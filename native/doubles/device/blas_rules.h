@@ -55,7 +55,7 @@ static enum rounding rounding_of(int compute) {
     }
 }
 
-static const char *status_name(int status) {
+static inline const char *status_name(int status) {
     switch (status) {
 #define CASE(name) case BCFG_##name: return #name;
         CASE(CUBLAS_STATUS_SUCCESS)

@@ -1,15 +1,6 @@
-/* A libcublasLt that computes on memory of the host. See recorded.h and products.h.
+/* A libcublasLt that computes on memory of the host. See lt.h.
  *
- * VERSION is what it says of itself: 130100 is 13.1.0. Descriptors check the sizes of what they are
- * given. The heuristic proposes a divided algorithm, where the preference's reduction schemes and
- * workspace allow one, and then an undivided one without a workspace. An algorithm only computes the
- * problem that it was found for, as a wrongly cached one would be refused or worse.
- *
- * The records of cublasLtMatmulAlgoGetHeuristic and cublasLtMatmul end with what the descriptors
- * hold: of the operation compute_type, scale_type, transa, transb, epilogue, bias, bias_type,
- * pointer_mode, processors; of each layout, as a_type, a_order, a_rows, a_columns, a_leading,
- * a_batch, a_stride; then max_workspace and schemes of a preference, or split_k and scheme of an
- * algorithm.
+ * VERSION is what it says of itself: 130100 is 13.1.0.
  *
  * Settings: split_k and workspace, of the divided algorithm.
  */
@@ -19,252 +10,69 @@
 #define SETTINGS SETTING(split_k, 4) SETTING(workspace, 65536)
 #include "recorded.h"
 
-#include "described.h"
+#include "blas_rules.h"
+#include "device/abi_cublaslt.h"
 
 /* The prototypes of the table are those of the definitions below. */
 #define DECLARE(result, name, parameters) API result name parameters;
 BCFG_CUBLASLT_SYMBOLS(DECLARE, DECLARE)
 #undef DECLARE
 
-static int live; /* handles, and one byte of each is its address */
-static char handle_places[256], handle_live[256];
+#define LT(name) cublasLt##name
+#define NAME(name) "cublasLt" #name
+#define N(name) BCFG_CUBLASLT_##name
+#define ALGORITHM bcfg_cublaslt_algorithm
+#define HEURISTIC bcfg_cublaslt_heuristic
+#define OPERATION_N BCFG_CUBLAS_OP_N
+enum { WORKSPACE_ALIGNMENT = 256 };
 
-static int is_handle(const void *handle) {
-    const char *place = handle;
-    return place >= handle_places && place < handle_places + sizeof handle_places &&
-           handle_live[place - handle_places];
+#define SETTABLE                                                                                   \
+    ATTRIBUTE(OPERATION, MATMUL_DESC_COMPUTE_TYPE, 4)                                              \
+    ATTRIBUTE(OPERATION, MATMUL_DESC_SCALE_TYPE, 4)                                                \
+    ATTRIBUTE(OPERATION, MATMUL_DESC_POINTER_MODE, 4)                                              \
+    ATTRIBUTE(OPERATION, MATMUL_DESC_TRANSA, 4)                                                    \
+    ATTRIBUTE(OPERATION, MATMUL_DESC_TRANSB, 4)                                                    \
+    ATTRIBUTE(OPERATION, MATMUL_DESC_EPILOGUE, 4)                                                  \
+    ATTRIBUTE(OPERATION, MATMUL_DESC_SM_COUNT_TARGET, 4)                                           \
+    ATTRIBUTE(OPERATION, MATMUL_DESC_BIAS_DATA_TYPE, 4)                                            \
+    ATTRIBUTE(OPERATION, MATMUL_DESC_BIAS_POINTER, 8)                                              \
+    ATTRIBUTE(OPERATION, MATMUL_DESC_BIAS_BATCH_STRIDE, 8)                                         \
+    ATTRIBUTE(LAYOUT, MATRIX_LAYOUT_TYPE, 4)                                                       \
+    ATTRIBUTE(LAYOUT, MATRIX_LAYOUT_ORDER, 4)                                                      \
+    ATTRIBUTE(LAYOUT, MATRIX_LAYOUT_BATCH_COUNT, 4)                                                \
+    ATTRIBUTE(LAYOUT, MATRIX_LAYOUT_ROWS, 8)                                                       \
+    ATTRIBUTE(LAYOUT, MATRIX_LAYOUT_COLS, 8)                                                       \
+    ATTRIBUTE(LAYOUT, MATRIX_LAYOUT_LD, 8)                                                         \
+    ATTRIBUTE(LAYOUT, MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 8)                                       \
+    ATTRIBUTE(PREFERENCE, MATMUL_PREF_MAX_WORKSPACE_BYTES, 8)                                      \
+    ATTRIBUTE(PREFERENCE, MATMUL_PREF_IMPL_MASK, 8)                                                \
+    ATTRIBUTE(PREFERENCE, MATMUL_PREF_SEARCH_MODE, 4)                                              \
+    ATTRIBUTE(PREFERENCE, MATMUL_PREF_REDUCTION_SCHEME_MASK, 4)                                    \
+    ATTRIBUTE(PREFERENCE, MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 4)                                    \
+    ATTRIBUTE(PREFERENCE, MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 4)                                    \
+    ATTRIBUTE(PREFERENCE, MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 4)                                    \
+    ATTRIBUTE(PREFERENCE, MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 4)
+
+static int operation_of(int operation) { return operation >= 0 && operation <= 2 ? operation : -1; }
+
+static int compute_of(int compute) {
+    return VERSION >= 120900 || compute < BCFG_CUBLAS_COMPUTE_32F_EMULATED_16BFX9 ? compute : -1;
 }
 
-int cublasLtCreate(void **handle) {
-    ENTER("cublasLtCreate", P(handle))
-    for (size_t at = 0; at < sizeof handle_live; at++)
-        if (!handle_live[at]) {
-            handle_live[at] = 1;
-            live++;
-            *handle = &handle_places[at];
-            return 0;
-        }
-    return BCFG_CUBLAS_STATUS_ALLOC_FAILED;
+#include "lt.h"
+
+static void pack(ALGORITHM *algorithm, const remembered *from) {
+    *algorithm = (ALGORITHM){{from->id, from->split, from->scheme, from->needed, from->problem}};
 }
 
-int cublasLtDestroy(void *handle) {
-    ENTER("cublasLtDestroy", P(handle))
-    NEED(is_handle(handle), NOT_INITIALIZED)
-    handle_live[(char *)handle - handle_places] = 0;
-    live--;
-    return 0;
+static void unpack(const ALGORITHM *algorithm, remembered *into) {
+    const uint64_t *data = algorithm->data;
+    *into = (remembered){data[0], data[1], data[2], data[3], data[4]};
 }
 
 size_t cublasLtGetVersion(void) { return VERSION; }
 const char *cublasLtGetStatusName(int status) { return status_name(status); }
 const char *cublasLtGetStatusString(int status) { return status_name(status); }
-
-/* A setter and a destructor of one kind, and perhaps a getter. */
-#define SETTER(prefix, kind, word)                                                                 \
-    int prefix##Destroy(void *word) {                                                              \
-        ENTER(#prefix "Destroy", P(word))                                                          \
-        return destroy(word, kind);                                                                \
-    }                                                                                              \
-    int prefix##SetAttribute(void *word, int attribute, const void *value, size_t bytes) {         \
-        ENTER(#prefix "SetAttribute", P(word), I(attribute), V(value), I(bytes))                   \
-        return set(word, kind, attribute, value, bytes);                                           \
-    }
-#define GETTER(prefix, kind, word)                                                                 \
-    int prefix##GetAttribute(void *word, int attribute, void *value, size_t bytes,                 \
-                             size_t *written) {                                                    \
-        ENTER(#prefix "GetAttribute", P(word), I(attribute), P(value), I(bytes), P(written))       \
-        return get(word, kind, attribute, value, bytes, written);                                  \
-    }
-SETTER(cublasLtMatmulDesc, OPERATION, description)
-GETTER(cublasLtMatmulDesc, OPERATION, description)
-SETTER(cublasLtMatrixLayout, LAYOUT, layout)
-GETTER(cublasLtMatrixLayout, LAYOUT, layout)
-SETTER(cublasLtMatmulPreference, PREFERENCE, preference)
-
-int cublasLtMatmulDescCreate(void **description, int compute_type, int scale_type) {
-    ENTER("cublasLtMatmulDescCreate", P(description), I(compute_type), I(scale_type))
-    described *made;
-    status = create(description, OPERATION, &made);
-    if (status != 0) return status;
-    made->values[BCFG_CUBLASLT_MATMUL_DESC_COMPUTE_TYPE] = compute_type;
-    made->values[BCFG_CUBLASLT_MATMUL_DESC_SCALE_TYPE] = scale_type;
-    made->values[BCFG_CUBLASLT_MATMUL_DESC_EPILOGUE] = BCFG_CUBLASLT_EPILOGUE_DEFAULT;
-    made->values[BCFG_CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE] = -1;
-    return 0;
-}
-
-int cublasLtMatrixLayoutCreate(void **layout, int type, uint64_t rows, uint64_t columns,
-                               int64_t leading) {
-    ENTER("cublasLtMatrixLayoutCreate", P(layout), I(type), I(rows), I(columns), I(leading))
-    described *made;
-    status = create(layout, LAYOUT, &made);
-    if (status != 0) return status;
-    made->values[BCFG_CUBLASLT_MATRIX_LAYOUT_TYPE] = type;
-    made->values[BCFG_CUBLASLT_MATRIX_LAYOUT_ROWS] = (int64_t)rows;
-    made->values[BCFG_CUBLASLT_MATRIX_LAYOUT_COLS] = (int64_t)columns;
-    made->values[BCFG_CUBLASLT_MATRIX_LAYOUT_LD] = leading;
-    made->values[BCFG_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT] = 1;
-    return 0;
-}
-
-int cublasLtMatmulPreferenceCreate(void **preference) {
-    ENTER("cublasLtMatmulPreferenceCreate", P(preference))
-    described *made;
-    status = create(preference, PREFERENCE, &made);
-    if (status != 0) return status;
-    made->values[BCFG_CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK] =
-        BCFG_CUBLASLT_REDUCTION_SCHEME_MASK;
-    return 0;
-}
-
-/* A layout as it is used. */
-typedef struct {
-    int type, order, batch, padding;               /* no byte is left to chance: see fingerprint */
-    int64_t rows, columns, leading, stride;
-} matrix;
-
-static int matrix_of(const void *place, matrix *into) {
-    const described *known = place;
-    NEED(known && known->kind == LAYOUT, INVALID_VALUE)
-    const int64_t *values = known->values;
-    *into = (matrix){(int)values[BCFG_CUBLASLT_MATRIX_LAYOUT_TYPE],
-                     (int)values[BCFG_CUBLASLT_MATRIX_LAYOUT_ORDER],
-                     (int)values[BCFG_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT],
-                     0,
-                     values[BCFG_CUBLASLT_MATRIX_LAYOUT_ROWS],
-                     values[BCFG_CUBLASLT_MATRIX_LAYOUT_COLS],
-                     values[BCFG_CUBLASLT_MATRIX_LAYOUT_LD],
-                     values[BCFG_CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET]};
-    int64_t least = into->order == BCFG_CUBLASLT_ORDER_ROW ? into->columns : into->rows;
-    NEED(into->leading >= least && into->leading > 0, INVALID_VALUE)
-    return 0;
-}
-
-/* Everything that the descriptors of a product say. */
-typedef struct {
-    int compute, scale, transa, transb, epilogue, bias_type, pointer_mode, processors;
-    const void *bias;
-    int64_t bias_stride;
-    matrix a, b, c, d;
-} problem;
-
-static int problem_of(const void *description, const void *a, const void *b, const void *c,
-                      const void *d, problem *into) {
-    memset(into, 0, sizeof *into);
-    const described *known = description;
-    NEED(known && known->kind == OPERATION, INVALID_VALUE)
-    const int64_t *values = known->values;
-    into->compute = (int)values[BCFG_CUBLASLT_MATMUL_DESC_COMPUTE_TYPE];
-    into->scale = (int)values[BCFG_CUBLASLT_MATMUL_DESC_SCALE_TYPE];
-    into->transa = (int)values[BCFG_CUBLASLT_MATMUL_DESC_TRANSA];
-    into->transb = (int)values[BCFG_CUBLASLT_MATMUL_DESC_TRANSB];
-    into->epilogue = (int)values[BCFG_CUBLASLT_MATMUL_DESC_EPILOGUE];
-    into->bias_type = (int)values[BCFG_CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE];
-    into->pointer_mode = (int)values[BCFG_CUBLASLT_MATMUL_DESC_POINTER_MODE];
-    into->processors = (int)values[BCFG_CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET];
-    into->bias = (const void *)(intptr_t)values[BCFG_CUBLASLT_MATMUL_DESC_BIAS_POINTER];
-    into->bias_stride = values[BCFG_CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE];
-    const void *const places[] = {a, b, c, d};
-    matrix *const matrices[] = {&into->a, &into->b, &into->c, &into->d};
-    for (int at = 0; at < 4; at++) {
-        int status = matrix_of(places[at], matrices[at]);
-        if (status != 0) return status;
-    }
-    return 0;
-}
-
-static void sizes(const problem *it, int64_t *m, int64_t *n, int64_t *k) {
-    *m = it->transa ? it->a.columns : it->a.rows;
-    *k = it->transa ? it->a.rows : it->a.columns;
-    *n = it->transb ? it->b.rows : it->b.columns;
-}
-
-static int check(const problem *it) {
-    int64_t m, n, k;
-    sizes(it, &m, &n, &k);
-    NEED((it->transb ? it->b.columns : it->b.rows) == k, INVALID_VALUE)
-    NEED(it->c.rows == m && it->c.columns == n && it->d.rows == m && it->d.columns == n,
-         INVALID_VALUE)
-    NEED(it->a.batch == it->d.batch && it->b.batch == it->d.batch && it->c.batch == it->d.batch,
-         INVALID_VALUE)
-    NEED(it->c.type == it->d.type && is_supported(it->compute, it->a.type, it->b.type, it->d.type),
-         NOT_SUPPORTED)
-    NEED(it->scale == scale_of(it->compute, it->d.type), NOT_SUPPORTED)
-    NEED(VERSION >= 120900 || it->compute < BCFG_CUBLAS_COMPUTE_32F_EMULATED_16BFX9, NOT_SUPPORTED)
-    NEED(!is_complex(it->d.type) || it->epilogue == BCFG_CUBLASLT_EPILOGUE_DEFAULT, NOT_SUPPORTED)
-    NEED((it->epilogue & ~(1 | 2 | 4 | 32)) == 0, NOT_SUPPORTED)
-    return 0;
-}
-
-/* What an algorithm remembers of the problem that it was found for; where its numbers lie is not
- * part of it. */
-static uint64_t fingerprint(const problem *it) {
-    problem plain = *it;
-    plain.bias = plain.bias ? (const void *)1 : NULL;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t at = 0; at < sizeof plain; at++)
-        hash = (hash ^ ((const unsigned char *)&plain)[at]) * 1099511628211u;
-    return hash;
-}
-
-enum { ID = 0, SPLIT = 1, SCHEME = 2, NEEDED = 3, PROBLEM = 4 };
-
-/* The words of a problem behind a record. */
-#define OF_MATRIX(x)                                                                               \
-    I(it.x.type), I(it.x.order), I(it.x.rows), I(it.x.columns), I(it.x.leading), I(it.x.batch),    \
-        I(it.x.stride)
-#define WORDS_OF_MATRIX(x)                                                                         \
-    ", I(" x "_type), I(" x "_order), I(" x "_rows), I(" x "_columns), I(" x "_leading), I(" x     \
-    "_batch), I(" x "_stride)"
-#define PROBLEM_VALUES                                                                             \
-    I(it.compute), I(it.scale), I(it.transa), I(it.transb), I(it.epilogue), P(it.bias),            \
-        I(it.bias_type), I(it.pointer_mode), I(it.processors), OF_MATRIX(a), OF_MATRIX(b),         \
-        OF_MATRIX(c), OF_MATRIX(d)
-#define PROBLEM_WORDS                                                                              \
-    "I(compute_type), I(scale_type), I(transa), I(transb), I(epilogue), P(bias), I(bias_type), "   \
-    "I(pointer_mode), I(processors)" WORDS_OF_MATRIX("a") WORDS_OF_MATRIX("b")                     \
-        WORDS_OF_MATRIX("c") WORDS_OF_MATRIX("d")
-
-static void propose(bcfg_cublaslt_heuristic *found, const problem *it, uint64_t id, int64_t split,
-                    int64_t scheme, int64_t needed) {
-    memset(found, 0, sizeof *found);
-    found->algorithm.data[ID] = id;
-    found->algorithm.data[SPLIT] = (uint64_t)split;
-    found->algorithm.data[SCHEME] = (uint64_t)scheme;
-    found->algorithm.data[NEEDED] = (uint64_t)needed;
-    found->algorithm.data[PROBLEM] = fingerprint(it);
-    found->workspace = (size_t)needed;
-    found->waves = 1.0f;
-}
-
-int cublasLtMatmulAlgoGetHeuristic(void *handle, void *description, void *a, void *b, void *c,
-                                   void *d, void *preference, int wanted,
-                                   bcfg_cublaslt_heuristic *found, int *count) {
-    problem it;
-    int wrong = problem_of(description, a, b, c, d, &it);
-    const described *asked = preference;
-    int known = asked && asked->kind == PREFERENCE;
-    int64_t most = known ? asked->values[BCFG_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES] : 0;
-    int64_t schemes = known ? asked->values[BCFG_CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK] : 0;
-#define MORE PROBLEM_VALUES, I(most), I(schemes)
-    int status = RECORD_WITH(MORE, PROBLEM_WORDS ", I(max_workspace), I(schemes)",
-                             "cublasLtMatmulAlgoGetHeuristic", P(handle), P(description),
-                             P(preference), I(wanted), P(found), P(count));
-#undef MORE
-    if (status != 0) return status;
-    NEED(is_handle(handle), NOT_INITIALIZED)
-    NEED(wrong == 0 && known && wanted > 0 && found && count, INVALID_VALUE)
-    *count = 0;
-    status = check(&it);
-    if (status != 0) return status;
-    int64_t scheme = schemes & BCFG_CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
-    if (!scheme) scheme = schemes & BCFG_CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    if (!scheme) scheme = schemes & BCFG_CUBLASLT_REDUCTION_SCHEME_INPLACE;
-    if (setting_split_k > 1 && scheme && setting_workspace <= most)
-        propose(&found[(*count)++], &it, 67, setting_split_k, scheme, setting_workspace);
-    if (*count < wanted) propose(&found[(*count)++], &it, 66, 1, 0, 0);
-    return 0;
-}
 
 int cublasLtMatmulAlgoConfigGetAttribute(const bcfg_cublaslt_algorithm *algorithm, int attribute,
                                          void *value, size_t bytes, size_t *written) {
@@ -272,92 +80,16 @@ int cublasLtMatmulAlgoConfigGetAttribute(const bcfg_cublaslt_algorithm *algorith
           P(written))
     NEED(algorithm && bytes == 4, INVALID_VALUE)
     uint32_t said = 0;
+    remembered chosen;
+    unpack(algorithm, &chosen);
     switch (attribute) {
-    case BCFG_CUBLASLT_ALGO_CONFIG_ID: said = (uint32_t)algorithm->data[ID]; break;
+    case BCFG_CUBLASLT_ALGO_CONFIG_ID: said = (uint32_t)chosen.id; break;
     case BCFG_CUBLASLT_ALGO_CONFIG_TILE_ID: break;
-    case BCFG_CUBLASLT_ALGO_CONFIG_SPLITK_NUM: said = (uint32_t)algorithm->data[SPLIT]; break;
-    case BCFG_CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
-        said = (uint32_t)algorithm->data[SCHEME];
-        break;
+    case BCFG_CUBLASLT_ALGO_CONFIG_SPLITK_NUM: said = (uint32_t)chosen.split; break;
+    case BCFG_CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: said = (uint32_t)chosen.scheme; break;
     default: return BCFG_CUBLAS_STATUS_INVALID_VALUE;
     }
     memcpy(value, &said, 4);
     if (written) *written = 4;
-    return 0;
-}
-
-static operand placed(const void *data, const matrix *it, int transposed, int conjugate) {
-    int64_t row = it->order == BCFG_CUBLASLT_ORDER_ROW ? it->leading : 1;
-    int64_t column = it->order == BCFG_CUBLASLT_ORDER_ROW ? 1 : it->leading;
-    return (operand){data, it->type, transposed ? column : row, transposed ? row : column,
-                     conjugate};
-}
-
-static const void *batched(const void *data, const matrix *it, int64_t at) {
-    return (const char *)data + at * it->stride * (int64_t)size_of(it->type);
-}
-
-static void compute(const problem *it, const bcfg_cublaslt_algorithm *algorithm, number alpha,
-                    const void *a, const void *b, number beta, const void *c, void *d) {
-    int64_t m, n, k;
-    sizes(it, &m, &n, &k);
-    int bias_type = it->bias_type < 0 ? it->d.type : it->bias_type;
-    ending last = {NULL, bias_type, it->epilogue & 2 ? RELU : it->epilogue & 32 ? GELU : NOTHING};
-    division divided = UNDIVIDED;
-    if (algorithm && algorithm->data[SPLIT] > 1)
-        divided = (division){(int)algorithm->data[SPLIT],
-                             algorithm->data[SCHEME] == BCFG_CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
-                                 ? it->d.type
-                                 : it->scale};
-    for (int64_t at = 0; at < it->d.batch; at++) {
-        if (it->epilogue & BCFG_CUBLASLT_EPILOGUE_BIAS)
-            last.bias = (const char *)it->bias + at * it->bias_stride * (int64_t)size_of(bias_type);
-        multiply(m, n, k, alpha,
-                 placed(batched(a, &it->a, at), &it->a, it->transa, it->transa == 2),
-                 placed(batched(b, &it->b, at), &it->b, it->transb, it->transb == 2), beta,
-                 placed(batched(c, &it->c, at), &it->c, 0, 0),
-                 placed(batched(d, &it->d, at), &it->d, 0, 0), rounding_of(it->compute), divided,
-                 last);
-    }
-}
-
-/* Alpha and beta as they are read: one or two numbers. */
-static argument scalar(const void *value, int scale) {
-    if (value == NULL) return P(NULL);
-    number read = read_number(value, 0, scale);
-    return (argument){.kind = FLOATS, .parts = is_complex(scale) ? 2 : 1,
-                      .floats = {read.real, read.imaginary}};
-}
-#define F(value) scalar(value, it.scale)
-
-int cublasLtMatmul(void *handle, void *description, const void *alpha, const void *a,
-                   void *a_layout, const void *b, void *b_layout, const void *beta, const void *c,
-                   void *c_layout, void *d, void *d_layout,
-                   const bcfg_cublaslt_algorithm *algorithm, void *workspace,
-                   size_t workspace_bytes, void *stream) {
-    problem it;
-    int wrong = problem_of(description, a_layout, b_layout, c_layout, d_layout, &it);
-    int64_t split = algorithm ? (int64_t)algorithm->data[SPLIT] : 0;
-    int64_t scheme = algorithm ? (int64_t)algorithm->data[SCHEME] : 0;
-#define MORE PROBLEM_VALUES, I(split), I(scheme)
-    int status = RECORD_WITH(MORE, PROBLEM_WORDS ", I(split_k), I(scheme)", "cublasLtMatmul",
-                             P(handle), P(description), F(alpha), P(a), P(a_layout), P(b),
-                             P(b_layout), F(beta), P(c), P(c_layout), P(d), P(d_layout),
-                             P(algorithm), P(workspace), I(workspace_bytes), P(stream));
-#undef MORE
-    if (status != 0) return status;
-    NEED(is_handle(handle), NOT_INITIALIZED)
-    NEED(wrong == 0 && alpha && beta && a && b && c && d, INVALID_VALUE)
-    status = check(&it);
-    if (status != 0) return status;
-    NEED(!(it.epilogue & BCFG_CUBLASLT_EPILOGUE_BIAS) || it.bias, INVALID_VALUE)
-    NEED((uintptr_t)workspace % 256 == 0, INVALID_VALUE)
-    if (algorithm) {
-        NEED(algorithm->data[PROBLEM] == fingerprint(&it), INVALID_VALUE)
-        NEED(workspace_bytes >= algorithm->data[NEEDED] &&
-                 (workspace || algorithm->data[NEEDED] == 0), INVALID_VALUE)
-    }
-    compute(&it, algorithm, read_number(alpha, 0, it.scale), a, b, read_number(beta, 0, it.scale),
-            c, d);
     return 0;
 }

@@ -1,11 +1,8 @@
-/* Descriptors as cuBLASLt has them: attributes by number, each of a size. For its double. */
+/* Descriptors as cuBLASLt and hipBLASLt have them: attributes by number, each of a size. For their
+ * doubles, which define N(name), the number of an attribute, and SETTABLE, a list of
+ * ATTRIBUTE(kind, name, bytes). */
 #ifndef DESCRIBED_H
 #define DESCRIBED_H
-
-#include "blas_rules.h"
-#include "device/abi_cublaslt.h"
-
-enum { OPERATION = 1, LAYOUT, PREFERENCE, ATTRIBUTES = 48 };
 
 /* A descriptor, a layout or a preference: its attributes by their numbers. */
 typedef struct {
@@ -15,40 +12,17 @@ typedef struct {
 
 /* How many bytes an attribute has; 0 for one that this double does not know. */
 static size_t bytes_of(int kind, int attribute) {
-    if (kind == OPERATION) switch (attribute) {
-        case BCFG_CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
-        case BCFG_CUBLASLT_MATMUL_DESC_SCALE_TYPE:
-        case BCFG_CUBLASLT_MATMUL_DESC_POINTER_MODE:
-        case BCFG_CUBLASLT_MATMUL_DESC_TRANSA:
-        case BCFG_CUBLASLT_MATMUL_DESC_TRANSB:
-        case BCFG_CUBLASLT_MATMUL_DESC_EPILOGUE:
-        case BCFG_CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
-        case BCFG_CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return 4;
-        case BCFG_CUBLASLT_MATMUL_DESC_BIAS_POINTER:
-        case BCFG_CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE: return 8;
-        default: return 0;
-        }
-    if (kind == LAYOUT) switch (attribute) {
-        case BCFG_CUBLASLT_MATRIX_LAYOUT_TYPE:
-        case BCFG_CUBLASLT_MATRIX_LAYOUT_ORDER:
-        case BCFG_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return 4;
-        case BCFG_CUBLASLT_MATRIX_LAYOUT_ROWS:
-        case BCFG_CUBLASLT_MATRIX_LAYOUT_COLS:
-        case BCFG_CUBLASLT_MATRIX_LAYOUT_LD:
-        case BCFG_CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: return 8;
-        default: return 0;
-        }
-    switch (attribute) {
-    case BCFG_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
-    case BCFG_CUBLASLT_MATMUL_PREF_IMPL_MASK: return 8;
-    case BCFG_CUBLASLT_MATMUL_PREF_SEARCH_MODE:
-    case BCFG_CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
-    case BCFG_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
-    case BCFG_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
-    case BCFG_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
-    case BCFG_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return 4;
-    default: return 0;
-    }
+    static const struct {
+        int kind, attribute, bytes;
+    } known[] = {
+#define ATTRIBUTE(kind, name, bytes) {kind, N(name), bytes},
+        SETTABLE
+#undef ATTRIBUTE
+    };
+    for (size_t at = 0; at < sizeof known / sizeof *known; at++)
+        if (known[at].kind == kind && known[at].attribute == attribute)
+            return (size_t)known[at].bytes;
+    return 0;
 }
 
 static int create(void **place, int kind, described **made) {

@@ -177,7 +177,7 @@ API int double_set(const char *name, int64_t value) {
     }
     SETTINGS
 #undef SETTING
-    (void)value;
+    (void)name, (void)value;
     return 0;
 }
 
