@@ -37,9 +37,10 @@ extern DeviceCallbacks bcfg_device_callbacks;
 /* device_exchange.c: by the table of functions of the value's type. 1 taken, 0 not a device array
  * or by no such table, -1 with an exception set. `*known` says whether the table answered. */
 int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known);
-/* An uninitialised array of the library that owns `like`, NULL with an exception set. */
-PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t element, int32_t dimensions,
-                                const int64_t *shape);
+/* An uninitialised array like another but for its shape, by the library that owns that; new
+ * reference, NULL with an exception set. *made borrows it. */
+PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t dimensions, const int64_t *shape,
+                                DeviceArray *made);
 /* Workspaces from the allocator of the library that owns an array. */
 bcfg_allocator bcfg_allocator_of(const DeviceArray *array);
 

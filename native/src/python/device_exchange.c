@@ -82,9 +82,18 @@ int32_t bcfg_element_of_dlpack(DLDataType type) {
     }
 }
 
+/* Names of methods, made once: making them costs more than the calls. */
+static PyObject *is_conj, *is_neg;
+
+static bool have_names(void) {
+    if (is_conj == NULL) is_conj = PyUnicode_InternFromString("is_conj");
+    if (is_neg == NULL) is_neg = PyUnicode_InternFromString("is_neg");
+    return is_conj != NULL && is_neg != NULL;
+}
+
 /* Whether a method without arguments says yes; -1 with an exception set. */
-static int says(PyObject *value, const char *method) {
-    PyObject *answer = PyObject_CallMethod(value, method, NULL);
+static int says(PyObject *value, PyObject *method) {
+    PyObject *answer = PyObject_CallMethodNoArgs(value, method);
     int yes = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_XDECREF(answer);
     return yes;
@@ -94,8 +103,9 @@ static int says(PyObject *value, const char *method) {
  * or NULL; with no exception where the value is plain. */
 static PyObject *resolved(PyObject *value, int32_t element) {
     bool is_complex = element == BCFG_COMPLEX64 || element == BCFG_COMPLEX128;
-    int conjugate = is_complex ? says(value, "is_conj") : 0;
-    int negative = conjugate < 0 ? -1 : says(value, "is_neg");
+    if (!have_names()) return NULL;
+    int conjugate = is_complex ? says(value, is_conj) : 0;
+    int negative = conjugate < 0 ? -1 : says(value, is_neg);
     if (conjugate < 0 || negative < 0 || (!conjugate && !negative)) return NULL;
     PyObject *half = PyObject_CallMethod(value, "resolve_conj", NULL);
     PyObject *whole = half == NULL ? NULL : PyObject_CallMethod(half, "resolve_neg", NULL);
@@ -174,8 +184,8 @@ static void complain(void *context, const char *kind, const char *message) {
     (void)snprintf(complaint->message, sizeof complaint->message, "%s", message);
 }
 
-PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t element, int32_t dimensions,
-                                const int64_t *shape) {
+PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t dimensions, const int64_t *shape,
+                                DeviceArray *made) {
     int64_t sizes[BCFG_DEVICE_DIMENSIONS], strides[BCFG_DEVICE_DIMENSIONS], step = 1;
     for (int32_t d = dimensions - 1; d >= 0; d--) {
         sizes[d] = shape[d];
@@ -184,7 +194,7 @@ PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t element, int32_
             return PyErr_NoMemory();
     }
     DLTensor prototype = {.device = {like->kind, like->index}, .dimensions = dimensions,
-                          .type = types[element], .shape = sizes, .strides = strides};
+                          .type = types[like->element], .shape = sizes, .strides = strides};
     DLManagedTensorVersioned *managed = NULL;
     Complaint complaint = {.is_memory = true, .message = "the device has no memory for the result"};
     if (like->exchange->allocate(&prototype, &managed, &complaint, complain) != 0 ||
@@ -194,9 +204,15 @@ PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t element, int32_
                             complaint.message);
         return NULL;
     }
+    /* What the object will be taken for, read before its owner is given it. */
+    *made = (DeviceArray){.exchange = like->exchange, .kind = like->kind, .index = like->index,
+                          .element = like->element, .stream = like->stream};
+    int status = bcfg_read_dlpack(&managed->tensor, made);
     void *object = NULL;
     if (like->exchange->object_from_managed(managed, &object) != 0) return NULL;
-    return object;
+    made->object = object;
+    if (status < 0) Py_CLEAR(made->object);
+    return made->object;
 }
 
 static bool workspace_get(void *context, int64_t bytes, void **memory, void **holder) {

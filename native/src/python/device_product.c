@@ -40,9 +40,16 @@ static PyObject *shape_of(const DeviceCall *call) {
 /* Memory for the result, by the library that owns the operands. */
 static int make_result(DeviceCall *call) {
     const DeviceArray *like = &call->arrays[DEVICE_A];
-    if (like->exchange != NULL)
-        return replace(call, DEVICE_OUT, bcfg_make_by_exchange(like, like->element,
-                                                               call->dimensions, call->shape));
+    if (like->exchange != NULL) {
+        if (call->taken[DEVICE_OUT]) bcfg_drop_device(&call->arrays[DEVICE_OUT]);
+        call->taken[DEVICE_OUT] = false;
+        PyObject *made = bcfg_make_by_exchange(like, call->dimensions, call->shape,
+                                               &call->arrays[DEVICE_OUT]);
+        if (made == NULL) return -1;
+        Py_XSETREF(call->owned[DEVICE_OUT], made);
+        call->taken[DEVICE_OUT] = true;
+        return 0;
+    }
     if (bcfg_need(bcfg_device_callbacks.make, "make") == NULL) return -1;
     PyObject *shape = shape_of(call);
     if (shape == NULL) return -1;

@@ -28,20 +28,32 @@ const char *bcfg_device_element(int32_t element) {
     return element >= 0 && element < BCFG_ELEMENTS ? names[element] : "";
 }
 
-/* The first argument that is on a device. */
-static const DeviceArray *first(const DeviceCall *call) {
-    for (int i = 0; i < DEVICE_ARGUMENTS; i++)
-        if (call->taken[i]) return &call->arrays[i];
-    return NULL;
+/* Names a place as PyTorch does. */
+static void name_place(const DeviceArray *array, char *text, size_t size) {
+    (void)snprintf(text, size, "%s:%d", array->kind == BCFG_PLACE_CUDA ? "cuda" : "rocm",
+                   array->index);
 }
 
 static int fit_places(const DeviceCall *call) {
-    const DeviceArray *at = first(call);
+    const char *const *names = call->operation->arguments;
+    int first = 0; /* one of them is on a device, or nobody had come here */
+    while (!call->taken[first]) first++;
+    const DeviceArray *at = &call->arrays[first];
+    char where[32], other[32], said[160];
+    name_place(at, where, sizeof where);
     for (int i = 0; i < DEVICE_ARGUMENTS; i++) {
         if (call->given[i] == Py_None) continue;
         const DeviceArray *array = &call->arrays[i];
-        if (!call->taken[i] || array->kind != at->kind || array->index != at->index)
-            return bcfg_device_refused(call, "place", call->operation->arguments[i]);
+        if (call->taken[i] && array->kind == at->kind && array->index == at->index) continue;
+        if (call->taken[i]) {
+            name_place(array, other, sizeof other);
+            (void)snprintf(said, sizeof said, "`%s` must be on %s, as `%s` is, not on %s", names[i],
+                           where, names[first], other);
+        } else {
+            (void)snprintf(said, sizeof said, "`%s` must be an array on %s, as `%s` is", names[i],
+                           where, names[first]);
+        }
+        return bcfg_device_refused(call, "place", said);
     }
     return 0;
 }
