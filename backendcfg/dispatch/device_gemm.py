@@ -62,9 +62,16 @@ ALGORITHM_DEFAULT, ALGORITHM_TENSOR = -1, 99
 # cublasLtReductionScheme_t
 SCHEME_NONE, SCHEME_COMPUTE_TYPE, SCHEME_ANY = 0, 2, 7
 
+# hipblasComputeType_t, hipblasMath_t and hipblasGemmAlgo_t
+HIP_COMPUTE_32F, HIP_COMPUTE_64F = 2, 7
+HIP_DEFAULT_MATH, HIP_XF32_MATH = 0, 1
+HIP_ALGORITHM_DEFAULT = 160
+XF32_CAPABILITY = (9, 4)  # gfx940 to gfx942: no device before or after has it
+
 MIB = 1 << 20
 WORKSPACE, WORKSPACE_HOPPER = 4096 * 2 * 1024 + 16 * 8 * 1024, 32 * MIB
 WORKSPACE_LT = 1 * MIB
+WORKSPACE_HIP, WORKSPACE_HIP_GFX94 = 32 * MIB, 128 * MIB
 
 
 @record(frozen=True)
@@ -72,7 +79,7 @@ class Recipe:
     """How one library is called for one element type on one kind of device.
 
     Attributes:
-        provider: "cublas", "cublaslt".
+        provider: "cublas", "cublaslt", "hipblas".
         element: of the operands and the result.
         data_type: the library's number of it.
         compute_type: the library's number of the type that products are summed in.
@@ -130,10 +137,7 @@ def _cublas(flags: Mapping[str, Any], element: str, capability: tuple[int, int])
     if element in _HALF:
         reduction, split_k = _reductions(flags, element)
         if not split_k:
-            return (
-                "it cannot be told not to split K, as "
-                f"`cuda.matmul.allow_{_HALF[element]}_reduced_precision_reduction_split_k` asks"
-            )
+            return _no_split_k(element)
         math |= 0 if reduction else DISALLOW_REDUCED
     usual = WORKSPACE_HOPPER if capability == (9, 0) else WORKSPACE
     return Recipe(
@@ -168,6 +172,31 @@ def _cublaslt(flags: Mapping[str, Any], element: str, capability: tuple[int, int
     )
 
 
+def _hipblas(flags: Mapping[str, Any], element: str, capability: tuple[int, int]) -> Recipe | str:
+    if element in _HALF and not _reductions(flags, element)[1]:
+        return _no_split_k(element)
+    is_double = element in _DOUBLE
+    is_xf32 = element == "float32" and tf32(flags) and capability == XF32_CAPABILITY
+    promised = flags[ALGORITHMS] == "deterministic" or flags[TIER] != "none"
+    usual = WORKSPACE_HIP_GFX94 if capability == XF32_CAPABILITY else WORKSPACE_HIP
+    return Recipe(
+        "hipblas",
+        element,
+        TYPES[element],
+        HIP_COMPUTE_64F if is_double else HIP_COMPUTE_32F,
+        TYPES["float32" if element in _HALF else element],
+        math_mode=HIP_XF32_MATH if is_xf32 else HIP_DEFAULT_MATH,
+        atomics=0 if promised else 1,
+        algorithm=HIP_ALGORITHM_DEFAULT,
+        workspace=flags[CUBLAS_WORKSPACE] or usual,
+    )
+
+
+def _no_split_k(element: str) -> str:
+    flag = f"cuda.matmul.allow_{_HALF[element]}_reduced_precision_reduction_split_k"
+    return f"it cannot be told not to split K, as `{flag}` asks"
+
+
 def _types(flags: Mapping[str, Any], element: str, capability: tuple[int, int]) -> tuple[int, int]:
     """The compute type and the scale type that hold but for TF32."""
     if element in _DOUBLE:
@@ -186,6 +215,7 @@ def _reductions(flags: Mapping[str, Any], element: str) -> tuple[bool, bool]:
 PROVIDERS: dict[str, Callable[[Mapping[str, Any], str, tuple[int, int]], Recipe | str]] = {
     "cublas": _cublas,
     "cublaslt": _cublaslt,
+    "hipblas": _hipblas,
 }
 """By provider: its rules."""
 
@@ -193,7 +223,7 @@ CUDA, ROCM = 2, 10
 KINDS = {CUDA: "cuda", ROCM: "rocm"}
 """Kinds of places, with DLPack's numbers."""
 
-ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cublas", "cublaslt"), ROCM: ()}
+ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cublas", "cublaslt"), ROCM: ("hipblas",)}
 """By kind of place: who may serve, in the order that holds when nobody chooses."""
 
 # What a name means where the other vendor's library is meant, as PyTorch reads it.
@@ -212,6 +242,13 @@ def order(kind: int, preferred: Any) -> tuple[str, ...]:
 
 def words(made: Recipe) -> dict[str, str | int]:
     """A recipe as `explain` shows it: what each number is called in the library's header."""
+    if made.provider == "hipblas":
+        return {
+            "compute": _HIP_COMPUTE[made.compute_type],
+            "math": _HIP_MATH[made.math_mode],
+            "atomics": "allowed" if made.atomics else "not allowed",
+            "workspace": made.workspace,
+        }
     said: dict[str, str | int] = {"compute": _COMPUTE[made.compute_type]}
     if made.provider == "cublas":
         parts = [_MATH[made.math_mode & ~DISALLOW_REDUCED]]
@@ -236,3 +273,5 @@ _SCHEME = {
     SCHEME_COMPUTE_TYPE: "CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE",
     SCHEME_ANY: "CUBLASLT_REDUCTION_SCHEME_MASK",
 }
+_HIP_COMPUTE = {HIP_COMPUTE_32F: "HIPBLAS_COMPUTE_32F", HIP_COMPUTE_64F: "HIPBLAS_COMPUTE_64F"}
+_HIP_MATH = {HIP_DEFAULT_MATH: "HIPBLAS_DEFAULT_MATH", HIP_XF32_MATH: "HIPBLAS_XF32_XDL_MATH"}

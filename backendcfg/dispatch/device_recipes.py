@@ -19,6 +19,8 @@ from backendcfg.records import field, record
 if TYPE_CHECKING:
     from backendcfg.dispatch.device_gemm import Recipe
 
+_DRIVERS = {device_gemm.CUDA: "cuda", device_gemm.ROCM: "hip"}
+
 # No library of a vendor promises these; our own kernels, which do, compute on the CPU alone.
 _UNKEPT_TIERS = ("cross-machine", "batch-invariant")
 
@@ -75,10 +77,10 @@ def choose(snapshot: int, kind: int, index: int, element: str, *, start: bool = 
     """
     flags = flags_of(snapshot)
     order = device_gemm.order(kind, flags[device_gemm.LIBRARY])
-    driver = open_device("cuda")
+    driver = open_device(_DRIVERS[kind])
     if isinstance(driver, Unusable):
         return Chosen(reasons=dict.fromkeys(order, "; ".join(driver.reasons)))
-    capability = device_driver.capability(driver.path, index, start=start)
+    capability = device_driver.capability(driver.path, index, kind=kind, start=start)
     chosen, reasons = Chosen(), {}
     for name in order:
         if chosen.recipe is not None:

@@ -140,14 +140,17 @@ class Doubles:
     cuda: Double
     cublas: Double
     cublaslt: Double
+    hip: Double
+    hipblas: Double
 
     def all(self):
         """Each of them."""
-        return (self.cuda, self.cublas, self.cublaslt)
+        return (self.cuda, self.cublas, self.cublaslt, self.hip, self.hipblas)
 
     def calls(self, *functions):
-        """The calls of cuBLAS and cuBLASLt."""
-        return [*self.cublas.calls(*functions), *self.cublaslt.calls(*functions)]
+        """The calls of the libraries that multiply."""
+        libraries = (self.cublas, self.cublaslt, self.hipblas)
+        return [call for library in libraries for call in library.calls(*functions)]
 
     def reset(self):
         """Forget the calls and the failures of all."""
@@ -164,6 +167,8 @@ def _opened_devices(device_file):
         ("cuda", "libcuda.so.1"),
         ("cublas", "libcublas.so.13"),
         ("cublaslt", "libcublasLt.so.13"),
+        ("hip", "libamdhip64.so.7"),
+        ("hipblas", "libhipblas.so.3"),
     ):
         doubles.append(Double(device_file(file)))
         found = device_opening.DeviceFile(device_file(file), name, 13, "loaded")

@@ -242,7 +242,7 @@ def test_explain_says_what_the_library_would_be_told(devices):
 
 def test_explain_starts_no_driver(devices, monkeypatch):
     monkeypatch.setattr(device_driver, "_driver", lambda path: pytest.fail("asked the driver"))
-    monkeypatch.setattr(device_driver, "_capability", lambda path, index: (0, 0))
+    monkeypatch.setattr(device_driver, "_capability", lambda path, index, kind: (0, 0))
     said = ops.explain("addmm", ((4,), (3, 5), (5, 4)), "float64", device="cuda:3")
     assert said.provider == "cublas"
 

@@ -188,6 +188,48 @@ def test_the_preferred_library_of_either_vendor_comes_first(preferred, first):
     assert sorted(found) == ["cublas", "cublaslt"]
 
 
+HIPBLAS = {
+    "float32": (0, 2, 0, 0, 1, 160, 0, 128 << 20),
+    "float64": (1, 7, 1, 0, 1, 160, 0, 128 << 20),
+    "complex64": (4, 2, 4, 0, 1, 160, 0, 128 << 20),
+    "complex128": (5, 7, 5, 0, 1, 160, 0, 128 << 20),
+    "bfloat16": (14, 2, 0, 0, 1, 160, 0, 128 << 20),
+    "float16": (2, 2, 0, 0, 1, 160, 0, 128 << 20),
+}
+GFX942, GFX90A = (9, 4), (9, 0)
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_without_flags_hipblas_is_called_as_pytorch_calls_it(element):
+    assert made("hipblas", element, None, GFX942) == Recipe("hipblas", element, *HIPBLAS[element])
+    assert made("hipblas", element, None, GFX90A).workspace == 32 << 20
+
+
+def test_xf32_stands_for_tf32_on_the_devices_that_have_it():
+    assert made("hipblas", "float32", {FP32: "tf32"}, GFX942).math_mode == 1
+    assert made("hipblas", "float32", {FP32: "tf32"}, GFX90A).math_mode == 0
+    assert made("hipblas", "float32", {FP32: "tf32"}, (9, 5)).math_mode == 0
+    assert made("hipblas", "complex64", {FP32: "tf32"}, GFX942).math_mode == 0
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"determinism.algorithms": "deterministic"}, {"determinism.tier": "run-to-run"}],
+)
+def test_hipblas_adds_atomically_unless_somebody_wants_the_same_bits(flags):
+    for element in ELEMENTS:
+        assert made("hipblas", element, flags, GFX942).atomics == 0
+        assert made("hipblas", element, {"determinism.algorithms": "warn"}).atomics == 1
+
+
+def test_hipblas_cannot_be_told_not_to_split_k():
+    flags = {FP16: False, f"{FP16}_split_k": False}
+    assert made("hipblas", "float16", flags) == (
+        f"it cannot be told not to split K, as `{FP16}_split_k` asks"
+    )
+    assert made("hipblas", "bfloat16", flags) == made("hipblas", "bfloat16")
+
+
 def test_a_recipe_is_said_in_the_words_of_the_vendor():
     assert words(made("cublas", "float32", {FP32: "tf32"})) == {
         "compute": "CUBLAS_COMPUTE_32F_FAST_TF32",

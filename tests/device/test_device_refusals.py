@@ -210,7 +210,7 @@ def test_a_full_device_is_said_by_its_allocator_and_passes(new_stream):
     OnDevice.full = True
     with pytest.raises(MemoryError, match="the device is full"):
         ops.matmul(on_device(A), on_device(B))
-    assert "CUDA_ERROR_OUT_OF_MEMORY (2)" in first_line(
+    assert "the allocator of its workspace returned OUT_OF_MEMORY (2)" in first_line(
         ops.matmul, on_device(A), on_device(B), out=on_device((3, 4))
     )
     OnDevice.full = False
@@ -245,16 +245,6 @@ def test_a_result_that_is_not_finite_is_refused_where_the_flag_says(monkeypatch)
         monkeypatch.undo()
         device_products.bind()
     assert seen == ["matmul"]
-
-
-def test_arrays_of_rocm_name_what_is_missing():
-    said = refused(
-        ops.matmul,
-        on_device(A, place=(10, 0)),
-        on_device(B, place=(10, 0)),
-        kind=MissingLibraryError,
-    )
-    assert said.splitlines()[0].endswith("matmul: no library can multiply float32 on rocm:0")
 
 
 def test_without_a_library_each_is_named_with_the_reason(monkeypatch):

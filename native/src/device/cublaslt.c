@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/gemm.h"
+#include "device/backend.h"
 
 enum { PLANS = 64, USUAL_ALIGNMENT = 256 };
 
@@ -124,16 +124,26 @@ static uint64_t mix(const plan_key *key) {
     return hash;
 }
 
-bcfg_outcome bcfg_cublaslt_multiply(const bcfg_lease *lease, const bcfg_gemm_call *call,
-                                    const void *alpha, const void *beta, bcfg_fault *fault) {
+static const char *name_of(const bcfg_device_library *library, int status) {
+    return bcfg_cublaslt(library)->cublasLtGetStatusName(status);
+}
+
+static int create(const bcfg_device_library *library, void *stream, void **handle,
+                  const char **function) {
+    (void)stream; /* each call names its stream */
+    *function = "cublasLtCreate";
+    return bcfg_cublaslt(library)->cublasLtCreate(handle);
+}
+
+static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const void *alpha,
+                    const void *beta, const char **function) {
     const bcfg_recipe_content *is = &lease->recipe->is;
     const bcfg_cublaslt_table *lt = bcfg_cublaslt(is->library);
     bcfg_handle *handle = lease->handle;
-    const char *function = "cublasLtMatmul";
-    if (call->batch > INT32_MAX)
-        return bcfg_library_fault(is->library, function, BCFG_CUBLAS_STATUS_INVALID_VALUE, fault);
+    *function = "cublasLtMatmul";
+    if (call->batch > INT32_MAX) return BCFG_CUBLAS_STATUS_INVALID_VALUE;
     if (handle->plans == NULL && (handle->plans = calloc(1, sizeof *handle->plans)) == NULL)
-        return BCFG_DEVICE_MEMORY;
+        return BCFG_CUBLAS_STATUS_ALLOC_FAILED;
     plan_key key = {
         call->m, call->n, call->k, call->batch, call->a_leading, call->b_leading, call->c_leading,
         call->a_stride, call->b_stride, call->c_stride, lease->recipe, call->transpose_a,
@@ -143,19 +153,19 @@ bcfg_outcome bcfg_cublaslt_multiply(const bcfg_lease *lease, const bcfg_gemm_cal
     if (memcmp(&at->key, &key, sizeof key) != 0) {
         discard(lt, at);
         plan fresh = {.key = key};
-        int status = describe(lt, is, call, &fresh, &function);
+        int status = describe(lt, is, call, &fresh, function);
         if (status == BCFG_CUBLAS_STATUS_SUCCESS)
-            status = ask(lt, handle->handle, is, &fresh, &function);
+            status = ask(lt, handle->handle, is, &fresh, function);
         if (status != BCFG_CUBLAS_STATUS_SUCCESS) {
             discard(lt, &fresh);
-            return bcfg_library_fault(is->library, function, status, fault);
+            return status;
         }
         *at = fresh;
     }
-    int status = lt->cublasLtMatmul(handle->handle, at->description, alpha, call->a, at->a,
-                                    call->b, at->b, beta, call->c, at->c, call->c, at->c,
-                                    &at->best.algorithm, handle->workspace,
-                                    (size_t)handle->workspace_bytes, handle->stream);
-    if (status == BCFG_CUBLAS_STATUS_SUCCESS) return BCFG_DEVICE_OK;
-    return bcfg_library_fault(is->library, "cublasLtMatmul", status, fault);
+    *function = "cublasLtMatmul";
+    return lt->cublasLtMatmul(handle->handle, at->description, alpha, call->a, at->a, call->b,
+                              at->b, beta, call->c, at->c, call->c, at->c, &at->best.algorithm,
+                              handle->workspace, (size_t)handle->workspace_bytes, handle->stream);
 }
+
+const bcfg_backend bcfg_cublaslt_backend = {name_of, create, NULL, NULL, NULL, multiply};

@@ -1,5 +1,5 @@
 /* Products on a device: a plan's calls, one after the other on the lease's stream. */
-#include "device/gemm.h"
+#include "device/backend.h"
 
 #include <string.h>
 
@@ -32,38 +32,6 @@ void bcfg_scalar_of(int32_t scale_type, const double value[2], void *scalar) {
     }
 }
 
-static bcfg_outcome cublas_multiply(const bcfg_lease *lease, const bcfg_gemm_call *call,
-                                    const void *alpha, const void *beta, bcfg_fault *fault) {
-    const bcfg_recipe_content *is = &lease->recipe->is;
-    const bcfg_cublas_table *cublas = bcfg_cublas(is->library);
-    int transpose_a = call->transpose_a ? BCFG_CUBLAS_OP_T : BCFG_CUBLAS_OP_N;
-    int transpose_b = call->transpose_b ? BCFG_CUBLAS_OP_T : BCFG_CUBLAS_OP_N;
-    const char *function = "cublasGemmEx";
-    int status;
-    if (call->batch == 1) {
-        status = cublas->cublasGemmEx_64(
-            lease->handle->handle, transpose_a, transpose_b, call->m, call->n, call->k, alpha,
-            call->a, is->data_type, call->a_leading, call->b, is->data_type, call->b_leading, beta,
-            call->c, is->data_type, call->c_leading, is->compute_type, is->algorithm);
-    } else {
-        function = "cublasGemmStridedBatchedEx";
-        status = cublas->cublasGemmStridedBatchedEx_64(
-            lease->handle->handle, transpose_a, transpose_b, call->m, call->n, call->k, alpha,
-            call->a, is->data_type, call->a_leading, call->a_stride, call->b, is->data_type,
-            call->b_leading, call->b_stride, beta, call->c, is->data_type, call->c_leading,
-            call->c_stride, call->batch, is->compute_type, is->algorithm);
-    }
-    if (status == BCFG_CUBLAS_STATUS_SUCCESS) return BCFG_DEVICE_OK;
-    return bcfg_library_fault(is->library, function, status, fault);
-}
-
-static bcfg_outcome multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const void *alpha,
-                             const void *beta, bcfg_fault *fault) {
-    return lease->handle->library->kind == BCFG_CUBLAS
-               ? cublas_multiply(lease, call, alpha, beta, fault)
-               : bcfg_cublaslt_multiply(lease, call, alpha, beta, fault);
-}
-
 /* Moves a call to the next index of the outer dimensions; false after the last. */
 static bool advance(bcfg_gemm_plan *plan, int64_t *index, const char **a, const char **b,
                     char **c) {
@@ -82,21 +50,25 @@ static bool advance(bcfg_gemm_plan *plan, int64_t *index, const char **a, const 
 
 /* c = 0, which no library promises for matrices that are empty. */
 static bcfg_outcome clear(const bcfg_lease *lease, const bcfg_gemm_call *call, bcfg_fault *fault) {
-    const bcfg_device_library *driver = lease->recipe->is.driver;
-    const size_t size = (size_t)bcfg_element_size[lease->recipe->is.element];
+    const int64_t size = bcfg_element_size[lease->recipe->is.element];
+    bool dense = call->c_leading == call->m;
+    int64_t runs = dense ? 1 : call->n, length = call->m * (dense ? call->n : 1) * size;
     for (int64_t i = 0; i < call->batch; i++)
-        for (int64_t column = 0; column < call->n; column++) {
-            const char *at = (const char *)call->c +
-                             (i * call->c_stride + column * call->c_leading) * (int64_t)size;
-            bool dense = call->c_leading == call->m;
-            int status = bcfg_cuda(driver)->cuMemsetD8Async(
-                (uint64_t)(uintptr_t)at, 0, (size_t)call->m * (dense ? (size_t)call->n : 1) * size,
-                lease->handle->stream);
-            if (status != BCFG_CUDA_SUCCESS)
-                return bcfg_driver_fault(driver, "cuMemsetD8Async", status, fault);
-            if (dense) break;
+        for (int64_t run = 0; run < runs; run++) {
+            char *at = (char *)call->c + (i * call->c_stride + run * call->c_leading) * size;
+            bcfg_outcome outcome = bcfg_place_clear(lease->recipe->is.driver, at, (size_t)length,
+                                                    lease->handle->stream, fault);
+            if (outcome != BCFG_DEVICE_OK) return outcome;
         }
     return BCFG_DEVICE_OK;
+}
+
+static bcfg_outcome multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const void *alpha,
+                             const void *beta, bcfg_fault *fault) {
+    const bcfg_device_library *library = lease->recipe->is.library;
+    const char *function = "";
+    int status = bcfg_backend_of(library)->multiply(lease, call, alpha, beta, &function);
+    return status == 0 ? BCFG_DEVICE_OK : bcfg_library_fault(library, function, status, fault);
 }
 
 bcfg_outcome bcfg_gemm_run_plan(const bcfg_lease *lease, bcfg_gemm_plan *plan, const double alpha[2],

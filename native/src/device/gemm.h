@@ -35,8 +35,4 @@ bcfg_outcome bcfg_gemm_run_plan(const bcfg_lease *lease, bcfg_gemm_plan *plan, c
 /* alpha or beta in the type that a recipe says: 16 bytes are enough for each. */
 void bcfg_scalar_of(int32_t scale_type, const double value[2], void *scalar);
 
-/* cublaslt.c */
-bcfg_outcome bcfg_cublaslt_multiply(const bcfg_lease *lease, const bcfg_gemm_call *call,
-                                    const void *alpha, const void *beta, bcfg_fault *fault);
-
 #endif

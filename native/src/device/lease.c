@@ -1,5 +1,5 @@
 /* The handles of the process, and lending them. */
-#include "device/lease.h"
+#include "device/backend.h"
 
 #include <stdlib.h>
 
@@ -7,9 +7,7 @@ static bcfg_handle *all; /* under the lock; never freed, because a stream may st
 
 bcfg_outcome bcfg_library_fault(const bcfg_device_library *library, const char *function,
                                 int status, bcfg_fault *fault) {
-    const char *name = library->kind == BCFG_CUBLAS
-                           ? bcfg_cublas(library)->cublasGetStatusName(status)
-                           : bcfg_cublaslt(library)->cublasLtGetStatusName(status);
+    const char *name = bcfg_backend_of(library)->name_of(library, status);
     *fault = (bcfg_fault){function, status, name != NULL ? name : ""};
     return BCFG_DEVICE_FAULT;
 }
@@ -36,21 +34,9 @@ static bcfg_outcome make(const bcfg_recipe *recipe, int32_t index, void *stream,
     fresh->stream = stream;
     fresh->busy = true;
     fresh->math_mode = fresh->atomics = -1;
-    const char *function = "cublasLtCreate";
-    int status;
-    if (library->kind == BCFG_CUBLAS) {
-        const bcfg_cublas_table *cublas = bcfg_cublas(library);
-        function = "cublasCreate";
-        status = cublas->cublasCreate_v2(&fresh->handle);
-        if (status == BCFG_CUBLAS_STATUS_SUCCESS) {
-            function = "cublasSetStream";
-            status = cublas->cublasSetStream_v2(fresh->handle, stream);
-            if (status != BCFG_CUBLAS_STATUS_SUCCESS) (void)cublas->cublasDestroy_v2(fresh->handle);
-        }
-    } else {
-        status = bcfg_cublaslt(library)->cublasLtCreate(&fresh->handle);
-    }
-    if (status != BCFG_CUBLAS_STATUS_SUCCESS) {
+    const char *function = "";
+    int status = bcfg_backend_of(library)->create(library, stream, &fresh->handle, &function);
+    if (status != 0) {
         free(fresh);
         return bcfg_library_fault(library, function, status, fault);
     }
@@ -62,65 +48,48 @@ static bcfg_outcome make(const bcfg_recipe *recipe, int32_t index, void *stream,
     return BCFG_DEVICE_OK;
 }
 
-static void free_by_driver(void *holder) { (void)holder; }
+/* Gives a workspace back to who lent it: a framework's allocator hands it out again in the order of
+ * the stream; the driver waits. A handle without a holder's function has the driver's memory. */
+static void give_back(const bcfg_handle *handle, void *memory, void *holder,
+                      void (*release)(void *)) {
+    if (release != NULL)
+        release(holder);
+    else if (memory != NULL)
+        bcfg_place_free(handle->driver, memory);
+}
 
-/* Gets memory of the size that the recipe says. The old one is given back to who lent it: a
- * framework's allocator hands it out again in the order of the stream; the driver waits. */
+/* Gets memory of the size that the recipe says. */
 static bcfg_outcome provide(bcfg_handle *handle, int64_t bytes, const bcfg_allocator *allocator,
                             bcfg_fault *fault) {
-    const bcfg_cuda_table *cuda = bcfg_cuda(handle->driver);
+    const bcfg_backend *backend = bcfg_backend_of(handle->library);
     void *memory = NULL, *holder = NULL;
-    void (*release)(void *) = free_by_driver;
+    void (*release)(void *) = NULL;
+    if (backend->borrows != NULL && !backend->borrows(handle->library)) {
+        handle->workspace_bytes = bytes; /* its own business */
+        return BCFG_DEVICE_OK;
+    }
     if (allocator != NULL && allocator->get != NULL) {
         release = allocator->release;
-        if (!allocator->get(allocator->context, bytes, &memory, &holder))
-            return bcfg_driver_fault(handle->driver, "workspace", BCFG_CUDA_ERROR_OUT_OF_MEMORY,
-                                     fault);
-    } else {
-        uint64_t pointer = 0;
-        int status = cuda->cuMemAlloc_v2(&pointer, (size_t)bytes);
-        if (status != BCFG_CUDA_SUCCESS)
-            return bcfg_driver_fault(handle->driver, "cuMemAlloc", status, fault);
-        memory = (void *)(uintptr_t)pointer;
-    }
-    if (handle->library->kind == BCFG_CUBLAS) {
-        int status = bcfg_cublas(handle->library)
-                         ->cublasSetWorkspace_v2(handle->handle, memory, (size_t)bytes);
-        if (status != BCFG_CUBLAS_STATUS_SUCCESS) {
-            if (release == free_by_driver)
-                (void)cuda->cuMemFree_v2((uint64_t)(uintptr_t)memory);
-            else
-                release(holder);
-            return bcfg_library_fault(handle->library, "cublasSetWorkspace", status, fault);
+        if (!allocator->get(allocator->context, bytes, &memory, &holder)) {
+            *fault = (bcfg_fault){"the allocator of its workspace", 2, "OUT_OF_MEMORY"};
+            return BCFG_DEVICE_FAULT;
         }
+    } else {
+        bcfg_outcome outcome = bcfg_place_allocate(handle->driver, (size_t)bytes, &memory, fault);
+        if (outcome != BCFG_DEVICE_OK) return outcome;
     }
-    if (handle->release == free_by_driver)
-        (void)cuda->cuMemFree_v2((uint64_t)(uintptr_t)handle->workspace);
-    else if (handle->release != NULL)
-        handle->release(handle->holder);
+    const char *function = "";
+    int status = backend->lend == NULL ? 0
+                                       : backend->lend(handle, memory, (size_t)bytes, &function);
+    if (status != 0) {
+        give_back(handle, memory, holder, release);
+        return bcfg_library_fault(handle->library, function, status, fault);
+    }
+    give_back(handle, handle->workspace, handle->holder, handle->release);
     handle->workspace = memory;
     handle->holder = holder;
     handle->release = release;
     handle->workspace_bytes = bytes;
-    return BCFG_DEVICE_OK;
-}
-
-/* Brings a handle of cuBLAS to what the recipe says; most calls find it there. */
-static bcfg_outcome set(bcfg_handle *handle, const bcfg_recipe *recipe, bcfg_fault *fault) {
-    const bcfg_cublas_table *cublas = bcfg_cublas(handle->library);
-    int status;
-    if (handle->math_mode != recipe->is.math_mode) {
-        status = cublas->cublasSetMathMode(handle->handle, recipe->is.math_mode);
-        if (status != BCFG_CUBLAS_STATUS_SUCCESS)
-            return bcfg_library_fault(handle->library, "cublasSetMathMode", status, fault);
-        handle->math_mode = recipe->is.math_mode;
-    }
-    if (handle->atomics != recipe->is.atomics) {
-        status = cublas->cublasSetAtomicsMode(handle->handle, recipe->is.atomics);
-        if (status != BCFG_CUBLAS_STATUS_SUCCESS)
-            return bcfg_library_fault(handle->library, "cublasSetAtomicsMode", status, fault);
-        handle->atomics = recipe->is.atomics;
-    }
     return BCFG_DEVICE_OK;
 }
 
@@ -129,14 +98,17 @@ bcfg_outcome bcfg_lease_begin(const bcfg_recipe *recipe, int32_t index, void *st
                               bcfg_fault *fault) {
     lease->recipe = recipe;
     lease->handle = NULL;
-    bcfg_outcome outcome = bcfg_place_enter(recipe->is.driver, index, &lease->pushed, fault);
+    bcfg_outcome outcome = bcfg_place_enter(recipe->is.driver, index, &lease->visit, fault);
     if (outcome != BCFG_DEVICE_OK) return outcome;
     lease->handle = take(recipe, index, stream);
     if (lease->handle == NULL) outcome = make(recipe, index, stream, &lease->handle, fault);
     if (outcome == BCFG_DEVICE_OK && lease->handle->workspace_bytes != recipe->is.workspace)
         outcome = provide(lease->handle, recipe->is.workspace, allocator, fault);
-    if (outcome == BCFG_DEVICE_OK && lease->handle->library->kind == BCFG_CUBLAS)
-        outcome = set(lease->handle, recipe, fault);
+    if (outcome == BCFG_DEVICE_OK && bcfg_backend_of(recipe->is.library)->set != NULL) {
+        const char *function = "";
+        int status = bcfg_backend_of(recipe->is.library)->set(lease->handle, recipe, &function);
+        if (status != 0) outcome = bcfg_library_fault(recipe->is.library, function, status, fault);
+    }
     if (outcome != BCFG_DEVICE_OK) bcfg_lease_end(lease);
     return outcome;
 }
@@ -147,5 +119,5 @@ void bcfg_lease_end(bcfg_lease *lease) {
         lease->handle->busy = false;
         bcfg_unlock();
     }
-    bcfg_place_leave(lease->recipe->is.driver, lease->pushed);
+    bcfg_place_leave(lease->recipe->is.driver, &lease->visit);
 }

@@ -34,7 +34,7 @@ typedef struct bcfg_handle {
 typedef struct {
     const bcfg_recipe *recipe;
     bcfg_handle *handle;
-    bool pushed;
+    bcfg_visit visit;
 } bcfg_lease;
 
 /* Enters the device and takes a handle. Only the first call of a stream makes one: some

@@ -1,5 +1,5 @@
-/* The primary contexts of devices, each retained once and kept. */
-#include "device/place.h"
+/* The devices that this process computes on, each started once and kept. */
+#include "device/place_calls.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 typedef struct place {
     const bcfg_device_library *driver;
     int32_t index;
-    void *context;
+    void *context;                     /* CUDA's */
     struct place *_Atomic next;
 } place;
 
@@ -22,10 +22,14 @@ static void after_fork(void) {
 }
 static void watch_fork(void) { (void)pthread_atfork(NULL, NULL, after_fork); }
 
-bcfg_outcome bcfg_driver_fault(const bcfg_device_library *driver, const char *function, int status,
-                               bcfg_fault *fault) {
-    const char *name = NULL;
-    (void)bcfg_cuda(driver)->cuGetErrorName(status, &name);
+static const bcfg_place_calls *calls_of(const bcfg_device_library *driver) {
+    return driver->kind == BCFG_CUDA ? &bcfg_cuda_calls : &bcfg_hip_calls;
+}
+
+static bcfg_outcome said(const bcfg_device_library *driver, const char *function, int status,
+                         bcfg_fault *fault) {
+    if (status == 0) return BCFG_DEVICE_OK;
+    const char *name = calls_of(driver)->name_of(driver, status);
     *fault = (bcfg_fault){function, status, name != NULL ? name : ""};
     return BCFG_DEVICE_FAULT;
 }
@@ -46,82 +50,71 @@ static void append(place *fresh) {
 
 static bcfg_outcome make(const bcfg_device_library *driver, int32_t index, place **made,
                          bcfg_fault *fault) {
-    const bcfg_cuda_table *cuda = bcfg_cuda(driver);
-    void *context = NULL;
-    int device = 0, status;
+    const char *function = "";
     (void)pthread_once(&once, watch_fork);
-    if ((status = cuda->cuInit(0)) != BCFG_CUDA_SUCCESS)
-        return bcfg_driver_fault(driver, "cuInit", status, fault);
-    if ((status = cuda->cuDeviceGet(&device, index)) != BCFG_CUDA_SUCCESS)
-        return bcfg_driver_fault(driver, "cuDeviceGet", status, fault);
-    if ((status = cuda->cuDevicePrimaryCtxRetain(&context, device)) != BCFG_CUDA_SUCCESS)
-        return bcfg_driver_fault(driver, "cuDevicePrimaryCtxRetain", status, fault);
     place *fresh = calloc(1, sizeof *fresh);
-    if (fresh == NULL) {
-        (void)cuda->cuDevicePrimaryCtxRelease_v2(device);
-        return BCFG_DEVICE_MEMORY;
-    }
+    if (fresh == NULL) return BCFG_DEVICE_MEMORY;
     fresh->driver = driver;
     fresh->index = index;
-    fresh->context = context;
+    int status = calls_of(driver)->start(driver, index, &fresh->context, &function);
+    if (status != 0) {
+        free(fresh);
+        return said(driver, function, status, fault);
+    }
     bcfg_lock();
-    *made = find(driver, index); /* another thread may have been faster; the context is the same */
+    /* Another thread may have been faster; the context is the same, and retained once more. */
+    *made = find(driver, index);
     if (*made == NULL) append(*made = fresh);
     bcfg_unlock();
-    if (*made != fresh) {
-        (void)cuda->cuDevicePrimaryCtxRelease_v2(device);
-        free(fresh);
-    }
+    if (*made != fresh) free(fresh);
     return BCFG_DEVICE_OK;
 }
 
-bcfg_outcome bcfg_place_enter(const bcfg_device_library *driver, int32_t index, bool *pushed,
+bcfg_outcome bcfg_place_enter(const bcfg_device_library *driver, int32_t index, bcfg_visit *visit,
                               bcfg_fault *fault) {
-    const bcfg_cuda_table *cuda = bcfg_cuda(driver);
-    void *current = NULL;
-    int status;
-    *pushed = false;
+    *visit = (bcfg_visit){false, 0};
     if (atomic_load_explicit(&forked, memory_order_relaxed)) return BCFG_DEVICE_FORKED;
     place *at = find(driver, index);
     if (at == NULL) {
         bcfg_outcome outcome = make(driver, index, &at, fault);
         if (outcome != BCFG_DEVICE_OK) return outcome;
     }
-    if ((status = cuda->cuCtxGetCurrent(&current)) != BCFG_CUDA_SUCCESS)
-        return bcfg_driver_fault(driver, "cuCtxGetCurrent", status, fault);
-    if (current == at->context) return BCFG_DEVICE_OK;
-    if ((status = cuda->cuCtxPushCurrent_v2(at->context)) != BCFG_CUDA_SUCCESS)
-        return bcfg_driver_fault(driver, "cuCtxPushCurrent", status, fault);
-    *pushed = true;
-    return BCFG_DEVICE_OK;
+    const char *function = "";
+    int status = calls_of(driver)->enter(driver, index, at->context, visit, &function);
+    return said(driver, function, status, fault);
 }
 
-void bcfg_place_leave(const bcfg_device_library *driver, bool pushed) {
-    void *ignored;
-    if (pushed) (void)bcfg_cuda(driver)->cuCtxPopCurrent_v2(&ignored);
+void bcfg_place_leave(const bcfg_device_library *driver, const bcfg_visit *visit) {
+    if (visit->changed) calls_of(driver)->leave(driver, visit);
 }
 
 bcfg_outcome bcfg_place_order(const bcfg_device_library *driver, void *before, void *after,
                               bcfg_fault *fault) {
-    const bcfg_cuda_table *cuda = bcfg_cuda(driver);
-    void *event = NULL;
-    const char *function = "cuEventCreate";
-    int status = cuda->cuEventCreate(&event, BCFG_CU_EVENT_DISABLE_TIMING);
-    if (status == BCFG_CUDA_SUCCESS) {
-        function = "cuEventRecord";
-        status = cuda->cuEventRecord(event, before);
-        if (status == BCFG_CUDA_SUCCESS) {
-            function = "cuStreamWaitEvent";
-            status = cuda->cuStreamWaitEvent(after, event, 0);
-        }
-        (void)cuda->cuEventDestroy_v2(event); /* the driver frees it once it has happened */
-    }
-    if (status == BCFG_CUDA_SUCCESS) return BCFG_DEVICE_OK;
-    return bcfg_driver_fault(driver, function, status, fault);
+    const char *function = "";
+    int status = calls_of(driver)->order(driver, before, after, &function);
+    return said(driver, function, status, fault);
 }
 
 bcfg_outcome bcfg_place_settle(const bcfg_device_library *driver, void *stream, bcfg_fault *fault) {
-    int status = bcfg_cuda(driver)->cuStreamSynchronize(stream);
-    if (status == BCFG_CUDA_SUCCESS) return BCFG_DEVICE_OK;
-    return bcfg_driver_fault(driver, "cuStreamSynchronize", status, fault);
+    const char *function = "";
+    int status = calls_of(driver)->settle(driver, stream, &function);
+    return said(driver, function, status, fault);
+}
+
+bcfg_outcome bcfg_place_clear(const bcfg_device_library *driver, void *memory, size_t bytes,
+                              void *stream, bcfg_fault *fault) {
+    const char *function = "";
+    int status = calls_of(driver)->clear(driver, memory, bytes, stream, &function);
+    return said(driver, function, status, fault);
+}
+
+bcfg_outcome bcfg_place_allocate(const bcfg_device_library *driver, size_t bytes, void **memory,
+                                 bcfg_fault *fault) {
+    const char *function = "";
+    int status = calls_of(driver)->allocate(driver, bytes, memory, &function);
+    return said(driver, function, status, fault);
+}
+
+void bcfg_place_free(const bcfg_device_library *driver, void *memory) {
+    calls_of(driver)->give_back(driver, memory);
 }

@@ -35,8 +35,9 @@ static PyObject *make_recipe(PyObject *module, PyObject *arguments) {
     is.workspace = workspace;
     bcfg_device_description about = {.abi = BCFG_ABI, .size = sizeof about};
     if (bcfg_device_describe(is.library, &about) != BCFG_OK ||
-        (about.kind != BCFG_CUBLAS && about.kind != BCFG_CUBLASLT) ||
-        bcfg_device_describe(is.driver, &about) != BCFG_OK || about.kind != BCFG_CUDA ||
+        (about.kind != BCFG_CUBLAS && about.kind != BCFG_CUBLASLT && about.kind != BCFG_HIPBLAS) ||
+        bcfg_device_describe(is.driver, &about) != BCFG_OK ||
+        about.kind != (is.library->kind == BCFG_HIPBLAS ? BCFG_HIP : BCFG_CUDA) ||
         is.element < 0 || is.element >= BCFG_ELEMENTS || is.reason < BCFG_FIRST ||
         is.reason > BCFG_ABLE || workspace <= 0)
         return PyErr_Format(PyExc_ValueError, "device_recipe: no library, driver, element or size");
