@@ -44,30 +44,48 @@ static int32_t merge(const bcfg_product *product, dimension *merged) {
     return count;
 }
 
+typedef struct {
+    bcfg_view a, b, c;
+} views;
+
+/* The operand that cannot be read, or written, where it lies; 0 when all can. */
+static char see(const bcfg_product *p, const bcfg_product *given, views *seen) {
+    const int64_t size = bcfg_element_size[p->element];
+    if (!view(size, given, &p->a, p->m, p->k, &seen->a)) return 'a';
+    if (!view(size, given, &p->b, p->k, p->n, &seen->b)) return 'b';
+    return view(size, given, &p->c, p->m, p->n, &seen->c) ? 0 : 'c';
+}
+
+/* Many matrices times one, their rows one after the other, are one matrix with more rows. */
+static bool fold(const bcfg_product *product, const dimension *last, bcfg_product *folded) {
+    if (last->b != 0) return false;
+    *folded = *product;
+    if (product->m == 1) {
+        folded->a.row_stride = last->a;
+        folded->c.row_stride = last->c;
+    } else if (product->a.row_stride * product->m != last->a ||
+               product->c.row_stride * product->m != last->c) {
+        return false;
+    }
+    folded->m *= last->size;
+    return true;
+}
+
 char bcfg_gemm_plan_of(const bcfg_product *product, bcfg_gemm_plan *plan) {
-    bcfg_product p = *product; /* its rows may become more, and its batch less */
+    bcfg_product p = *product;
     const int64_t size = bcfg_element_size[p.element];
     dimension batch[BCFG_DEVICE_DIMENSIONS], last = {1, 0, 0, 0};
     int32_t count = merge(product, batch);
-    if (count > 0) last = batch[count - 1];
-    /* Many matrices times one, their rows one after the other, are one matrix with more rows. */
-    bool rows_follow = (p.m == 1 || p.a.row_stride * p.m == last.a) &&
-                       (p.m == 1 || p.c.row_stride * p.m == last.c);
-    if (count > 0 && last.b == 0 && rows_follow) {
-        if (p.m == 1) {
-            p.a.row_stride = last.a;
-            p.c.row_stride = last.c;
-        }
-        p.m *= last.size;
+    if (count > 0) last = batch[--count];
+    views seen;
+    if (last.size > 1 && fold(product, &last, &p) && see(&p, product, &seen) == 0) {
         last = (dimension){1, 0, 0, 0};
-        count--;
-    } else if (count > 0) {
-        count--;
+    } else {
+        p = *product;
+        char unreadable = see(&p, product, &seen);
+        if (unreadable != 0) return unreadable;
     }
-    bcfg_view a, b, c;
-    if (!view(size, product, &p.a, p.m, p.k, &a)) return 'a';
-    if (!view(size, product, &p.b, p.k, p.n, &b)) return 'b';
-    if (!view(size, product, &p.c, p.m, p.n, &c)) return 'c';
+    const bcfg_view a = seen.a, b = seen.b, c = seen.c;
     plan->dimensions = count;
     bcfg_gemm_call *call = &plan->call;
     *call = (bcfg_gemm_call){.m = p.m, .n = p.n, .k = p.k, .batch = last.size};
