@@ -132,6 +132,36 @@ def test_every_list_of_our_headers_is_read(check):
         assert len(ours.fields) == lines.count("FIELD")
 
 
+def test_the_numbers_in_python_are_those_of_our_headers(check):
+    from backendcfg.dispatch import device_driver, device_gemm
+
+    numbers = {
+        name: int(value)
+        for library in check.LIBRARIES
+        for name, value in check.declared(library.name).constants.items()
+    }
+    tables = ("_COMPUTE", "_MATH", "_SCHEME", "_HIP_COMPUTE", "_HIP_MATH")
+    for table in (getattr(device_gemm, name) for name in tables):
+        assert table == {numbers[name]: name for name in table.values()}
+    types = ("CUDA_R_32F", "CUDA_R_64F", "CUDA_C_32F", "CUDA_C_64F", "CUDA_R_16BF", "CUDA_R_16F")
+    assert list(device_gemm.TYPES.values()) == [numbers[name] for name in types]
+    single = {
+        device_gemm.DISALLOW_REDUCED: "CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION",
+        device_gemm.ALGORITHM_DEFAULT: "CUBLAS_GEMM_DEFAULT",
+        device_gemm.ALGORITHM_TENSOR: "CUBLAS_GEMM_DEFAULT_TENSOR_OP",
+        device_gemm.HIP_ALGORITHM_DEFAULT: "HIPBLAS_GEMM_DEFAULT",
+        device_driver._DEVICE_ORDINAL: "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL",
+    }
+    assert single == {numbers[name]: name for name in single.values()}
+    capability = "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{}"
+    asked = tuple(numbers[capability.format(part)] for part in ("MAJOR", "MINOR"))
+    assert asked == device_driver._CUDA_CAPABILITY
+    asked = tuple(
+        numbers[f"hipDeviceAttributeComputeCapability{part}"] for part in ("Major", "Minor")
+    )
+    assert asked == device_driver._HIP_CAPABILITY
+
+
 def test_our_declarations_are_those_of_every_header_that_is_here(check):
     directories = check.include_directories([])
     found = {
