@@ -260,3 +260,32 @@ def unfold(
     threads: int,
     /,
 ) -> None: ...
+
+# Hand in what products on devices need of Python; see native/src/python/device.h.
+def device_bind(**callbacks: Callable[..., Any] | None) -> None: ...
+
+# A product on a device: alpha a b + beta added, into `out`; `added` and `out` may be None.
+# NotImplemented where no argument is on a device.
+def device_product(
+    operation: str, a: Any, b: Any, added: Any, out: Any, alpha: Any, beta: Any, /
+) -> Any: ...
+
+# The address of a recipe: how a library is called for one element type.
+def device_recipe(
+    library: int,
+    driver: int,
+    workspace: int,
+    element: int,
+    reason: int,
+    data_type: int,
+    compute_type: int,
+    scale_type: int,
+    math_mode: int,
+    atomics: int,
+    algorithm: int,
+    reduction: int,
+    /,
+) -> int: ...
+
+# For each recipe (operation, provider, path, reason, calls).
+def device_recipes() -> list[tuple[str, str, str, str, int]]: ...

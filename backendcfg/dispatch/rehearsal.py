@@ -44,9 +44,24 @@ def rehearse(native: str, path: str, prefix: str, suffix: str, interface: int) -
         suffix: after each symbol.
         interface: 32, 64, or 0 to find out.
     """
+    return _tried(native, path, prefix, suffix, str(interface))
+
+
+def rehearse_device(native: str, kind: int, path: str) -> str:
+    """Why a library of devices cannot be opened, or "" when a child process opened it.
+
+    Args:
+        native: the file of `backendcfg._native`.
+        kind: its number in native/include/backendcfg_device.h.
+        path: the library's file, absolute.
+    """
+    return _tried(native, str(kind), path)
+
+
+def _tried(*arguments: str) -> str:
     if not sys.executable:
         return "it cannot be tried in a child process: sys.executable is not set"
-    command = [sys.executable, "-I", "-S", __file__, native, path, prefix, suffix, str(interface)]
+    command = [sys.executable, "-I", "-S", __file__, *arguments]
     try:
         done = subprocess.run(
             command, capture_output=True, timeout=TIMEOUT, check=False, stdin=subprocess.DEVNULL
@@ -76,6 +91,17 @@ def _child(native: str, path: str, prefix: str, suffix: str, interface: str) -> 
     return error.detail.decode(errors="replace") or f"status {status}" if status else "usable"
 
 
+def _child_of_device(native: str, kind: str, path: str) -> str:
+    library = ctypes.CDLL(native)
+    pointers = (ctypes.c_void_p, ctypes.c_void_p)
+    library.bcfg_device_open.argtypes = [ctypes.c_int32, ctypes.c_char_p, *pointers]
+    error, handle = _Error(_ABI, ctypes.sizeof(_Error)), ctypes.c_void_p()
+    status = library.bcfg_device_open(
+        int(kind), os.fsencode(path), ctypes.byref(handle), ctypes.byref(error)
+    )
+    return error.detail.decode(errors="replace") or f"status {status}" if status else "usable"
+
+
 def _main() -> None:
     with suppress(ImportError, ValueError, OSError):
         import resource
@@ -84,7 +110,9 @@ def _main() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answer = os.dup(1)
     os.dup2(2, 1)  # where libraries print, as MKL does under MKL_VERBOSE
-    os.write(answer, _child(*sys.argv[1:]).encode())
+    arguments = sys.argv[1:]
+    said = _child_of_device(*arguments) if len(arguments) == 3 else _child(*arguments)
+    os.write(answer, said.encode())
 
 
 if __name__ == "__main__":

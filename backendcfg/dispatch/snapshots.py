@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import environ, native
-from backendcfg.dispatch import calibration, speed
+from backendcfg.dispatch import calibration, device_gemm, speed
 from backendcfg.dispatch.opening import (
     Refused,
     Usable,
@@ -76,7 +76,7 @@ def materialise(prepared: Prepared) -> int:
             helps=["allow `native` in `[blas] library`: it is always there"],
         )
     _calibrate(listing, table_for(compiled), libraries, named=compiled.named, order=compiled.order)
-    return _snapshot(native.encode(compiled.values), listing)
+    return _snapshot(_encoded(compiled.values), listing)
 
 
 def default() -> int:
@@ -86,7 +86,12 @@ def default() -> int:
     """
     listing = list_providers(_names(), _in_process(), loaded_only=True)
     _calibrate(listing, table_for(None), [])
-    return _snapshot({}, listing)
+    return _snapshot(_encoded({}), listing)
+
+
+def _encoded(values: Mapping[str, Any]) -> dict[str, int]:
+    """Values as a snapshot holds them; those that products on devices read are always said."""
+    return native.encode({**device_gemm.DEFAULTS, **values})
 
 
 def listing_of(snapshot: int) -> Listing:

@@ -19,6 +19,7 @@ from backendcfg import _native, native
 from backendcfg._native import matmul
 from backendcfg.dispatch import snapshots
 from backendcfg.ops import (
+    device_products,
     explainers,
     families,
     fft,
@@ -74,6 +75,7 @@ _native.bind(
     foreign=foreign_matmul,
     traced=tracing.traced,
 )
+device_products.bind()
 native.set_default(snapshots.default())
 
 families.register("matmul", product_choice.explain)

@@ -20,7 +20,8 @@ ATTENTION = "scaled_dot_product_attention"
 def product(question: Question) -> Answer:
     """`addmm`, `bmm` and `baddbmm`: by the product in them, of the last two shapes."""
     shapes = _shapes(question, 2 if question.operation == "bmm" else 3)
-    return product_choice.of_product(product_choice.sizes(shapes[-2:]), question.dtype)
+    device = question.option("device", "cpu")
+    return product_choice.of_product(product_choice.sizes(shapes[-2:]), question.dtype, device)
 
 
 def of_attention(question: Question) -> Answer:

@@ -8,6 +8,7 @@ from backendcfg import _native, native
 from backendcfg.dispatch import snapshots
 from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops import device_choice
 from backendcfg.ops.families import Answer, Reason
 from backendcfg.ops.serving import WORDS
 
@@ -23,12 +24,14 @@ FLAGS = ("blas.library", "blas.path", "determinism.tier", "ops.calibration", "op
 
 def explain(question: Question) -> Answer:
     """The answer for "matmul"."""
-    return of_product(sizes(question.shapes), question.dtype)
+    return of_product(sizes(question.shapes), question.dtype, question.option("device", "cpu"))
 
 
-def of_product(of: tuple[int, int, int], dtype: Any) -> Answer:
+def of_product(of: tuple[int, int, int], dtype: Any, device: Any = "cpu") -> Answer:
     """Who would serve a product of sizes m, n, k here and now, for every operation that has one."""
     m, n, k = of
+    if (place := device_choice.place_of(device)) is not None:
+        return device_choice.of_product(operation_of(dtype, "gemm"), of, element(dtype), place)
     name = operation_of(dtype, "gemv" if 1 in (m, n) else "gemm")
     snapshot = _native.snapshot()
     listing = snapshots.listing_of(snapshot)

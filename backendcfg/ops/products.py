@@ -125,6 +125,9 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:  # noqa: A002 - PyTor
     Raises:
         InvalidArgumentError: an argument is no array on the CPU, or does not fit the other.
     """
+    product = _native.device_product("bmm", input, mat2, None, out, 1, 0)
+    if product is not NotImplemented:
+        return product
     left, right = take(input, "input", "bmm"), take(mat2, "mat2", "bmm")
     shape = _check("bmm", (("input", left), ("mat2", right)), 3)
     target = _target("bmm", out, left.element, shape)
@@ -141,6 +144,9 @@ def _added(
     alpha: Any,
     out: Any,
 ) -> Any:
+    product = _native.device_product(operation, given[1], given[2], given[0], out, alpha, beta)
+    if product is not NotImplemented:
+        return product
     added, left, right = (
         take(value, name, operation) for name, value in zip(names, given, strict=True)
     )

@@ -17,7 +17,8 @@ class Served:
 
     Attributes:
         provider: its name.
-        path: its file; "" for the reference, which is compiled in.
+        path: its file; "" for the reference, which is compiled in. A library of devices is listed
+            once for each way in which it is called.
         calls: calls into it by operation, those at 0 left out: `{"dgemm": 12}`. A batch counts
             one for each of its matrices.
     """
@@ -93,6 +94,10 @@ def stats() -> Statistics:
                 # Another thread may have counted between one counter and the next.
                 if part > 0:
                     calls[operation, name, WORDS[reason]] += part
+    for operation, name, path, reason, count in _native.device_recipes():
+        if count:
+            libraries.append(Served(name, path, {operation: count}))
+            calls[operation, name, WORDS[reason]] += count
     records = [Record(*key, count) for key, count in calls.most_common()]
     return Statistics(tuple(libraries), tuple(records))
 

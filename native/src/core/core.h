@@ -26,6 +26,7 @@ struct bcfg_provider {
 
 struct bcfg_snapshot {
     const struct bcfg_snapshot *next;              /* in the list of all snapshots */
+    struct bcfg_kept *_Atomic kept;                /* made of it at first use: device/recipe.h */
     const int64_t *values;
     struct {
         const bcfg_provider *const *providers;
@@ -57,6 +58,9 @@ bcfg_status bcfg_probe_products(const bcfg_provider *provider, bcfg_error *error
 /* choose.c: bcfg_choose on a valid snapshot and operation, with the reason. */
 int32_t bcfg_pick(const bcfg_snapshot *snapshot, int32_t operation, int64_t m, int64_t n, int64_t k,
                   bcfg_reason *reason);
+
+/* Where what follows from a snapshot for devices is kept: the one part of it that is filled later. */
+struct bcfg_kept *_Atomic *bcfg_snapshot_kept(const bcfg_snapshot *snapshot);
 
 /* product.c: what serves a product, by its element and sizes. */
 int32_t bcfg_operation_of(const bcfg_product *product);

@@ -20,7 +20,7 @@ static const bcfg_provider *const only_native[] = {&bcfg_native_provider};
 #define ORDER_POINTER only_reference
 #define ORDER_OWN only_native
 #define OPERATION(name, NAME, element, scalar) {ORDER_##scalar, 1, NULL},
-static const struct bcfg_snapshot builtin = {
+static struct bcfg_snapshot builtin = {
     .values = zeros,
     .orders = {
 #include "operations.inc"
@@ -60,6 +60,7 @@ static struct bcfg_snapshot *copy(const bcfg_content *content) {
     uint8_t *preferred = (uint8_t *)(providers + pointers);
     for (uint32_t i = 0; i < content->value_count; i++) values[i] = content->values[i];
     snapshot->values = values;
+    atomic_init(&snapshot->kept, NULL);
     for (int32_t i = 0; i < BCFG_OPERATIONS; i++) {
         snapshot->orders[i].providers = providers;
         snapshot->orders[i].count = content->orders[i].count;
@@ -136,6 +137,10 @@ const bcfg_snapshot *bcfg_current(void) {
     const bcfg_snapshot *snapshot = atomic_load_explicit(&published, memory_order_acquire);
     if (snapshot == NULL) snapshot = atomic_load_explicit(&fallback, memory_order_acquire);
     return snapshot != NULL ? snapshot : &builtin;
+}
+
+struct bcfg_kept *_Atomic *bcfg_snapshot_kept(const bcfg_snapshot *snapshot) {
+    return &((struct bcfg_snapshot *)snapshot)->kept; /* none lies in memory that is constant */
 }
 
 int64_t bcfg_value(const bcfg_snapshot *snapshot, uint32_t id) {

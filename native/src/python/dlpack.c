@@ -1,38 +1,7 @@
 /* from_dlpack: an array of another library as a NumPy array over the same memory. NumPy's own
- * reader knows no bfloat16. The structs are those of DLPack 1.1 (github.com/dmlc/dlpack). */
+ * reader knows no bfloat16. */
 #include "arrays.h"
-
-typedef struct {
-    int32_t type, id;
-} DLDevice;
-
-typedef struct {
-    uint8_t code, bits;
-    uint16_t lanes;
-} DLDataType;
-
-typedef struct {
-    void *data;
-    DLDevice device;
-    int32_t dimensions;
-    DLDataType type;
-    int64_t *shape, *strides; /* strides in elements; NULL for rows one after the other */
-    uint64_t byte_offset;
-} DLTensor;
-
-typedef struct DLManagedTensor {
-    DLTensor tensor;
-    void *context;
-    void (*deleter)(struct DLManagedTensor *self);
-} DLManagedTensor;
-
-typedef struct DLManagedTensorVersioned {
-    uint32_t major, minor;
-    void *context;
-    void (*deleter)(struct DLManagedTensorVersioned *self);
-    uint64_t flags;
-    DLTensor tensor;
-} DLManagedTensorVersioned;
+#include "dlpack.h"
 
 enum { NEWEST_MAJOR = 1, READ_ONLY = 1, BFLOAT = 4 };
 static const char unversioned[] = "dltensor", versioned[] = "dltensor_versioned";

@@ -132,6 +132,9 @@ PyObject *bcfg_served(PyObject *module, PyObject *const *arguments, Py_ssize_t g
 PyObject *bcfg_served_counts(PyObject *module, PyObject *ignored);
 PyObject *bcfg_set_tracing(PyObject *module, PyObject *on);
 void bcfg_forget_served(void);
+/* Tells the traces of a product; -1 with an exception set. */
+int bcfg_trace_served(const char *operation, const char *provider, const char *reason,
+                      const bcfg_product *product, const char *dtype);
 /* Tells the traces of a product that `snapshot` served; -1 with an exception set. */
 int bcfg_trace_product(const char *operation, const bcfg_snapshot *snapshot,
                        const bcfg_product *product, const char *dtype);

@@ -1,5 +1,6 @@
 /* matmul(a, b, out=None): NumPy's rules of shapes and types over bcfg_matmul. */
 #include "arrays.h"
+#include "device.h"
 
 /* Below this many multiplications, or zeros to write, a product takes less time than other threads
  * would gain. */
@@ -216,8 +217,12 @@ static int compute(Call *call) {
     return take_result(call, type) < 0 ? -1 : multiply(call, snapshot);
 }
 
-/* Arrays of others, by way of backendcfg.ops, which calls again with NumPy's over their memory. */
+/* Arrays of others: on a device, else by way of backendcfg.ops, which calls again with NumPy's over their memory. */
 static PyObject *multiply_foreign(const Call *call) {
+    PyObject *product = bcfg_device_multiply("matmul", call->given_a, call->given_b, Py_None,
+                                             call->given_out, NULL, NULL);
+    if (product != Py_NotImplemented) return product;
+    Py_DECREF(product);
     if (bcfg_need(bcfg_callbacks.foreign, "foreign") == NULL) return NULL;
     return PyObject_CallFunctionObjArgs(bcfg_callbacks.foreign, call->given_a, call->given_b,
                                         call->given_out, NULL);

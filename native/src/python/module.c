@@ -1,5 +1,5 @@
 /* backendcfg._native: the module, and the callbacks that Python hands in. */
-#include "glue.h"
+#include "device.h"
 
 Callbacks bcfg_callbacks;
 
@@ -126,6 +126,7 @@ static int execute(PyObject *module) {
         return -1;
     if (PyModule_AddType(module, &bcfg_PreparedType) < 0) return -1;
     if (PyModule_AddFunctions(module, bcfg_linear_methods) < 0) return -1;
+    if (PyModule_AddFunctions(module, bcfg_device_methods) < 0) return -1;
     if (PyModule_AddType(module, &bcfg_ScopeType) < 0) return -1;
     return PyModule_AddIntConstant(module, "ABI", BCFG_ABI);
 }

@@ -89,6 +89,19 @@ static PyObject *sizes_of(const bcfg_product *product) {
     return sizes;
 }
 
+int bcfg_trace_served(const char *operation, const char *provider, const char *reason,
+                      const bcfg_product *product, const char *dtype) {
+    PyObject *given[5] = {PyUnicode_FromString(operation), PyUnicode_FromString(provider),
+                          PyUnicode_FromString(reason), sizes_of(product),
+                          PyUnicode_FromString(dtype)};
+    int status = 0;
+    for (int i = 0; i < 5; i++)
+        if (given[i] == NULL) status = -1;
+    if (status == 0) status = tell(given[0], given[1], given[2], given[3], given[4]);
+    for (int i = 0; i < 5; i++) Py_XDECREF(given[i]);
+    return status;
+}
+
 int bcfg_trace_product(const char *operation, const bcfg_snapshot *snapshot,
                        const bcfg_product *product, const char *dtype) {
     static const char *const reasons[] = {"first", "fastest", "able"};
@@ -104,13 +117,5 @@ int bcfg_trace_product(const char *operation, const bcfg_snapshot *snapshot,
         name = is.name;
         reason = reasons[bcfg_choice_reason(snapshot, id, m, n, k)];
     }
-    PyObject *given[5] = {PyUnicode_FromString(operation), PyUnicode_FromString(name),
-                          PyUnicode_FromString(reason), sizes_of(product),
-                          PyUnicode_FromString(dtype)};
-    int status = 0;
-    for (int i = 0; i < 5; i++)
-        if (given[i] == NULL) status = -1;
-    if (status == 0) status = tell(given[0], given[1], given[2], given[3], given[4]);
-    for (int i = 0; i < 5; i++) Py_XDECREF(given[i]);
-    return status;
+    return bcfg_trace_served(operation, name, reason, product, dtype);
 }

@@ -1,4 +1,5 @@
 /* What served the calls, as Python data. */
+#include "device/recipe.h"
 #include "glue.h"
 
 /* {operation: count}, those at 0 left out. */
@@ -42,6 +43,7 @@ PyObject *bcfg_stats(PyObject *module, PyObject *ignored) {
 PyObject *bcfg_reset_stats(PyObject *module, PyObject *ignored) {
     (void)module, (void)ignored;
     bcfg_reset_calls();
+    bcfg_recipe_reset();
     bcfg_forget_served();
     Py_RETURN_NONE;
 }

@@ -1,0 +1,151 @@
+"""Who serves products on a device under a snapshot: the first of the order that is there and can.
+
+    made = choose(snapshot, kind=2, index=0, element="float32")
+
+Libraries are opened when the first array of a device comes, never before. What was chosen is kept
+with the snapshot, in C: `recipe_for` is asked once for each device and element type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backendcfg import _native, native
+from backendcfg.dispatch import device_driver, device_gemm
+from backendcfg.dispatch.device_opening import Unusable, open_device
+from backendcfg.errors import InvalidArgumentError, MissingLibraryError
+from backendcfg.records import field, record
+
+if TYPE_CHECKING:
+    from backendcfg.dispatch.device_gemm import Recipe
+
+_DRIVERS = {device_gemm.CUDA: "cuda", device_gemm.ROCM: "hip"}
+
+# No library of a vendor promises these; our own kernels, which do, compute on the CPU alone.
+_UNKEPT_TIERS = ("cross-machine", "batch-invariant")
+
+
+@record(frozen=True)
+class Chosen:
+    """Who serves, and why nobody else.
+
+    Attributes:
+        recipe: how it is called; None when nobody can.
+        path: the file of the library.
+        library: its handle.
+        driver: that of the driver.
+        because: "first" or "able", as `native.REASONS` has them; "" when nobody can.
+        reasons: for each other provider, why not.
+    """
+
+    recipe: Recipe | None = None
+    path: str = ""
+    library: int = 0
+    driver: int = 0
+    because: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def flags_of(snapshot: int) -> dict[str, Any]:
+    """The flags of `device_gemm.FLAGS` as a snapshot holds them."""
+    library = native.library()
+    values: dict[str, Any] = {}
+    for number, flag in enumerate(native.flags()):
+        if flag.name not in device_gemm.DEFAULTS:
+            continue
+        value = library.bcfg_value(snapshot, number)
+        if flag.kind == "bool":
+            values[flag.name] = bool(value)
+        elif flag.kind == "choice":
+            values[flag.name] = (
+                flag.choices[value] if value >= 0 else device_gemm.DEFAULTS[flag.name]
+            )
+        else:
+            values[flag.name] = max(int(value), 0)
+    return values
+
+
+def choose(snapshot: int, kind: int, index: int, element: str, *, start: bool = True) -> Chosen:
+    """Who serves products of an element type on a device, under a snapshot.
+
+    Args:
+        snapshot: its address.
+        kind: of the device, with DLPack's number: a key of `device_gemm.KINDS`.
+        index: of the device.
+        element: one of `device_gemm.ELEMENTS`.
+        start: initialise the driver if nobody has.
+    """
+    flags = flags_of(snapshot)
+    order = device_gemm.order(kind, flags[device_gemm.LIBRARY])
+    driver = open_device(_DRIVERS[kind])
+    if isinstance(driver, Unusable):
+        return Chosen(reasons=dict.fromkeys(order, "; ".join(driver.reasons)))
+    capability = device_driver.capability(driver.path, index, kind=kind, start=start)
+    chosen, reasons = Chosen(), {}
+    for name in order:
+        if chosen.recipe is not None:
+            reasons[name] = f"behind `{chosen.recipe.provider}`"
+            continue
+        made = device_gemm.recipe(name, flags, element, capability)
+        if isinstance(made, str):
+            reasons[name] = made
+            continue
+        opened = open_device(name)
+        if isinstance(opened, Unusable):
+            reasons[name] = "; ".join(opened.reasons)
+            continue
+        because = "first" if name == order[0] else "able"
+        chosen = Chosen(made, opened.path, opened.handle, driver.handle, because)
+    return Chosen(
+        chosen.recipe, chosen.path, chosen.library, chosen.driver, chosen.because, reasons
+    )
+
+
+def unkept(flags: dict[str, Any]) -> str:
+    """Why no product on a device can keep what the flags promise, or ""."""
+    tier = flags[device_gemm.TIER]
+    if tier not in _UNKEPT_TIERS:
+        return ""
+    return f"`determinism.tier` promises `{tier}`, which no library on a device keeps"
+
+
+def recipe_for(operation: str, snapshot: int, kind: int, index: int, element: str) -> int:
+    """The address of the recipe; what C asks.
+
+    Raises:
+        InvalidArgumentError: no library keeps what the profile promises.
+        MissingLibraryError: no library can serve it.
+    """
+    if broken := unkept(flags_of(snapshot)):
+        raise InvalidArgumentError(
+            f"{operation}: {broken}",
+            state="nothing was computed",
+            helps=["compute on the CPU: our own kernels keep it", "use a profile of a lower tier"],
+        )
+    chosen = choose(snapshot, kind, index, element)
+    if chosen.recipe is None:
+        place = f"{device_gemm.KINDS[kind]}:{index}"
+        raise MissingLibraryError(
+            f"{operation}: no library can multiply {element} on {place}",
+            notes=[f"{name}: {why}" for name, why in chosen.reasons.items()],
+            helps=["run `backendcfg detect` to list the libraries that were found"],
+        )
+    return intern(chosen, chosen.recipe)
+
+
+def intern(chosen: Chosen, recipe: Recipe) -> int:
+    """The address in C of what was chosen."""
+    return _native.device_recipe(
+        chosen.library,
+        chosen.driver,
+        recipe.workspace,
+        device_gemm.ELEMENTS.index(recipe.element),
+        native.REASONS.index(chosen.because),
+        recipe.data_type,
+        recipe.compute_type,
+        recipe.scale_type,
+        recipe.math_mode,
+        recipe.atomics,
+        recipe.algorithm,
+        recipe.reduction,
+    )

@@ -1,0 +1,73 @@
+"""Who serves a product on a device: explained by what a call asks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+from backendcfg import _native
+from backendcfg.dispatch import device_gemm, device_recipes
+from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops.families import Answer, Reason
+from backendcfg.ops.serving import WORDS
+
+_KINDS = {name: kind for kind, name in device_gemm.KINDS.items()}
+
+
+def place_of(device: Any) -> tuple[int, int] | None:
+    """A device as DLPack numbers it; None for the CPU.
+
+    Args:
+        device: "cpu", "cuda", "cuda:1", "rocm:0", or a `torch.device`.
+
+    Raises:
+        InvalidArgumentError: it is no such device.
+    """
+    text = str(device)
+    if text == "cpu":
+        return None
+    match = re.fullmatch(r"(\w+?)(?::(\d+))?", text)
+    if match is None or match.group(1) not in _KINDS:
+        _refuse(device)
+    return _KINDS[match.group(1)], int(match.group(2) or 0)
+
+
+def of_product(
+    operation: str, of: tuple[int, int, int], element: str, place: tuple[int, int]
+) -> Answer:
+    """Who would serve a product of sizes m, n, k on a device.
+
+    Args:
+        operation: of BLAS: "sgemm".
+        of: m, n and k.
+        element: NumPy's name of the type.
+        place: the device, as DLPack numbers it.
+    """
+    (m, n, k), (kind, index) = of, place
+    snapshot = _native.snapshot()
+    chosen = device_recipes.choose(snapshot, kind, index, element, start=False)
+    broken = device_recipes.unkept(device_recipes.flags_of(snapshot))
+    recipe, reasons = chosen.recipe, chosen.reasons
+    because = WORDS.get(chosen.because, "")
+    if broken and recipe is not None:
+        reasons, recipe = {**reasons, recipe.provider: broken}, None
+    if recipe is not None:
+        said = ", ".join(f"{what} {number}" for what, number in device_gemm.words(recipe).items())
+        because = f"{because}: {said}"
+    return Answer(
+        operation,
+        f"{operation} of ({m}, {k}) and ({k}, {n}) on {device_gemm.KINDS[kind]}:{index}",
+        of,
+        recipe.provider if recipe is not None else "",
+        chosen.path if recipe is not None else "",
+        because if recipe is not None else "",
+        tuple(Reason(name, "", why) for name, why in reasons.items()),
+        device_gemm.FLAGS,
+    )
+
+
+def _refuse(device: Any) -> NoReturn:
+    raise InvalidArgumentError(
+        f"explain: `device` must be a device, not {device!r}",
+        helps=['write "cpu", "cuda:0" or "rocm:0"'],
+    )

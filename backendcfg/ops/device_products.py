@@ -1,0 +1,249 @@
+"""What products on devices need of Python: messages, and what only an array's own library does.
+
+C takes the arrays, chooses and multiplies; it calls these for what is rare or is no product.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+from backendcfg import _native
+from backendcfg.dispatch import device_driver, device_recipes
+from backendcfg.dispatch.device_gemm import CUDA, KINDS
+from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops.refusal import TYPES
+
+_MESSAGES = {
+    "dimensions": "`{0}` must have {1}",
+    "inner": "`{a}` and `{b}` must fit: the columns of one are the rows of the other",
+    "batch": "the leading dimensions of `{a}` and `{b}` must fit",
+    "broadcast": "`{0}` must broadcast to the shape of the product",
+    "out-shape": "`out` must have the shape of the product",
+    "read-only": "`out` must be writeable",
+    "repeats": "`out` must not repeat an element",
+    "overlap": "`out` must share no memory with `{0}`",
+}
+_HELPS = {
+    "place": ["move it to where the others are"],
+    "element": ["convert one of them: nothing is converted on a device"],
+    "overlap": ["leave `out` away, or give it memory of its own"],
+}
+
+
+def refuse(
+    operation: str, reason: str, detail: str, names: tuple[str, ...], values: tuple[Any, ...]
+) -> NoReturn:
+    """Raise what a product on a device was refused for; nothing has been written.
+
+    Args:
+        operation: "matmul".
+        reason: which check failed, as native/src/python/device_shape.c names it.
+        detail: the argument's name, or the message itself.
+        names: of the arguments: the factors, what is added, and `out`; "" for none.
+        values: as they were passed, None for none.
+
+    Raises:
+        InvalidArgumentError: always.
+    """
+    given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    if reason == "type":
+        message = f"`{detail}` must hold {TYPES}, not {_dtype(given[detail])}"
+    elif reason == "element":
+        message = f"`{detail}` must hold {_dtype(given[names[0]])}, as `{names[0]}` does"
+    elif reason == "forked":
+        _forked(operation)
+    else:
+        wanted = {"matmul": "at least one dimension", "addmm": "2 dimensions"}
+        template = _MESSAGES.get(reason, detail.replace("{", "{{").replace("}", "}}"))
+        message = template.format(
+            detail, wanted.get(operation, "3 dimensions"), a=names[0], b=names[1]
+        )
+    raise InvalidArgumentError(
+        f"{operation}: {message}",
+        notes=[f"{name}: {_describe(value)}" for name, value in given.items()],
+        state="nothing was computed",
+        helps=_HELPS.get(reason, []),
+    ) from None
+
+
+def _forked(operation: str) -> NoReturn:
+    raise InvalidArgumentError(
+        f"{operation}: this process was forked from one that had used the device",
+        notes=["no driver of a device works on in a forked child"],
+        state="nothing was computed",
+        helps=['start workers by "spawn" or "forkserver": `multiprocessing.get_context("spawn")`'],
+    )
+
+
+_ADVICE = {
+    "MEMORY": "free memory on the device, or make the workspace smaller",
+    "ALLOC_FAILED": "free memory on the device, or make the workspace smaller",
+    "NOT_SUPPORTED": "the library has no kernel for this: set `cuda.preferred_blas_library`",
+    "INVALID_VALUE": "the library refuses an argument: set `cuda.preferred_blas_library`",
+    "ARCH_MISMATCH": "the library has no code for this device: install another release of it",
+    "EXECUTION_FAILED": "an earlier kernel may have failed: see `compute-sanitizer`",
+    "ILLEGAL_ADDRESS": "an earlier kernel wrote where it may not: see `compute-sanitizer`",
+    "NOT_INITIALIZED": "the library could not start on this device: is its memory full?",
+    "MISMATCH": "the driver does not fit its kernel module: reboot, or reinstall it",
+    "CAPTURE": "call it once before the capture, so that nothing has to be set up in it",
+}
+
+
+def failed(
+    operation: str,
+    library: str,
+    fault: tuple[str, int, str],
+    sizes: tuple[int, int, int],
+    element: str,
+) -> NoReturn:
+    """Raise what a library of a device answered; it stays usable.
+
+    Args:
+        operation: "matmul".
+        library: "cublas".
+        fault: the function of the library or of its driver, the status that it returned, and the
+            name of that; "" where the library knows none.
+        sizes: m, n, k of the product.
+        element: of the arrays.
+
+    Raises:
+        InvalidArgumentError: always.
+    """
+    (function, status, name), (m, n, k) = fault, sizes
+    advice = next((text for part, text in _ADVICE.items() if part in name), "")
+    raise InvalidArgumentError(
+        f"{operation}: {library} failed: {function} returned {name or 'status'} ({status})",
+        notes=[f"{element} product of ({m}, {k}) and ({k}, {n})"],
+        state="the result was not computed; the next call starts anew",
+        helps=[advice] if advice else [],
+    )
+
+
+def place(value: Any) -> str:
+    """Where an array is, for people: "cuda:0", or "the CPU"."""
+    where = getattr(value, "__dlpack_device__", None)
+    if where is not None:
+        try:
+            kind, index = where()
+        except Exception:  # a foreign library's: this is for a message
+            return f"`{getattr(value, 'device', 'no device')}`"
+        return f"{KINDS[int(kind)]}:{index}" if int(kind) in KINDS else "the CPU"
+    if hasattr(value, "__cuda_array_interface__"):
+        return "a CUDA device"
+    return "the CPU"
+
+
+def place_of(pointer: int) -> int:
+    """The CUDA device that a pointer belongs to."""
+    return device_driver.device_of(pointer)
+
+
+def dense(operation: str, name: str, value: Any) -> Any:
+    """The same array with its rows one after the other, made by its own library.
+
+    Raises:
+        InvalidArgumentError: it has no function for that.
+    """
+    if hasattr(value, "contiguous"):
+        return value.contiguous()
+    if (cupy := sys.modules.get("cupy")) is not None and isinstance(value, cupy.ndarray):
+        return cupy.ascontiguousarray(value)
+    raise InvalidArgumentError(
+        f"{operation}: `{name}` must lie in memory as a BLAS can read it",
+        notes=[f"{name}: {_describe(value)}"],
+        state="nothing was computed",
+        helps=["copy it, so that its rows follow each other"],
+    )
+
+
+def copy(operation: str, target: Any, source: Any) -> None:
+    """Put a source, broadcast, into a target, by their own library and on its stream.
+
+    Raises:
+        InvalidArgumentError: it has no function for that.
+    """
+    if hasattr(target, "copy_"):
+        # The sum is no part of the target's history: gradients are not followed here.
+        target.detach().copy_(source.detach() if hasattr(source, "detach") else source)
+        return
+    if (cupy := sys.modules.get("cupy")) is not None and isinstance(target, cupy.ndarray):
+        cupy.copyto(target, source)
+        return
+    raise InvalidArgumentError(
+        f"{operation}: arrays of {_kind(target)} cannot be copied on a device from here",
+        state="nothing was computed",
+        helps=["pass PyTorch's or CuPy's, or add to the product of `matmul` yourself"],
+    )
+
+
+def make(like: Any, shape: tuple[int, ...], element: str, kind: int, index: int) -> Any:
+    """Memory for a result, by the library that owns an operand.
+
+    Raises:
+        InvalidArgumentError: it is none that makes arrays for others.
+    """
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(like, cupy.ndarray) and kind == CUDA:
+        with cupy.cuda.Device(index):
+            return cupy.empty(shape, element)
+    raise InvalidArgumentError(
+        f"arrays of {_kind(like)} cannot be made on a device from here",
+        state="nothing was computed",
+        helps=["pass `out`, or arrays of PyTorch or CuPy"],
+    )
+
+
+def finite(operation: str, result: Any) -> None:
+    """Raise where a result holds NaN or infinity; this waits for the device.
+
+    Raises:
+        InvalidArgumentError: it does, or its library cannot say.
+    """
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(result, torch.Tensor):
+        sound = bool(result.detach().isfinite().all())
+    elif cupy is not None and isinstance(result, cupy.ndarray):
+        sound = bool(cupy.isfinite(result).all())
+    else:
+        raise InvalidArgumentError(
+            f"{operation}: `ops.check_finite` cannot look into arrays of {_kind(result)}",
+            state="the result was computed, and is not checked",
+            helps=["pass PyTorch's or CuPy's, or turn it off"],
+        )
+    if not sound:
+        raise InvalidArgumentError(
+            f"{operation}: the result has NaN or infinity, which `ops.check_finite` refuses",
+            state="`out`, where it was given, holds it",
+            helps=["look for NaN, infinity or overflow in the operands, or turn it off"],
+        )
+
+
+def bind() -> None:
+    """Hand these to C."""
+    _native.device_bind(
+        refuse=refuse,
+        failed=failed,
+        place=place_of,
+        recipe=device_recipes.recipe_for,
+        make=make,
+        dense=dense,
+        copy=copy,
+        finite=finite,
+    )
+
+
+def _dtype(value: Any) -> str:
+    name = str(getattr(value, "dtype", type(value).__name__))
+    return name.removeprefix("torch.")
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
+def _describe(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return _kind(value)
+    return f"{_dtype(value)} array of shape {tuple(shape)} on {place(value)}"

@@ -1,0 +1,64 @@
+/* Arrays on devices: how they are taken from Python and given back, and products of them. */
+#ifndef BACKENDCFG_PYTHON_DEVICE_H
+#define BACKENDCFG_PYTHON_DEVICE_H
+
+#include "device/gemm.h"
+#include "dlpack.h"
+#include "glue.h"
+
+/* An argument as a device array. */
+typedef struct {
+    PyObject *object;                  /* as passed; borrowed */
+    PyObject *holder;                  /* what keeps the memory besides; owned, or NULL */
+    const DLExchange *exchange;        /* NULL where it came by another protocol */
+    int32_t kind, index;               /* the place, with DLPack's numbers */
+    int32_t element;                   /* a bcfg_element, or -1 for another type */
+    int32_t dimensions;
+    bool read_only;
+    bool settles;                      /* its owner knows no stream: the call waits for the device */
+    void *stream;                      /* that its work is in order on */
+    char *data;
+    int64_t shape[BCFG_DEVICE_DIMENSIONS], strides[BCFG_DEVICE_DIMENSIONS]; /* in bytes */
+} DeviceArray;
+
+/* Python callables that backendcfg.ops hands in; NULL until it did. */
+typedef struct {
+    PyObject *refuse;  /* (operation, reason, detail, names, values): raises */
+    PyObject *failed;  /* (operation, library, (function, status, name), sizes, element): raises */
+    PyObject *place;   /* (pointer) -> the CUDA device that it belongs to */
+    PyObject *recipe;  /* (operation, snapshot, kind, index, element) -> address of a recipe */
+    PyObject *make;    /* (like, shape, element, kind, index) -> an array of the same library */
+    PyObject *dense;   /* (operation, name, value) -> the same, its rows one after the other */
+    PyObject *copy;    /* (operation, target, source): puts a source, broadcast, into a target */
+    PyObject *finite;  /* (operation, result): raises where it holds NaN or infinity */
+} DeviceCallbacks;
+extern DeviceCallbacks bcfg_device_callbacks;
+
+/* device_exchange.c: by the table of functions of the value's type. 1 taken, 0 not a device array
+ * or by no such table, -1 with an exception set. `*known` says whether the table answered. */
+int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known);
+/* An uninitialised array like another but for its shape, by the library that owns that; new
+ * reference, NULL with an exception set. *made borrows it. */
+PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t dimensions, const int64_t *shape,
+                                DeviceArray *made);
+/* Workspaces from the allocator of the library that owns an array. */
+bcfg_allocator bcfg_allocator_of(const DeviceArray *array);
+
+/* device_protocols.c: by `__cuda_array_interface__`, else `__dlpack__`. As above. */
+int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken);
+
+/* Any of these. 1 taken, 0 no device array, -1 with an exception set. */
+int bcfg_take_device(PyObject *value, DeviceArray *taken);
+void bcfg_drop_device(DeviceArray *taken);
+
+/* Shape, strides and memory of a tensor of DLPack's: 1, or -1 with an exception set. */
+int bcfg_read_dlpack(const DLTensor *tensor, DeviceArray *taken);
+/* A type of DLPack's as a bcfg_element, or -1. */
+int32_t bcfg_element_of_dlpack(DLDataType type);
+
+/* device_product.c. `added` and `out` may be None; Py_NotImplemented where nothing is on a device. */
+PyObject *bcfg_device_multiply(const char *operation, PyObject *a, PyObject *b, PyObject *added,
+                               PyObject *out, PyObject *alpha, PyObject *beta);
+
+extern PyMethodDef bcfg_device_methods[];
+#endif

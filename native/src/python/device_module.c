@@ -1,0 +1,90 @@
+/* What backendcfg.ops hands in for devices, and the functions of the module that it calls. */
+#include "device.h"
+
+DeviceCallbacks bcfg_device_callbacks;
+
+static PyObject *bind(PyObject *module, PyObject *arguments, PyObject *keywords) {
+    (void)module;
+    static char *names[] = {"refuse", "failed", "place", "recipe", "make",
+                            "dense",  "copy",   "finite", NULL};
+    DeviceCallbacks *to = &bcfg_device_callbacks;
+    PyObject **slots[] = {&to->refuse, &to->failed, &to->place, &to->recipe,
+                          &to->make,   &to->dense,  &to->copy,  &to->finite};
+    PyObject *given[8] = {NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$OOOOOOOO:device_bind", names,
+                                     &given[0], &given[1], &given[2], &given[3], &given[4],
+                                     &given[5], &given[6], &given[7]))
+        return NULL;
+    for (int i = 0; i < 8; i++)
+        if (given[i] != NULL)
+            Py_XSETREF(*slots[i], given[i] == Py_None ? NULL : Py_NewRef(given[i]));
+    Py_RETURN_NONE;
+}
+
+static PyObject *make_recipe(PyObject *module, PyObject *arguments) {
+    (void)module;
+    unsigned long long library, driver;
+    long long workspace;
+    bcfg_recipe_content is = {.unused = 0};
+    if (!PyArg_ParseTuple(arguments, "KKLiiiiiiiii:device_recipe", &library, &driver, &workspace,
+                          &is.element, &is.reason, &is.data_type, &is.compute_type, &is.scale_type,
+                          &is.math_mode, &is.atomics, &is.algorithm, &is.reduction))
+        return NULL;
+    is.library = (const bcfg_device_library *)(uintptr_t)library;
+    is.driver = (const bcfg_device_library *)(uintptr_t)driver;
+    is.workspace = workspace;
+    bcfg_device_description about = {.abi = BCFG_ABI, .size = sizeof about};
+    if (bcfg_device_describe(is.library, &about) != BCFG_OK ||
+        (about.kind != BCFG_CUBLAS && about.kind != BCFG_CUBLASLT && about.kind != BCFG_HIPBLAS) ||
+        bcfg_device_describe(is.driver, &about) != BCFG_OK ||
+        about.kind != (is.library->kind == BCFG_HIPBLAS ? BCFG_HIP : BCFG_CUDA) ||
+        is.element < 0 || is.element >= BCFG_ELEMENTS || is.reason < BCFG_FIRST ||
+        is.reason > BCFG_ABLE || workspace <= 0)
+        return PyErr_Format(PyExc_ValueError, "device_recipe: no library, driver, element or size");
+    const bcfg_recipe *recipe = bcfg_recipe_intern(&is);
+    return recipe == NULL ? PyErr_NoMemory() : PyLong_FromVoidPtr((void *)recipe);
+}
+
+static PyObject *recipes(PyObject *module, PyObject *ignored) {
+    (void)module, (void)ignored;
+    static const char *const reasons[] = {"first", "fastest", "able"};
+    PyObject *list = PyList_New(0);
+    const bcfg_recipe *at = NULL;
+    while (list != NULL && (at = bcfg_recipe_next(at)) != NULL) {
+        PyObject *one = Py_BuildValue(
+            "(ssssK)", bcfg_operation_name(at->is.element < 4 ? at->is.element
+                                           : at->is.element == BCFG_BFLOAT16 ? BCFG_BGEMM
+                                                                             : BCFG_HGEMM),
+            bcfg_device_kind_name(at->is.library->kind), at->is.library->path,
+            reasons[at->is.reason],
+            (unsigned long long)atomic_load_explicit(at->calls, memory_order_relaxed));
+        if (one == NULL || PyList_Append(list, one) < 0) Py_CLEAR(list);
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
+static PyObject *product(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    (void)module;
+    if (count != 7 || !PyUnicode_Check(given[0])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "device_product takes (operation, a, b, added, out, alpha, beta)");
+        return NULL;
+    }
+    return bcfg_device_multiply(PyUnicode_AsUTF8(given[0]), given[1], given[2], given[3], given[4],
+                                given[5], given[6]);
+}
+
+PyMethodDef bcfg_device_methods[] = {
+    {"device_bind", (PyCFunction)(void (*)(void))bind, METH_VARARGS | METH_KEYWORDS,
+     "device_bind(**callbacks)\n--\n\nHand in what products on devices need of Python."},
+    {"device_recipe", make_recipe, METH_VARARGS,
+     "device_recipe(library, driver, workspace, element, reason, data_type, compute_type, "
+     "scale_type, math_mode, atomics, algorithm, reduction)\n--\n\nThe address of a recipe."},
+    {"device_recipes", recipes, METH_NOARGS,
+     "device_recipes()\n--\n\nFor each recipe (operation, provider, path, reason, calls)."},
+    {"device_product", (PyCFunction)(void (*)(void))product, METH_FASTCALL,
+     "device_product(operation, a, b, added, out, alpha, beta)\n--\n\nA product on a device; "
+     "NotImplemented where no argument is on one."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,211 @@
+"""Doubles of the libraries of devices, compiled on the spot: they record, compute and fail."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+NATIVE = Path(__file__).resolve().parents[2] / "native"
+DOUBLES = NATIVE / "doubles" / "device"
+FLAGS = ["-shared", "-fPIC", "-fvisibility=hidden", "-O1", "-Wall", "-Wextra", "-Werror"]
+
+# File name -> (source, definitions). The name is the SONAME too, as in the vendors' files.
+LIBRARIES = {
+    "libcuda.so.1": ("cuda", []),
+    "libcublas.so.12": ("cublas", ["VERSION=120903"]),
+    "libcublas.so.13": ("cublas", ["VERSION=130100"]),
+    "libcublasLt.so.12": ("cublaslt", ["VERSION=120903"]),
+    "libcublasLt.so.13": ("cublaslt", ["VERSION=130100"]),
+    "libamdhip64.so.6": ("hip", []),
+    "libamdhip64.so.7": ("hip", []),
+    "libhipblas.so.2": ("hipblas", ["MAJOR=2"]),
+    "libhipblas.so.3": ("hipblas", ["MAJOR=3"]),
+    "libhipblaslt.so.0": ("hipblaslt", []),
+    "libhipblaslt.so.1": ("hipblaslt", []),
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that a double recorded: `call.arguments["transa"]`, or `call["transa"]`."""
+
+    function: str
+    arguments: dict
+
+    def __getitem__(self, name):
+        return self.arguments[name]
+
+
+class Double:
+    """A compiled double, loaded into this process by its path.
+
+    Attributes:
+        path: absolute.
+        library: the ctypes library, to call its functions as a program would.
+    """
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.library = ctypes.CDLL(self.path, mode=ctypes.DEFAULT_MODE)
+        self.library.double_record.restype = ctypes.c_char_p
+        self.library.double_fail.argtypes = [ctypes.c_char_p] + [ctypes.c_int] * 3
+        self.library.double_set.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+
+    def calls(self, *functions):
+        """The calls since the last reset, of some functions or of all."""
+        said = [Call(**call) for call in json.loads(self.library.double_record().decode())]
+        return [call for call in said if not functions or call.function in functions]
+
+    def reset(self):
+        """Forget the calls and the failures; settings return to their defaults."""
+        self.library.double_reset()
+
+    def fail(self, function, status, skip=0, count=-1):
+        """Let `count` calls (-1: all) of a function fail, after `skip` that do not."""
+        assert hasattr(self.library, function), function
+        assert self.library.double_fail(function.encode(), status, skip, count)
+
+    def set(self, **settings):
+        """Change what the double says of itself: `set(version=12040)`."""
+        for name, value in settings.items():
+            assert self.library.double_set(name.encode(), value), name
+
+
+def compile_double(target, source, definitions):
+    """Compile one of native/doubles/device into a file whose name becomes its SONAME."""
+    command = ["cc", *FLAGS, *(f"-D{d}" for d in definitions), f"-I{NATIVE / 'include'}"]
+    command += [
+        f"-Wl,-soname,{target.name}",
+        str(DOUBLES / f"{source}.c"),
+        "-o",
+        str(target),
+        "-lm",
+    ]
+    subprocess.run(command, check=True)
+
+
+@pytest.fixture(scope="session")
+def _compiled_devices(tmp_path_factory):
+    return tmp_path_factory.mktemp("devices"), {}
+
+
+@pytest.fixture(scope="session")
+def device_file(_compiled_devices):
+    """`device_file("libcublas.so.13")`: the path of a compiled double; compiled once, not loaded."""
+    folder, known = _compiled_devices
+
+    def path(name, *definitions):
+        """More definitions make another file, as `device_file(name, "VERSION=140000")`."""
+        if (name, *definitions) not in known:
+            target = folder / str(len(known)) / name
+            target.parent.mkdir()
+            source, defaults = LIBRARIES[name]
+            compile_double(target, source, definitions or defaults)
+            known[name, *definitions] = target
+        return str(known[name, *definitions])
+
+    return path
+
+
+@pytest.fixture
+def device(device_file):
+    """`device("libcublas.so.13")`: a Double of this process, its record empty.
+
+    The file stays in the process for good, so that every test that asks for a name gets the same
+    one; a test that counts handles or contexts asks for the difference.
+    """
+    known = {}
+
+    def double(name, *definitions):
+        key = (name, *definitions)
+        if key not in known:
+            known[key] = Double(device_file(name, *definitions))
+            known[key].reset()
+        return known[key]
+
+    yield double
+    for used in known.values():
+        used.reset()
+
+
+@dataclass(frozen=True)
+class Doubles:
+    """The doubles that products on devices are computed with in this process."""
+
+    cuda: Double
+    cublas: Double
+    cublaslt: Double
+    hip: Double
+    hipblas: Double
+
+    def all(self):
+        """Each of them."""
+        return (self.cuda, self.cublas, self.cublaslt, self.hip, self.hipblas)
+
+    def calls(self, *functions):
+        """The calls of the libraries that multiply."""
+        libraries = (self.cublas, self.cublaslt, self.hipblas)
+        return [call for library in libraries for call in library.calls(*functions)]
+
+    def reset(self):
+        """Forget the calls and the failures of all."""
+        for double in self.all():
+            double.reset()
+
+
+@pytest.fixture(scope="session")
+def _opened_devices(device_file):
+    from backendcfg.dispatch import device_opening
+
+    doubles, opened = [], {}
+    for name, file in (
+        ("cuda", "libcuda.so.1"),
+        ("cublas", "libcublas.so.13"),
+        ("cublaslt", "libcublasLt.so.13"),
+        ("hip", "libamdhip64.so.7"),
+        ("hipblas", "libhipblas.so.3"),
+    ):
+        doubles.append(Double(device_file(file)))
+        found = device_opening.DeviceFile(device_file(file), name, 13, "loaded")
+        opened[name] = device_opening._open(found)
+    return Doubles(*doubles), opened
+
+
+@pytest.fixture
+def devices(_opened_devices, monkeypatch):
+    """The doubles that products on devices use in this test, whatever else is in the process."""
+    from device_arrays import OnDevice
+
+    from backendcfg import ops
+    from backendcfg.dispatch import device_recipes
+
+    doubles, opened = _opened_devices
+    monkeypatch.setattr(device_recipes, "open_device", opened.__getitem__)
+    monkeypatch.setattr(OnDevice, "stream", 0)
+    monkeypatch.setattr(OnDevice, "full", False)
+    OnDevice.allocated.clear()
+    doubles.reset()
+    ops.reset_stats()
+    yield doubles
+    doubles.reset()
+
+
+@pytest.fixture
+def new_stream(devices):
+    """A stream of its own that is current, so that its handle is not one of other tests."""
+    from device_arrays import OnDevice
+
+    cuda, made, context = devices.cuda.library, ctypes.c_void_p(), ctypes.c_void_p()
+    cuda.cuInit(0)
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    cuda.cuCtxPushCurrent_v2(context)
+    assert cuda.cuStreamCreate(ctypes.byref(made), 0) == 0
+    cuda.cuCtxPopCurrent_v2(ctypes.byref(context))
+    OnDevice.stream = made.value
+    devices.reset()
+    return made.value
