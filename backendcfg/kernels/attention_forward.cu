@@ -59,28 +59,42 @@ typedef struct {
 
 /* Where 16 bytes of a tile lie. Eight rows of one column of chunks, which ldmatrix takes at once, lie
  * in different banks: a tile is cut into panels 8 chunks wide, then 4, then 2, and a row's chunks
- * are turned by the row.
- *
- * `even` is an even chunk and `odd` 0 or 1; `base` is a multiple of 16 rows, and `row` below 16:
- * what a lane has for itself is then one number, and all else is known when this is compiled. */
-DEVICE unsigned chunk_at(unsigned rows, unsigned base, unsigned row, unsigned even, unsigned odd) {
+ * are turned by the row. */
+DEVICE void panel_of(unsigned chunk, unsigned *wide, unsigned *first) {
     const unsigned whole = CHUNKS / 8 * 8, rest = CHUNKS % 8;
-    unsigned wide = 8, first = even / 8 * 8, turn = row & 7;
-    if (even >= whole && rest >= 4 && even < whole + 4) {
-        wide = 4, first = whole, turn = row >> 1 & 3;
-    } else if (even >= whole) {
-        wide = 2, first = whole + (rest & 4), turn = row >> 2 & 1;
-    }
-    unsigned lane = (row * wide + (odd ^ turn)) * 16;
-    return (first * rows + base * wide) * 16 + (lane ^ (even - first) * 16);
+    *wide = 8, *first = chunk / 8 * 8;
+    if (chunk >= whole && rest >= 4 && chunk < whole + 4)
+        *wide = 4, *first = whole;
+    else if (chunk >= whole)
+        *wide = 2, *first = whole + (rest & 4);
 }
 
-DEVICE unsigned any_chunk(unsigned rows, unsigned row, unsigned chunk) {
-    return chunk_at(rows, row & ~15u, row & 15, chunk & ~1u, chunk & 1);
+/* Of a row of a panel: 3 bits, 2 behind the lowest, or 1 behind two. */
+DEVICE unsigned turned(unsigned wide, unsigned row) { return row / (8 / wide) % wide; }
+
+DEVICE unsigned chunk_at(unsigned rows, unsigned row, unsigned chunk) {
+    unsigned wide, first;
+    panel_of(chunk, &wide, &first);
+    return (first * rows + row * wide + ((chunk - first) ^ turned(wide, row))) * 16;
 }
 
-/* The chunk that a thread moves at a turn; all threads of a warp have the same turns. */
-DEVICE void my_chunk(unsigned turn, unsigned *row, unsigned *chunk) {
+/* The same in a tile, for row `base` + `row` and chunk `even` + `odd`: the base is a multiple of 16,
+ * the row below 16, `odd` 0 or 1. What a lane has for itself is then one number, and all else is known
+ * when this is compiled. Tiles begin at multiples of 128 bytes, so that the turn can come last:
+ * addresses that changed with the step only by a sum would all be kept in registers. */
+DEVICE unsigned lane_at(unsigned tile, unsigned rows, unsigned base, unsigned row, unsigned even,
+                        unsigned odd) {
+    unsigned wide, first;
+    panel_of(even, &wide, &first);
+    unsigned lane = tile + (row * wide + (odd ^ turned(wide, row))) * 16;
+    return (lane ^ (even - first) * 16) + (first * rows + base * wide) * 16;
+}
+
+/* --- tiles ------------------------------------------------------------------------------------ */
+
+/* The chunk that a thread moves at a turn, of `rows` rows; all threads of a warp have the same turns.
+ * False: none. */
+DEVICE bool my_chunk(unsigned rows, unsigned turn, unsigned *row, unsigned *chunk) {
     unsigned thread = thread_index();
     if (THREADS % CHUNKS == 0) { /* always the same column */
         *row = thread / CHUNKS + turn * (THREADS / CHUNKS);
@@ -89,32 +103,37 @@ DEVICE void my_chunk(unsigned turn, unsigned *row, unsigned *chunk) {
         *row = (thread + turn * THREADS) / CHUNKS;
         *chunk = (thread + turn * THREADS) % CHUNKS;
     }
+    return rows * CHUNKS % THREADS == 0 || *row < rows;
+}
+
+DEVICE sixteen_bytes load_unaligned(const half_bits *from, bool inside) {
+    sixteen_bytes it;
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        it.word[i] = 0;
+        if (inside) it.word[i] = load_half(from + 2 * i) | (unsigned)load_half(from + 2 * i + 1) << 16;
+    }
+    return it;
 }
 
 /* Rows from `first` on of a matrix with `count` rows into a tile; zeros beyond its edges. */
 DEVICE void fetch(unsigned to, unsigned rows, const half_bits *from, long long stride, int first,
                   int count) {
+    unsigned row, chunk;
+    (void)my_chunk(rows, 0, &row, &chunk);
+    const half_bits *place = from + (first + (int)row) * stride + chunk * 8;
     UNROLL
     for (unsigned turn = 0; turn * THREADS < rows * CHUNKS; turn++) {
-        unsigned row, chunk;
-        my_chunk(turn, &row, &chunk);
-        if (row >= rows) continue;
-        int position = first + (int)row;
-        bool inside = position < count && chunk * 8 < WIDTH;
-        const half_bits *place = inside ? from + position * stride + chunk * 8 : from;
-        if (ALIGNED) {
-            copy_ahead(to + any_chunk(rows, row, chunk), place, inside);
-        } else {
-            sixteen_bytes it;
-            UNROLL
-            for (int i = 0; i < 4; i++) {
-                it.word[i] = 0;
-                if (inside)
-                    it.word[i] = load_half(place + 2 * i) |
-                                 (unsigned)load_half(place + 2 * i + 1) << 16;
-            }
-            store_shared(to + any_chunk(rows, row, chunk), it);
-        }
+        if (!my_chunk(rows, turn, &row, &chunk)) continue;
+        if (THREADS % CHUNKS != 0)
+            place = from + (first + (int)row) * stride + chunk * 8;
+        else if (turn > 0) /* a sum, where the compiler would make products of each turn */
+            place += THREADS / CHUNKS * stride;
+        bool inside = first + (int)row < count && chunk * 8 < WIDTH;
+        if (ALIGNED)
+            copy_ahead(to + chunk_at(rows, row, chunk), place, inside);
+        else
+            store_shared(to + chunk_at(rows, row, chunk), load_unaligned(place, inside));
     }
 }
 
@@ -129,13 +148,12 @@ DEVICE unsigned times_zero(unsigned it) {
 DEVICE void mend_queries(unsigned at, const attention_arguments *job) {
     for (unsigned turn = 0; turn * THREADS < ROWS * CHUNKS; turn++) {
         unsigned row, chunk;
-        my_chunk(turn, &row, &chunk);
-        if (row >= ROWS) continue;
-        sixteen_bytes it = load_shared(at + any_chunk(ROWS, row, chunk));
+        if (!my_chunk(ROWS, turn, &row, &chunk)) continue;
+        sixteen_bytes it = load_shared(at + chunk_at(ROWS, row, chunk));
         for (int i = 0; i < 4; i++)
             it.word[i] = job->sign < 0 ? it.word[i] ^ 0x80008000u
                                        : times_zero(it.word[i]) | times_zero(it.word[i] >> 16) << 16;
-        store_shared(at + any_chunk(ROWS, row, chunk), it);
+        store_shared(at + chunk_at(ROWS, row, chunk), it);
     }
 }
 
@@ -145,8 +163,8 @@ DEVICE void take_query(unsigned to[ROW_TILES][4], unsigned queries, unsigned dep
     unsigned lane = thread_index() % 32, warp = thread_index() / 32;
     UNROLL
     for (unsigned r = 0; r < ROW_TILES; r++)
-        load_matrix(to[r], queries + chunk_at(ROWS, (warp * ROW_TILES + r) * 16, lane % 16,
-                                              2 * depth, lane / 16));
+        load_matrix(to[r], lane_at(queries, ROWS, (warp * ROW_TILES + r) * 16, lane % 16,
+                                             2 * depth, lane / 16));
 }
 
 DEVICE void make_scores(float scores[ROW_TILES][KEY_TILES][4],
@@ -174,8 +192,8 @@ DEVICE void make_scores(float scores[ROW_TILES][KEY_TILES][4],
         UNROLL
         for (unsigned j = 0; j < KEY_TILES / 2; j++) {
             unsigned key[4]; /* two tiles of 8 keys, both halves of the depth of each */
-            load_matrix(key, keys + chunk_at(KEYS, j * 16, lane % 8 + lane / 16 * 8, 2 * depth,
-                                             lane / 8 % 2));
+            load_matrix(key, lane_at(keys, KEYS, j * 16, lane % 8 + lane / 16 * 8, 2 * depth,
+                                            lane / 8 % 2));
             UNROLL
             for (int r = 0; r < ROW_TILES; r++) {
                 multiply(BFLOAT16, scores[r][2 * j], query[r], key[0], key[1]);
@@ -311,7 +329,7 @@ DEVICE void add_values(float out[ROW_TILES][WIDTH_TILES][4],
         for (unsigned j = 0; j < WIDTH_TILES / 2; j++) {
             unsigned value[4]; /* two tiles 8 wide, both halves of the keys of each */
             load_matrix_transposed(value,
-                                   values + chunk_at(KEYS, step * 16, lane % 16, 2 * j, lane / 16));
+                                   lane_at(values, KEYS, step * 16, lane % 16, 2 * j, lane / 16));
             UNROLL
             for (int r = 0; r < ROW_TILES; r++) {
                 multiply(BFLOAT16, out[r][2 * j], weight[r], value[0], value[1]);
@@ -336,7 +354,7 @@ DEVICE void write_rows(const attention_arguments *job, float out[ROW_TILES][WIDT
             UNROLL
             for (unsigned j = 0; j < WIDTH_TILES; j++)
                 store_shared_word(
-                    tile + chunk_at(ROWS, base + r * 16, lane / 4 + half * 8, j & ~1u, j & 1) +
+                    lane_at(tile, ROWS, base + r * 16, lane / 4 + half * 8, j & ~1u, j & 1) +
                         lane % 4 * 4,
                     pack(BFLOAT16, out[r][j][2 * half] * factor[r][half],
                          out[r][j][2 * half + 1] * factor[r][half]));
@@ -346,7 +364,7 @@ DEVICE void write_rows(const attention_arguments *job, float out[ROW_TILES][WIDT
     UNROLL
     for (unsigned turn = 0; turn < ROW_TILES * 16 * CHUNKS / 32; turn++) {
         unsigned row = (turn * 32 + lane) / CHUNKS, chunk = (turn * 32 + lane) % CHUNKS;
-        sixteen_bytes it = load_shared(tile + any_chunk(ROWS, base + row, chunk));
+        sixteen_bytes it = load_shared(tile + chunk_at(ROWS, base + row, chunk));
         int query = first_row + (int)row;
         if (query >= job->queries || chunk * 8 >= WIDTH) continue;
         half_bits *place = to + query * job->out_strides[2] + chunk * 8;
@@ -373,7 +391,7 @@ DEVICE void end_rows(const attention_arguments *job, float highest[ROW_TILES][2]
             total += exchange(total, 2);
             /* A row that saw something has a weight of 1 in its sum. */
             bool empty = total == 0;
-            factor[r][half] = empty ? 0 : (DROPOUT ? job->kept : 1) / total;
+            factor[r][half] = empty ? 0 : (DROPOUT ? job->kept : 1) * reciprocal(total);
             int query = first_row + r * 16 + half * 8 + (int)(lane / 4);
             if (job->logsumexp != 0 && lane % 4 == 0 && query < job->queries)
                 store_float(job->logsumexp + (long long)pair * job->queries + query,

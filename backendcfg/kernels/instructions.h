@@ -155,6 +155,11 @@ DEVICE float power_of_two(float it) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(it));
     return power;
 }
+DEVICE float reciprocal(float it) {
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(it));
+    return inverse;
+}
 DEVICE float logarithm_of_two(float it) {
     float logarithm;
     asm("lg2.approx.f32 %0, %1;" : "=f"(logarithm) : "f"(it));

@@ -197,7 +197,7 @@ static uint32_t gpu_narrow(bool bfloat16, float it) {
     if (size >= 65520) return sign | 0x7c00;
     int exponent;
     (void)frexpf(size, &exponent);
-    if (exponent < -13) exponent = -13; /* subnormal */
+    if (exponent < -13 || size == 0) exponent = -13; /* subnormal */
     uint32_t units = (uint32_t)rintf(ldexpf(size, 11 - exponent)); /* to even */
     return sign | (units + ((uint32_t)(exponent + 13) << 10)); /* a carry moves up */
 }
@@ -453,6 +453,7 @@ DEVICE unsigned pack(bool bfloat16, float low, float high) {
 DEVICE float widen(bool bfloat16, half_bits it) { return gpu_wide(bfloat16, it); }
 /* ftz: what would be subnormal is 0. */
 DEVICE float power_of_two(float it) { return it < -126 ? 0 : exp2f(it); }
+DEVICE float reciprocal(float it) { return 1 / it; }
 DEVICE float logarithm_of_two(float it) { return log2f(it); }
 DEVICE float greater(float a, float b) { return fmaxf(a, b); }
 DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
