@@ -92,10 +92,10 @@ DEVICE unsigned lane_at(unsigned tile, unsigned rows, unsigned base, unsigned ro
 
 /* --- tiles ------------------------------------------------------------------------------------ */
 
-/* The chunk that a thread moves at a turn, of `rows` rows; all threads of a warp have the same turns.
+/* The chunk of `rows` rows that a thread moves at a turn; all threads of a warp have the same turns.
  * False: none. */
-DEVICE bool my_chunk(unsigned rows, unsigned turn, unsigned *row, unsigned *chunk) {
-    unsigned thread = thread_index();
+DEVICE bool chunk_of(unsigned thread, unsigned rows, unsigned turn, unsigned *row,
+                     unsigned *chunk) {
     if (THREADS % CHUNKS == 0) { /* always the same column */
         *row = thread / CHUNKS + turn * (THREADS / CHUNKS);
         *chunk = thread % CHUNKS;
@@ -119,12 +119,12 @@ DEVICE sixteen_bytes load_unaligned(const half_bits *from, bool inside) {
 /* Rows from `first` on of a matrix with `count` rows into a tile; zeros beyond its edges. */
 DEVICE void fetch(unsigned to, unsigned rows, const half_bits *from, long long stride, int first,
                   int count) {
-    unsigned row, chunk;
-    (void)my_chunk(rows, 0, &row, &chunk);
+    unsigned thread = thread_index_anew(), row, chunk;
+    (void)chunk_of(thread, rows, 0, &row, &chunk);
     const half_bits *place = from + (first + (int)row) * stride + chunk * 8;
     UNROLL
     for (unsigned turn = 0; turn * THREADS < rows * CHUNKS; turn++) {
-        if (!my_chunk(rows, turn, &row, &chunk)) continue;
+        if (!chunk_of(thread, rows, turn, &row, &chunk)) continue;
         if (THREADS % CHUNKS != 0)
             place = from + (first + (int)row) * stride + chunk * 8;
         else if (turn > 0) /* a sum, where the compiler would make products of each turn */
@@ -148,7 +148,7 @@ DEVICE unsigned times_zero(unsigned it) {
 DEVICE void mend_queries(unsigned at, const attention_arguments *job) {
     for (unsigned turn = 0; turn * THREADS < ROWS * CHUNKS; turn++) {
         unsigned row, chunk;
-        if (!my_chunk(ROWS, turn, &row, &chunk)) continue;
+        if (!chunk_of(thread_index(), ROWS, turn, &row, &chunk)) continue;
         sixteen_bytes it = load_shared(at + chunk_at(ROWS, row, chunk));
         for (int i = 0; i < 4; i++)
             it.word[i] = job->sign < 0 ? it.word[i] ^ 0x80008000u

@@ -39,6 +39,12 @@ typedef struct {
 #define MINUS_INFINITY __int_as_float((int)0xff800000)
 
 DEVICE unsigned thread_index(void) { return threadIdx.x; }
+/* The same, asked for anew: what is computed from it is not held in registers across a loop. */
+DEVICE unsigned thread_index_anew(void) {
+    unsigned index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
 DEVICE unsigned block_index(void) { return blockIdx.x; }
 
 DEVICE unsigned shared_window(void) {

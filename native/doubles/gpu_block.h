@@ -315,6 +315,7 @@ static void gpu_meet(gpu_request *request) {
 /* --- the functions of instructions.h ---------------------------------------------------------- */
 
 DEVICE unsigned thread_index(void) { return gpu.current; }
+DEVICE unsigned thread_index_anew(void) { return gpu.current; }
 DEVICE unsigned block_index(void) { return gpu.block; }
 DEVICE unsigned shared_window(void) { return 0; }
 
