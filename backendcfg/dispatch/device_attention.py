@@ -1,4 +1,4 @@
-"""Our own attention kernel for NVIDIA GPUs: which variant of it serves a call, and how it is launched.
+"""Our attention kernel for NVIDIA GPUs: which variant of it serves a call, and how to launch it.
 
 Pure functions over numbers: what a call is, what the kernel lacks, the tiles and macros of its
 variant, the grid and the bytes of its arguments. Nothing here opens a library or touches a device.
@@ -145,7 +145,7 @@ class Variant:
 
 
 # By the widest head that they serve, best first. More rows to a warp read shared memory less often,
-# and wide heads leave no registers for them; the last of each fits the 99 KiB of sm_86, sm_89, sm_120.
+# and wide heads leave no registers for them. The last of each fits the 99 KiB of sm_86 and sm_120.
 _TILES: tuple[tuple[int, tuple[Tiles, ...]], ...] = (
     (64, (Tiles(128, 64, 4, 2, query_in_registers=True),)),
     (128, (Tiles(128, 64, 4, 2),)),
