@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 KEPT = 256
 """Kernels that are kept on disk; the oldest ones go. One has 30 to 100 kB."""
 
+HEADERS = ("attention_tiles.h", "instructions.h")
+"""What the source of the attention kernel includes."""
+
 _SOURCES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "kernels")
 _codes: dict[str, bytes] = {}
 _lock = threading.Lock()
@@ -56,7 +59,7 @@ def attention(variant: Variant, capability: tuple[int, int]) -> bytes:
     """
     compiler = cuda_compiler.compiler()
     options = attention_options(variant, compiler.architecture(capability))
-    headers = {"instructions.h": source("instructions.h")}
+    headers = {name: source(name) for name in HEADERS}
     return code(compiler, f"{NAME}.cu", source(f"{NAME}.cu"), headers, options)
 
 

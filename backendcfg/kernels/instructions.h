@@ -3,7 +3,8 @@
  *
  * Two implementations: inline PTX, for NVRTC and nvcc, and in native/doubles/gpu_block.h a block of
  * threads on the host, for tests. The PTX ISA names what they have in common (numbers as in PTX ISA
- * 8.x, https://docs.nvidia.com/cuda/parallel-thread-execution):
+ * 8.x, https://docs.nvidia.com/cuda/parallel-thread-execution; CUTLASS's MMA_Traits of
+ * SM80_16x8x16_F32BF16BF16F32_TN say the same of the fragments):
  *
  *     multiply     9.7.14.5.8   Matrix Fragments for mma.m16n8k16 with floating point type
  *     load_matrix  9.7.14.5.15  Warp-level matrix load instruction: ldmatrix

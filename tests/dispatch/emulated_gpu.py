@@ -47,21 +47,28 @@ class Compiler:
     folder: Path
     libraries: dict = field(default_factory=dict)
 
-    def library(self, chosen, source=None):
-        """`source` replaces the text of attention_forward.cu."""
-        key = chosen, source
+    def library(self, chosen, mutant=None):
+        """The library of a variant; a mutant is what is replaced in its source, and by what."""
+        key = chosen, mutant
         if key not in self.libraries:
             place = self.folder / f"{len(self.libraries)}"
             place.mkdir()
-            for name in ("attention_forward.cu", "instructions.h"):
-                (place / name).write_text(cuda_kernels.source(name))
-            if source is not None:
-                (place / "attention_forward.cu").write_text(source)
+            for name in ("attention_forward.cu", *cuda_kernels.HEADERS):
+                text = cuda_kernels.source(name)
+                (place / name).write_text(text.replace(*mutant) if mutant else text)
             macros = [f"-D{name}={value}" for name, value in chosen.macros.items()]
             # Fortified, longjmp would take a change of stacks for an error.
             flags = ["-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra", "-Werror",
                      "-Wno-unused-function", "-Wno-type-limits", f"-I{place}", f"-I{DOUBLES}"]  # fmt: skip
-            command = ["cc", *flags, *macros, DOUBLES / "gpu_attention.c", "-lm", "-o", place / "it.so"]
+            command = [
+                "cc",
+                *flags,
+                *macros,
+                DOUBLES / "gpu_attention.c",
+                "-lm",
+                "-o",
+                place / "it.so",
+            ]
             subprocess.run(command, check=True)
             self.libraries[key] = ctypes.CDLL(str(place / "it.so"))
         return self.libraries[key]
@@ -127,14 +134,14 @@ def whole(array):
 
 
 def run(compiler, query, key, value, *, out=None, mask=None, shared=SHARED, cache=CACHE, schedule=0,
-        source=None, **rest):  # fmt: skip
+        mutant=None, **rest):  # fmt: skip
     """Runs the kernel on arrays of bits, (batch, heads, length, width)."""
     out = np.full(query.shape, 0x7FFF, np.uint16) if out is None else out
     logsumexp = np.full(query.shape[:3], np.nan, np.float32)
     call = describe(query, key, value, out, mask=mask, logsumexp=logsumexp.ctypes.data, **rest)
     chosen = variant(call, shared)
     start = launch(call, chosen, cache)
-    library = compiler.library(chosen, source)
+    library = compiler.library(chosen, mutant)
     assert library.arguments_size() == ctypes.sizeof(Arguments)
     assert library.shared_bytes() == start.shared_bytes
     parts = [(query, 0), (key, 0), (value, 0), (out, 1), (logsumexp, 1)]
@@ -159,7 +166,9 @@ def expected(query, key, value, *, element="bfloat16", mask=None, is_causal=Fals
     query, key, value = (from_bits(each, element) for each in (query, key, value))
     group = query.shape[1] // key.shape[1]
     key, value = key.repeat(group, 1), value.repeat(group, 1)
-    scores = query @ key.swapaxes(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = (
+        query @ key.swapaxes(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    )
     if mask is not None and mask.dtype == bool:
         scores = np.where(mask, scores, -np.inf)
     elif mask is not None:
