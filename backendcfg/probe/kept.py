@@ -40,7 +40,7 @@ def add(path: str, fresh: Mapping[str, Any], *, most: int) -> bool:
     return replace(path, json.dumps(dict(newest)))
 
 
-def replace(path: str, text: str) -> bool:
+def replace(path: str, content: str | bytes) -> bool:
     """Give a file new content, for its owner alone; whether that could be done."""
     import tempfile
     from contextlib import suppress
@@ -50,8 +50,8 @@ def replace(path: str, text: str) -> bool:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         os.replace(temporary, path)
     except OSError as error:
         import logging

@@ -1,0 +1,252 @@
+"""NVIDIA's run-time compiler, NVRTC: found, opened when first asked for, and called through ctypes.
+
+It needs neither a GPU nor a driver. Looked for where users have it: in the process already,
+brought by a framework; then in wheels on `sys.path`, then below CUDA_PATH or CUDA_HOME, then where
+the loader looks. Nothing is opened at import.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import re
+import sys
+import threading
+
+from backendcfg import environ
+from backendcfg.errors import InternalError, MissingLibraryError
+from backendcfg.records import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_FILE = re.compile(r"libnvrtc\.so(\.\d+)*")
+_WHEELS = ("nvidia/cu[0-9]*/lib", "nvidia/cuda_nvrtc/lib")
+_VARIABLES = ("CUDA_PATH", "CUDA_HOME")
+_INSTALL = "run `pip install nvidia-cuda-nvrtc`, which needs neither a GPU nor a driver"
+_LOOKED = (
+    "libnvrtc.so is not in this process, in no wheel on sys.path, not below CUDA_PATH or "
+    "CUDA_HOME, and not where the loader looks"
+)
+_NOTHING = "nothing was compiled"
+_SUCCESS, _COMPILATION = 0, 6  # nvrtcResult: NVRTC_SUCCESS, NVRTC_ERROR_COMPILATION
+_LINES = 20
+"""Of a compiler's log, what an error shows."""
+
+
+@record(frozen=True)
+class Compiled:
+    """What came out of a compilation.
+
+    Attributes:
+        code: a cubin, as cuModuleLoadData takes it.
+        log: what the compiler said, without the end of its last line.
+    """
+
+    code: bytes
+    log: str
+
+
+class Compiler:
+    """One NVRTC, open.
+
+    Attributes:
+        path: its file.
+        version: major and minor.
+        architectures: what it compiles for, as 90 for sm_90, ascending.
+
+    Raises:
+        MissingLibraryError: the file cannot be opened, or is no NVRTC from CUDA 11.2 on.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._library = ctypes.CDLL(path)
+            major, minor = ctypes.c_int(), ctypes.c_int()
+            self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+            self.version = (major.value, minor.value)
+            count = ctypes.c_int()
+            self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+            numbers = (ctypes.c_int * count.value)()
+            self._call("nvrtcGetSupportedArchs", numbers)
+            self.architectures = tuple(sorted(numbers))
+            for name in ("nvrtcGetCUBINSize", "nvrtcGetCUBIN"):
+                getattr(self._library, name)
+        except (OSError, AttributeError) as error:
+            raise MissingLibraryError(
+                "the CUDA compiler that was found cannot be used",
+                notes=[f"{path}: {error}"],
+                state=_NOTHING,
+                helps=[_INSTALL],
+            ) from error
+
+    def architecture(self, capability: tuple[int, int]) -> int:
+        """What to compile for, for devices of a compute capability, as 90 for sm_90.
+
+        That is the newest of the same major version that is not newer than the device: its code
+        runs there too.
+
+        Raises:
+            MissingLibraryError: this compiler is too old, or too new, for such devices.
+        """
+        major, minor = capability
+        usable = [each for each in self.architectures if major * 10 <= each <= major * 10 + minor]
+        if usable:
+            return int(usable[-1])
+        version = ".".join(map(str, self.version))
+        known = ", ".join(f"sm_{each}" for each in self.architectures)
+        raise MissingLibraryError(
+            f"the CUDA compiler, version {version}, does not compile for sm_{major}{minor}",
+            notes=[f"{self.path} compiles for {known}"],
+            state=_NOTHING,
+            helps=["install an `nvidia-cuda-nvrtc` that does"],
+        )
+
+    def compile(
+        self, name: str, source: str, headers: Mapping[str, str], options: Sequence[str]
+    ) -> Compiled:
+        """Compile a program to the code of one architecture.
+
+        Args:
+            name: of the program, as the log calls it.
+            source: CUDA C++.
+            headers: files that it may include, by the names that it includes them by.
+            options: as NVRTC takes them; `--gpu-architecture=sm_NN` is one of them.
+
+        Raises:
+            InternalError: it does not compile; the notes are the compiler's log.
+        """
+        program = ctypes.c_void_p()
+        texts = (ctypes.c_char_p * len(headers))(*(text.encode() for text in headers.values()))
+        names = (ctypes.c_char_p * len(headers))(*(each.encode() for each in headers))
+        self._call(
+            "nvrtcCreateProgram",
+            ctypes.byref(program),
+            source.encode(),
+            name.encode(),
+            len(headers),
+            texts,
+            names,
+        )
+        try:
+            given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+            status = self._library.nvrtcCompileProgram(program, len(options), given)
+            log = self._text(program, "nvrtcGetProgramLog").rstrip(b"\0\n").decode(errors="replace")
+            if status != _SUCCESS:
+                raise self._refused(name, status, log, options)
+            return Compiled(self._text(program, "nvrtcGetCUBIN"), log)
+        finally:
+            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _refused(self, name: str, status: int, log: str, options: Sequence[str]) -> InternalError:
+        lines = log.splitlines()
+        if status != _COMPILATION:
+            lines.insert(0, self._message(status))
+        if len(lines) > _LINES:
+            lines[_LINES:] = [f"and {len(lines) - _LINES} more lines"]
+        version = ".".join(map(str, self.version))
+        return InternalError(
+            f"`{name}` does not compile",
+            notes=[*lines, f"by version {version}, {self.path}", f"with {' '.join(options)}"],
+            state=_NOTHING,
+            helps=["report this, with all of the above"],
+        )
+
+    def _text(self, program: ctypes.c_void_p, name: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"{name}Size", program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        self._call(name, program, text)
+        return text.raw
+
+    def _message(self, status: int) -> str:
+        describe = self._library.nvrtcGetErrorString
+        describe.restype = ctypes.c_char_p
+        return str(describe(status).decode(errors="replace"))
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status != _SUCCESS:
+            raise InternalError(
+                f"`{name}` failed: {self._message(status)}",
+                notes=[f"of {self.path}"],
+                state=_NOTHING,
+                helps=["report this"],
+            )
+
+
+_compiler: Compiler | None = None
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    # A thread that the child does not have may have been opening it.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def compiler() -> Compiler:
+    """The compiler of this process: the first that can be used. It stays open.
+
+    Raises:
+        MissingLibraryError: there is none, or what there is cannot be used.
+    """
+    global _compiler
+    with _lock:
+        if _compiler is None:
+            _compiler = _first_usable()
+        return _compiler
+
+
+def _first_usable() -> Compiler:
+    reasons = []
+    for path in candidates():
+        try:
+            return Compiler(path)
+        except MissingLibraryError as error:
+            reasons += error.notes
+    if reasons:
+        message = "no CUDA compiler, NVRTC, that was found can be used"
+    else:
+        message = "no CUDA compiler, NVRTC, was found"
+        reasons.append(_LOOKED)
+    raise MissingLibraryError(message, notes=reasons, state=_NOTHING, helps=[_INSTALL])
+
+
+def candidates() -> Iterator[str]:
+    """Files that may be NVRTC, best first, each once."""
+    seen = set()
+    for path in _places():
+        real = os.path.realpath(path)
+        if _FILE.fullmatch(os.path.basename(path)) and real not in seen:
+            seen.add(real)
+            yield path
+
+
+def _places() -> Iterator[str]:
+    from backendcfg.probe import ldcache
+    from backendcfg.probe.loaded import mapped_files
+
+    yield from mapped_files()
+    folders = [glob.escape(entry or ".") for entry in sys.path]
+    roots = environ.foreign(_VARIABLES)
+    # In the order in which they are asked for, the newest version of a folder first.
+    patterns = [os.path.join(folder, wheel) for wheel in _WHEELS for folder in folders]
+    patterns += [
+        os.path.join(glob.escape(roots[name]), library)
+        for name in _VARIABLES
+        if name in roots
+        for library in ("lib64", "lib")
+    ]
+    for pattern in patterns:
+        yield from sorted(glob.glob(os.path.join(pattern, "libnvrtc.so*")), reverse=True)
+    try:
+        yield from (path for name, path in ldcache.installed().items() if _FILE.fullmatch(name))
+    except (OSError, ValueError):
+        return
