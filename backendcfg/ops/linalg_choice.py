@@ -38,8 +38,8 @@ def explain(question: Question) -> Answer:
         InvalidArgumentError: the shapes or the dtype do not fit the function.
     """
     function = question.operation.removeprefix("linalg.")
-    left = bool(question.option("left", True)) if function in _WITH_RIGHT_SIDE else True
-    m, n, k = _sizes(function, question.shapes, left=left)
+    left = question.flag("left", default=True) if function in _WITH_RIGHT_SIDE else True
+    m, n, k = _sizes(function, question, left=left)
     element = _element(question.dtype)
     listed = _native.linalg_choice(function, ELEMENTS.index(element), m, n, k)
     serving = next(((name, path) for name, path, verdict, _ in listed if verdict == _SERVES), None)
@@ -97,15 +97,12 @@ def _element(dtype: Any) -> str:
     return name
 
 
-def _sizes(function: str, shapes: Any, *, left: bool) -> tuple[int, int, int]:
+def _sizes(function: str, question: Question, *, left: bool) -> tuple[int, int, int]:
     """m, n of one matrix, and k right-hand sides; 0 where there are none."""
-    try:
-        given = [tuple(int(size) for size in shape) for shape in shapes]
-    except (TypeError, ValueError):
-        given = []
+    shapes, given = question.shapes, [*(question.read_shapes() or ())]
     at = _WITH_RIGHT_SIDE.get(function)
     wanted = 1 if at is None else 2
-    if len(given) != wanted or any(min(shape, default=-1) < 0 for shape in given):
+    if len(given) != wanted or not all(given):
         what = "a sequence of one shape, ((..., m, n),)" if at is None else "the shapes of both"
         raise InvalidArgumentError(f"explain: `shapes` must be {what}, not {shapes!r}")
     side = given.pop(at) if at is not None else ()

@@ -8,7 +8,7 @@ from backendcfg import _native, native
 from backendcfg.dispatch import snapshots
 from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops.families import Answer, Reason
+from backendcfg.ops.families import Answer, Reason, read_shapes
 from backendcfg.ops.serving import WORDS
 
 if TYPE_CHECKING:
@@ -133,12 +133,12 @@ def sizes(shapes: Any) -> tuple[int, int, int]:
     Raises:
         InvalidArgumentError: they are no two shapes, or have no product.
     """
-    try:
-        a, b = (tuple(int(size) for size in shape) for shape in shapes)
-    except (TypeError, ValueError):
+    read = read_shapes(shapes)
+    if read is None or len(read) != 2:
         raise InvalidArgumentError(
             f"explain: `shapes` must be two shapes, ((m, k), (k, n)), not {shapes!r}"
-        ) from None
+        )
+    a, b = read
     if not _has_product(a, b):
         raise InvalidArgumentError(
             f"explain: `shapes` {a} and {b} have no product",
@@ -148,7 +148,7 @@ def sizes(shapes: Any) -> tuple[int, int, int]:
 
 
 def _has_product(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    if not a or not b or min(*a, *b) < 0 or a[-1] != b[-2 if len(b) > 1 else 0]:
+    if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
         return False
     pairs = zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
     return all(left == right or 1 in (left, right) for left, right in pairs)

@@ -82,9 +82,14 @@ static PyObject *option(const LinearCall *call, const char *name) {
     return NULL;
 }
 
-static int flag(const LinearCall *call, const char *name, bool standard) {
+/* Python's True or False or NumPy's, where it was given. */
+static int take_flag(const LinearCall *call, const char *name, bool *flag) {
     PyObject *value = option(call, name);
-    return value == NULL ? standard : PyObject_IsTrue(value);
+    if (value == NULL) return 0;
+    if (!PyBool_Check(value) && !PyArray_IsScalar(value, Bool))
+        return bcfg_linear_refused(call, "flag", name);
+    *flag = PyObject_IsTrue(value) > 0;
+    return 0;
 }
 
 static int take_mode(LinearCall *call) {
@@ -113,14 +118,18 @@ static int take_triangle(LinearCall *call) {
 
 static int take_options(LinearCall *call) {
     bcfg_problem *p = &call->problem;
-    int upper = flag(call, "upper", false), left = flag(call, "left", true);
-    int adjoint = flag(call, "adjoint", false), full = flag(call, "full_matrices", true);
-    int checks = flag(call, "check_errors", call->spec->checks), pivot = flag(call, "pivot", true);
-    if (upper < 0 || left < 0 || adjoint < 0 || full < 0 || checks < 0 || pivot < 0) return -1;
+    bool left = true, full = true, pivot = true;
+    call->checks = call->spec->checks;
+    if (take_flag(call, "upper", &p->upper) < 0 || take_flag(call, "left", &left) < 0 ||
+        take_flag(call, "adjoint", &p->adjoint) < 0 ||
+        take_flag(call, "full_matrices", &full) < 0 ||
+        take_flag(call, "check_errors", &call->checks) < 0 ||
+        take_flag(call, "pivot", &pivot) < 0)
+        return -1;
     if (!pivot) return bcfg_linear_refused(call, "pivot", "pivot");
     PyObject *driver = option(call, "driver");
     if (driver != NULL && driver != Py_None) return bcfg_linear_refused(call, "driver", "driver");
-    p->upper = upper, p->from_right = !left, p->adjoint = adjoint, call->checks = checks;
+    p->from_right = !left;
     if (take_mode(call) < 0 || take_triangle(call) < 0) return -1;
     if (p->operation == BCFG_SVD) p->mode = full ? 'A' : 'S';
     return 0;
