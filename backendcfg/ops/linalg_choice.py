@@ -8,14 +8,17 @@ from backendcfg import _native
 from backendcfg.dispatch import snapshots
 from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.native import ELEMENTS, FACTORISATIONS
 from backendcfg.ops.families import Answer, Question, Reason
+from backendcfg.ops.product_choice import behind, calibration_of, measured_row
 from backendcfg.ops.serving import WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
-ELEMENTS = ("float32", "float64", "complex64", "complex128")
-FLAGS = ("blas.library", "determinism.tier", "threads.count")
+    from backendcfg.dispatch.calibration import Measured
+
+FLAGS = ("blas.library", "blas.path", "determinism.tier", "ops.calibration", "threads.count")
 _SERVES, _BEHIND, _TOO_LARGE, _LACKS, _VARIES, _SLOWER, _PRODUCTS = range(7)
 _WHY = {
     _TOO_LARGE: "a size does not fit its 32-bit integers",
@@ -41,15 +44,19 @@ def explain(question: Question) -> Answer:
     left = question.flag("left", default=True) if function in _WITH_RIGHT_SIDE else True
     m, n, k = _sizes(function, question, left=left)
     element = _element(question.dtype)
-    listed = _native.linalg_choice(function, ELEMENTS.index(element), m, n, k)
+    listed, because, by = _native.linalg_choice(function, ELEMENTS.index(element), m, n, k)
+    listing = snapshots.listing_here()
+    row: dict[str, Measured] = {}
+    if because == "fastest":
+        row = measured_row(listing, FACTORISATIONS[by], (m, n, min(m, n)))
     serving = next(((name, path) for name, path, verdict, _ in listed if verdict == _SERVES), None)
     reasons = [
-        Reason(name, path, _why(verdict, lacking, serving))
+        Reason(name, path, _why(name, verdict, lacking, serving, row))
         for name, path, verdict, lacking in listed
         if verdict != _SERVES
     ]
     names = {name for name, _, _, _ in listed}
-    absent = snapshots.listing_of(_native.snapshot()).reasons
+    absent = listing.reasons
     reasons += [
         Reason(p.name, "", absent.get(p.name, "not among those that the profile may use"))
         for p in PROVIDERS
@@ -62,23 +69,22 @@ def explain(question: Question) -> Answer:
         (m, n, k),
         serving[0] if serving else "",
         serving[1] if serving else "",
-        _because(listed) if serving else "",
+        WORDS.get(because, ""),
         tuple(reasons),
         FLAGS,
+        calibration_of(listing),
     )
 
 
-def _because(listed: Sequence[tuple[str, str, int, str]]) -> str:
-    verdicts = [verdict for _, _, verdict, _ in listed]
-    before = verdicts[: verdicts.index(_SERVES)]
-    if not before:
-        return WORDS["first"]
-    return WORDS["steady" if _VARIES in before else "small" if _SLOWER in before else "able"]
-
-
-def _why(verdict: int, lacking: str, serving: tuple[str, str] | None) -> str:
+def _why(
+    name: str,
+    verdict: int,
+    lacking: str,
+    serving: tuple[str, str] | None,
+    row: Mapping[str, Measured],
+) -> str:
     if verdict == _BEHIND and serving:
-        return f"behind `{serving[0]}`"
+        return behind(name, serving[0], row)
     return lacking if verdict == _LACKS else _WHY.get(verdict, "it does not serve")
 
 

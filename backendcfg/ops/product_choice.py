@@ -12,6 +12,8 @@ from backendcfg.ops.families import Answer, Reason, read_shapes
 from backendcfg.ops.serving import WORDS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backendcfg.dispatch.calibration import Measured
     from backendcfg.dispatch.snapshots import Listing
     from backendcfg.ops.families import Question
@@ -31,7 +33,7 @@ def of_product(of: tuple[int, int, int], dtype: Any) -> Answer:
     m, n, k = of
     name = operation_of(dtype, "gemv" if 1 in (m, n) else "gemm")
     snapshot = _native.snapshot()
-    listing = snapshots.listing_of(snapshot)
+    listing = snapshots.listing_here()
     serving, others = None, []
     for handle in native.ordered(snapshot, name):
         opened, verdict = native.describe(handle), native.judge(snapshot, name, handle, of)
@@ -40,7 +42,7 @@ def of_product(of: tuple[int, int, int], dtype: Any) -> Answer:
         else:
             others.append(Reason(opened.name, opened.path, verdict))
     reason = native.reason(snapshot, name, of)
-    row = _row(listing, name, of)
+    row = measured_row(listing, name, of)
     reasons = [Reason(r.provider, r.path, _why(r, serving, reason, row)) for r in others]
     listed = {r.provider for r in reasons} | ({serving.name} if serving else set())
     absent, otherwise = listing.reasons, "not among those that the profile may use"
@@ -58,11 +60,11 @@ def of_product(of: tuple[int, int, int], dtype: Any) -> Answer:
         WORDS.get(reason, ""),
         tuple(reasons),
         FLAGS,
-        _calibration(listing),
+        calibration_of(listing),
     )
 
 
-def _row(listing: Listing, operation: str, of: tuple[int, int, int]) -> dict[str, Measured]:
+def measured_row(listing: Listing, operation: str, of: tuple[int, int, int]) -> dict[str, Measured]:
     """What was measured next to these sizes; empty where the calibration says nothing."""
     if listing.table is None:
         return {}
@@ -81,13 +83,19 @@ def _why(
         return "it has no such operation"
     if serving is None:
         return other.why
-    if reason == "fastest" and serving.name in row and other.provider in row:
-        times = row[other.provider].seconds / row[serving.name].seconds
-        return f"behind `{serving.name}`, which was measured to be {times:.2g} times as fast"
-    return f"behind `{serving.name}`"
+    return behind(other.provider, serving.name, row if reason == "fastest" else {})
 
 
-def _calibration(listing: Listing) -> str:
+def behind(other: str, serving: str, row: Mapping[str, Measured]) -> str:
+    """That another one serves, and how much faster it is where that is why."""
+    if serving not in row or other not in row:
+        return f"behind `{serving}`"
+    times = row[other].seconds / row[serving].seconds
+    return f"behind `{serving}`, which was measured to be {times:.2g} times as fast"
+
+
+def calibration_of(listing: Listing) -> str:
+    """What the measured times said, or why they were not asked."""
     if listing.table is None:
         return f"not used: {listing.unused}" if listing.unused else ""
     from backendcfg.dispatch.calibration import in_words

@@ -37,7 +37,7 @@ static inline const bcfg_snapshot *snapshot_of(const bcfg_provider *const *provi
     bcfg_order orders[BCFG_OPERATIONS];
     for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){providers, count, NULL};
     bcfg_content content = {BCFG_ABI, sizeof content, values, bcfg_flag_count(), BCFG_OPERATIONS,
-                            orders};
+                            orders, NULL};
     bcfg_error error = NEW_ERROR;
     const bcfg_snapshot *snapshot = NULL;
     CHECK(bcfg_intern(&content, &snapshot, &error) == BCFG_OK);

@@ -51,7 +51,7 @@ static const bcfg_snapshot *measured(const bcfg_provider *const *providers, uint
     bcfg_order orders[BCFG_OPERATIONS];
     for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){providers, count, preferred};
     bcfg_content content = {BCFG_ABI, sizeof content, values, bcfg_flag_count(), BCFG_OPERATIONS,
-                            orders};
+                            orders, NULL};
     bcfg_error error = NEW_ERROR;
     const bcfg_snapshot *snapshot = NULL;
     CHECK(bcfg_intern(&content, &snapshot, &error) == BCFG_OK);
@@ -107,7 +107,7 @@ static void preferences_are_part_of_the_content(const bcfg_provider *const *two)
     second[3] = 2;
     orders[BCFG_CGEMM].preferred = second;
     bcfg_content content = {BCFG_ABI, sizeof content, values, bcfg_flag_count(), BCFG_OPERATIONS,
-                            orders};
+                            orders, NULL};
     bcfg_error error = NEW_ERROR;
     CHECK(bcfg_intern(&content, &plain, &error) == BCFG_E_ARGUMENT);
     CHECK(strcmp(error.detail, "cgemm has no provider 2 for size class 3") == 0);
@@ -135,7 +135,7 @@ static void wrong_content_is_refused(const bcfg_provider *const *two) {
     bcfg_error error = NEW_ERROR;
     const bcfg_snapshot *untouched = NULL;
     bcfg_order orders[BCFG_OPERATIONS] = {{two, 1, NULL}};
-    bcfg_content content = {BCFG_ABI, sizeof content, values, 1, BCFG_OPERATIONS, orders};
+    bcfg_content content = {BCFG_ABI, sizeof content, values, 1, BCFG_OPERATIONS, orders, NULL};
     CHECK(bcfg_intern(&content, &untouched, &error) == BCFG_E_ARGUMENT);
     CHECK(strstr(error.detail, "1 values") != NULL);
     const bcfg_provider *none[1] = {NULL};

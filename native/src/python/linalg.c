@@ -4,9 +4,10 @@
 /* Below this many multiplications a call takes less time than other threads would gain. */
 #define WORTH_RELEASING 20000.0
 
-PyObject *bcfg_linear_refuse, *bcfg_linear_foreign, *bcfg_linear_failed, *bcfg_linear_served,
-    *bcfg_linear_types;
+PyObject *bcfg_linear_refuse, *bcfg_linear_foreign, *bcfg_linear_failed, *bcfg_linear_types;
 
+const char *const bcfg_linear_reasons[BCFG_LINEAR_REASONS] = {"first", "able", "small", "steady",
+                                                              "fastest"};
 static const char *const type_names[] = {"float32", "float64", "complex64", "complex128"};
 
 const LinearSpec bcfg_linear_specs[LINEAR_FUNCTIONS] = {
@@ -150,13 +151,12 @@ static PyObject *sizes_of(const bcfg_problem *p) {
 static int tell(const LinearCall *call, const bcfg_provider *provider, int32_t why) {
     static PyObject *functions[LINEAR_FUNCTIONS], *reasons[BCFG_LINEAR_REASONS], *name;
     static const bcfg_provider *named;
-    static const char *const words[BCFG_LINEAR_REASONS] = {"first", "able", "small", "steady"};
     const bcfg_problem *p = &call->problem;
     if (named != provider) Py_CLEAR(name);
     named = provider;
     PyObject *arguments[5] = {
         text(&functions[call->spec - bcfg_linear_specs], "linalg.", call->spec->name),
-        text(&name, "", provider->name), text(&reasons[why], "", words[why])};
+        text(&name, "", provider->name), text(&reasons[why], "", bcfg_linear_reasons[why])};
     if (arguments[0] == NULL || arguments[1] == NULL || arguments[2] == NULL) return -1;
     if (bcfg_tracing) {
         arguments[3] = sizes_of(p);
