@@ -23,8 +23,11 @@ LEAD = 1.05
 POOL_LEAD = 1.25
 """How many times faster, over all sizes, another library's threads must be to take over."""
 
-FEWEST_PAIRS, FEWEST_TURNS = 8, 3
-"""How much must be measured, and how often, before other threads may take over."""
+FEWEST_TURNS = 3
+"""How often both must have been measured before one may lead the other."""
+
+FEWEST_PAIRS = 8
+"""How much must be measured before other threads may take over."""
 
 PARALLEL = {"gemm": 16, "gemv": 12, **{name: 16 for names in ROUTINES for name in names}}
 """The class of sizes from which libraries may use their threads, below what any is known to."""
@@ -131,6 +134,8 @@ def lead(row: Mapping[str, Measured], names: Sequence[str]) -> str:
 
 
 def _leads(one: Measured, other: Measured) -> bool:
+    if min(one.turns, other.turns) < FEWEST_TURNS:
+        return False
     noise = one.spread + other.spread
     return other.seconds > one.seconds * max(LEAD, 1 + 2 * noise)
 
