@@ -72,7 +72,7 @@ def explain(question: Question) -> Answer:
         WORDS.get(because, ""),
         tuple(reasons),
         FLAGS,
-        calibration_of(listing),
+        calibration_of(listing, FACTORISATIONS[by]),
     )
 
 

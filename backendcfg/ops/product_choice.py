@@ -60,7 +60,7 @@ def of_product(of: tuple[int, int, int], dtype: Any) -> Answer:
         WORDS.get(reason, ""),
         tuple(reasons),
         FLAGS,
-        calibration_of(listing),
+        calibration_of(listing, name),
     )
 
 
@@ -94,13 +94,15 @@ def behind(other: str, serving: str, row: Mapping[str, Measured]) -> str:
     return f"behind `{serving}`, which was measured to be {times:.2g} times as fast"
 
 
-def calibration_of(listing: Listing) -> str:
-    """What the measured times said, or why they were not asked."""
+def calibration_of(listing: Listing, operation: str) -> str:
+    """What the measured times said of an operation, or why they were not asked."""
     if listing.table is None:
         return f"not used: {listing.unused}" if listing.unused else ""
     from backendcfg.dispatch.calibration import in_words
 
     said = f"used: measured {listing.table.day} with {in_words(listing.table.threads)}"
+    if operation not in listing.table.times:
+        said += f"; it says nothing of {operation}"
     if listing.decision.pool:
         said += f"; `{listing.decision.pool}` alone serves what is worth threads"
     return said

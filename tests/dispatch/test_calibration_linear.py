@@ -118,6 +118,12 @@ def test_explain_tells_how_much_faster_and_asks_the_same_function(faster, openbl
     assert why["reference"] == "behind `openblas`, which was measured to be 3 times as fast"
     assert said.calibration == "used: measured 2027-01-15 with 1 thread"
     assert said.flags["ops.calibration"] is True
+    with under(openblas):
+        said = ops.explain("linalg.qr", ((N, N),))
+    assert said.provider == "reference"
+    assert said.calibration == (
+        "used: measured 2027-01-15 with 1 thread; it says nothing of dgeqrf"
+    )
 
 
 def test_results_are_those_of_the_library_that_serves(faster, openblas):
