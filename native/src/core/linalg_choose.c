@@ -59,13 +59,13 @@ static bcfg_linear_verdict judge(const bcfg_provider *provider, const Sizes *siz
 /* The position of who was measured to be the fastest, or -1: nobody, the first, or it cannot. */
 static int64_t fastest(const bcfg_snapshot *snapshot, int32_t operation, int32_t element, int64_t m,
                        int64_t n, const Sizes *sizes) {
-    const uint8_t *row =
-        snapshot->tables->factorisations[bcfg_linalg_measured_by(operation, element)];
+    int32_t by = bcfg_linalg_measured_by(operation, element);
+    const uint8_t *row = snapshot->tables->factorisations[by];
     if (row == NULL || sizes->is_small || sizes->is_varying) return -1;
     uint32_t at = row[bcfg_size_class(m, n, m < n ? m : n)];
+    if (at == 0 || at == BCFG_NOT_MEASURED) return -1;
     const bcfg_provider *provider = bcfg_ordered(snapshot, BCFG_SGEMM + element, at);
-    if (at == 0 || provider == NULL || judge(provider, sizes, false) != BCFG_LINEAR_SERVES) return -1;
-    return at;
+    return judge(provider, sizes, false) == BCFG_LINEAR_SERVES ? (int64_t)at : -1;
 }
 
 static int32_t reason(int64_t at, int64_t fastest, const Sizes *sizes) {

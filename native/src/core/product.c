@@ -265,8 +265,9 @@ static bcfg_status run_aside(const bcfg_snapshot *snapshot, const bcfg_product *
 }
 
 static bool any_serves(const bcfg_snapshot *snapshot, int32_t operation) {
-    for (uint32_t i = 0; i < snapshot->tables->orders[operation].count; i++)
-        if (bcfg_serves(snapshot->tables->orders[operation].providers[i], operation)) return true;
+    const bcfg_order *order = &snapshot->tables->orders[operation];
+    for (uint32_t i = 0; i < order->count; i++)
+        if (bcfg_serves(order->providers[i], operation)) return true;
     return false;
 }
 
