@@ -173,7 +173,6 @@ class Overlay:
                 self._exits[prepared] = _native.Scope(prepared, self.busy)
             return _remember(self._entries, in_force, self._exits[prepared])
 
-
     def _forget_old(self) -> None:
         """Make room for one more way out; those of open scopes stay. Under the lock."""
         if len(self._exits) < KEPT:
