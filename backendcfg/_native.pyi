@@ -28,6 +28,7 @@ ABI: int
 #     payload: the compiled plan.
 #     knobs: what `enter_knobs` sets; None when a scope has nothing process-wide to set.
 #     snapshot: address of its snapshot, 0 until materialised; only such addresses are accepted.
+#     listing: how the providers of the snapshot were found; None until materialised.
 @final
 class Prepared:
     def __init__(self, name: str, payload: object, knobs: object | None = None) -> None: ...
@@ -37,12 +38,14 @@ class Prepared:
     def payload(self) -> Any: ...
     knobs: Any
     snapshot: int
+    listing: Any
 
 # A profile as a context manager, re-entrant, or as a decorator.
 #
 # Attributes:
 #     prepared: what it enters.
 #     busy: what to do when a knob is taken, as the callbacks understand it.
+#     is_open: whether it was entered anywhere and not left since.
 @final
 class Scope:
     def __init__(self, prepared: Prepared, busy: int = 0, /) -> None: ...
@@ -50,6 +53,8 @@ class Scope:
     def prepared(self) -> Prepared: ...
     @property
     def busy(self) -> int: ...
+    @property
+    def is_open(self) -> bool: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
     async def __aenter__(self) -> Self: ...
@@ -199,10 +204,12 @@ def linalg_bind(
 ) -> None: ...
 
 # For each provider of this context's order: name, path, verdict and what it lacks, for one matrix
-# of m by n elements (0 to 3: float32, float64, complex64, complex128) and k right-hand sides.
+# of m by n elements (0 to 3: float32, float64, complex64, complex128) and k right-hand sides; and
+# the word for why the one that serves does, "" where nobody can; and which of
+# `native.FACTORISATIONS` it goes by.
 def linalg_choice(
     function: str, element: int, m: int, n: int, k: int, /
-) -> list[tuple[str, str, int, str]]: ...
+) -> tuple[list[tuple[str, str, int, str]], str, int]: ...
 
 # The functions of `backendcfg.ops.linalg`.
 def linalg_inv(A: Any) -> Any: ...

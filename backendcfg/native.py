@@ -19,6 +19,7 @@ from ctypes import (
     c_void_p,
 )
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.errors import InternalError, MissingLibraryError, NativeUnavailableError
@@ -26,7 +27,7 @@ from backendcfg.errors import InternalError, MissingLibraryError, NativeUnavaila
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-ABI = 2
+ABI = 3
 OPERATIONS = (
     *("sgemm", "dgemm", "cgemm", "zgemm"),
     *("sgemv", "dgemv", "cgemv", "zgemv"),
@@ -34,6 +35,16 @@ OPERATIONS = (
 )
 OWN = ("bgemm", "hgemm")
 """Operations on bfloat16 and float16, which no library has: our own kernels serve them."""
+ELEMENTS = ("float32", "float64", "complex64", "complex128")
+ROUTINES = (
+    *(("getrf", "getrf"), ("potrf", "potrf"), ("geqrf", "geqrf")),
+    *(("syevd", "heevd"), ("gesdd", "gesdd")),
+)
+"""LAPACK's names of the factorisations whose libraries are measured, for real and complex."""
+FACTORISATIONS = tuple(
+    f"{letter}{names[letter in 'cz']}" for names in ROUTINES for letter in "sdcz"
+)
+"""The same for each type: "dgetrf", "cheevd"."""
 VERDICTS = ("serves", "behind", "too-large", "not-listed", "lacks")
 REASONS = ("first", "fastest", "able")
 """Why the choice fell on a provider: see `bcfg_reason` in the header."""
@@ -99,6 +110,7 @@ class _Content(_Struct):
         ("value_count", c_uint32),
         ("order_count", c_uint32),
         ("orders", POINTER(_Order)),
+        ("factorisations", POINTER(POINTER(c_uint8))),
     ]
 
 
@@ -223,6 +235,7 @@ class Opened:
     calls: dict[str, int]
 
 
+@cache
 def flags() -> tuple[NativeFlag, ...]:
     """The flags of a snapshot, in the order of their ids."""
     native, found = library(), []
@@ -316,8 +329,8 @@ def intern(
     Args:
         values: of flags, encoded.
         handles: the providers of every operation, best first.
-        preferred: by operation, for each of the SIZE_CLASSES the position in `handles` of who was
-            measured to be the fastest, or NOT_MEASURED.
+        preferred: by operation or factorisation, for each of the SIZE_CLASSES the position in
+            `handles` of who was measured to be the fastest, or NOT_MEASURED.
     """
     native, known, error, address = library(), flags(), _Error(), c_void_p()
     numbers = (c_int64 * len(known))(*(values.get(flag.name, 0) for flag in known))
@@ -330,8 +343,16 @@ def intern(
             for name in OPERATIONS
         )
     )
+    factorisations = (POINTER(c_uint8) * len(FACTORISATIONS))()
+    for number, name in enumerate(FACTORISATIONS):
+        if name in classes:
+            factorisations[number] = ctypes.cast(classes[name], POINTER(c_uint8))
     content = _Content(
-        values=numbers, value_count=len(known), order_count=len(OPERATIONS), orders=orders
+        values=numbers,
+        value_count=len(known),
+        order_count=len(OPERATIONS),
+        orders=orders,
+        factorisations=factorisations,
     )
     _expect(native.bcfg_intern(content, address, error), error)
     return address.value or 0

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backendcfg.dispatch import attention_shapes
+from backendcfg.dispatch.providers import COMPILED_IN, INVARIANT
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.attention_facts import Case
-
-INVARIANT = ("thread-invariant", "cross-machine", "batch-invariant")
-"""Promises that another library's products do not keep."""
 
 
 def on_cpu(case: Case) -> str:
@@ -71,7 +69,7 @@ def products(case: Case) -> str:
     multiplies = call.query.shape[-2] and call.key.shape[-2]
     if not (multiplies and switches.tier in INVARIANT and switches.library):
         return ""
-    if switches.library in ("native", "reference"):
+    if switches.library in COMPILED_IN:
         return ""
     return (
         f"its products would be served by {switches.library}, whose bits depend on threads and "

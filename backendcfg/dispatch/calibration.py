@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import lru_cache
 
 from backendcfg import __version__, environ
 from backendcfg.errors import StateUnwritableError
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-VERSION = 1
+VERSION = 2
+OLDER = (1,)
+"""Versions that are read too: those of 1 hold products alone."""
+
 KERNELS = (
     "BLIS_ARCH_TYPE",
     "GLIBC_TUNABLES",
@@ -93,7 +97,8 @@ class Table:
         taken: when it ended, in seconds since the epoch.
         libraries: by the provider's name.
         environment: those of KERNELS that were set.
-        times: `{operation: {size class: {provider: Measured}}}`.
+        times: `{operation: {size class: {provider: Measured}}}`; operations are those of BLAS and
+            LAPACK, "dgemm" and "zheevd".
         release: of backendcfg.
     """
 
@@ -120,7 +125,7 @@ class Table:
             TypeError, KeyError, ValueError, AttributeError: it is no table of this release.
         """
         fields = dict(data)
-        if fields.pop("version") != VERSION:
+        if fields.pop("version") not in (VERSION, *OLDER):
             raise ValueError("another version")
         fields["libraries"] = {
             name: Measurable(**{**one, "identity": tuple(one["identity"])})
@@ -207,13 +212,23 @@ def read(threads: int) -> Table | str:
         return "there is none: `backendcfg tune` makes one"
     file = path(threads)
     try:
-        with open(file, encoding="utf-8") as stream:
-            table = Table.from_dict(json.load(stream))
+        table = _parsed(file, _edition(os.stat(file)))
     except FileNotFoundError:
         return _others(os.path.basename(file), names, threads)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return f"{file} cannot be read: `backendcfg tune` makes it anew"
     return unfit(table, threads) or table
+
+
+def _edition(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=4)
+def _parsed(file: str, edition: tuple[int, ...]) -> Table:
+    """A table as it was written, once for all profiles that go by it: it has a thousand numbers."""
+    with open(file, encoding="utf-8") as stream:
+        return Table.from_dict(json.load(stream))
 
 
 def in_words(threads: int) -> str:

@@ -1,4 +1,4 @@
-"""One provider in a process of its own, which is asked for the times of products.
+"""One provider in a process of its own, which is asked for the times of its operations.
 
 `python -m backendcfg.dispatch.measuring` is that process. It reads a compiled plan and the name of
 a provider, answers with the file that serves, and then each line of a case with the seconds of one
@@ -19,8 +19,9 @@ from select import select
 
 from backendcfg import environ
 from backendcfg.dispatch.calibration import THREADS
-from backendcfg.dispatch.providers import BY_NAME
+from backendcfg.dispatch.providers import BY_NAME, NATIVE
 from backendcfg.dispatch.tuning import Case, ContenderLostError, cases
+from backendcfg.native import FACTORISATIONS
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -29,6 +30,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.transact.compiled import Compiled
+
+FUNCTIONS: dict[str, tuple[str, dict[str, bool]]] = {
+    "getrf": ("lu_factor", {}),
+    "potrf": ("cholesky", {}),
+    "geqrf": ("qr", {}),
+    "syevd": ("eigh", {}),
+    "heevd": ("eigh", {}),
+    "gesdd": ("svd", {"full_matrices": False}),
+}
+"""The function that is measured for each factorisation, and its options."""
 
 DTYPES = {"s": "float32", "d": "float64", "c": "complex64", "z": "complex128"}
 
@@ -94,11 +105,12 @@ class Process:
             self.close()
             raise
 
-    def take(self, case: Case) -> float:
+    def take(self, case: Case) -> float | None:
         turn = THREADED if self._threads > 1 and case.is_parallel else QUICK
         sizes = [case.m, case.n, case.k]
         asked = {"operation": case.operation, "sizes": sizes, "turn": [turn.warm, turn.timed]}
-        return float(self._ask(asked)["seconds"])
+        seconds = self._ask(asked)["seconds"]
+        return None if seconds is None else float(seconds)
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -167,6 +179,42 @@ def _product(operation: str, m: int, n: int, k: int) -> Callable[[], object]:
     return lambda: _native.matmul(a, b, c)
 
 
+def _call(provider: str, operation: str, sizes: list[int]) -> Callable[[], object] | None:
+    """A call of a case; None where the provider has no such operation."""
+    if operation in FACTORISATIONS:
+        return _factorisation(provider, operation, sizes[0])
+    return _product(operation, *sizes)
+
+
+@cache
+def _factorisation(provider: str, operation: str, n: int) -> Callable[[], object] | None:
+    """A call of linear algebra as a user makes it; None where the library has none."""
+    import numpy as np
+
+    from backendcfg import _native
+
+    dtype = DTYPES[operation[0]]
+    function, options = FUNCTIONS[operation[1:]]
+    listed, *_ = _native.linalg_choice(function, list(DTYPES).index(operation[0]), n, n, 0)
+    # What is compiled in is one code under two names.
+    if provider == NATIVE or listed[0][2] != 0:
+        return None
+    _native.linalg_bind(refuse=_impossible, foreign=_impossible, failed=_impossible, types={})
+    random = np.random.default_rng(0)
+    real, imaginary = random.standard_normal((2, n, n))
+    matrix = real + 1j * imaginary if operation[0] in "cz" else real
+    if function in {"cholesky", "eigh"}:
+        matrix = matrix @ matrix.conj().T / n + np.eye(n)
+    matrix = matrix.astype(dtype)
+    call = getattr(_native, f"linalg_{function}")
+    return lambda: call(matrix, **options)
+
+
+def _impossible(*arguments: object) -> None:
+    """What linear algebra calls when it is refused or fails, which these matrices are not."""
+    raise ContenderLostError(f"it failed: {arguments}")
+
+
 def _seconds(call: Callable[[], object], turn: Turn) -> float:
     """Of one call: the best of several stretches that fill the turn, after those that warm up.
 
@@ -204,8 +252,9 @@ def main() -> None:
     from backendcfg.transact.compiled import Compiled as Plan
 
     asked = json.loads(sys.stdin.readline())
+    provider = asked["provider"]
     try:
-        path = _serve(asked["provider"], Plan.from_dict(json.loads(asked["plan"])))
+        path = _serve(provider, Plan.from_dict(json.loads(asked["plan"])))
     except ContenderLostError as error:
         answer({"error": str(error)})
         return
@@ -215,8 +264,8 @@ def main() -> None:
     answer({"path": path})
     for line in sys.stdin:
         asked = json.loads(line)
-        call = _product(asked["operation"], *asked["sizes"])
-        answer({"seconds": _seconds(call, Turn(*asked["turn"]))})
+        call = _call(provider, asked["operation"], asked["sizes"])
+        answer({"seconds": _seconds(call, Turn(*asked["turn"])) if call else None})
 
 
 if __name__ == "__main__":

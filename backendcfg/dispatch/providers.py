@@ -88,6 +88,9 @@ REFERENCE = "reference"
 COMPILED_IN = frozenset({NATIVE, REFERENCE})
 """Providers without a file of their own."""
 
+INVARIANT = ("thread-invariant", "cross-machine", "batch-invariant")
+"""Tiers under which neither threads nor a batch may change a bit: libraries do not promise that."""
+
 PROVIDERS = (
     Provider("openblas", "the OpenBLAS that NumPy computes with", owners=("numpy",)),
     Provider("scipy-openblas", "the OpenBLAS that SciPy computes with", owners=("scipy",)),

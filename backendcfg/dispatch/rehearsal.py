@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 
 TIMEOUT = 30.0
-_ABI = 2
+_ABI = 3
 
 
 class _Library(ctypes.Structure):

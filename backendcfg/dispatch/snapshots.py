@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import environ, native
+from backendcfg import _native, environ, native
 from backendcfg.dispatch import calibration, device_gemm, speed
 from backendcfg.dispatch.opening import (
     Refused,
@@ -56,7 +56,8 @@ class Listing:
     decision: speed.Decision = field(default_factory=speed.Decision)
 
 
-_listings: dict[int, Listing] = {}
+_default = Listing()
+"""How the providers were found that hold where no profile does."""
 
 
 def materialise(prepared: Prepared) -> int:
@@ -76,6 +77,8 @@ def materialise(prepared: Prepared) -> int:
             helps=["allow `native` in `[blas] library`: it is always there"],
         )
     _calibrate(listing, table_for(compiled), libraries, named=compiled.named, order=compiled.order)
+    # With the profile and not by the snapshot, which is kept for ever.
+    prepared.listing = listing
     return _snapshot(_encoded(compiled.values), listing)
 
 
@@ -84,7 +87,8 @@ def default() -> int:
 
     Only what is in the process is used; nothing is opened that was not.
     """
-    listing = list_providers(_names(), _in_process(), loaded_only=True)
+    global _default
+    _default = listing = list_providers(_names(), _in_process(), loaded_only=True)
     _calibrate(listing, table_for(None), [])
     return _snapshot(_encoded({}), listing)
 
@@ -94,14 +98,15 @@ def _encoded(values: Mapping[str, Any]) -> dict[str, int]:
     return native.encode({**device_gemm.DEFAULTS, **values})
 
 
-def listing_of(snapshot: int) -> Listing:
-    """How the providers of a snapshot were found; empty for a snapshot from elsewhere."""
-    return _listings.get(snapshot, Listing())
+def listing_here() -> Listing:
+    """How the providers were found that an operation has here and now.
 
-
-def reasons(snapshot: int) -> dict[str, str]:
-    """Why the providers that a snapshot does not list are not in it."""
-    return dict(listing_of(snapshot).reasons)
+    Raises:
+        MissingLibraryError: the profile in force needs a library that cannot be opened.
+    """
+    _native.snapshot()
+    prepared = _native.current()
+    return _default if prepared is None else prepared.listing or Listing()
 
 
 def table_for(compiled: Compiled | None) -> Table | str:
@@ -250,6 +255,4 @@ def _names() -> tuple[str, ...]:
 def _snapshot(values: Mapping[str, int], listing: Listing) -> int:
     threads = listing.table.threads if listing.table is not None else 1
     preferred = listing.decision.positions(listing.names, threads)
-    snapshot = native.intern(values, listing.handles, preferred)
-    _listings[snapshot] = listing
-    return snapshot
+    return native.intern(values, listing.handles, preferred)

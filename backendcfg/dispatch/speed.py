@@ -8,7 +8,7 @@ threads; another pool takes its place only for a clear lead over all of them.
 
 from __future__ import annotations
 
-from backendcfg.native import NOT_MEASURED, OPERATIONS, SIZE_CLASSES
+from backendcfg.native import FACTORISATIONS, NOT_MEASURED, OPERATIONS, ROUTINES, SIZE_CLASSES
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False
@@ -23,11 +23,17 @@ LEAD = 1.05
 POOL_LEAD = 1.25
 """How many times faster, over all sizes, another library's threads must be to take over."""
 
-FEWEST_PAIRS, FEWEST_TURNS = 8, 3
-"""How much must be measured, and how often, before other threads may take over."""
+FEWEST_TURNS = 3
+"""How often both must have been measured before one may lead the other."""
 
-PARALLEL = {"gemm": 16, "gemv": 12}
+FEWEST_PAIRS = 8
+"""How much must be measured before other threads may take over."""
+
+PARALLEL = {"gemm": 16, "gemv": 12, **{name: 16 for names in ROUTINES for name in names}}
 """The class of sizes from which libraries may use their threads, below what any is known to."""
+
+MEASURED = (*OPERATIONS, *FACTORISATIONS)
+"""Everything that a table may say something of."""
 
 
 @record(frozen=True)
@@ -50,7 +56,8 @@ class Decision:
         """For each operation the position in `names` of who serves each class of sizes.
 
         A class that was not measured goes as its nearest neighbour, the smaller one of two; what
-        is worth threads never goes as what is not.
+        is worth threads never goes as what is not. Matrices too small for threads are not measured
+        for factorisations: there our own code serves, or the first of the order.
         """
         found = {}
         for operation, row in self.fastest.items():
@@ -74,20 +81,37 @@ def decide(table: Table, names: Sequence[str]) -> Decision:
         return Decision()  # the one that serves otherwise was not measured: nobody leads it
     pools = {name: table.libraries[name].pool for name in measured}
     chosen = _pool(table, measured, pools) if table.threads > 1 else ""
-    own = [name for name in measured if chosen and pools[name] == chosen]
     fastest: dict[str, dict[int, str]] = {}
-    for operation in OPERATIONS:
+    for operation in MEASURED:
         rows = dict(sorted(table.times.get(operation, {}).items()))
+        able = _able(operation, rows, measured)
+        pool = _pool_of(able, pools, chosen)
+        own = [name for name in able if pool and pools[name] == pool]
         if own:  # its threads serve also what there was no time to measure
             rows.setdefault(PARALLEL[operation[1:]], {})
         for size, row in rows.items():
-            able = measured
+            may = able
             if own and is_parallel(operation, size):
                 known = any(name in row for name in own)
-                able = [n for n in measured if pools[n] in ("", chosen)] if known else own[:1]
-            if name := lead(row, able):
+                may = [n for n in able if pools[n] in ("", pool)] if known else own[:1]
+            if name := lead(row, may):
                 fastest.setdefault(operation, {})[size] = name
     return Decision(fastest, chosen)
+
+
+def _able(
+    operation: str, rows: Mapping[int, Mapping[str, Measured]], names: list[str]
+) -> list[str]:
+    """Who competes: a library that has products alone is in nobody's way for factorisations."""
+    if operation not in FACTORISATIONS or not rows:
+        return names
+    return [name for name in names if any(name in row for row in rows.values())]
+
+
+def _pool_of(names: Sequence[str], pools: Mapping[str, str], chosen: str) -> str:
+    """Whose threads serve an operation: the chosen ones, or where they cannot, the first other."""
+    own = [pools[name] for name in names if pools[name]]
+    return chosen if not chosen or chosen in own else next(iter(own), "")
 
 
 def is_parallel(operation: str, size: int) -> bool:
@@ -110,6 +134,8 @@ def lead(row: Mapping[str, Measured], names: Sequence[str]) -> str:
 
 
 def _leads(one: Measured, other: Measured) -> bool:
+    if min(one.turns, other.turns) < FEWEST_TURNS:
+        return False
     noise = one.spread + other.spread
     return other.seconds > one.seconds * max(LEAD, 1 + 2 * noise)
 
@@ -146,7 +172,7 @@ def _pairs(
 ) -> Iterator[tuple[Measured, Measured]]:
     for operation, rows in table.times.items():
         for size, row in rows.items():
-            if operation not in OPERATIONS or not is_parallel(operation, size):
+            if operation not in MEASURED or not is_parallel(operation, size):
                 continue
             home = [row[name] for name in names if name in row and pools[name] == mine]
             away = [row[name] for name in names if name in row and pools[name] == other]
@@ -163,6 +189,7 @@ def _nearest(row: Mapping[int, str], size: int, operation: str, threads: int) ->
     side = [
         near
         for near in sorted(row)
-        if threads == 1 or is_parallel(operation, near) == is_parallel(operation, size)
+        if (threads == 1 and operation in OPERATIONS)
+        or is_parallel(operation, near) == is_parallel(operation, size)
     ]
     return min(side, key=lambda near: abs(near - size), default=-1)

@@ -10,6 +10,7 @@ import time
 
 from backendcfg.dispatch import speed
 from backendcfg.dispatch.calibration import Measured
+from backendcfg.native import FACTORISATIONS
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -23,16 +24,23 @@ if TYPE_CHECKING:
         name: str
         serial: bool
 
-        def take(self, case: Case) -> float:
-            """Seconds of one call, from one turn of many.
+        def take(self, case: Case) -> float | None:
+            """Seconds of one call, from one turn of many; None where it has no such operation.
 
             Raises:
                 ContenderLostError: it cannot compute any more.
             """
 
 
-SIZES = {"gemm": (4, 8, 16, 32, 64, 128, 256, 512, 1024), "gemv": (16, 64, 256, 1024)}
-TURNS = 7
+SIZES = {
+    "gemm": (4, 8, 16, 32, 64, 128, 256, 512, 1024),
+    "gemv": (16, 64, 256, 1024),
+    **dict.fromkeys(("getrf", "potrf", "geqrf"), (64, 256, 512)),
+    **dict.fromkeys(("syevd", "heevd", "gesdd"), (64, 256)),
+}
+TURNS, LINEAR_TURNS = 7, 3
+"""How often everything is measured: factorisations take long enough to vary little."""
+
 HOPELESS = 4.0
 """A serial one that is this many times slower than the fastest is not asked for larger sizes."""
 
@@ -66,11 +74,11 @@ class Outcome:
 
 @record(frozen=True)
 class Case:
-    """One product to measure.
+    """One product or factorisation to measure.
 
     Attributes:
-        operation: "sgemm".
-        m, n, k: its sizes.
+        operation: "sgemm", "dgetrf".
+        m, n, k: its sizes; of a square matrix all are the same.
     """
 
     operation: str
@@ -84,6 +92,11 @@ class Case:
         return (self.m * self.n * self.k).bit_length() - 1
 
     @property
+    def turns(self) -> int:
+        """How often it is measured."""
+        return LINEAR_TURNS if self.operation in FACTORISATIONS else TURNS
+
+    @property
     def is_parallel(self) -> bool:
         """Whether libraries may use their threads for it."""
         return speed.is_parallel(self.operation, self.size_class)
@@ -92,10 +105,10 @@ class Case:
 def cases(letters: str = "sdcz") -> tuple[Case, ...]:
     """Everything that is measured, the least work first."""
     found = [
-        Case(letter + kind, size, size if kind == "gemm" else 1, size)
-        for letter in letters
-        for kind, sizes in SIZES.items()
-        for size in sizes
+        Case(operation, size, 1 if operation.endswith("gemv") else size, size)
+        for operation in speed.MEASURED
+        if operation[0] in letters
+        for size in SIZES[operation[1:]]
     ]
     return tuple(sorted(found, key=lambda case: (case.size_class, case.operation)))
 
@@ -137,6 +150,8 @@ def measure(
             except ContenderLostError as error:
                 lost[contender.name] = str(error)
                 continue
+            if seconds is None:
+                continue
             turns[case].setdefault(contender.name, []).append(seconds)
         best = min((min(seconds) for seconds in turns[case].values()), default=0.0)
         for contender in contenders:
@@ -152,10 +167,10 @@ def measure(
 
 def _schedule(all_cases: Sequence[Case]) -> Iterator[tuple[float, Case]]:
     """Each turn goes through every case, so that whenever time is up most of them are measured."""
-    total = TURNS * len(all_cases)
-    for turn in range(TURNS):
-        for number, case in enumerate(all_cases):
-            yield (turn * len(all_cases) + number) / total, case
+    most = max((case.turns for case in all_cases), default=0)
+    order = [case for turn in range(most) for case in all_cases if turn < case.turns]
+    for number, case in enumerate(order):
+        yield number / len(order), case
 
 
 def _medians(

@@ -16,6 +16,7 @@ from backendcfg.dispatch import attention_facts, attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops.attention_choice import choose
+from backendcfg.ops.refusal import is_flag
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -116,7 +117,7 @@ def check_options(
     if not (number and 0 <= dropout_p <= 1):
         refuse(operation, f"`dropout_p` must be a number from 0 to 1, not {dropout_p!r}")
     for name, option in switches.items():
-        if not isinstance(option, bool):
+        if not is_flag(option):
             refuse(operation, f"`{name}` must be a bool, not {option!r}")
     if scale is not None and (
         isinstance(scale, bool) or not isinstance(scale, (int, float, np.floating, np.integer))

@@ -36,8 +36,8 @@ def of_attention(question: Question) -> Answer:
         value,
         _tensor(shapes[3], hidden) if len(shapes) == 4 else None,
         float(question.option("dropout_p", 0.0)),
-        bool(question.option("is_causal", False)),
-        bool(question.option("enable_gqa", False)),
+        question.flag("is_causal", default=False),
+        question.flag("enable_gqa", default=False),
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops.refusal import is_flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,13 +63,20 @@ class Question:
         self._taken.add(name)
         return self.options.get(name, default)
 
+    def flag(self, name: str, *, default: bool) -> bool:
+        """An option that is True or False.
+
+        Raises:
+            InvalidArgumentError: it is neither.
+        """
+        value = self.option(name, default)
+        if not is_flag(value):
+            raise InvalidArgumentError(f"explain: `{name}` must be a bool, not {value!r}")
+        return bool(value)
+
     def read_shapes(self) -> tuple[tuple[int, ...], ...] | None:
         """The shapes as numbers; None where they are no shapes."""
-        try:
-            shapes = tuple(tuple(int(size) for size in shape) for shape in self.shapes)
-        except (TypeError, ValueError):
-            return None
-        return None if any(size < 0 for shape in shapes for size in shape) else shapes
+        return read_shapes(self.shapes)
 
     def left_over(self) -> list[str]:
         """The options that nobody took."""
@@ -101,6 +109,15 @@ class Answer:
     reasons: tuple[Reason, ...] = ()
     flags: tuple[str, ...] = ()
     calibration: str = ""
+
+
+def read_shapes(given: Any) -> tuple[tuple[int, ...], ...] | None:
+    """Shapes as numbers; None where they are no shapes."""
+    try:
+        shapes = tuple(tuple(int(size) for size in shape) for shape in given)
+    except (TypeError, ValueError):
+        return None
+    return None if any(size < 0 for shape in shapes for size in shape) else shapes
 
 
 Explainer = Callable[[Question], Answer]

@@ -8,14 +8,17 @@ from backendcfg import _native
 from backendcfg.dispatch import snapshots
 from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.native import ELEMENTS, FACTORISATIONS
 from backendcfg.ops.families import Answer, Question, Reason
+from backendcfg.ops.product_choice import behind, calibration_of, measured_row
 from backendcfg.ops.serving import WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
-ELEMENTS = ("float32", "float64", "complex64", "complex128")
-FLAGS = ("blas.library", "determinism.tier", "threads.count")
+    from backendcfg.dispatch.calibration import Measured
+
+FLAGS = ("blas.library", "blas.path", "determinism.tier", "ops.calibration", "threads.count")
 _SERVES, _BEHIND, _TOO_LARGE, _LACKS, _VARIES, _SLOWER, _PRODUCTS = range(7)
 _WHY = {
     _TOO_LARGE: "a size does not fit its 32-bit integers",
@@ -38,18 +41,22 @@ def explain(question: Question) -> Answer:
         InvalidArgumentError: the shapes or the dtype do not fit the function.
     """
     function = question.operation.removeprefix("linalg.")
-    left = bool(question.option("left", True)) if function in _WITH_RIGHT_SIDE else True
-    m, n, k = _sizes(function, question.shapes, left=left)
+    left = question.flag("left", default=True) if function in _WITH_RIGHT_SIDE else True
+    m, n, k = _sizes(function, question, left=left)
     element = _element(question.dtype)
-    listed = _native.linalg_choice(function, ELEMENTS.index(element), m, n, k)
+    listed, because, by = _native.linalg_choice(function, ELEMENTS.index(element), m, n, k)
+    listing = snapshots.listing_here()
+    row: dict[str, Measured] = {}
+    if because == "fastest":
+        row = measured_row(listing, FACTORISATIONS[by], (m, n, min(m, n)))
     serving = next(((name, path) for name, path, verdict, _ in listed if verdict == _SERVES), None)
     reasons = [
-        Reason(name, path, _why(verdict, lacking, serving))
+        Reason(name, path, _why(name, verdict, lacking, serving, row))
         for name, path, verdict, lacking in listed
         if verdict != _SERVES
     ]
     names = {name for name, _, _, _ in listed}
-    absent = snapshots.listing_of(_native.snapshot()).reasons
+    absent = listing.reasons
     reasons += [
         Reason(p.name, "", absent.get(p.name, "not among those that the profile may use"))
         for p in PROVIDERS
@@ -62,23 +69,22 @@ def explain(question: Question) -> Answer:
         (m, n, k),
         serving[0] if serving else "",
         serving[1] if serving else "",
-        _because(listed) if serving else "",
+        WORDS.get(because, ""),
         tuple(reasons),
         FLAGS,
+        calibration_of(listing, FACTORISATIONS[by]),
     )
 
 
-def _because(listed: Sequence[tuple[str, str, int, str]]) -> str:
-    verdicts = [verdict for _, _, verdict, _ in listed]
-    before = verdicts[: verdicts.index(_SERVES)]
-    if not before:
-        return WORDS["first"]
-    return WORDS["steady" if _VARIES in before else "small" if _SLOWER in before else "able"]
-
-
-def _why(verdict: int, lacking: str, serving: tuple[str, str] | None) -> str:
+def _why(
+    name: str,
+    verdict: int,
+    lacking: str,
+    serving: tuple[str, str] | None,
+    row: Mapping[str, Measured],
+) -> str:
     if verdict == _BEHIND and serving:
-        return f"behind `{serving[0]}`"
+        return behind(name, serving[0], row)
     return lacking if verdict == _LACKS else _WHY.get(verdict, "it does not serve")
 
 
@@ -97,15 +103,12 @@ def _element(dtype: Any) -> str:
     return name
 
 
-def _sizes(function: str, shapes: Any, *, left: bool) -> tuple[int, int, int]:
+def _sizes(function: str, question: Question, *, left: bool) -> tuple[int, int, int]:
     """m, n of one matrix, and k right-hand sides; 0 where there are none."""
-    try:
-        given = [tuple(int(size) for size in shape) for shape in shapes]
-    except (TypeError, ValueError):
-        given = []
+    shapes, given = question.shapes, [*(question.read_shapes() or ())]
     at = _WITH_RIGHT_SIDE.get(function)
     wanted = 1 if at is None else 2
-    if len(given) != wanted or any(min(shape, default=-1) < 0 for shape in given):
+    if len(given) != wanted or not all(given):
         what = "a sequence of one shape, ((..., m, n),)" if at is None else "the shapes of both"
         raise InvalidArgumentError(f"explain: `shapes` must be {what}, not {shapes!r}")
     side = given.pop(at) if at is not None else ()

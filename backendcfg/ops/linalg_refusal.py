@@ -47,6 +47,7 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
         "pivot-type": f"`pivots` must hold int32, as `lu_factor` gives them, not {_dtype(value)}",
         "pivot-shape": "`pivots` must have the shape of `LU` without its last dimension",
         "pivot-value": f"`pivots` must be places from 1 to the size of `LU`, not {detail}",
+        "flag": f"`{detail}` must be a bool, not {value!r}",
         "driver": "`driver` must be None: it chooses among the ways of cuSOLVER, which is for GPUs",
         "mode": f'`mode` must be "reduced", "complete" or "r", not {word}',
         "triangle": f'`UPLO` must be "L" or "U", not {word}',

@@ -9,10 +9,12 @@ from backendcfg.dispatch import snapshots
 from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import device_choice
-from backendcfg.ops.families import Answer, Reason
+from backendcfg.ops.families import Answer, Reason, read_shapes
 from backendcfg.ops.serving import WORDS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backendcfg.dispatch.calibration import Measured
     from backendcfg.dispatch.snapshots import Listing
     from backendcfg.ops.families import Question
@@ -34,7 +36,7 @@ def of_product(of: tuple[int, int, int], dtype: Any, device: Any = "cpu") -> Ans
         return device_choice.of_product(operation_of(dtype, "gemm"), of, element(dtype), place)
     name = operation_of(dtype, "gemv" if 1 in (m, n) else "gemm")
     snapshot = _native.snapshot()
-    listing = snapshots.listing_of(snapshot)
+    listing = snapshots.listing_here()
     serving, others = None, []
     for handle in native.ordered(snapshot, name):
         opened, verdict = native.describe(handle), native.judge(snapshot, name, handle, of)
@@ -43,7 +45,7 @@ def of_product(of: tuple[int, int, int], dtype: Any, device: Any = "cpu") -> Ans
         else:
             others.append(Reason(opened.name, opened.path, verdict))
     reason = native.reason(snapshot, name, of)
-    row = _row(listing, name, of)
+    row = measured_row(listing, name, of)
     reasons = [Reason(r.provider, r.path, _why(r, serving, reason, row)) for r in others]
     listed = {r.provider for r in reasons} | ({serving.name} if serving else set())
     absent, otherwise = listing.reasons, "not among those that the profile may use"
@@ -61,11 +63,11 @@ def of_product(of: tuple[int, int, int], dtype: Any, device: Any = "cpu") -> Ans
         WORDS.get(reason, ""),
         tuple(reasons),
         FLAGS,
-        _calibration(listing),
+        calibration_of(listing, name),
     )
 
 
-def _row(listing: Listing, operation: str, of: tuple[int, int, int]) -> dict[str, Measured]:
+def measured_row(listing: Listing, operation: str, of: tuple[int, int, int]) -> dict[str, Measured]:
     """What was measured next to these sizes; empty where the calibration says nothing."""
     if listing.table is None:
         return {}
@@ -84,18 +86,26 @@ def _why(
         return "it has no such operation"
     if serving is None:
         return other.why
-    if reason == "fastest" and serving.name in row and other.provider in row:
-        times = row[other.provider].seconds / row[serving.name].seconds
-        return f"behind `{serving.name}`, which was measured to be {times:.2g} times as fast"
-    return f"behind `{serving.name}`"
+    return behind(other.provider, serving.name, row if reason == "fastest" else {})
 
 
-def _calibration(listing: Listing) -> str:
+def behind(other: str, serving: str, row: Mapping[str, Measured]) -> str:
+    """That another one serves, and how much faster it is where that is why."""
+    if serving not in row or other not in row:
+        return f"behind `{serving}`"
+    times = row[other].seconds / row[serving].seconds
+    return f"behind `{serving}`, which was measured to be {times:.2g} times as fast"
+
+
+def calibration_of(listing: Listing, operation: str) -> str:
+    """What the measured times said of an operation, or why they were not asked."""
     if listing.table is None:
         return f"not used: {listing.unused}" if listing.unused else ""
     from backendcfg.dispatch.calibration import in_words
 
     said = f"used: measured {listing.table.day} with {in_words(listing.table.threads)}"
+    if operation not in listing.table.times:
+        said += f"; it says nothing of {operation}"
     if listing.decision.pool:
         said += f"; `{listing.decision.pool}` alone serves what is worth threads"
     return said
@@ -136,12 +146,12 @@ def sizes(shapes: Any) -> tuple[int, int, int]:
     Raises:
         InvalidArgumentError: they are no two shapes, or have no product.
     """
-    try:
-        a, b = (tuple(int(size) for size in shape) for shape in shapes)
-    except (TypeError, ValueError):
+    read = read_shapes(shapes)
+    if read is None or len(read) != 2:
         raise InvalidArgumentError(
             f"explain: `shapes` must be two shapes, ((m, k), (k, n)), not {shapes!r}"
-        ) from None
+        )
+    a, b = read
     if not _has_product(a, b):
         raise InvalidArgumentError(
             f"explain: `shapes` {a} and {b} have no product",
@@ -151,7 +161,7 @@ def sizes(shapes: Any) -> tuple[int, int, int]:
 
 
 def _has_product(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    if not a or not b or min(*a, *b) < 0 or a[-1] != b[-2 if len(b) > 1 else 0]:
+    if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
         return False
     pairs = zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
     return all(left == right or 1 in (left, right) for left, right in pairs)

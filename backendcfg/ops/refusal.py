@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import numpy as np
+
 from backendcfg.errors import InvalidArgumentError
 
 TYPES = "float32, float64, bfloat16, float16, complex64 or complex128"
+
+
+def is_flag(value: object) -> bool:
+    """Whether an argument is True or False, Python's or NumPy's.
+
+    What else has a truth is a mistake: "no" is true, and so is an array of one False.
+    """
+    return isinstance(value, (bool, np.bool_))
 
 
 def refuse(reason: str, detail: str, a: Any, b: Any, out: Any) -> NoReturn:

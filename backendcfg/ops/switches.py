@@ -24,9 +24,6 @@ DEFAULTS: dict[str, Any] = {
 }
 """What holds where nothing is in force; the schema's own defaults, without importing it."""
 
-INVARIANT = ("thread-invariant", "cross-machine", "batch-invariant")
-"""Tiers under which the number of threads may not change a bit."""
-
 
 class Switches:
     """The flags in force when it was made: an operation makes one and looks at nothing else."""

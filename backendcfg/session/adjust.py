@@ -166,11 +166,24 @@ class Overlay:
         prepared = _varied(in_force, self.values)
         with _lock:
             if prepared not in self._exits:
+                self._forget_old()
                 if prepared.knobs is not None:
                     process.follow_imports_for_scopes()
                 children.scopes_may_open()
                 self._exits[prepared] = _native.Scope(prepared, self.busy)
             return _remember(self._entries, in_force, self._exits[prepared])
+
+    def _forget_old(self) -> None:
+        """Make room for one more way out; those of open scopes stay. Under the lock."""
+        if len(self._exits) < KEPT:
+            return
+        # The newer half stays whole: another thread may be about to enter one of these.
+        for prepared in list(self._exits)[: KEPT // 2]:
+            if not self._exits[prepared].is_open:
+                del self._exits[prepared]
+        for outside, scope in list(self._entries.items()):
+            if scope.prepared not in self._exits:
+                del self._entries[outside]
 
 
 def forget() -> None:

@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct, a number or the meaning of a function below changes. */
-#define BCFG_ABI 2
+#define BCFG_ABI 3
 
 /* What became of a call. The numbers are part of the ABI. */
 typedef enum {
@@ -195,9 +195,19 @@ typedef struct {
     const uint8_t *preferred;
 } bcfg_order;
 
+/* One id per line of factorisations.inc: BCFG_BY_GETRF, BCFG_BY_POTRF, ... */
+enum {
+#define FACTORISATION(real, complex, NAME) BCFG_BY_##NAME,
+#include "factorisations.inc"
+#undef FACTORISATION
+    BCFG_FACTORISATIONS
+};
+
 /* The content of a snapshot, copied by bcfg_intern.
- *   values  one number per flag, by id; `value_count` must be bcfg_flag_count()
- *   orders  one list per operation, by id; `order_count` must be BCFG_OPERATIONS
+ *   values          one number per flag, by id; `value_count` must be bcfg_flag_count()
+ *   orders          one list per operation, by id; `order_count` must be BCFG_OPERATIONS
+ *   factorisations  NULL, or 4 preferences for each factorisation, one for each element type: each
+ *                   NULL, or as an order's, of the ?GEMM list; linear algebra goes by these lists
  * A product of two matrices goes by the ?GEMM list of its element type, one with a vector (m or n
  * is 1) by its ?GEMV list; with 16 bits both go by BGEMM (bfloat16) or HGEMM (float16). */
 typedef struct {
@@ -205,10 +215,12 @@ typedef struct {
     const int64_t *values;
     uint32_t value_count, order_count;
     const bcfg_order *orders;
+    const uint8_t *const *factorisations;
 } bcfg_content;
 
-/* The snapshot with this content, made when there is none yet. *snapshot is written only on
- * success. Errors: BCFG_E_ABI, _ARGUMENT, _MEMORY. */
+/* The snapshot with this content, made when there is none yet: 8 bytes for each flag, and 32, are
+ * then kept for the life of the process; orders and preferences once for all snapshots that have
+ * the same. *snapshot is written only on success. Errors: BCFG_E_ABI, _ARGUMENT, _MEMORY. */
 BCFG_API bcfg_status bcfg_intern(const bcfg_content *content, const bcfg_snapshot **snapshot,
                                  bcfg_error *error);
 

@@ -38,7 +38,7 @@ static inline const bcfg_snapshot *preferring(const bcfg_provider *const *provid
     bcfg_order orders[BCFG_OPERATIONS];
     for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){providers, count, preferred};
     bcfg_content content = {BCFG_ABI, sizeof content, values, bcfg_flag_count(), BCFG_OPERATIONS,
-                            orders};
+                            orders, NULL};
     bcfg_error error = NEW_ERROR;
     const bcfg_snapshot *snapshot = NULL;
     CHECK(bcfg_intern(&content, &snapshot, &error) == BCFG_OK);

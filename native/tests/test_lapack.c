@@ -206,6 +206,48 @@ static void a_library_without_lapack_is_passed_over(void) {
                              NULL) == NULL);
 }
 
+/* No test library has LAPACK: the reference is behind our own, which has products alone. */
+static void the_fastest_serves_what_rests_on_its_factorisation(void) {
+    const bcfg_provider *library;
+    bcfg_error error = NEW_ERROR;
+    CHECK(open_double("libdouble_lp64.so", "", "", BCFG_LP64, &library, &error) == BCFG_OK);
+    const bcfg_provider *three[3] = {bcfg_native(), bcfg_reference(), library};
+    uint8_t by_reference[BCFG_SIZE_CLASSES], by_library[BCFG_SIZE_CLASSES];
+    memset(by_reference, BCFG_NOT_MEASURED, sizeof by_reference);
+    memset(by_library, 2, sizeof by_library);
+    by_reference[bcfg_size_class(100, 100, 100)] = 1;
+    bcfg_order orders[BCFG_OPERATIONS];
+    for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){three, 3, NULL};
+    const uint8_t *factorisations[4 * BCFG_FACTORISATIONS] = {NULL};
+    factorisations[4 * BCFG_BY_GETRF + BCFG_FLOAT64] = by_reference;
+    factorisations[4 * BCFG_BY_GEQRF + BCFG_FLOAT64] = by_library;
+    bcfg_content content = {BCFG_ABI, sizeof content, values, bcfg_flag_count(), BCFG_OPERATIONS,
+                            orders, factorisations};
+    const bcfg_snapshot *snapshot = NULL;
+    CHECK(bcfg_intern(&content, &snapshot, &error) == BCFG_OK);
+    int32_t verdicts[3];
+    bcfg_linear_choice choice;
+    const int32_t by_getrf[] = {BCFG_INV, BCFG_LU_FACTOR, BCFG_LU, BCFG_LU_SOLVE, BCFG_SOLVE};
+    for (int i = 0; i < 5; i++) {
+        (void)bcfg_linalg_choose(snapshot, by_getrf[i], BCFG_FLOAT64, 100, 100, 1, verdicts,
+                                 &choice);
+        CHECK(choice.provider == bcfg_reference() && choice.why == BCFG_LINEAR_FASTEST);
+        CHECK(verdicts[0] == BCFG_LINEAR_PRODUCTS && verdicts[2] == BCFG_LINEAR_BEHIND);
+    }
+    /* Of another type, of another size, of what rests on another: by the order. */
+    (void)bcfg_linalg_choose(snapshot, BCFG_INV, BCFG_FLOAT32, 100, 100, 0, verdicts, &choice);
+    CHECK(choice.why == BCFG_LINEAR_ABLE);
+    (void)bcfg_linalg_choose(snapshot, BCFG_INV, BCFG_FLOAT64, 300, 300, 0, verdicts, &choice);
+    CHECK(choice.why == BCFG_LINEAR_ABLE);
+    (void)bcfg_linalg_choose(snapshot, BCFG_CHOLESKY, BCFG_FLOAT64, 100, 100, 0, NULL, &choice);
+    CHECK(choice.why == BCFG_LINEAR_ABLE);
+    /* Small ones stay ours, and who cannot serve does not, however fast. */
+    (void)bcfg_linalg_choose(snapshot, BCFG_QR, BCFG_FLOAT64, 8, 8, 0, NULL, &choice);
+    CHECK(choice.why == BCFG_LINEAR_FIRST && choice.provider == bcfg_native());
+    (void)bcfg_linalg_choose(snapshot, BCFG_QR, BCFG_FLOAT64, 100, 100, 0, verdicts, &choice);
+    CHECK(choice.why == BCFG_LINEAR_ABLE && choice.provider == bcfg_reference());
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 2);
     doubles = arguments[1];
@@ -215,5 +257,6 @@ int main(int count, char **arguments) {
     a_stack_is_the_loop_bit_for_bit_from_many_threads();
     instruction_sets_give_the_same_bits();
     a_library_without_lapack_is_passed_over();
+    the_fastest_serves_what_rests_on_its_factorisation();
     return 0;
 }

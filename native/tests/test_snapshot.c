@@ -95,10 +95,55 @@ static void preferences_are_part_of_the_content(const bcfg_provider *const *two)
     second[3] = 2;
     orders[BCFG_CGEMM].preferred = second;
     bcfg_content content = {BCFG_ABI, sizeof content, values, bcfg_flag_count(), BCFG_OPERATIONS,
-                            orders};
+                            orders, NULL};
     bcfg_error error = NEW_ERROR;
     CHECK(bcfg_intern(&content, &plain, &error) == BCFG_E_ARGUMENT);
     CHECK(strcmp(error.detail, "cgemm has no provider 2 for size class 3") == 0);
+}
+
+/* A content whose cheevd alone has a preference, by which the linear algebra of it goes. */
+static bcfg_status with_factorisation(const bcfg_provider *const *two, const uint8_t *preferred,
+                                      const bcfg_snapshot **snapshot, bcfg_error *error) {
+    bcfg_order orders[BCFG_OPERATIONS];
+    for (int i = 0; i < BCFG_OPERATIONS; i++) orders[i] = (bcfg_order){two, 2, NULL};
+    const uint8_t *factorisations[4 * BCFG_FACTORISATIONS] = {NULL};
+    factorisations[4 * BCFG_BY_SYEVD + BCFG_COMPLEX64] = preferred;
+    bcfg_content content = {BCFG_ABI, sizeof content, values, bcfg_flag_count(), BCFG_OPERATIONS,
+                            orders, factorisations};
+    return bcfg_intern(&content, snapshot, error);
+}
+
+static void preferences_for_factorisations_are_part_of_the_content(
+    const bcfg_provider *const *two) {
+    uint8_t first[BCFG_SIZE_CLASSES] = {0}, second[BCFG_SIZE_CLASSES] = {0};
+    second[9] = 1;
+    bcfg_error error = NEW_ERROR;
+    const bcfg_snapshot *plain, *one, *other, *again;
+    CHECK(with_factorisation(two, NULL, &plain, &error) == BCFG_OK);
+    CHECK(plain == snapshot_of(two, 2, values));
+    CHECK(with_factorisation(two, first, &one, &error) == BCFG_OK && one != plain);
+    CHECK(with_factorisation(two, second, &other, &error) == BCFG_OK && other != one);
+    second[9] = 0; /* a copy: what the caller does later does not reach it */
+    CHECK(with_factorisation(two, second, &again, &error) == BCFG_OK && again == one);
+    second[9] = 2;
+    CHECK(with_factorisation(two, second, &again, &error) == BCFG_E_ARGUMENT);
+    CHECK(strcmp(error.detail, "cheevd has no provider 2 for size class 9") == 0);
+}
+
+static void many_snapshots_are_each_found_again(const bcfg_provider *const *two) {
+    enum { MANY = 5000 };
+    static const bcfg_snapshot *made[MANY];
+    for (int i = 0; i < MANY; i++) {
+        values[3] = i + 1;
+        made[i] = snapshot_of(two, 2, values);
+    }
+    for (int i = 0; i < MANY; i++) {
+        values[3] = i + 1;
+        CHECK(snapshot_of(two, 2, values) == made[i] && bcfg_snapshot_known(made[i]));
+        CHECK(bcfg_value(made[i], 3) == i + 1 && bcfg_ordered(made[i], BCFG_ZGEMV, 1) == two[1]);
+        CHECK(!bcfg_snapshot_known((const bcfg_snapshot *)((const char *)made[i] + 8)));
+    }
+    values[3] = 0;
 }
 
 static void a_product_goes_to_the_fastest_and_is_counted_so(const bcfg_provider *const *two) {
@@ -123,7 +168,7 @@ static void wrong_content_is_refused(const bcfg_provider *const *two) {
     bcfg_error error = NEW_ERROR;
     const bcfg_snapshot *untouched = NULL;
     bcfg_order orders[BCFG_OPERATIONS] = {{two, 1, NULL}};
-    bcfg_content content = {BCFG_ABI, sizeof content, values, 1, BCFG_OPERATIONS, orders};
+    bcfg_content content = {BCFG_ABI, sizeof content, values, 1, BCFG_OPERATIONS, orders, NULL};
     CHECK(bcfg_intern(&content, &untouched, &error) == BCFG_E_ARGUMENT);
     CHECK(strstr(error.detail, "1 values") != NULL);
     const bcfg_provider *none[1] = {NULL};
@@ -154,6 +199,8 @@ int main(int count, char **arguments) {
     sizes_fall_into_classes_by_their_product();
     the_measured_fastest_of_a_class_serves_where_it_can(two);
     preferences_are_part_of_the_content(two);
+    preferences_for_factorisations_are_part_of_the_content(two);
+    many_snapshots_are_each_found_again(two);
     a_product_goes_to_the_fastest_and_is_counted_so(two);
     wrong_content_is_refused(two);
     return 0;

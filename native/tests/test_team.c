@@ -158,10 +158,18 @@ static void a_forked_child_works_alone(void) {
 }
 #endif
 
+static void the_system_is_asked_for_threads_before_libgomp_is(void) {
+    for (int round = 0; round < 50; round++) {
+        CHECK(bcfg_team_trial(0) == 0);
+        CHECK(bcfg_team_trial(7) == 7);
+    }
+}
+
 int main(void) {
 #ifndef WITHOUT_FORK
     a_forked_child_works_alone(); /* before the first region too */
 #endif
+    the_system_is_asked_for_threads_before_libgomp_is();
     every_index_runs_once();
     any_number_of_threads_will_do();
     a_region_inside_a_region_is_serial();

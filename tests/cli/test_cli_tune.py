@@ -72,6 +72,9 @@ def test_it_measures_stores_and_shows(call, project, fake, usable):
     assert re.search(
         r"^dgemm +n = 4 +reference +reference 4 us, .*openblas 8 us", result.out, re.MULTILINE
     )
+    assert re.search(
+        r"^dgetrf +n = 64 +reference +reference 64 us, .*openblas 128 us", result.out, re.MULTILINE
+    )
     assert "used      yes, where no profile or one without a promise is in force" in lines
     assert all(one.closed and one.threads == usable for one in fake.made)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from backendcfg import _native, native, ops
+from backendcfg import native, ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.dispatch import opening, providers, snapshots
 from backendcfg.transact.compiled import Compiled
@@ -148,7 +148,7 @@ def test_what_the_profile_names_is_opened_where_it_is_worth_it(stored, double):
     assert served(scope) == ["blis"]
     assert opening.is_loaded(worth)
     with scope:
-        assert "blis" not in snapshots.listing_of(_native.snapshot()).reasons
+        assert "blis" not in snapshots.listing_here().reasons
 
 
 def test_speed_never_goes_past_those_that_the_profile_names(stored, fast):
@@ -193,11 +193,14 @@ def test_without_a_profile_the_calibration_holds_too(stored, fast, monkeypatch):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     files = {"openblas": openblas, "blis": blis, "reference": native.file()}
     stored(files, times({"openblas": 3e-6, "blis": 2e-6, "reference": 1e-6}))
-    listing = snapshots.listing_of(snapshots.default())
+    monkeypatch.setattr(snapshots, "_default", snapshots.Listing())
+    assert snapshots.default()
+    listing = snapshots.listing_here()
     assert listing.table is not None
     assert listing.decision.fastest["dgemm"][6] == "reference"
     monkeypatch.setenv("BACKENDCFG_DISABLE", "1")
-    listing = snapshots.listing_of(snapshots.default())
+    assert snapshots.default()
+    listing = snapshots.listing_here()
     assert (listing.table, listing.unused) == (None, "BACKENDCFG_DISABLE turns it off")
 
 

@@ -86,6 +86,24 @@ def test_one_that_dies_is_left_out_with_the_reason():
     assert all(set(row) == {"a"} for row in outcome.times["dgemm"].values())
 
 
+def test_one_that_has_no_such_operation_is_passed_over():
+    linear = Case("dgetrf", 64, 64, 64)
+    some = Fake("some", lambda case: None if case == linear else 1.0, [])
+    outcome = measure([some, Fake("all", 2.0, [])], 1e9, measured=(*CASES, linear))
+    assert outcome.lost == {}
+    assert set(outcome.times["dgetrf"][18]) == {"all"}
+    assert set(outcome.times["dgemm"][6]) == {"some", "all"}
+
+
+def test_factorisations_are_measured_in_the_first_turns_alone():
+    journal = []
+    linear = Case("dgetrf", 64, 64, 64)
+    outcome = measure([Fake("a", 1.0, journal)], 1e9, measured=(CASES[0], linear))
+    assert outcome.complete
+    assert [size for _, size in journal] == [4, 64] * tuning.LINEAR_TURNS + [4] * 4
+    assert outcome.times["dgetrf"][18]["a"].turns == tuning.LINEAR_TURNS
+
+
 def test_progress_never_goes_back_and_ends_at_one():
     told = []
     measure(
@@ -119,10 +137,24 @@ def test_a_library_is_measured_in_a_process_of_its_own(double):
         assert (process.path, process.serial) == (path, False)
         assert process.take(Case("dgemm", 4, 4, 4)) > 0
         assert process.take(Case("cgemv", 16, 1, 16)) > 0
+        assert process.take(Case("dgetrf", 64, 64, 64)) is None  # it has no LAPACK
     finally:
         process.close()
     with pytest.raises(ContenderLostError, match="its process ended with signal 9"):
         process.take(CASES[0])
+
+
+def test_our_own_code_is_measured_under_one_of_its_two_names():
+    taken = {}
+    for name in ("reference", "native"):
+        process = Process(name, Compiled("p", "none", {}, order=(name,)), os.environ, 1)
+        try:
+            for operation in ("sgetrf", "dpotrf", "cgeqrf", "zheevd", "sgesdd"):
+                taken[name, operation] = process.take(Case(operation, 64, 64, 64))
+        finally:
+            process.close()
+    assert {name for (name, _), seconds in taken.items() if seconds} == {"reference"}
+    assert sum(seconds is None for seconds in taken.values()) == 5
 
 
 def test_a_library_that_prints_does_not_disturb_the_answers(double):

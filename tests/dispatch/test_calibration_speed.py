@@ -4,7 +4,7 @@ import pytest
 
 from backendcfg.dispatch import speed, tuning
 from backendcfg.dispatch.calibration import Measurable, Measured, Table
-from backendcfg.native import NOT_MEASURED, OPERATIONS, size_class
+from backendcfg.native import NOT_MEASURED, size_class
 
 
 def table(times, threads=1, pools=None, spread=0.01):
@@ -45,6 +45,14 @@ def test_a_lead_within_the_noise_keeps_the_order(seconds, spread, who):
 def test_among_equals_behind_a_slow_first_the_order_decides():
     found = speed.decide(table({"dgemm": {6: {"a": 9.0, "b": 1.02, "c": 1.0}}}), ["a", "b", "c"])
     assert found.fastest["dgemm"][6] == "b"
+
+
+def test_a_lead_that_was_not_seen_three_times_keeps_the_order():
+    found = table({"dgemm": {6: {"a": 9.0, "b": 1.0}}})
+    row = found.times["dgemm"][6]
+    for turns, who in ((1, "a"), (2, "a"), (3, "b")):
+        row["b"] = Measured(1.0, 0.01, turns)
+        assert speed.decide(found, ["a", "b"]).fastest["dgemm"][6] == who
 
 
 def test_who_may_not_serve_is_never_chosen():
@@ -118,12 +126,39 @@ def test_what_is_worth_threads_never_goes_as_what_is_not():
     assert set(decision.positions(["a"], 1)["dgemv"]) == {NOT_MEASURED}
 
 
+def test_a_library_of_products_alone_keeps_nobody_from_leading_in_linear_algebra():
+    times = {"dgemm": {6: {"a": 1.0, "b": 2.0, "c": 3.0}}, "dgetrf": {18: {"b": 2.0, "c": 1.0}}}
+    found = speed.decide(table(times), ["a", "b", "c"])
+    assert found.fastest == {"dgemm": {6: "a"}, "dgetrf": {18: "c"}}
+
+
+def test_linear_algebra_goes_by_the_pool_that_products_go_by():
+    sizes = {size: {"a": 2.0, "b": 1.0} for size in range(18, 27)}
+    linear = {18: {"a": 1.0, "b": 2.0}}
+    found = speed.decide(table({"dgemm": sizes, "dgetrf": linear}, threads=2), ["a", "b"])
+    assert (found.pool, found.fastest["dgetrf"]) == ("b", {16: "b", 18: "b"})
+    assert found.fastest["cheevd"] == {16: "b"}  # also for what nobody had time to measure
+
+
+def test_where_the_pool_of_products_has_no_linear_algebra_one_other_pool_serves_it():
+    sizes = {size: {"a": 2.0, "b": 2.0, "c": 1.0} for size in range(18, 27)}
+    linear = {18: {"a": 1.0, "b": 2.0}, 24: {"a": 2.0, "b": 1.0}}
+    found = speed.decide(table({"dgemm": sizes, "dgetrf": linear}, threads=2), ["a", "b", "c"])
+    assert (found.pool, found.fastest["dgetrf"]) == ("c", {16: "a", 18: "a", 24: "a"})
+
+
+def test_matrices_too_small_for_threads_go_by_no_measurement_of_larger_ones():
+    row = speed.Decision({"dgetrf": {18: "b", 24: "a"}}).positions(["a", "b"], 1)["dgetrf"]
+    assert set(row[:16]) == {NOT_MEASURED}
+    assert (row[16], row[21], row[22], row[63]) == (1, 1, 0, 0)
+
+
 def test_every_operation_has_a_kind_whose_threads_are_known():
-    assert {name[1:] for name in OPERATIONS} <= speed.PARALLEL.keys()
+    assert {name[1:] for name in speed.MEASURED} <= speed.PARALLEL.keys()
 
 
 def test_the_cases_fall_into_the_classes_by_which_the_choice_is_made():
     cases = tuning.cases()
     assert [case.size_class for case in cases] == [size_class(c.m, c.n, c.k) for c in cases]
-    assert {case.operation for case in cases} <= set(OPERATIONS)
+    assert {case.operation for case in cases} == set(speed.MEASURED) - {"bgemm", "hgemm"}
     assert len({(case.operation, case.size_class) for case in cases}) == len(cases)

@@ -45,7 +45,27 @@ def test_tables_of_other_machines_are_passed_over(stored, files):
     assert calibration.read(1) == "there are only those of other machines"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 0}', '{"version": 1}'])
+def test_a_table_of_the_version_before_is_one_without_linear_algebra(stored, files):
+    data = stored(files, TIMES).to_dict()
+    assert data["version"] == 2
+    with open(calibration.path(1), "w") as stream:
+        json.dump(data | {"version": 1}, stream)
+    read = calibration.read(1)
+    assert isinstance(read, Table)
+    assert read.times.keys() == {"dgemm"}
+
+
+def test_a_table_is_read_once_for_all_profiles_and_again_when_it_changed(stored, files):
+    stored(files, TIMES)
+    first = calibration.read(1)
+    assert calibration.read(1) is first
+    stored(files, {"dgemm": {6: {"openblas": 3e-7}}})
+    assert calibration.read(1).times["dgemm"][6]["openblas"].seconds == 3e-7
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"version": 0}', '{"version": 1}', '{"version": 3}']
+)
 def test_a_damaged_table_is_no_table(stored, files, text):
     stored(files, TIMES)
     file = calibration.path(1)

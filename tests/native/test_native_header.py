@@ -49,6 +49,13 @@ def test_every_struct_is_covered():
     }  # fmt: skip
 
 
+def test_the_factorisations_are_those_of_the_list():
+    text = (NATIVE / "include/factorisations.inc").read_text()
+    listed = re.findall(r"^FACTORISATION\((\w+), (\w+), (\w+)\)", text, re.MULTILINE)
+    assert list(native.ROUTINES) == [(real, of_complex) for real, of_complex, _ in listed]
+    assert all(real.upper() == name for real, _, name in listed)
+
+
 def test_the_operations_are_those_of_the_list():
     listed = re.findall(
         r"^OPERATION\((\w+),", (NATIVE / "include/operations.inc").read_text(), re.MULTILINE

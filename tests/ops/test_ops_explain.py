@@ -105,7 +105,10 @@ def test_a_profile_without_a_usable_library_says_why():
             ("matmul", ((2, 3, 4), (3, 4, 5))),
             "explain: `shapes` (2, 3, 4) and (3, 4, 5) have no product",
         ),
-        (("matmul", ((-2, 3), (3, 4))), "explain: `shapes` (-2, 3) and (3, 4) have no product"),
+        (
+            ("matmul", ((-2, 3), (3, 4))),
+            "explain: `shapes` must be two shapes, ((m, k), (k, n)), not ((-2, 3), (3, 4))",
+        ),
         (("matmul", 3), "explain: `shapes` must be two shapes, ((m, k), (k, n)), not 3"),
         (
             ("matmul", ((2, 2), (2, 2)), "int8"),

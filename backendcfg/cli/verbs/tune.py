@@ -149,7 +149,7 @@ def _rows(found: Table, fastest: dict[str, dict[int, str]]) -> Iterator[tuple[st
 
 def _size(operation: str, size: int) -> str:
     """The square case that was measured for a class."""
-    dimensions = 3 if operation.endswith("gemm") else 2
+    dimensions = 2 if operation.endswith("gemv") else 3
     return f"n = {round(2 ** (size / dimensions))}"
 
 

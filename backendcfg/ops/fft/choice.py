@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native, native
+from backendcfg.dispatch.providers import INVARIANT
 from backendcfg.ops.arrays import give
 from backendcfg.ops.fft import mkl
 from backendcfg.ops.finite import check_finite
 from backendcfg.ops.serving import served
-from backendcfg.ops.switches import INVARIANT, Switches
+from backendcfg.ops.switches import Switches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -26,8 +26,9 @@ uint32_t bcfg_size_class(int64_t m, int64_t n, int64_t k) {
 
 int32_t bcfg_pick(const bcfg_snapshot *snapshot, int32_t operation, int64_t m, int64_t n, int64_t k,
                   bcfg_reason *reason) {
-    const bcfg_provider *const *providers = snapshot->orders[operation].providers;
-    const uint8_t *preferred = snapshot->orders[operation].preferred;
+    const bcfg_order *order = &snapshot->tables->orders[operation];
+    const bcfg_provider *const *providers = order->providers;
+    const uint8_t *preferred = order->preferred;
     if (preferred != NULL) {
         uint32_t at = preferred[bcfg_size_class(m, n, k)];
         if (at != BCFG_NOT_MEASURED && at != 0 &&
@@ -36,7 +37,7 @@ int32_t bcfg_pick(const bcfg_snapshot *snapshot, int32_t operation, int64_t m, i
             return (int32_t)at;
         }
     }
-    for (uint32_t i = 0; i < snapshot->orders[operation].count; i++)
+    for (uint32_t i = 0; i < order->count; i++)
         if (ability(providers[i], operation, m, n, k) == BCFG_SERVES) {
             *reason = i == 0 ? BCFG_FIRST : BCFG_ABLE;
             return (int32_t)i;
@@ -60,8 +61,9 @@ int32_t bcfg_choice_reason(const bcfg_snapshot *snapshot, int32_t operation, int
 
 const bcfg_provider *bcfg_ordered(const bcfg_snapshot *snapshot, int32_t operation,
                                   uint32_t index) {
-    if (!valid(snapshot, operation) || index >= snapshot->orders[operation].count) return NULL;
-    return snapshot->orders[operation].providers[index];
+    if (!valid(snapshot, operation)) return NULL;
+    const bcfg_order *order = &snapshot->tables->orders[operation];
+    return index < order->count ? order->providers[index] : NULL;
 }
 
 bcfg_verdict bcfg_judge(const bcfg_snapshot *snapshot, int32_t operation,

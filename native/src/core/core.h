@@ -24,16 +24,27 @@ struct bcfg_provider {
     const struct bcfg_provider *_Atomic next;      /* in the list of all providers */
 };
 
+/* How many preferences among libraries for factorisations there are: one for each element type. */
+enum { BCFG_MEASURED = 4 * BCFG_FACTORISATIONS };
+
+/* What snapshots with other values of flags have in common. */
+struct bcfg_tables {
+    struct bcfg_tables *next;                      /* in the list of all tables */
+    bcfg_order orders[BCFG_OPERATIONS];
+    const uint8_t *factorisations[BCFG_MEASURED];  /* each NULL, or BCFG_SIZE_CLASSES of them */
+};
+
 struct bcfg_snapshot {
-    const struct bcfg_snapshot *next;              /* in the list of all snapshots */
+    const struct bcfg_snapshot *next_alike, *next_near; /* in the chains that find it: snapshot.c */
     struct bcfg_kept *_Atomic kept;                /* made of it at first use: device/recipe.h */
     const int64_t *values;
-    struct {
-        const bcfg_provider *const *providers;
-        uint32_t count;
-        const uint8_t *preferred;                  /* NULL, or BCFG_SIZE_CLASSES of them */
-    } orders[BCFG_OPERATIONS];
+    const struct bcfg_tables *tables;
 };
+
+/* tables.c: what is wrong with the tables of a content; and the tables with that content, made when
+ * there are none yet, NULL when out of memory. The latter is called under the lock. */
+bcfg_status bcfg_check_tables(const bcfg_content *content, bcfg_error *error);
+const struct bcfg_tables *bcfg_intern_tables(const bcfg_content *content);
 
 /* Writes the detail and returns the status, so that callers can `return bcfg_fail(...)`. */
 bcfg_status bcfg_fail(bcfg_error *error, bcfg_status status, const char *format, ...)

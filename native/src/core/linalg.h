@@ -5,7 +5,7 @@
 #include "lapack.h"
 
 enum {
-#define LINEAR(name, NAME, real, complex) BCFG_##NAME,
+#define LINEAR(name, NAME, real, complex, by) BCFG_##NAME,
 #include "linalg.inc"
 #undef LINEAR
     BCFG_LINEAR_OPERATIONS
@@ -83,6 +83,7 @@ typedef enum {
     BCFG_LINEAR_ABLE = 1,        /* those before it cannot */
     BCFG_LINEAR_SMALL = 2,       /* ours, because the matrix is small */
     BCFG_LINEAR_STEADY = 3,      /* ours, because the tier promises its bits */
+    BCFG_LINEAR_FASTEST = 4,     /* measured to be the fastest for its size */
     BCFG_LINEAR_REASONS
 } bcfg_linear_reason;
 
@@ -90,6 +91,9 @@ typedef struct {
     const bcfg_provider *provider;
     int32_t why;
 } bcfg_linear_choice;
+
+/* The preference of a snapshot by which an operation goes: that of the factorisation it rests on. */
+int32_t bcfg_linalg_measured_by(int32_t operation, int32_t element);
 
 /* The table that serves, NULL for none. `verdicts`, unless it is NULL, gets one number for each
  * provider of the order; `choice`, unless it is NULL, who serves and why. Libraries are asked for

@@ -265,8 +265,9 @@ static bcfg_status run_aside(const bcfg_snapshot *snapshot, const bcfg_product *
 }
 
 static bool any_serves(const bcfg_snapshot *snapshot, int32_t operation) {
-    for (uint32_t i = 0; i < snapshot->orders[operation].count; i++)
-        if (bcfg_serves(snapshot->orders[operation].providers[i], operation)) return true;
+    const bcfg_order *order = &snapshot->tables->orders[operation];
+    for (uint32_t i = 0; i < order->count; i++)
+        if (bcfg_serves(order->providers[i], operation)) return true;
     return false;
 }
 
@@ -298,7 +299,7 @@ bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *produ
                          "a size of %lld by %lld times %lld by %lld does not fit the 32-bit "
                          "integers of any provider",
                          (long long)m, (long long)k, (long long)k, (long long)n);
-    const bcfg_provider *provider = snapshot->orders[operation].providers[chosen];
+    const bcfg_provider *provider = snapshot->tables->orders[operation].providers[chosen];
     if (reason != BCFG_FIRST)
         bcfg_count(provider, reason == BCFG_FASTEST ? COUNT_BY_SPEED : COUNT_BY_NEED, operation,
                    (uint64_t)matrices);

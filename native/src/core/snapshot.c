@@ -1,10 +1,14 @@
-/* Snapshots: interned by content, published by one store. */
+/* Snapshots: interned by content, published by one store. One costs its values of flags and five
+ * pointers; the tables are shared. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core.h"
 
-static const struct bcfg_snapshot *_Atomic all;
+/* Snapshots are found by the hash of their content, and by that of their address: a program that
+ * sweeps a flag makes thousands. The heads are stored under the lock and read without. */
+enum { CHAINS = 1024 };
+static const struct bcfg_snapshot *_Atomic alike[CHAINS], *_Atomic near[CHAINS];
 static const struct bcfg_snapshot *_Atomic published;
 static const struct bcfg_snapshot *_Atomic fallback;
 
@@ -20,59 +24,59 @@ static const bcfg_provider *const only_native[] = {&bcfg_native_provider};
 #define ORDER_POINTER only_reference
 #define ORDER_OWN only_native
 #define OPERATION(name, NAME, element, scalar) {ORDER_##scalar, 1, NULL},
-static struct bcfg_snapshot builtin = {
-    .values = zeros,
+static const struct bcfg_tables only = {
     .orders = {
 #include "operations.inc"
     },
 };
 #undef OPERATION
+static struct bcfg_snapshot builtin = {.values = zeros, .tables = &only};
 
-static bool equal(const struct bcfg_snapshot *snapshot, const bcfg_content *content) {
-    if (content->value_count != 0 &&
-        memcmp(snapshot->values, content->values, content->value_count * sizeof *zeros) != 0)
-        return false;
-    for (int32_t i = 0; i < BCFG_OPERATIONS; i++) {
-        const bcfg_order *order = &content->orders[i];
-        if (snapshot->orders[i].count != order->count) return false;
-        for (uint32_t j = 0; j < order->count; j++)
-            if (snapshot->orders[i].providers[j] != order->providers[j]) return false;
-        const uint8_t *mine = snapshot->orders[i].preferred, *theirs = order->preferred;
-        if ((mine == NULL) != (theirs == NULL) ||
-            (mine != NULL && memcmp(mine, theirs, BCFG_SIZE_CLASSES) != 0))
-            return false;
-    }
-    return true;
+static uint64_t mixed(uint64_t hash, uint64_t more) {
+    hash = (hash ^ more) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ hash >> 32;
 }
 
-/* A copy of the content in one block; NULL when out of memory. */
-static struct bcfg_snapshot *copy(const bcfg_content *content) {
-    size_t pointers = 0, classes = 0;
-    for (int32_t i = 0; i < BCFG_OPERATIONS; i++) {
-        pointers += content->orders[i].count;
-        classes += content->orders[i].preferred != NULL ? BCFG_SIZE_CLASSES : 0;
-    }
-    size_t size = sizeof(struct bcfg_snapshot) + content->value_count * sizeof *zeros;
-    struct bcfg_snapshot *snapshot = malloc(size + pointers * sizeof(void *) + classes);
-    if (snapshot == NULL) return NULL;
-    int64_t *values = (int64_t *)(snapshot + 1);
-    const bcfg_provider **providers = (const bcfg_provider **)(values + content->value_count);
-    uint8_t *preferred = (uint8_t *)(providers + pointers);
+static uint32_t chain_of(const bcfg_content *content, const struct bcfg_tables *tables) {
+    uint64_t hash = mixed(0, (uintptr_t)tables);
+    for (uint32_t i = 0; i < content->value_count; i++)
+        hash = mixed(hash, (uint64_t)content->values[i]);
+    return (uint32_t)(hash % CHAINS);
+}
+
+static uint32_t chain_at(const bcfg_snapshot *snapshot) {
+    return (uint32_t)(mixed(0, (uintptr_t)snapshot) % CHAINS);
+}
+
+static bool equal(const struct bcfg_snapshot *snapshot, const bcfg_content *content,
+                  const struct bcfg_tables *tables) {
+    return snapshot->tables == tables &&
+           (content->value_count == 0 ||
+            memcmp(snapshot->values, content->values, content->value_count * sizeof *zeros) == 0);
+}
+
+/* The snapshot with this content, found or made; NULL when out of memory. Under the lock. */
+static const struct bcfg_snapshot *interned(const bcfg_content *content) {
+    const struct bcfg_tables *tables = bcfg_intern_tables(content);
+    if (tables == NULL) return NULL;
+    uint32_t chain = chain_of(content, tables);
+    const struct bcfg_snapshot *head = atomic_load_explicit(&alike[chain], memory_order_relaxed);
+    for (const struct bcfg_snapshot *found = head; found != NULL; found = found->next_alike)
+        if (equal(found, content, tables)) return found;
+    struct bcfg_snapshot *fresh =
+        malloc(sizeof *fresh + content->value_count * sizeof *zeros);
+    if (fresh == NULL) return NULL;
+    int64_t *values = (int64_t *)(fresh + 1);
     for (uint32_t i = 0; i < content->value_count; i++) values[i] = content->values[i];
-    snapshot->values = values;
-    atomic_init(&snapshot->kept, NULL);
-    for (int32_t i = 0; i < BCFG_OPERATIONS; i++) {
-        snapshot->orders[i].providers = providers;
-        snapshot->orders[i].count = content->orders[i].count;
-        for (uint32_t j = 0; j < content->orders[i].count; j++)
-            *providers++ = content->orders[i].providers[j];
-        snapshot->orders[i].preferred = NULL;
-        if (content->orders[i].preferred == NULL) continue;
-        memcpy(preferred, content->orders[i].preferred, BCFG_SIZE_CLASSES);
-        snapshot->orders[i].preferred = preferred;
-        preferred += BCFG_SIZE_CLASSES;
-    }
-    return snapshot;
+    uint32_t place = chain_at(fresh);
+    fresh->next_alike = head;
+    fresh->next_near = atomic_load_explicit(&near[place], memory_order_relaxed);
+    atomic_init(&fresh->kept, NULL);
+    fresh->values = values;
+    fresh->tables = tables;
+    atomic_store_explicit(&alike[chain], fresh, memory_order_relaxed);
+    atomic_store_explicit(&near[place], fresh, memory_order_release);
+    return fresh;
 }
 
 bcfg_status bcfg_intern(const bcfg_content *content, const bcfg_snapshot **snapshot,
@@ -89,30 +93,10 @@ bcfg_status bcfg_intern(const bcfg_content *content, const bcfg_snapshot **snaps
                          BCFG_OPERATIONS);
     if ((content->value_count != 0 && content->values == NULL) || content->orders == NULL)
         return bcfg_fail(error, BCFG_E_ARGUMENT, "values or orders is NULL");
-    for (int32_t i = 0; i < BCFG_OPERATIONS; i++)
-        for (uint32_t j = 0; j < content->orders[i].count; j++)
-            if (content->orders[i].providers == NULL || content->orders[i].providers[j] == NULL)
-                return bcfg_fail(error, BCFG_E_ARGUMENT, "provider %u for %s is NULL", j,
-                                 bcfg_operation_name(i));
-    for (int32_t i = 0; i < BCFG_OPERATIONS; i++)
-        for (int j = 0; content->orders[i].preferred != NULL && j < BCFG_SIZE_CLASSES; j++) {
-            uint32_t at = content->orders[i].preferred[j];
-            if (at != BCFG_NOT_MEASURED && at >= content->orders[i].count)
-                return bcfg_fail(error, BCFG_E_ARGUMENT, "%s has no provider %u for size class %d",
-                                 bcfg_operation_name(i), at, j);
-        }
+    status = bcfg_check_tables(content, error);
+    if (status != BCFG_OK) return status;
     bcfg_lock();
-    const struct bcfg_snapshot *head = atomic_load_explicit(&all, memory_order_relaxed);
-    const struct bcfg_snapshot *found = head;
-    while (found != NULL && !equal(found, content)) found = found->next;
-    if (found == NULL) {
-        struct bcfg_snapshot *fresh = copy(content);
-        if (fresh != NULL) {
-            fresh->next = head;
-            atomic_store_explicit(&all, fresh, memory_order_release);
-        }
-        found = fresh;
-    }
+    const struct bcfg_snapshot *found = interned(content);
     bcfg_unlock();
     if (found == NULL) return bcfg_fail(error, BCFG_E_MEMORY, "out of memory");
     *snapshot = found;
@@ -120,8 +104,9 @@ bcfg_status bcfg_intern(const bcfg_content *content, const bcfg_snapshot **snaps
 }
 
 int32_t bcfg_snapshot_known(const bcfg_snapshot *snapshot) {
-    const struct bcfg_snapshot *at = atomic_load_explicit(&all, memory_order_acquire);
-    while (at != NULL && at != snapshot) at = at->next;
+    const struct bcfg_snapshot *at =
+        atomic_load_explicit(&near[chain_at(snapshot)], memory_order_acquire);
+    while (at != NULL && at != snapshot) at = at->next_near;
     return at != NULL || snapshot == &builtin;
 }
 

@@ -37,6 +37,7 @@ typedef struct {
 
 static _Atomic bool forked;
 static _Thread_local bool inside;
+static _Thread_local int32_t proven; /* how many threads libgomp could have for this one, so far */
 
 static void note_fork(void) { atomic_store_explicit(&forked, true, memory_order_relaxed); }
 
@@ -140,6 +141,15 @@ static void run_with_threads(Region *region) {
     for (int32_t i = 0; i < started; i++) (void)pthread_join(threads[i], NULL);
 }
 
+/* Whether libgomp may be asked for a team: it keeps one for each thread that calls it, and ends the
+ * process where the system has no thread for it. So this many are tried first, once. */
+static bool may_have(int32_t threads) {
+    if (threads <= proven) return true;
+    if (bcfg_team_trial(threads - 1) < threads - 1) return false;
+    proven = threads;
+    return true;
+}
+
 void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context) {
     if (threads != 1 && tasks > 1) {
         int32_t size = threads > 0 && !alone() ? threads : bcfg_team_size();
@@ -154,7 +164,7 @@ void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context
         return;
     }
     Region region = {.task = task, .context = context, .tasks = tasks, .threads = threads};
-    if (openmp.parallel != NULL)
+    if (openmp.parallel != NULL && may_have(threads))
         openmp.parallel(take_tasks, &region, (unsigned)threads, 0);
     else
         run_with_threads(&region);

@@ -28,8 +28,15 @@ int32_t bcfg_team_size(void);
  * calling thread alone, in ascending order, with 1 thread, 1 task, or where bcfg_team_size is 1.
  * May be called from many threads at once: each gets a team of its own.
  *
- * libgomp ends the process where the system has no memory for one more thread, as it does under
- * PyTorch; nothing can be asked of it that would fail instead. */
+ * libgomp ends the process where the system has no thread for it, and nothing can be asked of it that
+ * would fail instead. So before a thread asks for its first team, or for a larger one than before,
+ * as many threads are started and ended again: once, about 30 us for each. Where the system refuses
+ * one, the region gets as many threads of its own as there are. What others take between the trial
+ * and libgomp's own start is not guarded against. */
 void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context);
+
+/* team_trial.c: how many of `wanted` threads the system gives this process, by starting and ending
+ * them. */
+int32_t bcfg_team_trial(int32_t wanted);
 
 #endif

@@ -19,6 +19,7 @@ typedef struct {
     PyObject *payload;
     PyObject *knobs;                 /* None: nothing process-wide to set, the pure C path */
     const bcfg_snapshot *snapshot;   /* NULL until materialised */
+    PyObject *listing;               /* how its providers were found, for `explain`; None till then */
 } Prepared;
 
 typedef struct Frame Frame;

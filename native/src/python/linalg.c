@@ -4,9 +4,10 @@
 /* Below this many multiplications a call takes less time than other threads would gain. */
 #define WORTH_RELEASING 20000.0
 
-PyObject *bcfg_linear_refuse, *bcfg_linear_foreign, *bcfg_linear_failed, *bcfg_linear_served,
-    *bcfg_linear_types;
+PyObject *bcfg_linear_refuse, *bcfg_linear_foreign, *bcfg_linear_failed, *bcfg_linear_types;
 
+const char *const bcfg_linear_reasons[BCFG_LINEAR_REASONS] = {"first", "able", "small", "steady",
+                                                              "fastest"};
 static const char *const type_names[] = {"float32", "float64", "complex64", "complex128"};
 
 const LinearSpec bcfg_linear_specs[LINEAR_FUNCTIONS] = {
@@ -82,9 +83,14 @@ static PyObject *option(const LinearCall *call, const char *name) {
     return NULL;
 }
 
-static int flag(const LinearCall *call, const char *name, bool standard) {
+/* Python's True or False or NumPy's, where it was given. */
+static int take_flag(const LinearCall *call, const char *name, bool *flag) {
     PyObject *value = option(call, name);
-    return value == NULL ? standard : PyObject_IsTrue(value);
+    if (value == NULL) return 0;
+    if (!PyBool_Check(value) && !PyArray_IsScalar(value, Bool))
+        return bcfg_linear_refused(call, "flag", name);
+    *flag = PyObject_IsTrue(value) > 0;
+    return 0;
 }
 
 static int take_mode(LinearCall *call) {
@@ -113,14 +119,18 @@ static int take_triangle(LinearCall *call) {
 
 static int take_options(LinearCall *call) {
     bcfg_problem *p = &call->problem;
-    int upper = flag(call, "upper", false), left = flag(call, "left", true);
-    int adjoint = flag(call, "adjoint", false), full = flag(call, "full_matrices", true);
-    int checks = flag(call, "check_errors", call->spec->checks), pivot = flag(call, "pivot", true);
-    if (upper < 0 || left < 0 || adjoint < 0 || full < 0 || checks < 0 || pivot < 0) return -1;
+    bool left = true, full = true, pivot = true;
+    call->checks = call->spec->checks;
+    if (take_flag(call, "upper", &p->upper) < 0 || take_flag(call, "left", &left) < 0 ||
+        take_flag(call, "adjoint", &p->adjoint) < 0 ||
+        take_flag(call, "full_matrices", &full) < 0 ||
+        take_flag(call, "check_errors", &call->checks) < 0 ||
+        take_flag(call, "pivot", &pivot) < 0)
+        return -1;
     if (!pivot) return bcfg_linear_refused(call, "pivot", "pivot");
     PyObject *driver = option(call, "driver");
     if (driver != NULL && driver != Py_None) return bcfg_linear_refused(call, "driver", "driver");
-    p->upper = upper, p->from_right = !left, p->adjoint = adjoint, call->checks = checks;
+    p->from_right = !left;
     if (take_mode(call) < 0 || take_triangle(call) < 0) return -1;
     if (p->operation == BCFG_SVD) p->mode = full ? 'A' : 'S';
     return 0;
@@ -141,13 +151,12 @@ static PyObject *sizes_of(const bcfg_problem *p) {
 static int tell(const LinearCall *call, const bcfg_provider *provider, int32_t why) {
     static PyObject *functions[LINEAR_FUNCTIONS], *reasons[BCFG_LINEAR_REASONS], *name;
     static const bcfg_provider *named;
-    static const char *const words[BCFG_LINEAR_REASONS] = {"first", "able", "small", "steady"};
     const bcfg_problem *p = &call->problem;
     if (named != provider) Py_CLEAR(name);
     named = provider;
     PyObject *arguments[5] = {
         text(&functions[call->spec - bcfg_linear_specs], "linalg.", call->spec->name),
-        text(&name, "", provider->name), text(&reasons[why], "", words[why])};
+        text(&name, "", provider->name), text(&reasons[why], "", bcfg_linear_reasons[why])};
     if (arguments[0] == NULL || arguments[1] == NULL || arguments[2] == NULL) return -1;
     if (bcfg_tracing) {
         arguments[3] = sizes_of(p);

@@ -35,7 +35,8 @@ PyObject *bcfg_linear_verdicts(PyObject *module, PyObject *arguments) {
     uint32_t count = 0;
     while (count < 64 && bcfg_ordered(snapshot, BCFG_SGEMM + element, count) != NULL) count++;
     if (count == 64) return PyErr_Format(PyExc_ValueError, "more than 63 providers");
-    (void)bcfg_linalg_choose(snapshot, operation, element, m, n, k, verdicts, NULL);
+    bcfg_linear_choice choice;
+    (void)bcfg_linalg_choose(snapshot, operation, element, m, n, k, verdicts, &choice);
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < count; i++) {
         const bcfg_provider *provider = bcfg_ordered(snapshot, BCFG_SGEMM + element, i);
@@ -47,5 +48,7 @@ PyObject *bcfg_linear_verdicts(PyObject *module, PyObject *arguments) {
         if (one == NULL || PyList_Append(list, one) < 0) Py_CLEAR(list);
         Py_XDECREF(one);
     }
-    return list;
+    if (list == NULL) return NULL;
+    const char *why = choice.provider != NULL ? bcfg_linear_reasons[choice.why] : "";
+    return Py_BuildValue("(Nsi)", list, why, bcfg_linalg_measured_by(operation, element));
 }

@@ -113,7 +113,7 @@ static PyMethodDef methods[] = {
      "in Python."},
     {"linalg_choice", bcfg_linear_verdicts, METH_VARARGS,
      "linalg_choice(function, element, m, n, k)\n--\n\nFor each provider of the order (name, "
-     "path, verdict, what it lacks)."},
+     "path, verdict, what it lacks); why the one that serves does; the factorisation it goes by."},
     {NULL, NULL, 0, NULL},
 };
 

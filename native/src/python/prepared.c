@@ -15,6 +15,7 @@ static int prepared_init(PyObject *object, PyObject *arguments, PyObject *keywor
     Py_XSETREF(self->name, Py_NewRef(name));
     Py_XSETREF(self->payload, Py_NewRef(payload));
     Py_XSETREF(self->knobs, Py_NewRef(knobs));
+    Py_XSETREF(self->listing, Py_NewRef(Py_None));
     return 0;
 }
 
@@ -22,6 +23,7 @@ static int prepared_traverse(PyObject *object, visitproc visit, void *arg) {
     Prepared *self = (Prepared *)object;
     Py_VISIT(self->payload);
     Py_VISIT(self->knobs);
+    Py_VISIT(self->listing);
     return 0;
 }
 
@@ -29,6 +31,7 @@ static int prepared_clear(PyObject *object) {
     Prepared *self = (Prepared *)object;
     Py_CLEAR(self->payload);
     Py_CLEAR(self->knobs);
+    Py_CLEAR(self->listing);
     return 0;
 }
 
@@ -72,6 +75,8 @@ static PyMemberDef members[] = {
     {"payload", T_OBJECT_EX, offsetof(Prepared, payload), READONLY, "The compiled plan."},
     {"knobs", T_OBJECT, offsetof(Prepared, knobs), 0,
      "What enter_knobs sets; None when a scope has nothing process-wide to set."},
+    {"listing", T_OBJECT, offsetof(Prepared, listing), 0,
+     "How the providers of its snapshot were found; None until materialised."},
     {NULL, 0, 0, 0, NULL},
 };
 

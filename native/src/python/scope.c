@@ -185,6 +185,16 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyObject *is_open_get(PyObject *object, void *closure) {
+    (void)closure;
+    return PyBool_FromLong(((Scope *)object)->open != NULL);
+}
+
+static PyGetSetDef getters[] = {
+    {"is_open", is_open_get, NULL, "Whether it was entered anywhere and not left since.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 PyTypeObject bcfg_ScopeType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "backendcfg._native.Scope",
     .tp_basicsize = sizeof(Scope),
@@ -196,4 +206,5 @@ PyTypeObject bcfg_ScopeType = {
     .tp_repr = scope_repr,
     .tp_methods = methods,
     .tp_members = members,
+    .tp_getset = getters,
 };

@@ -1,0 +1,57 @@
+"""What a program pays that sweeps a flag: a snapshot of known size for each value, nothing else."""
+
+import gc
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from backendcfg import native, ops
+from backendcfg._native import Prepared, Scope
+from backendcfg.dispatch.snapshots import Listing
+from backendcfg.transact.compiled import Compiled
+
+SWEEP = """
+import os
+from backendcfg import native
+
+def resident():
+    with open("/proc/self/statm") as stream:
+        return int(stream.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+handles = [native.own(), native.reference()] * 3
+preferred = {name: bytes(64) for name in (*native.OPERATIONS[:8], *native.FACTORISATIONS)}
+made = {native.intern({"cudnn.benchmark_limit": -1}, handles, preferred)}
+before = resident()
+for value in range(10_000):
+    made.add(native.intern({"cudnn.benchmark_limit": value}, handles, preferred))
+print(len(made), (resident() - before) / 10_000)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+def test_a_snapshot_costs_less_than_a_kilobyte_however_many_providers_it_lists():
+    done = subprocess.run([sys.executable, "-c", SWEEP], capture_output=True, text=True, check=True)
+    count, cost = done.stdout.split()
+    assert int(count) == 10_001
+    # Its values, four pointers, what malloc adds, and the set that this test keeps them in.
+    assert 8 * len(native.flags()) < float(cost) < 8 * len(native.flags()) + 250 < 1024
+
+
+def test_what_explain_needs_of_a_profile_goes_with_the_profile():
+    a = np.ones((2, 2))
+
+    def alive():
+        gc.collect()
+        return sum(isinstance(one, Listing) for one in gc.get_objects())
+
+    before = alive()
+    for value in range(20):
+        plan = Compiled("p", "none", {"cudnn.benchmark_limit": value}, order=("reference",))
+        with Scope(Prepared("p", plan), 0):
+            ops.matmul(a, a)
+            assert "mkl" in {
+                one.provider for one in ops.explain("matmul", ((2, 2), (2, 2))).reasons
+            }
+    assert alive() == before
