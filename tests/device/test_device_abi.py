@@ -8,7 +8,9 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "native" / "abi" / "check.py"
 
-pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+pytestmark = pytest.mark.skipif(
+    shutil.which("c++") is None, reason="needs a C++ compiler for NVIDIA's and AMD's headers"
+)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +173,7 @@ def test_our_declarations_are_those_of_every_header_that_is_here(check):
         if (directory / library.header).is_file()
     }
     if not found:
-        pytest.skip("no vendor's header is here")
+        pytest.skip("neither NVIDIA's nor AMD's headers are here")
     by_name = {library.name: library for library in check.LIBRARIES}
     for name, directory in sorted(found):
         line, differences = check.compare(by_name[name], directory, directories)

@@ -164,6 +164,15 @@ def test_a_call_is_recorded_with_its_arguments_and_the_state_of_its_handle(cubla
     assert len(others) == 2
 
 
+@pytest.mark.parametrize("alpha", [0.1, float("inf"), float("-inf")])
+def test_a_scalar_is_recorded_as_it_is_read(cublas, handle, alpha):
+    a = np.ones((1, 1), "float32")
+    assert product(cublas, handle, a, a, a.copy(), alpha=alpha, beta=float("nan")) == SUCCESS
+    call = cublas.calls("cublasGemmEx_64")[0]
+    assert call["alpha"] == [float(np.float32(alpha))]
+    assert np.isnan(call["beta"])
+
+
 def test_a_new_stream_takes_the_workspace_away(cublas, handle):
     cublas.library.cublasSetWorkspace_v2(handle, ctypes.c_void_p(1 << 20), ctypes.c_size_t(512))
     cublas.library.cublasSetStream_v2(handle, None)

@@ -1,12 +1,12 @@
 """Where libraries of devices are found, and in which order: layouts made in a directory."""
 
-import subprocess
 import sys
 import types
 
 import pytest
 
 from backendcfg.dispatch.device_files import BY_NAME, UNKNOWN, World, find, framework_toolkits
+from backendcfg.probe import ldcache
 
 
 @pytest.fixture
@@ -114,18 +114,19 @@ def test_a_file_under_two_names_is_one(machine, tmp_path):
     assert found("cublas", world, tmp_path) == [(real, 13, "CUDA_HOME")]
 
 
-def test_the_loaders_list_is_searched(machine, tmp_path):
-    """By the loader's own program, which makes such lists."""
-    library = tmp_path / "root/opt/blas/libcublas.so.13"
-    library.parent.mkdir(parents=True)
-    (tmp_path / "root/etc").mkdir()
-    (tmp_path / "root/etc/ld.so.conf").write_text("/opt/blas\n")
-    link = ["-Wl,-soname,libcublas.so.13", "-x", "c", "/dev/null", "-o", library]
-    subprocess.run(["cc", "-shared", "-fPIC", *link], check=True)
-    done = subprocess.run(["/sbin/ldconfig", "-r", tmp_path / "root"], check=False)
-    if done.returncode:
-        pytest.skip("ldconfig makes no list here")
-    assert found("cublas", machine(), tmp_path) == [("root/opt/blas/libcublas.so.13", 13, "system")]
+def test_the_loaders_list_is_searched(machine, tmp_path, monkeypatch):
+    place = "root/opt/blas/libcublas.so.13"
+    listed = {"libcublas.so.13": str(tmp_path / place), "libc.so.6": "/lib/libc.so.6"}
+    monkeypatch.setattr(ldcache, "installed", lambda root: listed)
+    assert found("cublas", machine(place), tmp_path) == [(place, 13, "system")]
+
+
+def test_without_a_list_of_the_loaders_the_rest_is_searched(machine, tmp_path, monkeypatch):
+    def installed(root):
+        raise ValueError("/etc/ld.so.cache ends too early")
+
+    monkeypatch.setattr(ldcache, "installed", installed)
+    assert found("cublas", machine(CUBLAS_13), tmp_path) == [(CUBLAS_13, 13, "wheel")]
 
 
 def test_the_driver_is_never_taken_from_a_wheel_or_a_toolkit(machine, tmp_path):

@@ -60,11 +60,10 @@ static void add(const char *format, ...) {
 
 /* How one argument is written. Names come from the source text of the arguments. */
 typedef struct {
-    enum { INTEGER, POINTER, FLOATS, TEXT } kind;
+    enum { INTEGER, POINTER, FLOATS } kind;
     int64_t integer;
     double floats[2];
     int parts;
-    const char *text;
 } argument;
 
 #define I(value) ((argument){.kind = INTEGER, .integer = (int64_t)(value)})
@@ -79,6 +78,16 @@ typedef struct {
 #define RECORD_WITH(more, words, function, ...)                                                    \
     recorded(function, #__VA_ARGS__ ", " words, (argument[]){__VA_ARGS__, more})
 
+/* As Python's json reads them. */
+static void write_float(double value) {
+    if (value != value)
+        add("NaN");
+    else if (value - value != 0)
+        add(value > 0 ? "Infinity" : "-Infinity");
+    else
+        add("%.17g", value);
+}
+
 static void write_argument(const argument *value) {
     switch (value->kind) {
     case POINTER:
@@ -89,11 +98,14 @@ static void write_argument(const argument *value) {
         add("%llu", (unsigned long long)value->integer);
         return;
     case FLOATS:
-        add("[%.17g", value->floats[0]);
-        if (value->parts == 2) add(", %.17g", value->floats[1]);
+        add("[");
+        write_float(value->floats[0]);
+        if (value->parts == 2) {
+            add(", ");
+            write_float(value->floats[1]);
+        }
         add("]");
         return;
-    case TEXT: add("\"%s\"", value->text); return;
     default: add("%lld", (long long)value->integer);
     }
 }
