@@ -205,7 +205,7 @@ def compiler() -> Compiler:
 
 
 def _first_usable() -> Compiler:
-    reasons = []
+    reasons: list[str] = []
     for path in candidates():
         try:
             return Compiler(path)

@@ -122,7 +122,7 @@ DEVICE void philox(unsigned long long seed, unsigned words[4]) {
 
 /* Zero where a weight is dropped. Two neighbours of a lane's group share the four words of four
  * keys, in two rows: each makes those of one row, and they exchange halves. */
-DEVICE void drop(const attention_arguments *job, float weights[ROW_TILES][KEY_TILES][4], int pair,
+DEVICE void drop(const attention_arguments *job, unsigned weights[ROW_TILES][KEY_TILES][2], int pair,
                  int first_row, int first_key) {
     unsigned lane = thread_index() % 32, odd = lane % 2;
     for (int r = 0; r < ROW_TILES; r++)
@@ -137,14 +137,16 @@ DEVICE void drop(const attention_arguments *job, float weights[ROW_TILES][KEY_TI
                                 odd ? words[2] : other0, odd ? words[3] : other1};
             UNROLL
             for (int i = 0; i < 4; i++)
-                if (mine[i] < job->threshold) weights[r][j][i] = 0;
+                if (mine[i] < job->threshold) weights[r][j][i / 2] &= i % 2 ? 0xffffu : 0xffff0000u;
         }
 }
 
 /* --- weights ---------------------------------------------------------------------------------- */
 
-/* Scores become weights 2^(score - highest); sums and outputs so far follow a new highest. */
-DEVICE void weigh(float scores[ROW_TILES][KEY_TILES][4], float out[ROW_TILES][WIDTH_TILES][4],
+/* Weights 2^(score - highest), two to a register: of neighbours in a row. Sums, which are of what is
+ * not rounded yet, and outputs so far follow a new highest. */
+DEVICE void weigh(unsigned weights[ROW_TILES][KEY_TILES][2],
+                  float scores[ROW_TILES][KEY_TILES][4], float out[ROW_TILES][WIDTH_TILES][4],
                   float highest[ROW_TILES][2], float sum[ROW_TILES][2], float scale) {
     UNROLL
     for (int r = 0; r < ROW_TILES; r++)
@@ -162,12 +164,14 @@ DEVICE void weigh(float scores[ROW_TILES][KEY_TILES][4], float out[ROW_TILES][WI
             highest[r][half] = most;
             float total = sum[r][half] * again;
             UNROLL
-            for (int j = 0; j < KEY_TILES; j++)
-                UNROLL
-                for (int i = 2 * half; i < 2 * half + 2; i++) {
-                    scores[r][j][i] = power_of_two(multiply_add(scores[r][j][i], scale, -base));
-                    total += scores[r][j][i];
-                }
+            for (int j = 0; j < KEY_TILES; j++) {
+                float *two = scores[r][j] + 2 * half;
+                two[0] = power_of_two(multiply_add(two[0], scale, -base));
+                two[1] = power_of_two(multiply_add(two[1], scale, -base));
+                total += two[0];
+                total += two[1];
+                weights[r][j][half] = pack(BFLOAT16, two[0], two[1]);
+            }
             sum[r][half] = total;
             UNROLL
             for (int j = 0; j < WIDTH_TILES; j++) {
@@ -179,7 +183,7 @@ DEVICE void weigh(float scores[ROW_TILES][KEY_TILES][4], float out[ROW_TILES][WI
 
 /* Adds weights times values. Two fragments of scores side by side are one of weights. */
 DEVICE void add_values(float out[ROW_TILES][WIDTH_TILES][4],
-                       float weights[ROW_TILES][KEY_TILES][4], unsigned values) {
+                       unsigned weights[ROW_TILES][KEY_TILES][2], unsigned values) {
     unsigned lane = thread_index() % 32;
     UNROLL
     for (unsigned step = 0; step < KEYS / 16; step++) {
@@ -187,10 +191,7 @@ DEVICE void add_values(float out[ROW_TILES][WIDTH_TILES][4],
         UNROLL
         for (int r = 0; r < ROW_TILES; r++)
             UNROLL
-            for (int i = 0; i < 4; i++) {
-                const float *two = weights[r][2 * step + i / 2] + i % 2 * 2;
-                weight[r][i] = pack(BFLOAT16, two[0], two[1]);
-            }
+            for (int i = 0; i < 4; i++) weight[r][i] = weights[r][2 * step + i / 2][i % 2];
         UNROLL
         for (unsigned j = 0; j < WIDTH_TILES / 2; j++) {
             unsigned value[4]; /* two tiles 8 wide, both halves of the keys of each */
@@ -345,9 +346,10 @@ KERNEL(THREADS, RESIDENT) attention_forward(const attention_arguments job) {
         make_scores(scores, held, queries, keys);
         if (MASK || first_key + KEYS > job.keys || (CAUSAL && first_key + KEYS - 1 > warp_row))
             hide(&job, scores, batch, head, warp_row, first_key);
-        weigh(scores, out, highest, sum, scale);
-        if (DROPOUT) drop(&job, scores, pair, warp_row, first_key);
-        add_values(out, scores, keys + KEY_BYTES);
+        unsigned weights[ROW_TILES][KEY_TILES][2];
+        weigh(weights, scores, out, highest, sum, scale);
+        if (DROPOUT) drop(&job, weights, pair, warp_row, first_key);
+        add_values(out, weights, keys + KEY_BYTES);
     }
 
     if (steps == 0) { /* the queries may still be on their way to where the output goes */

@@ -89,8 +89,10 @@ VARIANTS = {
     "256 of sm_80": (call(width=256), A100),
     "256 of sm_86": (call(width=256), RTX_4090),
 }
-SPILLS = 256
+SPILLS = 128
 """Bytes that a thread of the fullest variants may keep outside of its registers."""
+PINNED = (13, 5)
+"""The compiler of .ci/libraries.txt; others may spill elsewhere."""
 CLEAN = {"64", "96", "192", "256", "256 of sm_80", "256 of sm_86", "64 anywhere"}
 
 
@@ -107,7 +109,7 @@ def test_every_kind_of_variant_compiles_and_keeps_its_sums_in_registers(real, na
     used = compiled(real, name, 90)
     # What two blocks of 128 threads, or one of 256, may have of 65536.
     assert used["registers"] <= 255
-    assert used["spilled"] <= (0 if name in CLEAN else SPILLS)
+    assert used["spilled"] <= (0 if name in CLEAN and real.version == PINNED else SPILLS)
 
 
 def compiled(real, name, architecture):

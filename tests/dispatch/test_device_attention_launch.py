@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,7 @@ from backendcfg.dispatch.device_attention import (
 )
 from backendcfg.records import replace
 
+PAGE = Path(__file__).parents[2] / "docs/operations/device-attention.md"
 H200 = 232448
 A100 = 166912
 RTX_4090 = 101376
@@ -181,3 +184,10 @@ def test_what_the_kernel_lacks_is_said():
     assert refusal(call(queries=2**31 - 1), (9, 0)) == (
         "lengths of 2147483647 and 900 are more than it counts"
     )
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="needs the source tree")
+def test_the_python_on_the_page_runs():
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 1
+    exec(compile(blocks[0], str(PAGE), "exec"), {})
