@@ -310,7 +310,9 @@ def test_an_interrupt_ends_a_real_process_with_130(project):
 
 
 WAITING = """
-import sys, time
+import signal, sys, time
+# Tests that a shell started in the background would hand down that it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.orig_argv = ["python", "-m", "backendcfg"]
 from backendcfg.cli import main, sources
 def wait(path):
