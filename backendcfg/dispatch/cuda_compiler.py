@@ -75,7 +75,7 @@ class Compiler:
             self.architectures = tuple(sorted(numbers))
             for name in ("nvrtcGetCUBINSize", "nvrtcGetCUBIN"):
                 getattr(self._library, name)
-        except (OSError, AttributeError) as error:
+        except (OSError, AttributeError, InternalError) as error:
             raise MissingLibraryError(
                 "the CUDA compiler that was found cannot be used",
                 notes=[f"{path}: {error}"],

@@ -234,8 +234,8 @@ def variant(call: Attention, shared_limit: int) -> Variant:
         )
         for tiles in choices
     ]
-    fitting = [each for each in candidates if each.shared_bytes <= shared_limit]
-    return fitting[0] if fitting else candidates[-1]
+    # The last one fits every device from sm_80 on.
+    return next((each for each in candidates if each.shared_bytes <= shared_limit), candidates[-1])
 
 
 def launch(call: Attention, chosen: Variant, cache_bytes: int) -> Launch | None:

@@ -9,7 +9,7 @@
  * a row depend on nothing but the row, its keys, and the tile sizes.
  *
  * Written in what C and C++ have in common: NVRTC compiles it for a GPU, and a C compiler for the
- * tests. The variant is chosen by macros, see backendcfg/dispatch/attention_kernel.py:
+ * tests. The variant is chosen by macros, see backendcfg/dispatch/device_attention.py:
  *
  *     BFLOAT16                1 or 0, for float16
  *     WIDTH                   of a head: a multiple of 8, up to 256
@@ -29,8 +29,8 @@ DEVICE void take_query(unsigned to[ROW_TILES][4], unsigned queries, unsigned dep
     unsigned lane = thread_index() % 32, warp = thread_index() / 32;
     UNROLL
     for (unsigned r = 0; r < ROW_TILES; r++)
-        load_matrix(to[r], lane_at(queries, ROWS, (warp * ROW_TILES + r) * 16, lane % 16,
-                                             2 * depth, lane / 16));
+        load_matrix(to[r], lane_at(queries, ROWS, (warp * ROW_TILES + r) * 16, lane % 16, 2 * depth,
+                                   lane / 16));
 }
 
 DEVICE void make_scores(float scores[ROW_TILES][KEY_TILES][4],
@@ -59,7 +59,7 @@ DEVICE void make_scores(float scores[ROW_TILES][KEY_TILES][4],
         for (unsigned j = 0; j < KEY_TILES / 2; j++) {
             unsigned key[4]; /* two tiles of 8 keys, both halves of the depth of each */
             load_matrix(key, lane_at(keys, KEYS, j * 16, lane % 8 + lane / 16 * 8, 2 * depth,
-                                            lane / 8 % 2));
+                                     lane / 8 % 2));
             UNROLL
             for (int r = 0; r < ROW_TILES; r++) {
                 multiply(BFLOAT16, scores[r][2 * j], query[r], key[0], key[1]);
@@ -125,7 +125,9 @@ DEVICE void philox(unsigned long long seed, unsigned words[4]) {
 DEVICE void drop(const attention_arguments *job, unsigned weights[ROW_TILES][KEY_TILES][2], int pair,
                  int first_row, int first_key) {
     unsigned lane = thread_index() % 32, odd = lane % 2;
+    UNROLL
     for (int r = 0; r < ROW_TILES; r++)
+        UNROLL
         for (int j = 0; j < KEY_TILES; j++) {
             unsigned query = (unsigned)first_row + r * 16 + lane / 4 + odd * 8;
             unsigned key = (unsigned)first_key + j * 8 + lane % 4 / 2 * 4;
@@ -137,7 +139,8 @@ DEVICE void drop(const attention_arguments *job, unsigned weights[ROW_TILES][KEY
                                 odd ? words[2] : other0, odd ? words[3] : other1};
             UNROLL
             for (int i = 0; i < 4; i++)
-                if (mine[i] < job->threshold) weights[r][j][i / 2] &= i % 2 ? 0xffffu : 0xffff0000u;
+                if (mine[i] < job->threshold)
+                    weights[r][j][i / 2] &= i % 2 ? 0xffffu : 0xffff0000u;
         }
 }
 

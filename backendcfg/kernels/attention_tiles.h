@@ -18,7 +18,7 @@ enum {
     STAGES = 2
 };
 
-/* Strides count numbers. Mirrored by `Arguments` in backendcfg/dispatch/attention_launch.py. */
+/* Strides count numbers. Mirrored by `Arguments` in backendcfg/dispatch/device_attention.py. */
 typedef struct {
     const half_bits *query, *key, *value;
     const void *mask;

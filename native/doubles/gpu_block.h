@@ -13,6 +13,8 @@
 #ifndef BACKENDCFG_GPU_BLOCK_H
 #define BACKENDCFG_GPU_BLOCK_H
 
+#include <math.h>
+
 #include "gpu_threads.h"
 
 #define DEVICE static inline

@@ -3,7 +3,6 @@
 #ifndef BACKENDCFG_GPU_THREADS_H
 #define BACKENDCFG_GPU_THREADS_H
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +20,7 @@ enum gpu_operation {
 
 typedef struct {
     enum gpu_operation operation;
-    bool bfloat16, inside;
+    bool bfloat16;
     unsigned mask, address;
     uint32_t bits, *to;
     const uint32_t *a;
@@ -61,7 +60,7 @@ typedef struct {
 static struct {
     gpu_thread threads[GPU_WARPS * GPU_LANES];
     uint32_t ready[GPU_WARPS]; /* lanes that can go on */
-    unsigned warps, current, block, at_barrier, left, arrived[GPU_WARPS];
+    unsigned warps, current, block, at_barrier, arrived[GPU_WARPS];
     int schedule;
     uint32_t random;
     uint64_t shared_bytes;

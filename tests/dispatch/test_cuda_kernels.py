@@ -84,6 +84,16 @@ VARIANTS = {
     "96": (call(width=96), H200),
     "128": (call(width=128), H200),
     "128 causal": (call(width=128, is_causal=True), H200),
+    "128, all at once": (
+        call(
+            width=128,
+            is_causal=True,
+            dropout=0.1,
+            mask=Matrix(0, (0, 0, 0, 1)),
+            query=Matrix(2, (0, 0, 0, 1)),
+        ),
+        H200,
+    ),
     "192": (call(width=192), H200),
     "256": (call(width=256), H200),
     "256 of sm_80": (call(width=256), A100),
@@ -125,6 +135,9 @@ def compiled(real, name, architecture):
     spilled = re.search(r"(\d+) bytes spill stores", found.log)
     assert registers, found.log
     assert spilled, found.log
+    # What is not spilled but indexed while it runs would lie outside of the registers as well.
+    stack = re.search(r"(\d+) bytes stack frame", found.log)
+    assert int(stack[1]) < int(spilled[1]) + 16
     return {"registers": int(registers[1]), "spilled": int(spilled[1])}
 
 
@@ -286,6 +299,14 @@ def test_what_cannot_be_used_is_told_file_by_file(fake, monkeypatch):
         "  state: nothing was compiled\n"
         "  help: run `pip install nvidia-cuda-nvrtc`, which needs neither a GPU nor a driver"
     )
+
+
+def test_one_that_does_not_tell_its_version_cannot_be_used(fake):
+    path = fake(STATUS=11)
+    with pytest.raises(MissingLibraryError) as caught:
+        cuda_compiler.Compiler(path)
+    assert caught.value.message == "the CUDA compiler that was found cannot be used"
+    assert caught.value.notes == (f"{path}: `nvrtcVersion` failed: NVRTC_ERROR_INTERNAL_ERROR",)
 
 
 def test_without_a_compiler_it_is_told_where_was_looked(monkeypatch):
