@@ -362,6 +362,12 @@ class NativeUnavailableError(MachineError):
     code = "native-unavailable"
 
 
+class DeviceFailedError(MachineError, RuntimeError):
+    """A library of a device, or its driver, answered a call with an error."""
+
+    code = "device-failed"
+
+
 class StateUnwritableError(MachineError):
     """The state directory cannot be written or read."""
 
