@@ -29,8 +29,7 @@ def shown_path(path: str) -> str:
     except OSError:  # the working directory was deleted
         here = ""
     # In the root directory a path stays whole: without its slash it would look relative.
-    below = here + os.sep if here else ""
-    path = path.removeprefix(below)
+    path = path.removeprefix(here + os.sep if here else "")
     return "".join(character if character.isprintable() else "?" for character in path)
 
 
