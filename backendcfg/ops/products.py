@@ -1,7 +1,7 @@
 """Products of arrays that are not NumPy's, and products that are added to something.
 
-`addmm`, `baddbmm` and `bmm` take what PyTorch's functions of these names take. Arrays on devices are
-multiplied in C; what follows here is for the CPU.
+`addmm`, `baddbmm` and `bmm` take what PyTorch's functions of these names take. Arrays on devices
+are multiplied in C; what follows here is for the CPU.
 """
 
 from __future__ import annotations
