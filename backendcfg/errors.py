@@ -29,8 +29,7 @@ def shown_path(path: str) -> str:
     except OSError:  # the working directory was deleted
         here = ""
     # In the root directory a path stays whole: without its slash it would look relative.
-    below = here + os.sep if here else ""
-    path = path.removeprefix(below)
+    path = path.removeprefix(here + os.sep if here else "")
     return "".join(character if character.isprintable() else "?" for character in path)
 
 
@@ -360,6 +359,12 @@ class NativeUnavailableError(MachineError):
     """The compiled part of backendcfg is missing or from another release."""
 
     code = "native-unavailable"
+
+
+class DeviceFailedError(MachineError, RuntimeError):
+    """A library of a device, or its driver, answered a call with an error."""
+
+    code = "device-failed"
 
 
 class StateUnwritableError(MachineError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import _native, native
 from backendcfg.dispatch import device_driver, device_gemm
 from backendcfg.dispatch.device_opening import Unusable, open_device
-from backendcfg.errors import InvalidArgumentError, MissingLibraryError
+from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.records import field, record
 
 if TYPE_CHECKING:
@@ -113,11 +113,11 @@ def recipe_for(operation: str, snapshot: int, kind: int, index: int, element: st
     """The address of the recipe; what C asks.
 
     Raises:
-        InvalidArgumentError: no library keeps what the profile promises.
+        TierNotKeptError: no library keeps what the profile promises.
         MissingLibraryError: no library can serve it.
     """
     if broken := unkept(flags_of(snapshot)):
-        raise InvalidArgumentError(
+        raise TierNotKeptError(
             f"{operation}: {broken}",
             state="nothing was computed",
             helps=["compute on the CPU: our own kernels keep it", "use a profile of a lower tier"],

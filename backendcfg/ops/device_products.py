@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from backendcfg import _native
 from backendcfg.dispatch import device_driver, device_recipes
 from backendcfg.dispatch.device_gemm import CUDA, KINDS
-from backendcfg.errors import InvalidArgumentError
+from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.ops.refusal import TYPES
 
 _MESSAGES = {
@@ -108,11 +108,11 @@ def failed(
         element: of the arrays.
 
     Raises:
-        InvalidArgumentError: always.
+        DeviceFailedError: always.
     """
     (function, status, name), (m, n, k) = fault, sizes
     advice = next((text for part, text in _ADVICE.items() if part in name), "")
-    raise InvalidArgumentError(
+    raise DeviceFailedError(
         f"{operation}: {library} failed: {function} returned {name or 'status'} ({status})",
         notes=[f"{element} product of ({m}, {k}) and ({k}, {n})"],
         state="the result was not computed; the next call starts anew",

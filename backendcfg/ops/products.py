@@ -1,6 +1,7 @@
 """Products of arrays that are not NumPy's, and products that are added to something.
 
-`addmm`, `baddbmm` and `bmm` take what PyTorch's functions of these names take.
+`addmm`, `baddbmm` and `bmm` take what PyTorch's functions of these names take. Arrays on devices
+are multiplied in C; what follows here is for the CPU.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def addmm(
         What came in: a tensor for tensors.
 
     Raises:
-        InvalidArgumentError: an argument is no array on the CPU, or does not fit the others.
+        InvalidArgumentError: an argument is no array, or does not fit the others.
     """
     return _added(
         "addmm",
@@ -99,7 +100,7 @@ def baddbmm(
         What came in: a tensor for tensors.
 
     Raises:
-        InvalidArgumentError: an argument is no array on the CPU, or does not fit the others.
+        InvalidArgumentError: an argument is no array, or does not fit the others.
     """
     return _added(
         "baddbmm",
@@ -123,7 +124,7 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:  # noqa: A002 - PyTor
         What came in: a tensor for tensors.
 
     Raises:
-        InvalidArgumentError: an argument is no array on the CPU, or does not fit the other.
+        InvalidArgumentError: an argument is no array, or does not fit the other.
     """
     product = _native.device_product("bmm", input, mat2, None, out, 1, 0)
     if product is not NotImplemented:

@@ -9,7 +9,7 @@ from products import on_device, under
 
 from backendcfg import ops
 from backendcfg.dispatch.device_gemm import ELEMENTS
-from backendcfg.errors import InvalidArgumentError
+from backendcfg.errors import DeviceFailedError
 
 PLACE = (10, 0)
 GEMMS = ("hipblasGemmEx_64", "hipblasGemmStridedBatchedEx_64")
@@ -81,7 +81,7 @@ def test_a_sum_and_a_product_of_nothing_are_right(devices):
 def test_a_failure_is_said_by_name(devices):
     multiply()
     devices.hipblas.fail("hipblasGemmEx_64", 7)
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(DeviceFailedError) as caught:
         multiply()
     assert "hipblas failed: hipblasGemmEx returned HIPBLAS_STATUS_NOT_SUPPORTED (7)" in str(
         caught.value

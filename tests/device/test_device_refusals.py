@@ -12,7 +12,12 @@ from products import GEMMS, PREFER, numbers, on_device, under, view
 
 from backendcfg import ops
 from backendcfg.dispatch import device_driver, device_opening, device_recipes
-from backendcfg.errors import InvalidArgumentError, MissingLibraryError
+from backendcfg.errors import (
+    DeviceFailedError,
+    InvalidArgumentError,
+    MissingLibraryError,
+    TierNotKeptError,
+)
 
 A, B = (3, 5), (5, 4)
 
@@ -154,10 +159,10 @@ FAULTS = [
 def test_what_a_library_answers_is_said_by_name(devices, provider, symbol, status, function, name):
     getattr(devices, provider).fail(symbol, status)
     with under(**{PREFER: provider}):
-        said = refused(ops.matmul, on_device(A), on_device(B))
+        said = refused(ops.matmul, on_device(A), on_device(B), kind=DeviceFailedError)
     head, *lines = said.splitlines()
     assert head == (
-        f"error[invalid-argument]: matmul: {provider} failed: {function} returned {name} ({status})"
+        f"error[device-failed]: matmul: {provider} failed: {function} returned {name} ({status})"
     )
     assert lines[:2] == [
         "  note: float32 product of (3, 5) and (5, 4)",
@@ -198,7 +203,7 @@ def test_every_step_that_fails_is_named_and_leaves_nothing_behind(
     m = new_stream % 1000 + 3  # a size that no plan is kept for
     a, b = on_device((m, 5)), on_device(B)
     with under(**{PREFER: provider}):
-        assert said in first_line(ops.matmul, a, b)
+        assert said in refused(ops.matmul, a, b, kind=DeviceFailedError)
         devices.reset()
         assert np.array_equal(ops.matmul(a, b).array, a.array @ b.array)
     current = device_driver.ctypes.c_void_p()
@@ -210,18 +215,18 @@ def test_a_full_device_is_said_by_its_allocator_and_passes(new_stream):
     OnDevice.full = True
     with pytest.raises(MemoryError, match="the device is full"):
         ops.matmul(on_device(A), on_device(B))
-    assert "the allocator of its workspace returned OUT_OF_MEMORY (2)" in first_line(
-        ops.matmul, on_device(A), on_device(B), out=on_device((3, 4))
+    assert "the allocator of its workspace returned OUT_OF_MEMORY (2)" in refused(
+        ops.matmul, on_device(A), on_device(B), out=on_device((3, 4)), kind=DeviceFailedError
     )
     OnDevice.full = False
 
 
 def test_a_promise_that_no_library_keeps_is_not_broken(devices):
     with under(**{"determinism.tier": "batch-invariant"}):
-        said = refused(ops.matmul, on_device(A), on_device(B))
+        said = refused(ops.matmul, on_device(A), on_device(B), kind=TierNotKeptError)
         explained = ops.explain("matmul", (A, B), "float32", device="cuda:0")
     assert said == (
-        "error[invalid-argument]: matmul: `determinism.tier` promises `batch-invariant`, which no "
+        "error[tier-not-kept]: matmul: `determinism.tier` promises `batch-invariant`, which no "
         "library on a device keeps\n"
         "  state: nothing was computed\n"
         "  help: compute on the CPU: our own kernels keep it\n"

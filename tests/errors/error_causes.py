@@ -339,6 +339,14 @@ def _(project):
     return project.refused(native.library)
 
 
+@causes("device-failed")
+def _(project):
+    from backendcfg.ops import device_products
+
+    fault = ("cublasGemmEx", 13, "CUBLAS_STATUS_EXECUTION_FAILED")
+    return project.refused(device_products.failed, "matmul", "cublas", fault, (3, 4, 5), "float32")
+
+
 # --- switches -----------------------------------------------------------------------------------
 
 
