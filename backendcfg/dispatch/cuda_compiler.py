@@ -1,13 +1,12 @@
-"""NVIDIA's run-time compiler, NVRTC: found, opened when first asked for, and called through ctypes.
+"""NVIDIA's run-time compiler, NVRTC: found, and asked in a process of its own.
 
 It needs neither a GPU nor a driver. Looked for where users have it: in the process already,
 brought by a framework; then in wheels on `sys.path`, then below CUDA_PATH or CUDA_HOME, then where
-the loader looks. Nothing is opened at import.
+the loader looks. It is never opened in this process, which it could end.
 """
 
 from __future__ import annotations
 
-import ctypes
 import glob
 import os
 import re
@@ -15,12 +14,14 @@ import sys
 import threading
 
 from backendcfg import environ
+from backendcfg.dispatch.cuda_compiling import ask
 from backendcfg.errors import InternalError, MissingLibraryError
 from backendcfg.records import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
 
 _FILE = re.compile(r"libnvrtc\.so(\.\d+)*")
 _WHEELS = ("nvidia/cu[0-9]*/lib", "nvidia/cuda_nvrtc/lib")
@@ -50,7 +51,7 @@ class Compiled:
 
 
 class Compiler:
-    """One NVRTC, open.
+    """One NVRTC.
 
     Attributes:
         path: its file.
@@ -63,25 +64,16 @@ class Compiler:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        try:
-            self._library = ctypes.CDLL(path)
-            major, minor = ctypes.c_int(), ctypes.c_int()
-            self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
-            self.version = (major.value, minor.value)
-            count = ctypes.c_int()
-            self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
-            numbers = (ctypes.c_int * count.value)()
-            self._call("nvrtcGetSupportedArchs", numbers)
-            self.architectures = tuple(sorted(numbers))
-            for name in ("nvrtcGetCUBINSize", "nvrtcGetCUBIN"):
-                getattr(self._library, name)
-        except (OSError, AttributeError, InternalError) as error:
+        answer, _ = ask({"path": path})
+        if "error" in answer:
             raise MissingLibraryError(
                 "the CUDA compiler that was found cannot be used",
-                notes=[f"{path}: {error}"],
+                notes=[f"{path}: {answer['error']}"],
                 state=_NOTHING,
                 helps=[_INSTALL],
-            ) from error
+            )
+        self.version: tuple[int, int] = tuple(answer["version"])
+        self.architectures: tuple[int, ...] = tuple(answer["architectures"])
 
     def architecture(self, capability: tuple[int, int]) -> int:
         """What to compile for, for devices of a compute capability, as 90 for sm_90.
@@ -119,32 +111,25 @@ class Compiler:
         Raises:
             InternalError: it does not compile; the notes are the compiler's log.
         """
-        program = ctypes.c_void_p()
-        texts = (ctypes.c_char_p * len(headers))(*(text.encode() for text in headers.values()))
-        names = (ctypes.c_char_p * len(headers))(*(each.encode() for each in headers))
-        self._call(
-            "nvrtcCreateProgram",
-            ctypes.byref(program),
-            source.encode(),
-            name.encode(),
-            len(headers),
-            texts,
-            names,
-        )
-        try:
-            given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-            status = self._library.nvrtcCompileProgram(program, len(options), given)
-            log = self._text(program, "nvrtcGetProgramLog").rstrip(b"\0\n").decode(errors="replace")
-            if status != _SUCCESS:
-                raise self._refused(name, status, log, options)
-            return Compiled(self._text(program, "nvrtcGetCUBIN"), log)
-        finally:
-            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+        request = {
+            "path": self.path,
+            "name": name,
+            "source": source,
+            "headers": dict(headers),
+            "options": list(options),
+        }
+        answer, code = ask(request)
+        if answer.get("status") == _SUCCESS:
+            return Compiled(code, answer["log"])
+        raise self._refused(name, answer, options)
 
-    def _refused(self, name: str, status: int, log: str, options: Sequence[str]) -> InternalError:
-        lines = log.splitlines()
-        if status != _COMPILATION:
-            lines.insert(0, self._message(status))
+    def _refused(self, name: str, answer: dict[str, Any], options: Sequence[str]) -> InternalError:
+        if "error" in answer:
+            lines = [answer["error"]]
+        else:
+            lines = answer["log"].splitlines()
+            if answer["status"] != _COMPILATION:
+                lines.insert(0, answer["message"])
         if len(lines) > _LINES:
             lines[_LINES:] = [f"and {len(lines) - _LINES} more lines"]
         version = ".".join(map(str, self.version))
@@ -154,28 +139,6 @@ class Compiler:
             state=_NOTHING,
             helps=["report this, with all of the above"],
         )
-
-    def _text(self, program: ctypes.c_void_p, name: str) -> bytes:
-        size = ctypes.c_size_t()
-        self._call(f"{name}Size", program, ctypes.byref(size))
-        text = ctypes.create_string_buffer(size.value)
-        self._call(name, program, text)
-        return text.raw
-
-    def _message(self, status: int) -> str:
-        describe = self._library.nvrtcGetErrorString
-        describe.restype = ctypes.c_char_p
-        return str(describe(status).decode(errors="replace"))
-
-    def _call(self, name: str, *arguments: object) -> None:
-        status = getattr(self._library, name)(*arguments)
-        if status != _SUCCESS:
-            raise InternalError(
-                f"`{name}` failed: {self._message(status)}",
-                notes=[f"of {self.path}"],
-                state=_NOTHING,
-                helps=["report this"],
-            )
 
 
 _compiler: Compiler | None = None
@@ -192,7 +155,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def compiler() -> Compiler:
-    """The compiler of this process: the first that can be used. It stays open.
+    """The compiler of this process: the first that can be used.
 
     Raises:
         MissingLibraryError: there is none, or what there is cannot be used.

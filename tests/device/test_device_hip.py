@@ -103,12 +103,10 @@ def test_explain_and_stats_name_hipblas(devices):
 
 
 def test_a_library_before_version_3_keeps_its_own_workspace(devices, device_file, monkeypatch):
-    from conftest import Double
-
     from backendcfg.dispatch import device_opening, device_recipes
 
     path = device_file("libhipblas.so.2")
-    double = Double(path)
+    double = type(devices.hipblas)(path)
     double.reset()
     older = device_opening._open(device_opening.DeviceFile(path, "hipblas", 2, "loaded"))
     hip = device_recipes.open_device("hip")

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import compile_double
 
 PROGRAM = Path(__file__).with_name("torch_on_device.py")
 HELD = """\
@@ -35,12 +34,11 @@ matmul: `a` cannot be read: Unknown device type meta for Dlpack
 
 
 @pytest.mark.torch
-def test_tensors_of_pytorch_are_multiplied_through_their_own_table(device_file, tmp_path):
-    exchange = tmp_path / "libexchange.so"
-    compile_double(exchange, "exchange", [])
+def test_tensors_of_pytorch_are_multiplied_through_their_own_table(device_file):
+    exchange = device_file("libexchange.so")
     files = [device_file(f) for f in ("libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13")]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM), str(exchange), *files],
+        [sys.executable, "-W", "ignore", str(PROGRAM), exchange, *files],
         capture_output=True,
         text=True,
         timeout=300,

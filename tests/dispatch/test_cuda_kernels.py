@@ -16,6 +16,8 @@ from backendcfg.dispatch.device_attention import NAME, Matrix, variant
 from backendcfg.errors import InternalError, MissingLibraryError
 
 FAKE = """
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 static int architectures[] = {80, 90, 120};
 int nvrtcVersion(int *major, int *minor) { *major = 12; *minor = 9; return STATUS; }
@@ -28,8 +30,14 @@ int nvrtcGetCUBIN(void *program, char *to) { memcpy(to, "code", 4); return 0; }
 #endif
 int nvrtcCreateProgram(void **program, const char *source, const char *name, int headers,
                        const char **texts, const char **names) { *program = 0; return 0; }
-int compiled;
-int nvrtcCompileProgram(void *program, int count, const char **options) { compiled++; return RESULT; }
+int nvrtcCompileProgram(void *program, int count, const char **options) {
+    FILE *record = fopen(RECORD, "a");
+    fputc('.', record), fclose(record);
+#ifdef BREAKS
+    abort();
+#endif
+    return RESULT;
+}
 int nvrtcGetProgramLogSize(void *program, unsigned long *size) { *size = 4; return 0; }
 int nvrtcGetProgramLog(void *program, char *to) { memcpy(to, "log", 4); return 0; }
 int nvrtcDestroyProgram(void **program) { return 0; }
@@ -43,7 +51,7 @@ def _fake(tmp_path):
         place.mkdir(parents=True, exist_ok=True)
         (place / "fake.c").write_text(FAKE)
         path = place / "libnvrtc.so.12"
-        given = {"STATUS": 0, "RESULT": 0, **macros}
+        given = {"STATUS": 0, "RESULT": 0, "RECORD": f'"{path}.record"', **macros}
         command = [
             "cc",
             "-shared",
@@ -155,9 +163,9 @@ def test_a_kernel_is_compiled_once_and_kept(real):
 
 
 def count(path):
-    import ctypes
-
-    return ctypes.c_int.in_dll(ctypes.CDLL(path), "compiled").value
+    """How often the fake compiled."""
+    with open(f"{path}.record", encoding="ascii") as record:
+        return len(record.read())
 
 
 def code(compiler, **changes):
@@ -241,6 +249,18 @@ def test_a_compiler_that_breaks_is_told_with_its_error(fake):
     with pytest.raises(InternalError) as caught:
         code(cuda_compiler.Compiler(fake(RESULT=11)))
     assert caught.value.notes[:2] == ("NVRTC_ERROR_INTERNAL_ERROR", "log")
+
+
+def test_a_compiler_that_ends_its_process_does_not_end_this_one(fake):
+    path = fake(BREAKS=1)
+    with pytest.raises(InternalError) as caught:
+        code(cuda_compiler.Compiler(path))
+    assert caught.value.notes == (
+        "it ended the process that it ran in, by SIGABRT",
+        f"by version 12.9, {path}",
+        "with -DA=1",
+    )
+    assert not os.path.exists(cuda_kernels.directory())
 
 
 def test_the_log_of_the_real_compiler_is_told(real):

@@ -165,11 +165,12 @@ def test_pytorch_s_workers_obey_and_differ_and_are_the_same_in_every_run(script)
         print(json.dumps([one.tolist()[0] for one in loader]), flush=True)
     """
     look = """
-import json, random, backendcfg, numpy, torch
+import json, os, random, backendcfg, numpy, torch
 def tell(rank):
     deterministic = torch.are_deterministic_algorithms_enabled()
     drawn = [random.random(), numpy.random.rand(), float(torch.rand(1))]
-    print(json.dumps([rank, deterministic, torch.get_num_threads(), *drawn]), flush=True)
+    line = json.dumps([rank, deterministic, torch.get_num_threads(), *drawn])
+    os.write(1, f"{line}\\n".encode())  # in one piece, as two processes write at once
 class Numbers(torch.utils.data.Dataset):
     def __len__(self):
         return 2
