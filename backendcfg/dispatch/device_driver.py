@@ -12,6 +12,8 @@ _CUDA_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MI
 _HIP_CAPABILITY = (23, 61)  # hipDeviceAttributeComputeCapabilityMajor, Minor
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
+_asked: set[str] = set()  # drivers that a call has started
+
 
 def capability(path: str, index: int, *, kind: int = CUDA, start: bool = True) -> tuple[int, int]:
     """The compute capability of a device; (0, 0) where the driver does not say.
@@ -23,7 +25,9 @@ def capability(path: str, index: int, *, kind: int = CUDA, start: bool = True) -
         start: initialise the driver if nobody has; a process that did so cannot fork and compute on
             a device in the child.
     """
-    found = _capability(path, index, kind) if start or kind == CUDA else (0, 0)
+    if start:
+        _asked.add(path)
+    found = _capability(path, index, kind) if kind == CUDA or path in _asked else (0, 0)
     if found == (0, 0) and start:
         driver = _driver(path)
         (driver.cuInit if kind == CUDA else driver.hipInit)(0)

@@ -81,6 +81,27 @@ def take(value: Any, name: str, operation: str) -> Taken:
     return _other(value, name, operation)
 
 
+def take_out(value: Any, operation: str) -> Taken:
+    """`out` as a NumPy array over its own memory.
+
+    Raises:
+        InvalidArgumentError: it is no array on the CPU, or `take` would copy it.
+    """
+    lazy = any(getattr(value, name, bool)() for name in ("is_conj", "is_neg"))
+    if lazy:
+        _refuse(operation, "`out` must be no lazy conjugate or negative", "pass its base")
+    if not getattr(getattr(value, "dtype", None), "isnative", True):
+        _refuse(operation, "`out` must be in this machine's byte order", "leave `out` away")
+    return take(value, "out", operation)
+
+
+def place_named(kind: int, index: int) -> str:
+    """A place as DLPack numbers it, for people: "Metal:0"; "the CPU"."""
+    if kind in _ON_HOST:
+        return "the CPU"
+    return f"{_DEVICES.get(int(kind), f'DLPack device {int(kind)}')}:{index}"
+
+
 def give(array: NDArray[Any], like: Taken) -> Any:
     """A result as what an argument was, over the same memory.
 
@@ -184,8 +205,7 @@ def _other(value: Any, name: str, operation: str) -> Taken:
         _refuse(operation, f"`{name}` must be an array, not {_kind(value)}")
     try:
         if device is not None and (where := device())[0] not in _ON_HOST:
-            place = f"{_DEVICES.get(int(where[0]), f'DLPack device {int(where[0])}')}:{where[1]}"
-            _refuse(operation, _away(name, place), "copy it to the host")
+            _refuse(operation, _away(name, place_named(*where)), "copy it to the host")
         if has_interface:
             return _numpy(np.asarray(value), "other")
         array, element = _native.from_dlpack(_capsule(value))

@@ -12,6 +12,7 @@ from backendcfg import _native
 from backendcfg.dispatch import device_driver, device_recipes
 from backendcfg.dispatch.device_gemm import CUDA, KINDS
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
+from backendcfg.ops.arrays import place_named
 from backendcfg.ops.refusal import TYPES
 
 _MESSAGES = {
@@ -86,7 +87,7 @@ _ADVICE = {
     "ILLEGAL_ADDRESS": "an earlier kernel wrote where it may not: see `compute-sanitizer`",
     "NOT_INITIALIZED": "the library could not start on this device: is its memory full?",
     "MISMATCH": "the driver does not fit its kernel module: reboot, or reinstall it",
-    "CAPTURE": "call it once before the capture, so that nothing has to be set up in it",
+    "CAPTURE": "call it once on the capture's stream before: nothing must be set up in it",
 }
 
 
@@ -112,6 +113,10 @@ def failed(
     """
     (function, status, name), (m, n, k) = fault, sizes
     advice = next((text for part, text in _ADVICE.items() if part in name), "")
+    if function in ("cuInit", "hipInit") and "NOT_INITIALIZED" in name:
+        advice = "in a child of a process that had used the device, none works: use `spawn`"
+    if function.startswith(("cu", "hip")) and not function.startswith(("cublas", "hipblas")):
+        library = "the device's driver"
     raise DeviceFailedError(
         f"{operation}: {library} failed: {function} returned {name or 'status'} ({status})",
         notes=[f"{element} product of ({m}, {k}) and ({k}, {n})"],
@@ -128,7 +133,7 @@ def place(value: Any) -> str:
             kind, index = where()
         except Exception:  # a foreign library's: this is for a message
             return f"`{getattr(value, 'device', 'no device')}`"
-        return f"{KINDS[int(kind)]}:{index}" if int(kind) in KINDS else "the CPU"
+        return f"{KINDS[int(kind)]}:{index}" if int(kind) in KINDS else place_named(kind, index)
     if hasattr(value, "__cuda_array_interface__"):
         return "a CUDA device"
     return "the CPU"
@@ -163,17 +168,20 @@ def copy(operation: str, target: Any, source: Any) -> None:
     Raises:
         InvalidArgumentError: it has no function for that.
     """
-    if hasattr(target, "copy_"):
+    if hasattr(target, "copy_") and hasattr(source, "copy_"):
         # The sum is no part of the target's history: gradients are not followed here.
         target.detach().copy_(source.detach() if hasattr(source, "detach") else source)
         return
-    if (cupy := sys.modules.get("cupy")) is not None and isinstance(target, cupy.ndarray):
+    if (cupy := sys.modules.get("cupy")) is not None and all(
+        isinstance(each, cupy.ndarray) for each in (target, source)
+    ):
         cupy.copyto(target, source)
         return
     raise InvalidArgumentError(
-        f"{operation}: arrays of {_kind(target)} cannot be copied on a device from here",
+        f"{operation}: arrays of {_kind(source)} cannot be copied into those of {_kind(target)} "
+        "on a device from here",
         state="nothing was computed",
-        helps=["pass PyTorch's or CuPy's, or add to the product of `matmul` yourself"],
+        helps=["pass PyTorch's alone or CuPy's, or add to the product of `matmul` yourself"],
     )
 
 
@@ -183,7 +191,9 @@ def make(like: Any, shape: tuple[int, ...], element: str, kind: int, index: int)
     Raises:
         InvalidArgumentError: it is none that makes arrays for others.
     """
-    cupy = sys.modules.get("cupy")
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(like, torch.Tensor):  # of a release without a table
+        return torch.empty(shape, dtype=getattr(torch, element), device=like.device)
     if cupy is not None and isinstance(like, cupy.ndarray) and kind == CUDA:
         with cupy.cuda.Device(index):
             return cupy.empty(shape, element)

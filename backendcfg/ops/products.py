@@ -6,14 +6,14 @@ are multiplied in C; what follows here is for the CPU.
 
 from __future__ import annotations
 
-from numbers import Number
+from numbers import Complex, Number, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops.arrays import Taken, give, take
+from backendcfg.ops.arrays import Taken, give, take, take_out
 from backendcfg.ops.finite import check_finite
 from backendcfg.ops.narrow import NARROW, round_to, widen
 from backendcfg.ops.refusal import TYPES
@@ -37,7 +37,7 @@ def foreign_matmul(a: Any, b: Any, out: Any) -> Any:
         InvalidArgumentError: an argument is no array on the CPU, or `matmul` refuses it.
     """
     left, right = take(a, "a", "matmul"), take(b, "b", "matmul")
-    target = None if out is None else take(out, "out", "matmul")
+    target = None if out is None else take_out(out, "matmul")
     product, element = _multiply(left, right, target)
     return out if target is not None else give(product, _like(element, left, right))
 
@@ -224,7 +224,8 @@ def _check(
 
 def _check_factor(operation: str, name: str, factor: Any, element: str) -> None:
     is_number = isinstance(factor, Number) and not isinstance(factor, bool)
-    if not is_number or (isinstance(factor, complex) and "complex" not in element):
+    is_complex = isinstance(factor, Complex) and not isinstance(factor, Real)
+    if not is_number or (is_complex and "complex" not in element):
         _refuse(operation, f"`{name}` must be a number that {element} can hold, not {factor!r}")
 
 
@@ -232,7 +233,7 @@ def _target(operation: str, out: Any, element: str, shape: tuple[int, ...]) -> T
     """`out`, which must be able to hold the result."""
     if out is None:
         return None
-    target = take(out, "out", operation)
+    target = take_out(out, operation)
     if target.element != element:
         _refuse(operation, f"`out` must hold {element}, as the result does", target)
     if target.array.shape != shape:

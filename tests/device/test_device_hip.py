@@ -48,6 +48,15 @@ def test_transposes_have_the_numbers_of_hipblas(devices, transposed):
     assert (call["transa"], call["transb"]) == ((112, 112) if transposed else (111, 111))
 
 
+def test_explain_says_what_a_call_told_once_there_was_one(devices):
+    with under(**{"cuda.matmul.fp32_precision": "tf32"}):
+        multiply()
+        said = ops.explain("matmul", ((3, 5), (5, 4)), "float32", device="rocm:0")
+    (call,) = devices.hipblas.calls(*GEMMS)
+    assert call["math_mode"] == 1  # the double is a gfx94
+    assert "math HIPBLAS_XF32_XDL_MATH, atomics allowed, workspace 134217728" in said.because
+
+
 def test_hipblas_is_told_what_the_flags_say(devices):
     multiply()
     with under(**{"cuda.matmul.fp32_precision": "tf32"}):

@@ -1,10 +1,12 @@
 """Products of device arrays: the right numbers from wherever BLAS can read, by one call each."""
 
+import ctypes
 import gc
 
 import numpy as np
 import pytest
 from device_arrays import OnDevice, aligned
+from numpy.lib.stride_tricks import as_strided
 from products import GEMMS, PREFER, numbers, on_device, under, view
 
 from backendcfg import ops
@@ -148,6 +150,9 @@ def test_an_empty_result_asks_nobody(devices, left, right):
     a, b = on_device(left), on_device(right)
     devices.cublas.reset()
     assert ops.matmul(a, b).shape == expected(a, b).shape
+    # No step of an array without elements means anything.
+    out = view(on_device(expected(a, b).shape), lambda x: as_strided(x, x.shape, [0] * x.ndim))
+    assert ops.matmul(a, b, out=out) is out
     assert devices.calls(*GEMMS) == []
 
 
@@ -231,6 +236,24 @@ def test_bmm_is_a_product_of_two_batches(provider):
     out = on_device((2, 3, 4))
     assert ops.bmm(a, b, out=out) is out
     assert np.array_equal(out.array, a.array @ b.array)
+
+
+class Restless(OnDevice):
+    """An array that forgets the numbers that it lent whenever it is asked anything."""
+
+    def is_conj(self):
+        self.numbers = None
+        self.others = [(ctypes.c_int64 * 2)(1, 1) for _ in range(100)]
+        return False
+
+    is_neg = is_conj
+
+
+@pytest.mark.parametrize("element", ["float32", "complex64"])
+def test_borrowed_numbers_are_read_before_their_owner_runs_again(devices, element):
+    a = Restless(numbers((3, 5), element), element)
+    b = Restless(numbers((5, 4), element, 1), element)
+    assert np.array_equal(ops.matmul(a, b).array, a.array @ b.array)
 
 
 def test_nothing_is_kept_alive(devices):

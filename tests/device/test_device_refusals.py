@@ -126,7 +126,7 @@ def test_an_out_that_repeats_an_element_is_refused():
     assert line == "matmul: `out` must not repeat an element"
 
 
-@pytest.mark.parametrize("factor", ["1", None, True, 1j, [1]])
+@pytest.mark.parametrize("factor", ["1", None, True, 1j, [1], np.complex64(1j)])
 def test_a_factor_that_is_no_number_is_refused(factor):
     line = first_line(ops.addmm, on_device((4,)), on_device(A), on_device(B), alpha=factor)
     assert line == f"addmm: `alpha` must be a number that float32 can hold, not {factor!r}"
@@ -209,6 +209,17 @@ def test_every_step_that_fails_is_named_and_leaves_nothing_behind(
     current = device_driver.ctypes.c_void_p()
     device_driver._driver(devices.cuda.path).cuCtxGetCurrent(device_driver.ctypes.byref(current))
     assert current.value is None
+
+
+def test_a_driver_that_cannot_start_in_a_forked_child_says_why(devices):
+    from backendcfg.ops import device_products
+
+    fault = ("cuInit", 3, "CUDA_ERROR_NOT_INITIALIZED")
+    with pytest.raises(DeviceFailedError) as caught:
+        device_products.failed("matmul", "cublas", fault, (3, 4, 5), "float32")
+    assert caught.value.render().splitlines()[-1] == (
+        "  help: in a child of a process that had used the device, none works: use `spawn`"
+    )
 
 
 def test_a_full_device_is_said_by_its_allocator_and_passes(new_stream):
@@ -311,6 +322,47 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(device_file):
         '`multiprocessing.get_context("spawn")`\n'
         "2 ['cublas']\n"
     ), done.stderr
+
+
+def test_an_array_without_memory_is_refused_before_anything_is_called(devices):
+    class Wrapper(ByInterface):
+        @property
+        def __cuda_array_interface__(self):
+            return {**super().__cuda_array_interface__, "data": (0, False)}
+
+    wrapper = Wrapper(numbers(A, "float32"), 1, place=(2, 0))
+    line = first_line(ops.matmul, wrapper, on_device(B), out=on_device((3, 4)))
+    assert line == "matmul: `a` cannot be read: it has no memory"
+    assert devices.calls(*GEMMS) == []
+    empty = Wrapper(numbers((0, 5), "float32"), 1, place=(2, 0))
+    assert ops.matmul(empty, on_device(B), out=on_device((0, 4))).shape == (0, 4)
+
+
+def test_an_array_of_another_vendor_s_device_is_not_said_to_be_on_the_host():
+    said = refused(ops.matmul, on_device(A), on_device(B, place=(8, 1)))
+    assert "  note: b: float32 array of shape (5, 4) on Metal:1\n" in said
+
+
+def test_what_one_library_cannot_copy_of_another_is_refused():
+    added = ByInterface(numbers((3, 4), "float32"), 1, place=(2, 0))
+    assert refused(ops.addmm, added, on_device(A), on_device(B)) == (
+        "error[invalid-argument]: addmm: arrays of device_arrays.ByInterface cannot be copied into "
+        "those of device_arrays.OnDevice on a device from here\n"
+        "  state: nothing was computed\n"
+        "  help: pass PyTorch's alone or CuPy's, or add to the product of `matmul` yourself"
+    )
+
+
+def test_a_failure_after_work_was_put_on_the_stream_waits_for_it(devices, new_stream):
+    a = ByInterface(numbers(A, "float32"), 1, place=(2, 0))
+    b = ByInterface(numbers(B, "float32", 1), new_stream, place=(2, 0))
+    out = ByInterface(numbers((3, 4), "float32"), 1, place=(2, 0))
+    devices.cuda.fail("cuEventRecord", 719, 1)
+    said = refused(ops.matmul, a, b, out=out, kind=DeviceFailedError)
+    assert "the device's driver failed: cuEventRecord returned CUDA_ERROR_LAUNCH_FAILED" in said
+    assert len(devices.calls(*GEMMS)) == 1
+    # What `b` frees on its own stream would else be read by the product that still runs.
+    assert [call["stream"] for call in devices.cuda.calls("cuStreamSynchronize")] == [1]
 
 
 def test_an_array_without_a_maker_needs_out(devices):

@@ -24,9 +24,13 @@ bias with gradients
 conjugate
 negative
 out of every other
+out of a conjugate
+out of a negative
+out of a conjugate's base
 empty
 nothing inside
 error[invalid-argument]: matmul: the result has NaN or infinity, which `ops.check_finite` refuses
+torch.bfloat16 (2, 3) cpu
 matmul: `a` must be an array on cuda:0, as `b` is
 matmul: `a` must be an array on cuda:0, as `b` is
 matmul: `a` cannot be read: Unknown device type meta for Dlpack

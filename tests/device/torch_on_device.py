@@ -63,11 +63,21 @@ def main():
     bias.requires_grad_()
     held("bias with gradients", ops.addmm(bias, a[0], b[0]), bias + a[0] @ b[0])
     c, d = random(3, 3, dtype=torch.complex64), random(3, 3, dtype=torch.complex64)
+    before = c.clone()
     held("conjugate", ops.matmul(c.conj(), d.mH), c.conj() @ d.mH)
     held("negative", ops.matmul(c.conj().imag, d.real.contiguous()), c.conj().imag @ d.real)
     out = torch.full((3, 8), torch.nan)
     assert ops.matmul(a[0], b[0], out=out[:, ::2]) is not None
     held("out of every other", out[:, ::2].contiguous(), a[0] @ b[0])
+    lazy = torch.zeros(3, 3, dtype=torch.complex64).conj()
+    assert ops.matmul(c, d, out=lazy) is lazy
+    assert ops.addmm(lazy, c, d, out=lazy) is lazy
+    held("out of a conjugate", lazy.resolve_conj(), 2 * (c @ d))
+    negative = torch.zeros(3, 3, dtype=torch.complex64).conj().imag
+    ops.matmul(c.real.contiguous(), d.real.contiguous(), out=negative)
+    held("out of a negative", negative.resolve_neg(), c.real @ d.real)
+    ops.matmul(c.conj(), d, out=c)
+    held("out of a conjugate's base", c, before.conj() @ d)
     held("empty", ops.matmul(a[:, :0], b), a[:, :0] @ b)
     held("nothing inside", ops.matmul(a[..., :0], b[:, :0]), a[..., :0] @ b[:, :0])
 
@@ -77,6 +87,11 @@ def main():
             ops.matmul(a * torch.inf, b)
         except InvalidArgumentError as error:
             print(error.render().splitlines()[0])
+
+    from backendcfg.ops import device_products
+
+    made = device_products.make(d, (2, 3), "bfloat16", 2, 0)
+    print(made.dtype, tuple(made.shape), made.device)
 
     from torch._subclasses import FakeTensorMode
 

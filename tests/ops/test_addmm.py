@@ -1,5 +1,7 @@
 """addmm, baddbmm and bmm: what PyTorch's functions of these names compute, for any arrays."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -101,3 +103,37 @@ def test_integers_are_refused_with_a_way_out():
     whole = np.ones((2, 2), "int64")
     with pytest.raises(InvalidArgumentError, match="addmm: `mat1` must hold float32, float64"):
         ops.addmm(whole, whole, whole)
+
+
+@pytest.mark.parametrize("factor", [1j, np.complex64(1j), np.complex128(1j)])
+def test_a_complex_factor_of_real_arrays_is_refused(factor):
+    a = normal((2, 2), "float32")
+    with pytest.raises(
+        InvalidArgumentError, match="`alpha` must be a number that float32 can hold"
+    ):
+        ops.addmm(a, a, a, alpha=factor)
+
+
+@pytest.mark.parametrize("operation", ["addmm", "bmm"])
+def test_an_out_in_the_other_byte_order_is_refused_and_not_lost(operation):
+    a, out = normal((2, 2), "float32"), np.zeros((2, 2), ">f4")
+    arguments, out = ((a, a, a), out) if operation == "addmm" else ((a[None], a[None]), out[None])
+    with pytest.raises(InvalidArgumentError, match="`out` must be in this machine's byte order"):
+        getattr(ops, operation)(*arguments, out=out)
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+def test_an_out_that_is_a_lazy_conjugate_is_refused_and_not_lost():
+    import torch
+
+    a, out = torch.ones(2, 2, dtype=torch.complex64), torch.zeros(2, 2, dtype=torch.complex64)
+    negative, real = out.conj().imag, torch.ones(2, 2)
+    for call in (
+        lambda: ops.matmul(a, a, out=out.conj()),
+        lambda: ops.addmm(a, a, a, out=out.conj()),
+        lambda: ops.matmul(real, real, out=negative),
+    ):
+        with pytest.raises(InvalidArgumentError, match="no lazy conjugate or negative"):
+            call()
+    assert ops.matmul(a, a, out=out.conj().conj()) is not None

@@ -156,17 +156,20 @@ int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known) {
     taken->kind = tensor.device.type;
     taken->index = tensor.device.id;
     taken->element = bcfg_element_of_dlpack(tensor.type);
+    /* Read before its owner runs again: the numbers are borrowed until then. */
+    if (bcfg_read_dlpack(&tensor, taken) < 0) return -1;
     if (lazy && taken->element >= 0) {
         PyObject *plain = resolved(value, taken->element);
         if (plain == NULL && PyErr_Occurred()) return -1;
         if (plain != NULL) {
             taken->holder = plain;
-            if (exchange->tensor_from_object(plain, &tensor) != 0) return -1;
+            if (exchange->tensor_from_object(plain, &tensor) != 0 ||
+                bcfg_read_dlpack(&tensor, taken) < 0)
+                return -1;
         }
     }
     taken->stream = NULL;
-    if (exchange->current_stream(taken->kind, taken->index, &taken->stream) != 0) return -1;
-    return bcfg_read_dlpack(&tensor, taken);
+    return exchange->current_stream(taken->kind, taken->index, &taken->stream) != 0 ? -1 : 1;
 }
 
 static const DLDataType types[BCFG_ELEMENTS] = {{2, 32, 1}, {2, 64, 1},  {5, 64, 1},

@@ -1,4 +1,5 @@
 /* Products of device arrays: taken, given to a library on their stream, and returned at once. */
+#include "arrays.h"
 #include "device_call.h"
 
 #define FLAG(name, NAME, kind, choices) FLAG_##NAME,
@@ -170,6 +171,10 @@ static int run(DeviceCall *call, const bcfg_recipe *recipe, bcfg_gemm_plan *plan
         outcome = bcfg_place_order(recipe->is.driver, a->stream, others[i], &fault);
     if (settles && outcome == BCFG_DEVICE_OK)
         outcome = bcfg_place_settle(recipe->is.driver, a->stream, &fault);
+    /* Nothing tells the others any more when the part that was put on the stream is done. */
+    bcfg_fault another;
+    if (outcome != BCFG_DEVICE_OK && (other > 0 || settles))
+        (void)bcfg_place_settle(recipe->is.driver, a->stream, &another);
     bcfg_lease_end(&lease);
     Py_END_ALLOW_THREADS
     return outcome == BCFG_DEVICE_OK ? 0 : failed(call, recipe, outcome, &fault);
@@ -187,6 +192,11 @@ static int compute(DeviceCall *call, const bcfg_snapshot *snapshot) {
     if (recipe == NULL) return -1;
     if (call->taken[DEVICE_OUT]) {
         if (bcfg_device_fit_out(call) < 0) return -1;
+        /* What was taken of a lazy conjugate or negative is a copy: the product goes beside it too. */
+        const DeviceArray *out = &call->arrays[DEVICE_OUT];
+        if (out->exchange != NULL && out->holder != NULL && !is_empty(call) &&
+            make_result(call) < 0)
+            return -1;
     } else if (make_result(call) < 0) {
         return -1;
     }
@@ -227,8 +237,9 @@ static int take_factor(const DeviceCall *call, const char *name, PyObject *given
     bool is_number = PyNumber_Check(given) && !PyBool_Check(given) && !PyUnicode_Check(given);
     Py_complex value = {0, 0};
     if (is_number) value = PyComplex_AsCComplex(given);
+    /* Not every complex number is Python's: NumPy's complex64 and PyTorch's are not. */
     if (!is_number || PyErr_Occurred() ||
-        (PyComplex_Check(given) && call->arrays[DEVICE_A].element != BCFG_COMPLEX64 &&
+        ((PyComplex_Check(given) || value.imag != 0) && call->arrays[DEVICE_A].element != BCFG_COMPLEX64 &&
          call->arrays[DEVICE_A].element != BCFG_COMPLEX128)) {
         PyErr_Clear();
         PyObject *shown = PyUnicode_FromFormat("`%s` must be a number that %s can hold, not %R",
@@ -252,6 +263,8 @@ static int take(DeviceCall *call) {
     }
     for (int i = 0; i < DEVICE_ARGUMENTS; i++) {
         if (call->given[i] == Py_None) continue;
+        /* NumPy's are on no device; asking them costs more than their product. */
+        if (bcfg_array_api_ready && PyArray_Check(call->given[i])) continue;
         int status = bcfg_take_device(call->given[i], &call->arrays[i]);
         if (status < 0) {
             if (!PyErr_ExceptionMatches(PyExc_Exception) ||

@@ -104,6 +104,13 @@ static int by_interface(PyObject *interface, DeviceArray *taken) {
             if (taken->shape[d] > 1) size *= taken->shape[d];
         }
     }
+    bool empty = false;
+    for (int32_t d = 0; d < taken->dimensions; d++) empty = empty || taken->shape[d] == 0;
+    if (taken->data == NULL && !empty) {
+        /* So do PyTorch's tensors that wrap others. */
+        PyErr_SetString(PyExc_ValueError, "it has no memory");
+        return -1;
+    }
     /* 1 and 2 are the streams that have numbers; without one, nothing has to be waited for. */
     taken->settles = stream == NULL;
     taken->stream = stream == NULL ? NULL : PyLong_AsVoidPtr(stream);

@@ -161,11 +161,11 @@ int bcfg_device_fit_out(DeviceCall *call) {
     for (int32_t d = 0; fits && d < out->dimensions; d++) fits = out->shape[d] == call->shape[d];
     if (!fits) return bcfg_device_refused(call, "out-shape", "out");
     if (out->read_only) return bcfg_device_refused(call, "read-only", "out");
-    for (int32_t d = 0; d < out->dimensions; d++)
-        if (out->shape[d] > 1 && out->strides[d] == 0)
-            return bcfg_device_refused(call, "repeats", "out");
     const char *from, *to, *other_from, *other_to;
     extent(out, &from, &to);
+    for (int32_t d = 0; d < out->dimensions; d++)
+        if (from != to && out->shape[d] > 1 && out->strides[d] == 0)
+            return bcfg_device_refused(call, "repeats", "out");
     for (int i = DEVICE_A; i <= DEVICE_ADDED; i++) {
         if (!call->taken[i] || (i == DEVICE_ADDED && same(out, &call->arrays[i]))) continue;
         extent(&call->arrays[i], &other_from, &other_to);
