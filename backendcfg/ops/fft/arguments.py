@@ -50,6 +50,7 @@ class Request(NamedTuple):
         return _NAMES[self.array.dtype.char]
 
 
+_CONSTANT = frozenset((int, str, type(None)))
 _NAMES = {np.dtype(name).char: name for name in FLOATING}
 
 
@@ -72,14 +73,14 @@ def one(  # noqa: PLR0917
     """
     came = taken(operation, value)
     array = _numbers(operation, kind, came)
-    try:
-        found = _along_one(operation, kind, array.shape, n, dim, norm)
-    except TypeError:  # what cannot be a key is no number either
-        found = _along_one.__wrapped__(operation, kind, array.shape, n, dim, norm)
+    # Only what cannot change may be a key: an array of one number can, though it has a hash.
+    is_constant = type(dim) is int and type(n) in _CONSTANT and type(norm) in _CONSTANT
+    along = _along_one if is_constant else _along_one.__wrapped__
+    found = along(operation, kind, array.shape, n, dim, norm)
     return Request(operation, kind, array, *found[:3], came, found.shape)
 
 
-@lru_cache(maxsize=512, typed=True)  # True is no number, though it equals 1
+@lru_cache(maxsize=512)
 def _along_one(  # noqa: PLR0917
     operation: str,
     kind: str,
