@@ -226,6 +226,16 @@ def check_element(operation: str, element: str, framework: str = "numpy") -> Non
     )
 
 
+def check_real(operation: str, element: str) -> None:
+    """Refuse complex numbers where a real signal is transformed.
+
+    Raises:
+        InvalidArgumentError: these are such.
+    """
+    if operation.startswith(("rfft", "ihfft")) and element.startswith("complex"):
+        refuse(operation, f"`input` must be real, not {element}", "take its real part, or `fft`")
+
+
 def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
     """As it is transformed: integers as the framework makes real numbers of them."""
     array = came.array
@@ -238,12 +248,8 @@ def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
             single = not sys.modules["jax"].config.jax_enable_x64
         array = array.astype(np.float32 if single else np.float64)
     is_complex = array.dtype.kind == "c"
-    if kind == "rfft" and is_complex:
-        refuse(
-            operation,
-            f"`input` must be real, not {array.dtype}",
-            "take its real part, or `fft`",
-        )
+    if is_complex:
+        check_real(operation, _NAMES[array.dtype.char])
     if kind == "rfft" or is_complex:
         return array
     return array.astype(np.complex64 if array.dtype == np.float32 else np.complex128)
