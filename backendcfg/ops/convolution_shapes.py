@@ -228,9 +228,12 @@ def _pair(value: Any, name: str, least: int) -> tuple[int, int]:
 
 
 def _whole(value: Any, name: str, least: int) -> int:
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+    try:
+        number = None if isinstance(value, (bool, np.bool_)) else value.__index__()
+    except (AttributeError, TypeError):  # an array of several has it, and cannot
+        number = None
+    if number is None:
         _refuse(f"`{name}` must be a whole number, not {value!r}")
-    number = value.__index__()
     if not least <= number < _MOST:
         limit = f"at least {least}" if number < least else f"below {_MOST}"
         _refuse(f"`{name}` must be {limit}, not {number}")

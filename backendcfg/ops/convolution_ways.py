@@ -112,7 +112,8 @@ def onednn(call: Convolution, switches: Switches) -> NDArray[Any]:
     del switches
     torch, how = sys.modules["torch"], call.geometry
     from_numpy: Callable[[NDArray[Any]], Any] = torch.from_numpy
-    with torch.inference_mode():
+    # Autocast would compute in bfloat16, whatever was asked of us.
+    with torch.inference_mode(), torch.autocast("cpu", enabled=False):
         images, weight = from_numpy(_readable(call.input)), from_numpy(_readable(call.weight))
         bias = None if call.bias is None else from_numpy(_readable(call.bias))
         after, padding = how.padding_after, how.padding

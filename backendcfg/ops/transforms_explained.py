@@ -18,7 +18,7 @@ from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import WAYS
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.fft import choice
-from backendcfg.ops.fft.arguments import check_element
+from backendcfg.ops.fft.arguments import check_element, check_real
 from backendcfg.ops.product_choice import element
 from backendcfg.ops.switches import Switches
 
@@ -87,8 +87,10 @@ def explain_einsum(question: Question) -> Answer:
 def explain_transform(question: Question) -> Answer:
     """`shapes` is one shape."""
     shape = _shapes(question, (1,))[0]
+    operation, name = question.operation.removeprefix("fft."), _element(question.dtype)
     try:
-        check_element(question.operation.removeprefix("fft."), _element(question.dtype))
+        check_element(operation, name)
+        check_real(operation, name)
     except InvalidArgumentError as error:
         raise _of_explain(error, f"{question.operation}: ") from None
     switches = Switches()

@@ -45,6 +45,7 @@ def test_the_whole_message():
         ((X, W), {"stride": (1, 2, 3)}, "`stride` must be one number or two, not 3"),
         ((X, W), {"stride": 1.5}, "`stride` must be a whole number, not 1.5"),
         ((X, W), {"stride": True}, "`stride` must be a whole number, not True"),
+        ((X, W), {"stride": np.array([1, 2])}, "`stride` must be a whole number, not array([1, 2])"),
         ((X, W), {"dilation": 0}, "`dilation` must be at least 1, not 0"),
         ((X, W), {"dilation": 2**40}, "`dilation` must be below 2147483648, not 1099511627776"),
         ((X, W), {"padding": -1}, "`padding` must be at least 0, not -1"),

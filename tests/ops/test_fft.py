@@ -253,3 +253,15 @@ def test_what_does_not_fit_is_refused_by_name(name, arguments, line):
         f"error[invalid-argument]: fft.{name}: {line}",
         "  state: nothing was computed",
     ]
+
+
+def test_a_size_that_is_an_array_is_read_at_each_call():
+    size, dim = np.array(8), np.array(0)
+    assert fft.fft(X, size, dim).shape == (8, X.shape[1])
+    torch = pytest.importorskip("torch")
+    size, dim = torch.tensor(8), torch.tensor(0)
+    assert fft.fft(X, size, dim).shape == (8, X.shape[1])
+    size.fill_(16)
+    assert fft.fft(X, size, dim).shape == (16, X.shape[1])
+    dim.fill_(1)
+    assert fft.fft(X, size, dim).shape == (X.shape[0], 16)

@@ -107,6 +107,12 @@ def test_a_transform_says_why_mkl_does_not_serve():
         (("einsum", SHAPES), {}, "explain: `equation` must be the text"),
         (("einsum", SHAPES), {"equation": "ij"}, "explain: `equation` 'ij' must have as many"),
         (("fft.fft", [(3, 4)], "float16"), {}, "explain: `input` must hold float32"),
+        (("fft.rfft2", [(3, 4)], "complex64"), {}, "explain: `input` must be real, not complex64"),
+        (
+            ("fft.ihfft", [(3, 4)], "complex128"),
+            {},
+            "explain: `input` must be real, not complex128",
+        ),
         (("fft.fft", (3, 4)), {}, "explain: `shapes` must be one shape in a list"),
     ],
 )

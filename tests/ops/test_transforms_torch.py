@@ -129,6 +129,19 @@ print("done")
 """)
 
 
+def test_conv2d_computes_in_the_given_type_under_autocast_too():
+    run("""
+x, w = torch.rand(2, 3, 8, 8), torch.rand(4, 3, 3, 3)
+wanted = torch.nn.functional.conv2d(x, w)
+with torch.autocast("cpu", torch.bfloat16), under(cudnn__benchmark=True):
+    for turn in range(2):
+        close(ops.conv2d(x, w), wanted, 1e-5)
+    assert torch.is_autocast_enabled("cpu")
+assert any("onednn" in key for key in convolution_choice.remembered())
+print("done")
+""")
+
+
 def test_fft_is_torchs():
     run("""
 ones = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]

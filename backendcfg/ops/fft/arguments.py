@@ -50,6 +50,7 @@ class Request(NamedTuple):
         return _NAMES[self.array.dtype.char]
 
 
+_CONSTANT = frozenset((int, str, type(None)))
 _NAMES = {np.dtype(name).char: name for name in FLOATING}
 
 
@@ -72,14 +73,14 @@ def one(  # noqa: PLR0917
     """
     came = taken(operation, value)
     array = _numbers(operation, kind, came)
-    try:
-        found = _along_one(operation, kind, array.shape, n, dim, norm)
-    except TypeError:  # what cannot be a key is no number either
-        found = _along_one.__wrapped__(operation, kind, array.shape, n, dim, norm)
+    # Only what cannot change may be a key: an array of one number can, though it has a hash.
+    is_constant = type(dim) is int and type(n) in _CONSTANT and type(norm) in _CONSTANT
+    along = _along_one if is_constant else _along_one.__wrapped__
+    found = along(operation, kind, array.shape, n, dim, norm)
     return Request(operation, kind, array, *found[:3], came, found.shape)
 
 
-@lru_cache(maxsize=512, typed=True)  # True is no number, though it equals 1
+@lru_cache(maxsize=512)
 def _along_one(  # noqa: PLR0917
     operation: str,
     kind: str,
@@ -225,6 +226,16 @@ def check_element(operation: str, element: str, framework: str = "numpy") -> Non
     )
 
 
+def check_real(operation: str, element: str) -> None:
+    """Refuse complex numbers where a real signal is transformed.
+
+    Raises:
+        InvalidArgumentError: these are such.
+    """
+    if operation.startswith(("rfft", "ihfft")) and element.startswith("complex"):
+        refuse(operation, f"`input` must be real, not {element}", "take its real part, or `fft`")
+
+
 def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
     """As it is transformed: integers as the framework makes real numbers of them."""
     array = came.array
@@ -237,12 +248,8 @@ def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
             single = not sys.modules["jax"].config.jax_enable_x64
         array = array.astype(np.float32 if single else np.float64)
     is_complex = array.dtype.kind == "c"
-    if kind == "rfft" and is_complex:
-        refuse(
-            operation,
-            f"`input` must be real, not {array.dtype}",
-            "take its real part, or `fft`",
-        )
+    if is_complex:
+        check_real(operation, _NAMES[array.dtype.char])
     if kind == "rfft" or is_complex:
         return array
     return array.astype(np.complex64 if array.dtype == np.float32 else np.complex128)
