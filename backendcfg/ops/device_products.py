@@ -52,7 +52,7 @@ def refuse(
     elif reason == "element":
         message = f"`{detail}` must hold {_dtype(given[names[0]])}, as `{names[0]}` does"
     elif reason == "forked":
-        _forked(operation)
+        forked(operation)
     else:
         wanted = {"matmul": "at least one dimension", "addmm": "2 dimensions"}
         template = _MESSAGES.get(reason, detail.replace("{", "{{").replace("}", "}}"))
@@ -61,13 +61,18 @@ def refuse(
         )
     raise InvalidArgumentError(
         f"{operation}: {message}",
-        notes=[f"{name}: {_describe(value)}" for name, value in given.items()],
+        notes=[f"{name}: {describe(value)}" for name, value in given.items()],
         state="nothing was computed",
         helps=_HELPS.get(reason, []),
     ) from None
 
 
-def _forked(operation: str) -> NoReturn:
+def forked(operation: str) -> NoReturn:
+    """Raise in a child of a process that had used the device.
+
+    Raises:
+        InvalidArgumentError: always.
+    """
     raise InvalidArgumentError(
         f"{operation}: this process was forked from one that had used the device",
         notes=["no driver of a device works on in a forked child"],
@@ -111,13 +116,17 @@ def failed(
         InvalidArgumentError: always.
     """
     (function, status, name), (m, n, k) = fault, sizes
-    advice = next((text for part, text in _ADVICE.items() if part in name), "")
     raise InvalidArgumentError(
         f"{operation}: {library} failed: {function} returned {name or 'status'} ({status})",
         notes=[f"{element} product of ({m}, {k}) and ({k}, {n})"],
         state="the result was not computed; the next call starts anew",
-        helps=[advice] if advice else [],
+        helps=advice(name),
     )
+
+
+def advice(name: str) -> list[str]:
+    """What to do about a status of a library or driver, by its name."""
+    return [text for part, text in _ADVICE.items() if part in name][:1]
 
 
 def place(value: Any) -> str:
@@ -151,7 +160,7 @@ def dense(operation: str, name: str, value: Any) -> Any:
         return cupy.ascontiguousarray(value)
     raise InvalidArgumentError(
         f"{operation}: `{name}` must lie in memory as a BLAS can read it",
-        notes=[f"{name}: {_describe(value)}"],
+        notes=[f"{name}: {describe(value)}"],
         state="nothing was computed",
         helps=["copy it, so that its rows follow each other"],
     )
@@ -242,7 +251,8 @@ def _kind(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """An array for people: "float32 array of shape (3, 5) on cuda:0"."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return _kind(value)
