@@ -51,13 +51,17 @@ def test_explain_prints_who_serves_and_what_stands_against_the_others(kernels):
     with under(**{**defaults(), "cuda.enable_cudnn_sdp": False}):
         text = str(ops.explain(NAME, SHAPES, "bfloat16", device="cuda:0"))
     assert text.splitlines()[:5] == [
-        f"{NAME} of (2, 3, 40, 64), (2, 3, 70, 64), (2, 3, 70, 64) bfloat16 on cuda:0 "
-        "under profile `test`",
+        (
+            f"{NAME} of (2, 3, 40, 64), (2, 3, 70, 64), (2, 3, 70, 64) bfloat16 on cuda:0 "
+            "under profile `test`"
+        ),
         f"  flash      serves: {FIRST}",
         "  efficient  `efficient` does not serve arrays of a device yet; `flash` does.",
         "  math       `math` does not serve arrays of a device yet; `flash` does.",
-        "  cudnn      cuDNN attention has been runtime disabled.; "
-        "`cudnn` does not serve arrays of a device yet; `flash` does.",
+        (
+            "  cudnn      cuDNN attention has been runtime disabled.; "
+            "`cudnn` does not serve arrays of a device yet; `flash` does."
+        ),
     ]
 
 
