@@ -251,5 +251,5 @@ def grad_enabled(array: Any) -> bool:
     import sys
 
     framework: Any = sys.modules.get(type(array).__module__.partition(".")[0])
-    asks = getattr(framework, "isgrad_enabled", None)
+    asks = getattr(framework, "is_grad_enabled", None)
     return bool(asks()) if asks is not None else True
