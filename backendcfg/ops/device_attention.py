@@ -126,8 +126,8 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         _plans[kind] = plan
     shapes = plan.shapes
     element = held[0].element
-    out = _make(arrays[0], held[0], shapes.out, element)
-    total = _make(arrays[0], held[0], shapes.out[:-1], "float32") if logsumexp else None
+    out = _make(arrays, held[0], shapes.out, element)
+    total = _make(arrays, held[0], shapes.out[:-1], "float32") if logsumexp else None
     _launch(arrays, held, plan, options, (out, total))
     if plan.is_checked:
         device_products.finite(OPERATION, out)
@@ -223,12 +223,16 @@ def _fact(held: Held, value: Any, needs: bool) -> Tensor:
     return Tensor(held.shape, held.strides, element, "cuda", held.ordinal, needs)
 
 
-def _make(like: Any, held: Held, shape: tuple[int, ...], element: str) -> Any:
+def _make(arrays: tuple[Any, ...], held: Held, shape: tuple[int, ...], element: str) -> Any:
     """Memory for a result, by the library that owns query."""
-    made = _native.device_make(like, shape, element)
-    if made is None:
-        made = device_products.make(like, shape, element, held.kind, held.ordinal)
-    return made
+    made = _native.device_make(arrays[0], shape, element)
+    if made is not None:
+        return made
+    try:
+        return device_products.make(arrays[0], shape, element, held.kind, held.ordinal)
+    except InvalidArgumentError:
+        what = "`query` must be of a library that makes its results: PyTorch or CuPy"
+        _refuse(arrays, what, helps=["pass it as one of theirs: `torch.from_dlpack(query)`"])
 
 
 def _matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:

@@ -1,6 +1,9 @@
 """Attention of device arrays: our own kernel, launched on their stream, gives the right numbers."""
 
+import ctypes
 import gc
+import subprocess
+import threading
 import weakref
 
 import numpy as np
@@ -9,6 +12,7 @@ from attention_on_device import assert_near, normal, on_the_cpu, truths
 from device_arrays import ByInterface, OnDevice, aligned
 
 from backendcfg import ops
+from backendcfg.errors import InvalidArgumentError
 
 attention = ops.scaled_dot_product_attention
 
@@ -189,3 +193,62 @@ def test_nothing_is_kept_alive(kernels):
     del arrays
     gc.collect()
     assert [ref() for ref in seen] == [None] * 4
+
+
+def test_threads_share_what_one_of_them_has_loaded(kernels, devices):
+    devices.cuda.library.double_kernels(None)  # the host's emulation runs one block at a time
+    together, found = threading.Barrier(4), []
+
+    def work():
+        together.wait()
+        found.append(attention(*three()).shape)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [(2, 3, 40, 64)] * 4
+    assert len(devices.cuda.calls("cuModuleLoadData")) == 1
+    assert len(devices.cuda.calls("cuLaunchKernel")) == 4
+
+
+WAITING = """
+#include <sched.h>
+int arrived, released;
+int wait(const char *code, const char *name, unsigned grid, unsigned threads, unsigned shared,
+         const void *argument) {
+    (void)code, (void)name, (void)grid, (void)threads, (void)shared, (void)argument;
+    __atomic_store_n(&arrived, 1, __ATOMIC_SEQ_CST);
+    for (long turn = 0; turn < 20000000; turn++) {
+        if (__atomic_load_n(&released, __ATOMIC_SEQ_CST)) return 0;
+        sched_yield();
+    }
+    return 719;
+}
+"""
+
+
+def test_other_threads_go_on_while_the_driver_is_called(kernels, devices, tmp_path):
+    (tmp_path / "waiting.c").write_text(WAITING)
+    target = tmp_path / "waiting.so"
+    subprocess.run(["cc", "-shared", "-fPIC", tmp_path / "waiting.c", "-o", target], check=True)
+    library = ctypes.CDLL(str(target))
+    arrived = ctypes.c_int.in_dll(library, "arrived")
+    released = ctypes.c_int.in_dll(library, "released")
+    devices.cuda.library.double_kernels(library.wait)
+    errors = []
+
+    def work():
+        try:
+            attention(*three())
+        except InvalidArgumentError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while thread.is_alive() and not arrived.value:
+        pass
+    released.value = 1
+    thread.join()
+    assert (arrived.value, errors) == (1, [])
