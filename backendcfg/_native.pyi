@@ -277,6 +277,34 @@ def device_product(
     operation: str, a: Any, b: Any, added: Any, out: Any, alpha: Any, beta: Any, /
 ) -> Any: ...
 
+# Whether a value is an array on a device.
+def device_holds(value: Any, /) -> bool: ...
+
+# An array on a device: address, kind and index of the place, element, shape, strides in bytes,
+# stream, whether the call must wait for the device, and what keeps its memory. None for others.
+def device_array(
+    value: Any, /
+) -> tuple[int, int, int, str, tuple[int, ...], tuple[int, ...], int, bool, object] | None: ...
+
+# An uninitialised array by the library of another; None where that has no table of functions.
+def device_make(like: Any, shape: tuple[int, ...], element: str, /) -> Any: ...
+
+# Code loaded into the primary context of a CUDA device: a capsule, or what failed: the function of
+# the driver ("" in a forked child), its status, the name of that.
+def device_kernel(driver: int, index: int, code: bytes, name: str, shared_bytes: int, /) -> Any: ...
+
+# Put a kernel on a stream; `others` are streams of its arguments. None, or what failed, as above.
+def device_launch(
+    kernel: Any,
+    stream: int,
+    others: tuple[int, ...],
+    settles: bool,
+    grid: int,
+    threads: int,
+    argument: Any,
+    /,
+) -> tuple[str, int, str] | None: ...
+
 # The address of a recipe: how a library is called for one element type.
 def device_recipe(
     library: int,

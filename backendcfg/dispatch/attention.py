@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backendcfg.dispatch import attention_cpu_rules as cpu_rules
+from backendcfg.dispatch import attention_device_rules as device_rules
 from backendcfg.dispatch import attention_gpu_rules as gpu_rules
 from backendcfg.dispatch import attention_rules as rules
 from backendcfg.dispatch.attention_facts import Case
@@ -28,6 +29,9 @@ KERNELS = ("flash", "efficient", "cudnn")
 OURS = ("flash", "efficient", "math")
 """The kernels that serve arrays of the CPU."""
 
+ON_DEVICES = ("flash", "efficient", "math", "cudnn")
+"""The kernels that are asked for arrays of a device; ours is the first."""
+
 
 @record(frozen=True)
 class Requirement:
@@ -40,8 +44,9 @@ class Requirement:
         kernels: the kernels that need it.
         after: requirements that must hold for this one to be looked at.
         on_gpu: whether it depends on the GPU, and therefore was read and not run.
-        places: where the arrays are for which it counts: "cuda", "cpu". For cuDNN, which has no
-            kernel for the CPU, everything counts that counts on a GPU.
+        places: where the arrays are for which it counts: "cpu", and on a GPU "cuda" for PyTorch's
+            kernels and "device" for our own. For cuDNN, which has no kernel for the CPU, everything
+            counts that counts on a GPU.
     """
 
     name: str
@@ -53,8 +58,11 @@ class Requirement:
     places: tuple[str, ...] = ("cuda",)
 
 
-_EVERYWHERE = ("cuda", "cpu")
+_EVERYWHERE = ("cuda", "cpu", "device")
 _HERE = ("cpu",)
+_OURS = ("cpu", "device")
+_DEVICE = ("device",)
+_FLASH = ("flash",)
 _OUR_FUSED = ("flash", "efficient")
 _SHAPED = ("four-dimensional",)
 _PLACED = ("gpu",)
@@ -67,14 +75,99 @@ REQUIREMENTS = (
     Requirement(
         "on-cpu", "query, key and value are on the CPU", cpu_rules.on_cpu, OURS, places=_HERE
     ),
-    Requirement("not-ragged", "no tensor is ragged", cpu_rules.dense, OURS, places=_HERE),
+    Requirement(
+        "serves-devices",
+        "it is a kernel of ours for devices, which is flash alone",
+        device_rules.serves,
+        ON_DEVICES,
+        places=_DEVICE,
+    ),
+    Requirement("not-ragged", "no tensor is ragged", cpu_rules.dense, OURS, places=_OURS),
     Requirement(
         "valid",
         "shapes and dtypes make a call of attention",
         cpu_rules.valid,
         OURS,
         ("not-ragged",),
-        places=_HERE,
+        places=_OURS,
+    ),
+    Requirement("nvidia", "an NVIDIA device", device_rules.nvidia, _FLASH, places=_DEVICE),
+    Requirement(
+        "driver",
+        "its driver is here, and knows the device",
+        device_rules.driver,
+        _FLASH,
+        ("nvidia",),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "instructions",
+        "sm_80 or newer",
+        device_rules.architecture,
+        _FLASH,
+        ("nvidia", "driver"),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "compiler",
+        "NVRTC is here, and compiles for the device",
+        device_rules.compiler,
+        _FLASH,
+        ("nvidia",),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "sixteen-bits",
+        "bfloat16 or float16",
+        device_rules.sixteen_bits,
+        _FLASH,
+        places=_DEVICE,
+    ),
+    Requirement(
+        "tiled-widths",
+        "query, key and value are equally wide: 32 to 256, a multiple of 8",
+        device_rules.widths,
+        _FLASH,
+        ("valid",),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "four-at-most",
+        "query, key and value have 4 dimensions at most",
+        device_rules.four_at_most,
+        _FLASH,
+        ("valid",),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "rows",
+        "the numbers of a row of query, key and value lie side by side",
+        device_rules.rows_side_by_side,
+        _FLASH,
+        ("valid",),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "no-gradient",
+        "nothing needs a gradient",
+        device_rules.no_gradient,
+        _FLASH,
+        places=_DEVICE,
+    ),
+    Requirement(
+        "countable",
+        "positions and blocks are fewer than 2**31",
+        device_rules.countable,
+        _FLASH,
+        ("valid",),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "tier",
+        "no tier is promised that no device keeps",
+        device_rules.tier,
+        _FLASH,
+        places=_DEVICE,
     ),
     Requirement("on-cuda", "query, key and value are on a GPU", rules.on_cuda),
     Requirement("gpu", "a GPU is here", rules.gpu),
@@ -158,7 +251,7 @@ REQUIREMENTS = (
         "there are queries and keys",
         rules.not_empty,
         after=(*_SHAPED, "valid"),
-        places=_EVERYWHERE,
+        places=("cuda", "cpu"),
     ),
     Requirement(
         "has-width",
@@ -174,7 +267,7 @@ REQUIREMENTS = (
         cpu_rules.equal_heads,
         _OUR_FUSED,
         ("valid",),
-        places=_HERE,
+        places=_OURS,
     ),
     Requirement(
         "mask-gradient",
@@ -240,7 +333,7 @@ def unmet(
     """The requirements that do not hold, each with the reason; see `reasons`."""
     case = Case(kernel, call, device, switches)
     here = kernel != "cudnn" and call.query.device == "cpu"
-    place = "cpu" if here else "cuda"
+    place = "device" if device.is_ours else "cpu" if here else "cuda"
     broken: set[str] = set()
     for requirement in REQUIREMENTS:
         counts = kernel in requirement.kernels and place in requirement.places

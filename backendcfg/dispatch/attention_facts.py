@@ -83,6 +83,9 @@ class Device:
             "cudnn".
         flash_3: whether PyTorch was told to use FlashAttention 3.
         nested_cudnn: whether TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED is 1.
+        is_ours: whether it is asked for our own kernels, and not for PyTorch's.
+        no_driver: why its driver cannot be used, for our own kernels; "" where it can.
+        no_compiler: why none compiles our own kernels for it; "" where one does.
     """
 
     vendor: str = ""
@@ -92,6 +95,9 @@ class Device:
     kernels: frozenset[str] = frozenset()
     flash_3: bool = False
     nested_cudnn: bool = False
+    is_ours: bool = False
+    no_driver: str = ""
+    no_compiler: str = ""
 
     @property
     def sm(self) -> tuple[int, int]:
@@ -202,7 +208,7 @@ def tensor(array: Any, name: str) -> Tensor:
         str(dtype).rpartition(".")[2],
         device,
         index,
-        getattr(array, "requires_grad", False) is True and _grad_enabled(array),
+        getattr(array, "requires_grad", False) is True and grad_enabled(array),
         nested,
     )
 
@@ -240,7 +246,7 @@ def _device(array: Any) -> tuple[str, int]:
     return {"gpu": "cuda", "rocm": "cuda"}.get(name, name), place
 
 
-def _grad_enabled(array: Any) -> bool:
+def grad_enabled(array: Any) -> bool:
     """Whether the framework of an array records for a backward pass here; PyTorch can be told."""
     import sys
 

@@ -10,6 +10,8 @@ from backendcfg.dispatch.device_opening import require_device
 
 _CUDA_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 _HIP_CAPABILITY = (23, 61)  # hipDeviceAttributeComputeCapabilityMajor, Minor
+_SHARED_OF_A_BLOCK = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+_SECOND_LEVEL_CACHE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 _asked: set[str] = set()  # drivers that a call has started
@@ -50,6 +52,21 @@ def device_of(pointer: int) -> int:
     if status or index.value < 0:
         raise ValueError(f"the CUDA driver does not know its memory (status {status})")
     return index.value
+
+
+@lru_cache(maxsize=64)
+def memories(path: str, index: int) -> tuple[int, int]:
+    """Bytes of a CUDA device: shared memory that a block may have, and the second-level cache.
+
+    Where the driver does not say, they are the least that kernels must do with.
+    """
+    driver, device, found = _driver(path), ctypes.c_int(index), []
+    known = not driver.cuDeviceGet(ctypes.byref(device), index)
+    for attribute, least in ((_SHARED_OF_A_BLOCK, 48 << 10), (_SECOND_LEVEL_CACHE, 0)):
+        value = ctypes.c_int()
+        said = known and not driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        found.append(value.value if said else least)
+    return found[0], found[1]
 
 
 @lru_cache(maxsize=64)

@@ -1,9 +1,10 @@
-"""Attention on the CPU, with the arguments of `torch.nn.functional`.
+"""Attention, with the arguments of `torch.nn.functional`.
 
     out = ops.scaled_dot_product_attention(query, key, value, is_causal=True)
 
-Three kernels of our own serve it: `flash`, `efficient` and `math`. The switches and the order of
-`[cuda]` choose among them, as `torch.nn.attention.sdpa_kernel` means them.
+Three kernels of our own serve it on the CPU: `flash`, `efficient` and `math`. The switches and the
+order of `[cuda]` choose among them, as `torch.nn.attention.sdpa_kernel` means them. Arrays on a
+CUDA device are served by one: see `device_attention`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ import numpy as np
 from backendcfg import _native
 from backendcfg._native import broadcast, current
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import attention_call, attention_layout, attention_math, serving
+from backendcfg.ops import (
+    attention_call,
+    attention_layout,
+    attention_math,
+    device_attention,
+    serving,
+)
 from backendcfg.ops.arrays import give, take
 from backendcfg.ops.attention_call import OPERATION, NotFiniteError, refuse
 from backendcfg.ops.attention_math import Options
@@ -52,7 +59,7 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
     Args:
         query: (..., heads, queries, width); float32, float64, bfloat16 or float16. NumPy arrays,
             PyTorch or JAX arrays on the CPU, or what `__array_interface__` or `__dlpack__`
-            describes. Leading dimensions broadcast.
+            describes; bfloat16 or float16 on a CUDA device. Leading dimensions broadcast.
         key: (..., heads, keys, width), of the dtype of query.
         value: (..., heads, keys, value width), of the dtype of query.
         attn_mask: broadcasts to (..., heads, queries, keys). bool: whether a query sees a key;
@@ -102,6 +109,14 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
             )
             serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
             return found if return_logsumexp else found[0]
+    elif type(query) is not np.ndarray and _native.device_holds(query):
+        return device_attention.attend(
+            (query, key, value, attn_mask),
+            device_attention.Options(
+                float(dropout_p), bool(is_causal), scale, bool(enable_gqa), int(seed or 0)
+            ),
+            logsumexp=bool(return_logsumexp),
+        )
     arrays = _taken(OPERATION, query, key, value, attn_mask)
     route = _route(OPERATION, arrays, (dropout_p, is_causal, enable_gqa))
     if kind is not None and _is_plain(route, arrays, (query, key, value, attn_mask)):

@@ -1,4 +1,4 @@
-"""Which kernel serves a call of attention on the CPU, and why the others do not."""
+"""Which kernel serves a call of attention, and why the others do not."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ class Choice:
     because: str
 
 
-def choose(call: Call, values: Mapping[str, Any]) -> Choice:
+def choose(call: Call, values: Mapping[str, Any], device: Device = _NOWHERE) -> Choice:
     """The first kernel that may and can serve a call, in the order of `cuda.sdp_priority`.
 
     Args:
         call: its arrays and options, in which nothing is wrong.
         values: the flags in force, those of `attention_facts.FLAGS` at least.
+        device: the GPU whose arrays our own kernel is asked for; by default the CPU.
     """
-    switches = attention_facts.switches(values, _library(call))
+    served = attention.ON_DEVICES if device.is_ours else attention.OURS
+    switches = attention_facts.switches(values, "" if device.is_ours else _library(call))
     kernel, behind, against = "", [], {}
     needs: dict[str, str] = {}
     for name in switches.order:
-        if name not in attention.OURS:
+        if name not in served:
             continue
-        unmet = list(attention.unmet(name, call, _NOWHERE, switches))
+        unmet = list(attention.unmet(name, call, device, switches))
         why = tuple(reason for _, reason in unmet)
         if kernel and not why:
             behind.append(name)
@@ -54,7 +56,7 @@ def choose(call: Call, values: Mapping[str, Any]) -> Choice:
             needs[name] = unmet[0][0].text
         else:
             kernel = name
-    order = tuple(name for name in switches.order if name in attention.OURS)
+    order = tuple(name for name in switches.order if name in served)
     ahead = order[: order.index(kernel)] if kernel else ()
     because = f"first in the order {', '.join(order)}"
     if ahead:

@@ -53,7 +53,7 @@ def refuse(
     elif reason == "element":
         message = f"`{detail}` must hold {_dtype(given[names[0]])}, as `{names[0]}` does"
     elif reason == "forked":
-        _forked(operation)
+        forked(operation)
     else:
         wanted = {"matmul": "at least one dimension", "addmm": "2 dimensions"}
         template = _MESSAGES.get(reason, detail.replace("{", "{{").replace("}", "}}"))
@@ -62,13 +62,18 @@ def refuse(
         )
     raise InvalidArgumentError(
         f"{operation}: {message}",
-        notes=[f"{name}: {_describe(value)}" for name, value in given.items()],
+        notes=[f"{name}: {describe(value)}" for name, value in given.items()],
         state="nothing was computed",
         helps=_HELPS.get(reason, []),
     ) from None
 
 
-def _forked(operation: str) -> NoReturn:
+def forked(operation: str) -> NoReturn:
+    """Raise in a child of a process that had used the device.
+
+    Raises:
+        InvalidArgumentError: always.
+    """
     raise InvalidArgumentError(
         f"{operation}: this process was forked from one that had used the device",
         notes=["no driver of a device works on in a forked child"],
@@ -112,17 +117,21 @@ def failed(
         DeviceFailedError: always.
     """
     (function, status, name), (m, n, k) = fault, sizes
-    advice = next((text for part, text in _ADVICE.items() if part in name), "")
-    if function in ("cuInit", "hipInit") and "NOT_INITIALIZED" in name:
-        advice = "in a child of a process that had used the device, none works: use `spawn`"
     if function.startswith(("cu", "hip")) and not function.startswith(("cublas", "hipblas")):
         library = "the device's driver"
     raise DeviceFailedError(
         f"{operation}: {library} failed: {function} returned {name or 'status'} ({status})",
         notes=[f"{element} product of ({m}, {k}) and ({k}, {n})"],
         state="the result was not computed; the next call starts anew",
-        helps=[advice] if advice else [],
+        helps=advice(function, name),
     )
+
+
+def advice(function: str, name: str) -> list[str]:
+    """What to do about a status that a function of a library or driver returned, by its name."""
+    if function in ("cuInit", "hipInit") and "NOT_INITIALIZED" in name:
+        return ["in a child of a process that had used the device, none works: use `spawn`"]
+    return [text for part, text in _ADVICE.items() if part in name][:1]
 
 
 def place(value: Any) -> str:
@@ -156,7 +165,7 @@ def dense(operation: str, name: str, value: Any) -> Any:
         return cupy.ascontiguousarray(value)
     raise InvalidArgumentError(
         f"{operation}: `{name}` must lie in memory as a BLAS can read it",
-        notes=[f"{name}: {_describe(value)}"],
+        notes=[f"{name}: {describe(value)}"],
         state="nothing was computed",
         helps=["copy it, so that its rows follow each other"],
     )
@@ -252,7 +261,8 @@ def _kind(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """An array for people: "float32 array of shape (3, 5) on cuda:0"."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return _kind(value)

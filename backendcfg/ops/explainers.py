@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backendcfg.dispatch import attention, attention_facts, attention_shapes
-from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg.dispatch import attention, attention_facts, attention_shapes, device_kernels
+from backendcfg.dispatch.attention_facts import Call, Device, Tensor
+from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import attention_choice, product_choice
+from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.product_choice import element
 
@@ -41,18 +43,23 @@ def of_attention(question: Question) -> Answer:
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")
-    choice = attention_choice.choose(call, question.values)
+    place = place_of(question.option("device", "cpu"))
+    if place is not None and question.operation != ATTENTION:
+        raise InvalidArgumentError(f"explain: `{question.operation}` is for arrays of the CPU")
+    device = Device() if place is None else device_kernels.device(*place, start=False)[0]
+    choice = attention_choice.choose(call, question.values, device)
+    where = "" if place is None else f" on {KINDS[place[0]]}:{place[1]}"
     sizes = attention_shapes.sizes(call)
     return Answer(
         question.operation,
-        f"{question.operation} of {', '.join(map(str, shapes[:3]))} {name}",
+        f"{question.operation} of {', '.join(map(str, shapes[:3]))} {name}{where}",
         (*sizes.scores, sizes.width),
         choice.kernel,
         "",
-        choice.because,
+        f"on a device; {choice.because}" if where and choice.kernel else choice.because,
         tuple(
             Reason(kernel, "", "; ".join(choice.reasons.get(kernel, ("not in the order",))))
-            for kernel in attention.OURS
+            for kernel in (attention.OURS if place is None else attention.ON_DEVICES)
             if kernel != choice.kernel
         ),
         attention_facts.FLAGS,

@@ -183,10 +183,11 @@ def devices(_opened_devices, monkeypatch):
     from device_arrays import OnDevice
 
     from backendcfg import ops
-    from backendcfg.dispatch import device_recipes
+    from backendcfg.dispatch import device_kernels, device_recipes
 
     doubles, opened = _opened_devices
-    monkeypatch.setattr(device_recipes, "open_device", opened.__getitem__)
+    for module in (device_kernels, device_recipes):
+        monkeypatch.setattr(module, "open_device", opened.__getitem__)
     monkeypatch.setattr(OnDevice, "stream", 0)
     monkeypatch.setattr(OnDevice, "full", False)
     OnDevice.allocated.clear()
@@ -194,6 +195,21 @@ def devices(_opened_devices, monkeypatch):
     ops.reset_stats()
     yield doubles
     doubles.reset()
+
+
+@pytest.fixture(scope="session")
+def _emulator(tmp_path_factory):
+    from attention_on_device import Emulator
+
+    return Emulator(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture
+def kernels(devices, _emulator, monkeypatch):
+    """The emulator of our own kernels: what the double of the driver launches, it runs."""
+    _emulator.install(devices.cuda, monkeypatch)
+    yield _emulator
+    _emulator.remove(devices.cuda)
 
 
 @pytest.fixture

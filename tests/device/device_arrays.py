@@ -33,6 +33,7 @@ CODES = {
     "complex128": (5, 128),
     "int64": (0, 64),
     "uint8": (1, 8),
+    "bool": (6, 8),
 }
 NAMES = {code: name for name, code in CODES.items()}
 

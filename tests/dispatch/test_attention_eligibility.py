@@ -510,6 +510,12 @@ def test_the_page_has_the_table():
     assert rows == [
         _row(each, attention.OURS).rstrip() for each in REQUIREMENTS if "cpu" in each.places
     ]
+    device = page.partition("## The table for our kernel on a GPU")[2].partition("\n## ")[0]
+    assert [line for line in device.splitlines() if line.startswith("| `")] == [
+        _row(each, attention.ON_DEVICES).rstrip()
+        for each in REQUIREMENTS
+        if "device" in each.places
+    ]
 
 
 def _row(requirement, kernels):

@@ -1,10 +1,13 @@
 /* A libcuda.so.1 whose devices are memory of the host. See recorded.h.
  *
  * Settings: version (13000 is 13.0), devices, capability (90 is 9.0), memory (bytes of all devices
- * together), processors (multiprocessors of each), capturing (a CUstreamCaptureStatus).
+ * together), processors (multiprocessors of each), capturing (a CUstreamCaptureStatus),
+ * shared (bytes that a block may have), cache (bytes of the second level).
  *
  * A pointer of a device is one of the host. Work on streams is done at once; events and streams are
  * handles that only this library knows, so that a wrong one is refused.
+ *
+ * Kernels are run by the test: it hands in, with double_kernels, what a launch calls.
  */
 #ifndef VERSION
 #define VERSION 13000
@@ -15,7 +18,9 @@
     SETTING(capability, 90)                                                                        \
     SETTING(memory, 1 << 30)                                                                       \
     SETTING(processors, 132)                                                                       \
-    SETTING(capturing, 0)
+    SETTING(capturing, 0)                                                                          \
+    SETTING(shared, 232448)                                                                        \
+    SETTING(cache, 50 << 20)
 #include "recorded.h"
 
 #include "device/abi_cuda.h"
@@ -25,11 +30,16 @@
 BCFG_CUDA_SYMBOLS(DECLARE, DECLARE)
 #undef DECLARE
 
-enum { DEVICES = 8, DEPTH = 16, HANDLES = 4096, STREAM = 1, EVENT = 2 };
+enum { DEVICES = 8, DEPTH = 16, HANDLES = 4096 };
+enum { STREAM = 1, EVENT = 2, MODULE = 3, FUNCTION = 4 };
 
-/* Streams and events. One that ended keeps its place, so that a use after that is seen. */
+/* Streams, events, modules and functions. One that ended keeps its place, so that a use after that
+ * is seen. */
 static struct handle {
     int kind, device;                              /* kind 0: it ended */
+    struct handle *module;                         /* a function's */
+    char text[128];                                /* a module's code as text; a function's name */
+    int shared;                                    /* bytes that a function may have */
 } handles[HANDLES];
 static int handle_count;
 
@@ -86,6 +96,7 @@ static const struct {
     {BCFG_CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
     {BCFG_CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {BCFG_CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {BCFG_CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {BCFG_CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
      "an illegal memory access was encountered"},
     {BCFG_CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
@@ -138,6 +149,10 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     case BCFG_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
         *value = (int)setting_capability % 10;
         return 0;
+    case BCFG_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+        *value = (int)setting_shared;
+        return 0;
+    case BCFG_CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *value = (int)setting_cache; return 0;
     default: return BCFG_CUDA_ERROR_INVALID_VALUE;
     }
 }
@@ -214,7 +229,7 @@ int cuCtxGetDevice(int *device) {
 static int make(void **place, int kind) {
     NEED(current(), INVALID_CONTEXT)
     NEED(handle_count < HANDLES, OUT_OF_MEMORY)
-    handles[handle_count] = (struct handle){kind, current()->device};
+    handles[handle_count] = (struct handle){.kind = kind, .device = current()->device};
     *place = &handles[handle_count++];
     return 0;
 }
@@ -366,4 +381,66 @@ int cuPointerGetAttribute(void *value, int attribute, uint64_t pointer) {
     case BCFG_CU_POINTER_ATTRIBUTE_CONTEXT: *(void **)value = &contexts[0]; return 0;
     default: return BCFG_CUDA_ERROR_INVALID_VALUE;
     }
+}
+
+/* What a launch calls: the code and the name of its function, blocks, threads, shared bytes, and the
+ * kernel's one argument. Its status is the launch's. */
+typedef int run_kernel(const char *code, const char *name, unsigned int grid, unsigned int threads,
+                       unsigned int shared_bytes, const void *parameter);
+static run_kernel *run;
+
+API void double_kernels(run_kernel *runs) { run = runs; }
+
+enum { SHARED_ANYHOW = 48 << 10, MOST_THREADS = 1024 };
+
+int cuModuleLoadData(void **module, const void *image) {
+    ENTER("cuModuleLoadData", P(module), P(image))
+    NEED(image, INVALID_VALUE)
+    int made = make(module, MODULE);
+    struct handle *handle = made == 0 ? *module : NULL;
+    if (handle) snprintf(handle->text, sizeof handle->text, "%s", (const char *)image);
+    return made;
+}
+
+int cuModuleUnload(void *module) {
+    ENTER("cuModuleUnload", P(module))
+    return end(module, MODULE);
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    ENTER("cuModuleGetFunction", P(function), P(module), P(name))
+    NEED(is_handle(module, MODULE), INVALID_HANDLE)
+    int made = make(function, FUNCTION);
+    if (made != 0) return made;
+    struct handle *handle = *function;
+    handle->module = module;
+    handle->shared = SHARED_ANYHOW;
+    snprintf(handle->text, sizeof handle->text, "%s", name);
+    return 0;
+}
+
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+    ENTER("cuFuncSetAttribute", P(function), I(attribute), I(value))
+    NEED(is_handle(function, FUNCTION), INVALID_HANDLE)
+    NEED(attribute == BCFG_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, INVALID_VALUE)
+    NEED(value >= 0 && value <= setting_shared, INVALID_VALUE)
+    ((struct handle *)function)->shared = value;
+    return 0;
+}
+
+int cuLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                   unsigned int block_x, unsigned int block_y, unsigned int block_z,
+                   unsigned int shared_bytes, void *stream, void **parameters, void **extra) {
+    ENTER("cuLaunchKernel", P(function), I(grid_x), I(grid_y), I(grid_z), I(block_x), I(block_y),
+          I(block_z), I(shared_bytes), P(stream), P(parameters), P(extra))
+    NEED(is_handle(function, FUNCTION) && is_stream(stream), INVALID_HANDLE)
+    struct handle *known = function;
+    NEED(known->module->kind == MODULE, INVALID_HANDLE)
+    NEED(current() && current()->device == known->device, INVALID_CONTEXT)
+    NEED(grid_x > 0 && grid_y == 1 && grid_z == 1 && block_y == 1 && block_z == 1, INVALID_VALUE)
+    NEED(block_x > 0 && block_x <= MOST_THREADS, INVALID_VALUE)
+    NEED(shared_bytes <= (unsigned int)known->shared, INVALID_VALUE)
+    NEED(parameters && extra == NULL, INVALID_VALUE)
+    return run ? run(known->module->text, known->text, grid_x, block_x, shared_bytes, *parameters)
+               : 0;
 }

@@ -2,7 +2,7 @@
  *
  * Source: cuda.h of CUDA 13.0. `native/abi/check.py` compares this file with the vendor's header.
  *
- * Handles (contexts, streams, events) are opaque: `void *` here. A device is its ordinal, an int;
+ * Handles (contexts, streams, events, modules, functions) are opaque: `void *` here. A device is its ordinal, an int;
  * a CUdeviceptr is 64 bits. Enumerations are passed as int. Names carry the `_v2` that cuda.h hides
  * behind macros, because dlsym needs it.
  */
@@ -32,8 +32,11 @@
     CONSTANT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                           \
     CONSTANT(CUDA_ERROR_UNKNOWN, 999)                                                              \
     CONSTANT(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                         \
+    CONSTANT(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                                \
     CONSTANT(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                     \
     CONSTANT(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                     \
+    CONSTANT(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                            \
+    CONSTANT(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)                                   \
     CONSTANT(CU_POINTER_ATTRIBUTE_CONTEXT, 1)                                                      \
     CONSTANT(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                  \
     CONSTANT(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                               \
@@ -91,7 +94,15 @@ enum {
     REQUIRED(int, cuMemsetD8Async,                                                                 \
              (uint64_t pointer, unsigned char value, size_t bytes, void *stream))                  \
     REQUIRED(int, cuMemcpyAsync, (uint64_t to, uint64_t from, size_t bytes, void *stream))         \
-    REQUIRED(int, cuPointerGetAttribute, (void *value, int attribute, uint64_t pointer))
+    REQUIRED(int, cuPointerGetAttribute, (void *value, int attribute, uint64_t pointer))           \
+    OPTIONAL(int, cuModuleLoadData, (void **module, const void *image))                            \
+    OPTIONAL(int, cuModuleUnload, (void *module))                                                  \
+    OPTIONAL(int, cuModuleGetFunction, (void **function, void *module, const char *name))          \
+    OPTIONAL(int, cuFuncSetAttribute, (void *function, int attribute, int value))                  \
+    OPTIONAL(int, cuLaunchKernel,                                                                  \
+             (void *function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,       \
+              unsigned int block_x, unsigned int block_y, unsigned int block_z,                    \
+              unsigned int shared_bytes, void *stream, void **parameters, void **extra))
 
 typedef struct {
 #define MEMBER(result, name, parameters) result(*name) parameters;

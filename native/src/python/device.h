@@ -3,6 +3,7 @@
 #define BACKENDCFG_PYTHON_DEVICE_H
 
 #include "device/gemm.h"
+#include "device/kernel.h"
 #include "dlpack.h"
 #include "glue.h"
 
@@ -14,6 +15,7 @@ typedef struct {
     int32_t kind, index;               /* the place, with DLPack's numbers */
     int32_t element;                   /* a bcfg_element, or -1 for another type */
     int32_t dimensions;
+    bool is_bool;                      /* it holds truth values, which no product takes */
     bool read_only;
     bool settles;                      /* its owner knows no stream: the call waits for the device */
     void *stream;                      /* that its work is in order on */
@@ -55,10 +57,21 @@ void bcfg_drop_device(DeviceArray *taken);
 int bcfg_read_dlpack(const DLTensor *tensor, DeviceArray *taken);
 /* A type of DLPack's as a bcfg_element, or -1. */
 int32_t bcfg_element_of_dlpack(DLDataType type);
+bool bcfg_is_bool_of_dlpack(DLDataType type);
+
+/* The name of an element, "float32"; "" for none. Static storage. */
+const char *bcfg_device_element(int32_t element);
 
 /* device_product.c. `added` and `out` may be None; Py_NotImplemented where nothing is on a device. */
 PyObject *bcfg_device_multiply(const char *operation, PyObject *a, PyObject *b, PyObject *added,
                                PyObject *out, PyObject *alpha, PyObject *beta);
+
+/* device_kernel.c: functions of the module for our own kernels. */
+PyObject *bcfg_device_array(PyObject *module, PyObject *value);
+PyObject *bcfg_device_holds(PyObject *module, PyObject *value);
+PyObject *bcfg_device_make(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
 
 extern PyMethodDef bcfg_device_methods[];
 #endif

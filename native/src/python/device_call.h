@@ -29,8 +29,6 @@ typedef struct {
 
 /* Raises InvalidArgumentError by way of Python; always -1. */
 int bcfg_device_refused(const DeviceCall *call, const char *reason, const char *detail);
-/* The name of an element, "float32". Static storage. */
-const char *bcfg_device_element(int32_t element);
 /* device_shape.c: places, elements and shapes fit; fills in the product but for its operands. */
 int bcfg_device_fit(DeviceCall *call);
 /* An operand of the product from an argument. */

@@ -82,6 +82,11 @@ int32_t bcfg_element_of_dlpack(DLDataType type) {
     }
 }
 
+bool bcfg_is_bool_of_dlpack(DLDataType type) {
+    enum { BOOL = 6 };
+    return type.lanes == 1 && type.code == BOOL && type.bits == 8;
+}
+
 /* Names of methods, made once: making them costs more than the calls. */
 static PyObject *is_conj, *is_neg;
 
@@ -156,6 +161,7 @@ int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known) {
     taken->kind = tensor.device.type;
     taken->index = tensor.device.id;
     taken->element = bcfg_element_of_dlpack(tensor.type);
+    taken->is_bool = bcfg_is_bool_of_dlpack(tensor.type);
     /* Read before its owner runs again: the numbers are borrowed until then. */
     if (bcfg_read_dlpack(&tensor, taken) < 0) return -1;
     if (lazy && taken->element >= 0) {

@@ -86,5 +86,18 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_product", (PyCFunction)(void (*)(void))product, METH_FASTCALL,
      "device_product(operation, a, b, added, out, alpha, beta)\n--\n\nA product on a device; "
      "NotImplemented where no argument is on one."},
+    {"device_holds", bcfg_device_holds, METH_O,
+     "device_holds(value)\n--\n\nWhether it is an array on a device."},
+    {"device_array", bcfg_device_array, METH_O,
+     "device_array(value)\n--\n\nAn array on a device, described; None for another value."},
+    {"device_make", bcfg_device_make, METH_VARARGS,
+     "device_make(like, shape, element)\n--\n\nAn uninitialised array by the library of another; None "
+     "where that has no table of functions."},
+    {"device_kernel", bcfg_device_kernel, METH_VARARGS,
+     "device_kernel(driver, index, code, name, shared_bytes)\n--\n\nA kernel on a device, loaded; or "
+     "what failed."},
+    {"device_launch", bcfg_device_launch, METH_VARARGS,
+     "device_launch(kernel, stream, others, settles, grid, threads, argument)\n--\n\nPut a kernel on "
+     "a stream; None, or what failed."},
     {NULL, NULL, 0, NULL},
 };

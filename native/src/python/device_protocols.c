@@ -88,6 +88,7 @@ static int by_interface(PyObject *interface, DeviceArray *taken) {
     }
     int64_t size;
     taken->element = element_named(name, &size);
+    taken->is_bool = strcmp(name, "|b1") == 0;
     taken->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
     int read_only = PyObject_IsTrue(PyTuple_GET_ITEM(data, 1));
     if (PyErr_Occurred() || read_only < 0) return -1;
@@ -187,6 +188,7 @@ static int by_capsule(PyObject *value, DeviceArray *taken) {
         PyErr_SetString(PyExc_ValueError, "its DLPack capsule is none that is known here");
     } else {
         taken->element = bcfg_element_of_dlpack(tensor->type);
+        taken->is_bool = bcfg_is_bool_of_dlpack(tensor->type);
         status = bcfg_read_dlpack(tensor, taken);
     }
     if (status == 1) {
@@ -219,7 +221,7 @@ int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken) {
     }
     int status = by_interface(interface, taken);
     Py_DECREF(interface);
-    if (status == 1 && taken->element < 0 && placed) /* bfloat16 has a name in DLPack alone */
+    if (status == 1 && taken->element < 0 && !taken->is_bool && placed) /* bfloat16 has a name in DLPack alone */
         return by_capsule(value, taken);
     return status == 1 && !placed ? place_by_driver(taken) : status;
 }
@@ -227,7 +229,7 @@ int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken) {
 int bcfg_take_device(PyObject *value, DeviceArray *taken) {
     taken->holder = NULL;
     taken->exchange = NULL;
-    taken->read_only = taken->settles = false;
+    taken->is_bool = taken->read_only = taken->settles = false;
     bool known;
     int status = bcfg_take_by_exchange(value, taken, &known);
     if (status == 0 && !known) status = bcfg_take_by_protocol(value, taken);

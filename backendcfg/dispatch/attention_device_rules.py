@@ -1,0 +1,119 @@
+"""Requirements of our own attention kernel on NVIDIA GPUs, which serves `ops`.
+
+As in `attention_rules.py`, each function says why a rule is broken, or "". They are other rules
+than those of PyTorch's kernels: ours takes masks, groups of heads, and lengths that differ.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backendcfg.dispatch.attention_gpu_rules import HALF
+from backendcfg.dispatch.device_attention import OLDEST
+
+if TYPE_CHECKING:
+    from backendcfg.dispatch.attention_facts import Case
+
+UNKEPT_TIERS = ("cross-machine", "batch-invariant")
+"""What nothing promises that computes on a device."""
+
+
+def serves(case: Case) -> str:
+    """It is the one kernel that we have for devices."""
+    if case.kernel == "flash":
+        return ""
+    return f"`{case.kernel}` does not serve arrays of a device yet; `flash` does."
+
+
+def driver(case: Case) -> str:
+    """NVIDIA's driver is here, and knows the device."""
+    return case.device.no_driver
+
+
+def nvidia(case: Case) -> str:
+    """The arrays are on an NVIDIA device."""
+    return "" if case.device.vendor == "nvidia" else "It is for NVIDIA devices alone."
+
+
+def architecture(case: Case) -> str:
+    """The device has the instructions of the kernel."""
+    if case.device.sm >= OLDEST:
+        return ""
+    if case.device.capability is None:
+        return "It needs sm_80 or newer, and the driver does not say what this device is."
+    major, minor = case.device.sm
+    return f"It needs sm_80 or newer, and this is sm_{major}{minor}."
+
+
+def compiler(case: Case) -> str:
+    """A compiler for the device is here."""
+    return case.device.no_compiler
+
+
+def sixteen_bits(case: Case) -> str:
+    """bfloat16 or float16."""
+    if (element := case.call.query.dtype) in HALF:
+        return ""
+    return f"It computes bfloat16 and float16, not {element}."
+
+
+def widths(case: Case) -> str:
+    """Heads that the kernel has tiles for."""
+    query, value = case.call.query.shape[-1], case.call.value.shape[-1]
+    if query != value:
+        return f"It needs value as wide as query, {query}, not {value}."
+    if 32 <= query <= 256 and query % 8 == 0:
+        return ""
+    return f"It needs heads that are 32 to 256 wide, a multiple of 8, not {query}."
+
+
+def four_at_most(case: Case) -> str:
+    """(batch, heads, length, width), or fewer."""
+    call = case.call
+    dims = [len(each.shape) for each in (call.query, call.key, call.value)]
+    if max(dims) <= 4:
+        return ""
+    query, key, value = dims
+    return (
+        "It takes 4 dimensions at most, but got "
+        f"Query dim: {query}, Key dim: {key}, Value dim: {value}."
+    )
+
+
+def rows_side_by_side(case: Case) -> str:
+    """The numbers of a row of query, key and value lie side by side."""
+    inputs = (case.call.query, case.call.key, case.call.value)
+    if all(each.strides[-1] == 1 or 0 in each.shape for each in inputs):
+        return ""
+    query, key, value = (each.strides[-1] for each in inputs)
+    return (
+        "It needs the last dimension to have stride 1. "
+        f"Got Query.stride(-1): {query}, Key.stride(-1): {key}, Value.stride(-1): {value}"
+    )
+
+
+def no_gradient(case: Case) -> str:
+    """No backward pass will want anything."""
+    call = case.call
+    if not call.trains and (call.mask is None or not call.mask.requires_grad):
+        return ""
+    return "It gives no gradients, and one of the arrays needs one."
+
+
+def countable(case: Case) -> str:
+    """Positions and blocks can be counted in 32 bits."""
+    call = case.call
+    longest = max(call.query.shape[-2], call.key.shape[-2]) + 512
+    pairs = 1
+    for length in call.query.shape[:-2]:
+        pairs *= length
+    if max(longest, pairs * -(-call.query.shape[-2] // 64)) < 2**31:
+        return ""
+    return f"It counts in 32 bits, and {longest - 512} rows of {pairs} heads are more."
+
+
+def tier(case: Case) -> str:
+    """The profile promises what a device can keep."""
+    if case.switches.tier not in UNKEPT_TIERS:
+        return ""
+    return f"`determinism.tier` promises `{case.switches.tier}`, which no kernel on a device keeps."

@@ -1,0 +1,136 @@
+"""Our own attention kernel on devices that are memory of the host: launched by the double of the
+driver, run by the host's emulation of a GPU.
+
+The code of a variant is its number as text. So the double knows nothing of kernels, and what it was
+handed at a launch, the argument block above all, is what runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+from device_arrays import OnDevice, aligned, held, narrowed, widened
+
+from backendcfg import ops
+from backendcfg.dispatch import cuda_compiler, cuda_kernels, device_kernels
+from backendcfg.dispatch.device_attention import NAME, Arguments
+from backendcfg.ops import device_attention
+
+_PATH = Path(__file__).resolve().parents[1] / "dispatch" / "emulated_gpu.py"
+_spec = importlib.util.spec_from_file_location("emulated_gpu", _PATH)
+emulated_gpu = sys.modules.setdefault("emulated_gpu", importlib.util.module_from_spec(_spec))
+if not hasattr(emulated_gpu, "Compiler"):
+    _spec.loader.exec_module(emulated_gpu)
+
+RUN = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_uint] * 3, ctypes.c_void_p
+)
+ILLEGAL_ADDRESS = 700
+
+
+class Sm90:
+    """A compiler for every device that is asked of it."""
+
+    def architecture(self, capability):
+        """As NVRTC's."""
+        return 90
+
+
+class Emulator:
+    """Runs what is launched.
+
+    Attributes:
+        variants: what was asked of the compiler, in order.
+        arrays: memory that a kernel may read; what it makes is known from its arguments.
+        launched: (variant, grid, threads, shared bytes, arguments) of each launch.
+        fault: what the last kernel did wrong.
+    """
+
+    def __init__(self, folder):
+        self.compiler = emulated_gpu.Compiler(folder)
+        self.callback = RUN(self._run)
+        self.variants, self.arrays, self.launched, self.fault = [], [], [], b""
+
+    def install(self, cuda, monkeypatch):
+        """Be what the double of the driver launches, and what compiles for it."""
+        self.variants, self.arrays, self.launched, self.fault = [], [], [], b""
+        monkeypatch.setattr(cuda_kernels, "attention", self._compiled)
+        monkeypatch.setattr(cuda_compiler, "compiler", Sm90)
+        self.forget()
+        cuda.library.double_kernels(self.callback)
+
+    def remove(self, cuda):
+        """The reverse."""
+        cuda.library.double_kernels(None)
+        self.forget()
+
+    @staticmethod
+    def forget():
+        """Nothing is known of calls that were made before."""
+        device_kernels.forget()
+        device_attention.forget()
+
+    def _compiled(self, chosen, capability):
+        self.variants.append(chosen)
+        return f"{len(self.variants) - 1}".encode()
+
+    def _run(self, code, name, grid, threads, shared, block):
+        if name != NAME.encode():
+            return ILLEGAL_ADDRESS
+        chosen = self.variants[int(code)]
+        given = Arguments.from_buffer_copy(ctypes.string_at(block, ctypes.sizeof(Arguments)))
+        self.launched.append((chosen, grid, threads, shared, given))
+        rows = given.pairs * given.queries
+        ranges = (emulated_gpu.Range * 8)()
+        ranges[0] = emulated_gpu.Range(given.out, rows * chosen.width * 2, 1)
+        ranges[1] = emulated_gpu.Range(given.logsumexp, rows * 4, 1)
+        for at, array in enumerate(self.arrays, 2):
+            whole = emulated_gpu.whole(array)
+            ranges[at] = emulated_gpu.Range(whole.ctypes.data, whole.nbytes, 0)
+        report = emulated_gpu.Report()
+        self.compiler.library(chosen).run_attention(
+            ctypes.byref(given), grid, ctypes.c_uint64(shared), 0, ranges, ctypes.byref(report)
+        )
+        self.fault = report.fault
+        return ILLEGAL_ADDRESS if report.fault else 0
+
+    def reads(self, *arrays):
+        """Let kernels read the memory of these arrays."""
+        self.arrays += [each.array for each in arrays]
+
+
+def normal(shape, element="bfloat16", seed=0, place=(2, 0)):
+    """An array of random numbers on a device."""
+    values = np.random.default_rng(seed).standard_normal(shape).astype("float32")
+    memory = aligned(shape, held(element))
+    memory[...] = narrowed(values) if element == "bfloat16" else values.astype(element)
+    return OnDevice(memory, element, place)
+
+
+def truths(shape, seed=7):
+    """A mask on a device: true where a query sees a key."""
+    memory = aligned(shape, "bool")
+    memory[...] = np.random.default_rng(seed).random(shape) < 0.7
+    return OnDevice(memory, "bool")
+
+
+def on_the_cpu(query, key, value, mask=None, **options):
+    """What our kernels of the CPU make of the same numbers in float32."""
+    arrays = [np.asarray(each.values(), "float32") for each in (query, key, value)]
+    hidden = mask
+    if mask is not None:
+        hidden = mask.array if mask.element == "bool" else np.asarray(mask.values(), "float32")
+    return ops.scaled_dot_product_attention(*arrays, hidden, **options)
+
+
+def assert_near(result, wanted):
+    """That a result is what 16 bits can hold of what is wanted."""
+    assert type(result) is OnDevice
+    assert result.shape == wanted.shape
+    values = widened(result.array) if result.element == "bfloat16" else result.array
+    unit = {"bfloat16": 2e-2, "float16": 3e-3, "float32": 2e-5}[result.element]
+    np.testing.assert_allclose(np.asarray(values, "float64"), wanted, rtol=unit, atol=unit)
