@@ -326,10 +326,12 @@ def _failed(arrays: tuple[Any, ...], fault: tuple[str, int, str]) -> NoReturn:
     if not function:
         device_products.forked(OPERATION)
     raise DeviceFailedError(
-        f"{OPERATION}: flash failed: {function} returned {name or 'status'} ({status})",
+        f"{OPERATION}: the device's driver failed: "
+        f"{function} returned {name or 'status'} ({status})",
         notes=_described(arrays),
         state="the result was not computed; the next call starts anew",
-        helps=device_products.advice(function, name),
+        # No library of products has to do with it.
+        helps=[one for one in device_products.advice(function, name) if "_blas_" not in one],
     )
 
 

@@ -10,15 +10,15 @@ from products import under
 
 from backendcfg import ops
 from backendcfg.dispatch import cuda_compiler, device_driver, device_kernels, device_opening
-from backendcfg.errors import InvalidArgumentError, MissingLibraryError
+from backendcfg.errors import DeviceFailedError, InvalidArgumentError, MissingLibraryError
 from backendcfg.schema.profile import defaults
 
 attention = ops.scaled_dot_product_attention
 SHAPE = (1, 2, 40, 64)
 
 
-def refused(*arguments, **keywords):
-    with pytest.raises(InvalidArgumentError) as caught:
+def refused(*arguments, kind=InvalidArgumentError, **keywords):
+    with pytest.raises(kind) as caught:
         attention(*arguments, **keywords)
     return caught.value.render()
 
@@ -204,12 +204,13 @@ def test_a_failing_driver_is_named_and_the_context_is_as_it_was(kernels, devices
     kernels.reads(query)
     status, name = CALLS[function]
     devices.cuda.fail(function, status)
-    text = refused(query, query, query)
+    text = refused(query, query, query, kind=DeviceFailedError)
     assert text.splitlines()[0] == (
-        "error[invalid-argument]: scaled_dot_product_attention: flash failed: "
+        "error[device-failed]: scaled_dot_product_attention: the device's driver failed: "
         f"{function.removesuffix('_v2')} returned {name} ({status})"
     )
     assert "  state: the result was not computed; the next call starts anew" in text
+    assert "blas" not in text
     pushed, popped = (
         len(devices.cuda.calls(each)) for each in ("cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
     )
@@ -218,6 +219,18 @@ def test_a_failing_driver_is_named_and_the_context_is_as_it_was(kernels, devices
     assert len(devices.cuda.calls("cuModuleUnload")) == unloaded
     devices.cuda.reset()
     assert_near(attention(query, query, query), on_the_cpu(query, query, query))
+
+
+def test_a_late_failure_waits_for_what_was_put_on_the_stream(kernels, devices, new_stream):
+    query = normal(SHAPE, "float16")
+    kernels.reads(query)
+    other = ByInterface(query.array, stream=2, place=(2, 0))
+    devices.cuda.fail("cuEventRecord", 719, skip=1)
+    line = first_line(query, other, other, kind=DeviceFailedError)
+    assert line.endswith("cuEventRecord returned CUDA_ERROR_LAUNCH_FAILED (719)")
+    assert len(kernels.launched) == 1
+    (waited,) = devices.cuda.calls("cuStreamSynchronize")
+    assert waited["stream"] == new_stream
 
 
 def test_a_full_device_is_a_memory_error():

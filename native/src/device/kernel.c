@@ -69,6 +69,10 @@ bcfg_outcome bcfg_kernel_launch(const bcfg_kernel *kernel, const bcfg_kernel_cal
         outcome = bcfg_place_order(driver, call->stream, call->others[i], fault);
     if (call->settles && outcome == BCFG_DEVICE_OK)
         outcome = bcfg_place_settle(driver, call->stream, fault);
+    /* Nothing tells the others any more when what was put on the stream is done. */
+    bcfg_fault another;
+    if (outcome != BCFG_DEVICE_OK && (call->other_count > 0 || call->settles))
+        (void)bcfg_place_settle(driver, call->stream, &another);
     bcfg_place_leave(driver, &visit);
     return outcome;
 }
