@@ -10,15 +10,15 @@ from products import under
 
 from backendcfg import ops
 from backendcfg.dispatch import cuda_compiler, device_driver, device_kernels, device_opening
-from backendcfg.errors import InvalidArgumentError, MissingLibraryError
+from backendcfg.errors import DeviceFailedError, InvalidArgumentError, MissingLibraryError
 from backendcfg.schema.profile import defaults
 
 attention = ops.scaled_dot_product_attention
 SHAPE = (1, 2, 40, 64)
 
 
-def refused(*arguments, **keywords):
-    with pytest.raises(InvalidArgumentError) as caught:
+def refused(*arguments, kind=InvalidArgumentError, **keywords):
+    with pytest.raises(kind) as caught:
         attention(*arguments, **keywords)
     return caught.value.render()
 
@@ -204,9 +204,9 @@ def test_a_failing_driver_is_named_and_the_context_is_as_it_was(kernels, devices
     kernels.reads(query)
     status, name = CALLS[function]
     devices.cuda.fail(function, status)
-    text = refused(query, query, query)
+    text = refused(query, query, query, kind=DeviceFailedError)
     assert text.splitlines()[0] == (
-        "error[invalid-argument]: scaled_dot_product_attention: flash failed: "
+        "error[device-failed]: scaled_dot_product_attention: flash failed: "
         f"{function.removesuffix('_v2')} returned {name} ({status})"
     )
     assert "  state: the result was not computed; the next call starts anew" in text
