@@ -8,13 +8,16 @@ the loader looks. It is never opened in this process, which it could end.
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
+import subprocess
 import sys
 import threading
 
 from backendcfg import environ
-from backendcfg.dispatch.cuda_compiling import ask
+from backendcfg.dispatch import cuda_compiling
+from backendcfg.dispatch.rehearsal import ended
 from backendcfg.errors import InternalError, MissingLibraryError
 from backendcfg.records import record
 
@@ -32,6 +35,8 @@ _LOOKED = (
     "CUDA_HOME, and not where the loader looks"
 )
 _NOTHING = "nothing was compiled"
+TIMEOUT = 600.0
+"""Seconds; a variant of our largest kernel takes three."""
 _SUCCESS, _COMPILATION = 0, 6  # nvrtcResult: NVRTC_SUCCESS, NVRTC_ERROR_COMPILATION
 _LINES = 20
 """Of a compiler's log, what an error shows."""
@@ -64,7 +69,7 @@ class Compiler:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        answer, _ = ask({"path": path})
+        answer, _ = _ask({"path": path})
         if "error" in answer:
             raise MissingLibraryError(
                 "the CUDA compiler that was found cannot be used",
@@ -118,7 +123,7 @@ class Compiler:
             "headers": dict(headers),
             "options": list(options),
         }
-        answer, code = ask(request)
+        answer, code = _ask(request)
         if answer.get("status") == _SUCCESS:
             return Compiled(code, answer["log"])
         raise self._refused(name, answer, options)
@@ -139,6 +144,27 @@ class Compiler:
             state=_NOTHING,
             helps=["report this, with all of the above"],
         )
+
+
+def _ask(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """What the child answers, as cuda_compiling.py says, and the code; empty without one."""
+    if not sys.executable:
+        return {"error": "it runs in a child process, and sys.executable is not set"}, b""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", cuda_compiling.__file__],
+            input=json.dumps(request).encode(),
+            capture_output=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"it did not answer within {TIMEOUT:g} s"}, b""
+    head, _, code = done.stdout.partition(b"\n")
+    try:
+        return json.loads(head), code
+    except ValueError:
+        return {"error": f"it ended the process that it ran in, {ended(done.returncode)}"}, b""
 
 
 _compiler: Compiler | None = None

@@ -1,65 +1,21 @@
 """NVRTC, called in a process of its own: a compiler that breaks ends the process that it runs in.
 
-    answer, code = ask({"path": "/…/libnvrtc.so.13"})               # its version and architectures
-    answer, code = ask({"path": …, "name": …, "source": …, …})      # a program's code and log
-
 The child runs this file by its path, isolated from the environment's start-up files, so this module
-imports only the standard library. It reads a request as JSON, and answers with a line of JSON and
-the bytes of the code.
+imports only the standard library; `cuda_compiler` starts it. It reads a request as JSON, with the
+"path" of the compiler and, to compile, "name", "source", "headers" and "options"; it answers with a
+line of JSON and the bytes of the code. The line has "version" and "architectures", or "status",
+"message" and "log" of a compilation; only "error" where the compiler could not be called.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
-import signal
-import subprocess
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-TIMEOUT = 600.0
-"""Seconds; a variant of our largest kernel takes three."""
-
-
-def ask(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """What the child answers.
-
-    Args:
-        request: "path" of the compiler; to compile, "name", "source", "headers" and "options" too.
-
-    Returns:
-        "version" and "architectures", or "status", "message" and "log" of a compilation; only
-        "error" where the compiler could not be called. And the code, empty where there is none.
-    """
-    if not sys.executable:
-        return {"error": "it runs in a child process, and sys.executable is not set"}, b""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", __file__],
-            input=json.dumps(request).encode(),
-            capture_output=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"it did not answer within {TIMEOUT:g} s"}, b""
-    head, _, code = done.stdout.partition(b"\n")
-    try:
-        return json.loads(head), code
-    except ValueError:
-        return {"error": f"it ended the process that it ran in, {_end(done.returncode)}"}, b""
-
-
-def _end(code: int) -> str:
-    if code >= 0:
-        return f"with code {code}"
-    try:
-        return f"by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"by signal {-code}"
 
 
 class _FailedCallError(Exception):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -68,16 +67,17 @@ def _tried(*arguments: str) -> str:
         )
     except subprocess.TimeoutExpired:
         return f"tried in a child process, it did not answer within {TIMEOUT:g} s"
-    if done.returncode < 0:
-        try:
-            name = signal.Signals(-done.returncode).name
-        except ValueError:
-            name = f"signal {-done.returncode}"
-        return f"tried in a child process, it ended that process by {name}"
-    said = done.stdout.decode(errors="replace")
+    said = done.stdout.decode(errors="replace") if done.returncode >= 0 else ""
     if said == "usable":
         return ""
-    return said or f"tried in a child process, it ended that process with code {done.returncode}"
+    return said or f"tried in a child process, it ended that process {ended(done.returncode)}"
+
+
+def ended(code: int) -> str:
+    """How a child process ended, by its return code: "by SIGSEGV", "with code 3"."""
+    from backendcfg.probe.inspection import signal_name
+
+    return f"by {signal_name(-code)}" if code < 0 else f"with code {code}"
 
 
 def _child(native: str, path: str, prefix: str, suffix: str, interface: str) -> str:

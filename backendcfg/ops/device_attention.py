@@ -109,7 +109,8 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         logsumexp: give (result, logsumexp) back.
 
     Raises:
-        InvalidArgumentError: an argument does not fit, no kernel can serve, or the device failed.
+        InvalidArgumentError: an argument does not fit, or no kernel can serve.
+        DeviceFailedError: the device failed.
     """
     held = _taken(arrays)
     trains = tuple(_needs_gradient(each) for each in arrays)

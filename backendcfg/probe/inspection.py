@@ -193,7 +193,7 @@ class _Run:
             return Answer(error=f"no answer within {timeout:g} s of being opened", hung=True)
         status = self._reap()
         if status is not None and status < 0:
-            how = f"killed the process that opened it ({_signal_name(-status)})"
+            how = f"killed the process that opened it ({signal_name(-status)})"
         else:
             how = f"ended the process that opened it (status {status})"
         self.spoken.seek(0)
@@ -222,7 +222,8 @@ class _Run:
         self.spoken.close()
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """The name of a signal: "SIGSEGV", or "signal 34" for one that has none."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -210,8 +210,8 @@ def test_no_library_of_a_child_is_in_this_process(good):
 
 
 def test_signals_have_names():
-    assert inspection._signal_name(signal.SIGBUS) == "SIGBUS"
-    assert inspection._signal_name(250) == "signal 250"
+    assert inspection.signal_name(signal.SIGBUS) == "SIGBUS"
+    assert inspection.signal_name(250) == "signal 250"
 
 
 def test_a_child_ends_with_a_parent_that_is_killed(compiled):
