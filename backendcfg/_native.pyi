@@ -305,10 +305,13 @@ def device_launch(
     /,
 ) -> tuple[str, int, str] | None: ...
 
-# The address of a recipe: how a library is called for one element type.
+# The address of a recipe: how a library is called for one element type. `fallback` and `adder` are
+# those of others, or 0.
 def device_recipe(
     library: int,
     driver: int,
+    fallback: int,
+    adder: int,
     workspace: int,
     element: int,
     reason: int,

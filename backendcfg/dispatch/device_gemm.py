@@ -51,6 +51,7 @@ ELEMENTS = ("float32", "float64", "complex64", "complex128", "bfloat16", "float1
 # cudaDataType_t; hipDataType has the same numbers.
 TYPES = dict(zip(ELEMENTS, (0, 1, 4, 5, 14, 2), strict=True))
 _DOUBLE = ("float64", "complex128")
+COMPLEX = ("complex64", "complex128")
 _HALF = {"float16": "fp16", "bfloat16": "bf16"}
 
 # cublasComputeType_t
@@ -63,14 +64,14 @@ ALGORITHM_DEFAULT, ALGORITHM_TENSOR = -1, 99
 SCHEME_NONE, SCHEME_COMPUTE_TYPE, SCHEME_ANY = 0, 2, 7
 
 # hipblasComputeType_t, hipblasMath_t and hipblasGemmAlgo_t
-HIP_COMPUTE_32F, HIP_COMPUTE_64F = 2, 7
+HIP_COMPUTE_32F, HIP_COMPUTE_32F_FAST_TF32, HIP_COMPUTE_64F = 2, 6, 7
 HIP_DEFAULT_MATH, HIP_XF32_MATH = 0, 1
 HIP_ALGORITHM_DEFAULT = 160
 XF32_CAPABILITY = (9, 4)  # gfx940 to gfx942: no device before or after has it
 
 MIB = 1 << 20
 WORKSPACE, WORKSPACE_HOPPER = 4096 * 2 * 1024 + 16 * 8 * 1024, 32 * MIB
-WORKSPACE_LT = 1 * MIB
+WORKSPACE_LT, WORKSPACE_HIP_LT = 1 * MIB, 76 * MIB
 WORKSPACE_HIP, WORKSPACE_HIP_GFX94 = 32 * MIB, 128 * MIB
 
 
@@ -79,7 +80,7 @@ class Recipe:
     """How one library is called for one element type on one kind of device.
 
     Attributes:
-        provider: "cublas", "cublaslt", "hipblas".
+        provider: "cublas", "cublaslt", "hipblas", "hipblaslt".
         element: of the operands and the result.
         data_type: the library's number of it.
         compute_type: the library's number of the type that products are summed in.
@@ -176,8 +177,6 @@ def _hipblas(flags: Mapping[str, Any], element: str, capability: tuple[int, int]
     if element in _HALF and not _reductions(flags, element)[1]:
         return _no_split_k(element)
     is_double = element in _DOUBLE
-    is_xf32 = element == "float32" and tf32(flags) and capability == XF32_CAPABILITY
-    promised = flags[ALGORITHMS] == "deterministic" or flags[TIER] != "none"
     usual = WORKSPACE_HIP_GFX94 if capability == XF32_CAPABILITY else WORKSPACE_HIP
     return Recipe(
         "hipblas",
@@ -185,11 +184,40 @@ def _hipblas(flags: Mapping[str, Any], element: str, capability: tuple[int, int]
         TYPES[element],
         HIP_COMPUTE_64F if is_double else HIP_COMPUTE_32F,
         TYPES["float32" if element in _HALF else element],
-        math_mode=HIP_XF32_MATH if is_xf32 else HIP_DEFAULT_MATH,
-        atomics=0 if promised else 1,
+        math_mode=HIP_XF32_MATH if _xf32(flags, element, capability) else HIP_DEFAULT_MATH,
+        atomics=0 if _same_bits(flags) else 1,
         algorithm=HIP_ALGORITHM_DEFAULT,
         workspace=flags[CUBLAS_WORKSPACE] or usual,
     )
+
+
+def _hipblaslt(flags: Mapping[str, Any], element: str, capability: tuple[int, int]) -> Recipe | str:
+    if element not in ("float32", *_HALF):
+        return f"it has no products of {element}"
+    if element in _HALF and not _reductions(flags, element)[1]:
+        return _no_split_k(element)
+    if promise := _same_bits(flags):
+        return f"it cannot be told not to add atomically, as `{promise}` asks"
+    is_xf32 = _xf32(flags, element, capability)
+    return Recipe(
+        "hipblaslt",
+        element,
+        TYPES[element],
+        HIP_COMPUTE_32F_FAST_TF32 if is_xf32 else HIP_COMPUTE_32F,
+        TYPES["float32"],
+        workspace=flags[CUBLASLT_WORKSPACE] or WORKSPACE_HIP_LT,
+    )
+
+
+def _xf32(flags: Mapping[str, Any], element: str, capability: tuple[int, int]) -> bool:
+    return element == "float32" and tf32(flags) and capability == XF32_CAPABILITY
+
+
+def _same_bits(flags: Mapping[str, Any]) -> str:
+    """The flag that promises the same bits from run to run; "" for none."""
+    if flags[ALGORITHMS] == "deterministic":
+        return ALGORITHMS
+    return TIER if flags[TIER] != "none" else ""
 
 
 def _no_split_k(element: str) -> str:
@@ -216,6 +244,7 @@ PROVIDERS: dict[str, Callable[[Mapping[str, Any], str, tuple[int, int]], Recipe 
     "cublas": _cublas,
     "cublaslt": _cublaslt,
     "hipblas": _hipblas,
+    "hipblaslt": _hipblaslt,
 }
 """By provider: its rules."""
 
@@ -223,8 +252,28 @@ CUDA, ROCM = 2, 10
 KINDS = {CUDA: "cuda", ROCM: "rocm"}
 """Kinds of places, with DLPack's numbers."""
 
-ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cublas", "cublaslt"), ROCM: ("hipblas",)}
+ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cublas", "cublaslt"), ROCM: ("hipblas", "hipblaslt")}
 """By kind of place: who may serve, in the order that holds when nobody chooses."""
+
+BIAS = {"cublaslt": "CUBLASLT_EPILOGUE_BIAS", "hipblaslt": "HIPBLASLT_EPILOGUE_BIAS"}
+BY_DESCRIPTORS = tuple(BIAS)
+"""Those whose heuristic may find no algorithm for a call, and who can add a vector in it."""
+
+
+def adder(kind: int, order: tuple[str, ...], element: str) -> str:
+    """Who adds a vector to each row of a product in the same call, as in PyTorch; "" for nobody.
+
+    Args:
+        kind: of the place.
+        order: of the providers.
+        element: of the arrays.
+    """
+    if element in COMPLEX:
+        return ""
+    if kind == CUDA:
+        return "cublaslt"  # whoever is preferred
+    return order[0] if order[0] in BY_DESCRIPTORS else ""
+
 
 # What a name means where the other vendor's library is meant, as PyTorch reads it.
 _SAME = {
@@ -242,6 +291,8 @@ def order(kind: int, preferred: Any) -> tuple[str, ...]:
 
 def words(made: Recipe) -> dict[str, str | int]:
     """A recipe as `explain` shows it: what each number is called in the library's header."""
+    if made.provider == "hipblaslt":
+        return {"compute": _HIP_COMPUTE[made.compute_type], "workspace": made.workspace}
     if made.provider == "hipblas":
         return {
             "compute": _HIP_COMPUTE[made.compute_type],
@@ -273,5 +324,9 @@ _SCHEME = {
     SCHEME_COMPUTE_TYPE: "CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE",
     SCHEME_ANY: "CUBLASLT_REDUCTION_SCHEME_MASK",
 }
-_HIP_COMPUTE = {HIP_COMPUTE_32F: "HIPBLAS_COMPUTE_32F", HIP_COMPUTE_64F: "HIPBLAS_COMPUTE_64F"}
+_HIP_COMPUTE = {
+    HIP_COMPUTE_32F: "HIPBLAS_COMPUTE_32F",
+    HIP_COMPUTE_32F_FAST_TF32: "HIPBLAS_COMPUTE_32F_FAST_TF32",
+    HIP_COMPUTE_64F: "HIPBLAS_COMPUTE_64F",
+}
 _HIP_MATH = {HIP_DEFAULT_MATH: "HIPBLAS_DEFAULT_MATH", HIP_XF32_MATH: "HIPBLAS_XF32_XDL_MATH"}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
 from backendcfg.dispatch import device_driver, device_gemm
-from backendcfg.dispatch.device_opening import Unusable, open_device
+from backendcfg.dispatch.device_opening import OpenLibrary, Unusable, open_device
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
-from backendcfg.records import field, record
+from backendcfg.records import field, record, replace
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.device_gemm import Recipe
@@ -36,6 +36,8 @@ class Chosen:
         driver: that of the driver.
         because: "first" or "able", as `native.REASONS` has them; "" when nobody can.
         reasons: for each other provider, why not.
+        fallback: who takes over what the library has no algorithm for; None for nobody.
+        adder: who adds a vector in the call that multiplies, where that is somebody else.
     """
 
     recipe: Recipe | None = None
@@ -44,6 +46,8 @@ class Chosen:
     driver: int = 0
     because: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
+    fallback: Chosen | None = None
+    adder: Chosen | None = None
 
 
 def flags_of(snapshot: int) -> dict[str, Any]:
@@ -81,24 +85,59 @@ def choose(snapshot: int, kind: int, index: int, element: str, *, start: bool = 
     if isinstance(driver, Unusable):
         return Chosen(reasons=dict.fromkeys(order, "; ".join(driver.reasons)))
     capability = device_driver.capability(driver.path, index, kind=kind, start=start)
-    chosen, reasons = Chosen(), {}
+    adder = device_gemm.adder(kind, order, element)
+    able: dict[str, Chosen] = {}
+    reasons = {}
     for name in order:
-        if chosen.recipe is not None:
-            reasons[name] = f"behind `{chosen.recipe.provider}`"
+        if able and name != adder and next(iter(able)) not in device_gemm.BY_DESCRIPTORS:
+            reasons[name] = f"behind `{next(iter(able))}`"
             continue
         made = device_gemm.recipe(name, flags, element, capability)
+        opened = made if isinstance(made, str) else open_device(name)
         if isinstance(made, str):
             reasons[name] = made
-            continue
-        opened = open_device(name)
-        if isinstance(opened, Unusable):
+        elif isinstance(opened, Unusable):
             reasons[name] = "; ".join(opened.reasons)
-            continue
-        because = "first" if name == order[0] else "able"
-        chosen = Chosen(made, opened.path, opened.handle, driver.handle, because)
-    return Chosen(
-        chosen.recipe, chosen.path, chosen.library, chosen.driver, chosen.because, reasons
+        elif isinstance(opened, OpenLibrary):
+            because = "first" if name == order[0] else "able"
+            able[name] = Chosen(made, opened.path, opened.handle, driver.handle, because)
+    return _first(able, reasons, adder)
+
+
+def _first(able: dict[str, Chosen], reasons: dict[str, str], adder: str) -> Chosen:
+    """The first of those who can, with what the others are there for."""
+    if not able:
+        return Chosen(reasons=reasons)
+    serving, *others = able
+    fallback = None
+    for name in others:
+        reasons[name] = f"behind `{serving}`"
+        if serving in device_gemm.BY_DESCRIPTORS:
+            reasons[name] += ", and takes over where that has no algorithm"
+            fallback = fallback or able[name]
+    return replace(
+        able[serving],
+        reasons=reasons,
+        fallback=fallback,
+        adder=able[adder] if adder in others else None,
     )
+
+
+def adding(chosen: Chosen) -> Chosen | None:
+    """Who adds a vector to each row of a product in the call that multiplies; None for nobody."""
+    first = chosen.recipe
+    if first is None or first.element in device_gemm.COMPLEX:
+        return None
+    if first.provider in device_gemm.BY_DESCRIPTORS:
+        return chosen
+    if chosen.adder is None or chosen.adder.recipe is None:
+        return None
+    others = {n: why for n, why in chosen.reasons.items() if n != chosen.adder.recipe.provider}
+    others[first.provider] = (
+        "it cannot add a vector in the call that multiplies, and takes over where there is no "
+        "algorithm that does"
+    )
+    return replace(chosen.adder, reasons=others)
 
 
 def unkept(flags: dict[str, Any]) -> str:
@@ -130,14 +169,18 @@ def recipe_for(operation: str, snapshot: int, kind: int, index: int, element: st
             notes=[f"{name}: {why}" for name, why in chosen.reasons.items()],
             helps=["run `backendcfg detect` to list the libraries that were found"],
         )
-    return intern(chosen, chosen.recipe)
+    return intern(chosen)
 
 
-def intern(chosen: Chosen, recipe: Recipe) -> int:
-    """The address in C of what was chosen."""
+def intern(chosen: Chosen | None) -> int:
+    """The address in C of what was chosen; 0 for nobody."""
+    if chosen is None or (recipe := chosen.recipe) is None:
+        return 0
     return _native.device_recipe(
         chosen.library,
         chosen.driver,
+        intern(chosen.fallback),
+        intern(chosen.adder),
         recipe.workspace,
         device_gemm.ELEMENTS.index(recipe.element),
         native.REASONS.index(chosen.because),

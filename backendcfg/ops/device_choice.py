@@ -33,7 +33,12 @@ def place_of(device: Any) -> tuple[int, int] | None:
 
 
 def of_product(
-    operation: str, of: tuple[int, int, int], element: str, place: tuple[int, int]
+    operation: str,
+    of: tuple[int, int, int],
+    element: str,
+    place: tuple[int, int],
+    *,
+    adds: bool = False,
 ) -> Answer:
     """Who would serve a product of sizes m, n, k on a device.
 
@@ -42,11 +47,14 @@ def of_product(
         of: m, n and k.
         element: NumPy's name of the type.
         place: the device, as DLPack numbers it.
+        adds: whether a vector is added to each row, whose numbers lie one after the other.
     """
     (m, n, k), (kind, index) = of, place
     snapshot = _native.snapshot()
     chosen = device_recipes.choose(snapshot, kind, index, element, start=False)
     broken = device_recipes.unkept(device_recipes.flags_of(snapshot))
+    adder = device_recipes.adding(chosen) if adds and n > 1 and k > 1 else None
+    chosen = adder or chosen
     recipe, reasons = chosen.recipe, chosen.reasons
     because = WORDS.get(chosen.because, "")
     if broken and recipe is not None:
@@ -54,6 +62,8 @@ def of_product(
     if recipe is not None:
         said = ", ".join(f"{what} {number}" for what, number in device_gemm.words(recipe).items())
         because = f"{because}: {said}"
+        if adder is not None:
+            because += f", epilogue {device_gemm.BIAS[recipe.provider]}"
     return Answer(
         operation,
         f"{operation} of ({m}, {k}) and ({k}, {n}) on {device_gemm.KINDS[kind]}:{index}",

@@ -23,7 +23,9 @@ def product(question: Question) -> Answer:
     """`addmm`, `bmm` and `baddbmm`: by the product in them, of the last two shapes."""
     shapes = _shapes(question, 2 if question.operation == "bmm" else 3)
     device = question.option("device", "cpu")
-    return product_choice.of_product(product_choice.sizes(shapes[-2:]), question.dtype, device)
+    of = product_choice.sizes(shapes[-2:])
+    adds = question.operation == "addmm" and shapes[0] == of[1:2]  # a vector, for each row
+    return product_choice.of_product(of, question.dtype, device, adds=adds)
 
 
 def of_attention(question: Question) -> Answer:

@@ -29,11 +29,21 @@ def explain(question: Question) -> Answer:
     return of_product(sizes(question.shapes), question.dtype, question.option("device", "cpu"))
 
 
-def of_product(of: tuple[int, int, int], dtype: Any, device: Any = "cpu") -> Answer:
-    """Who would serve a product of sizes m, n, k here and now, for every operation that has one."""
+def of_product(
+    of: tuple[int, int, int], dtype: Any, device: Any = "cpu", *, adds: bool = False
+) -> Answer:
+    """Who would serve a product of sizes m, n, k here and now, for every operation that has one.
+
+    Args:
+        of: m, n and k.
+        dtype: of the arrays.
+        device: where they are.
+        adds: whether a vector is added to each row.
+    """
     m, n, k = of
     if (place := device_choice.place_of(device)) is not None:
-        return device_choice.of_product(operation_of(dtype, "gemm"), of, element(dtype), place)
+        operation = operation_of(dtype, "gemm")
+        return device_choice.of_product(operation, of, element(dtype), place, adds=adds)
     name = operation_of(dtype, "gemv" if 1 in (m, n) else "gemm")
     snapshot = _native.snapshot()
     listing = snapshots.listing_here()

@@ -143,15 +143,19 @@ class Doubles:
     cublaslt: Double
     hip: Double
     hipblas: Double
+    hipblaslt: Double
 
     def all(self):
         """Each of them."""
-        return (self.cuda, self.cublas, self.cublaslt, self.hip, self.hipblas)
+        return (*self.multiply(), self.cuda, self.hip)
+
+    def multiply(self):
+        """Those that multiply."""
+        return (self.cublas, self.cublaslt, self.hipblas, self.hipblaslt)
 
     def calls(self, *functions):
         """The calls of the libraries that multiply."""
-        libraries = (self.cublas, self.cublaslt, self.hipblas)
-        return [call for library in libraries for call in library.calls(*functions)]
+        return [call for library in self.multiply() for call in library.calls(*functions)]
 
     def reset(self):
         """Forget the calls and the failures of all."""
@@ -170,6 +174,7 @@ def _opened_devices(device_file):
         ("cublaslt", "libcublasLt.so.13"),
         ("hip", "libamdhip64.so.7"),
         ("hipblas", "libhipblas.so.3"),
+        ("hipblaslt", "libhipblaslt.so.1"),
     ):
         doubles.append(Double(device_file(file)))
         found = device_opening.DeviceFile(device_file(file), name, 13, "loaded")

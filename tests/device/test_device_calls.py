@@ -244,7 +244,7 @@ def test_explain_starts_no_driver(devices, monkeypatch):
     monkeypatch.setattr(device_driver, "_driver", lambda path: pytest.fail("asked the driver"))
     monkeypatch.setattr(device_driver, "_capability", lambda path, index, kind: (0, 0))
     said = ops.explain("addmm", ((4,), (3, 5), (5, 4)), "float64", device="cuda:3")
-    assert said.provider == "cublas"
+    assert said.provider == "cublaslt"
 
 
 def test_explain_refuses_a_device_that_is_none(devices):

@@ -144,6 +144,12 @@ def test_memory_that_is_none_is_refused():
     )
 
 
+# What cuBLAS cannot keep, so that nobody takes over from cuBLASLt.
+WHOLE_K = {
+    "cuda.matmul.allow_fp16_reduced_precision_reduction": False,
+    "cuda.matmul.allow_fp16_reduced_precision_reduction_split_k": False,
+}
+
 FAULTS = [
     ("cublas", "cublasGemmEx_64", 3, "cublasGemmEx", "CUBLAS_STATUS_ALLOC_FAILED"),
     ("cublas", "cublasGemmEx_64", 7, "cublasGemmEx", "CUBLAS_STATUS_INVALID_VALUE"),
@@ -158,14 +164,16 @@ FAULTS = [
 @pytest.mark.parametrize(("provider", "symbol", "status", "function", "name"), FAULTS)
 def test_what_a_library_answers_is_said_by_name(devices, provider, symbol, status, function, name):
     getattr(devices, provider).fail(symbol, status)
-    with under(**{PREFER: provider}):
-        said = refused(ops.matmul, on_device(A), on_device(B), kind=DeviceFailedError)
+    element, flags = ("float16", WHOLE_K) if provider == "cublaslt" else ("float32", {})
+    with under(**{PREFER: provider}, **flags):
+        a, b = on_device(A, element), on_device(B, element)
+        said = refused(ops.matmul, a, b, kind=DeviceFailedError)
     head, *lines = said.splitlines()
     assert head == (
         f"error[device-failed]: matmul: {provider} failed: {function} returned {name} ({status})"
     )
     assert lines[:2] == [
-        "  note: float32 product of (3, 5) and (5, 4)",
+        f"  note: {element} product of (3, 5) and (5, 4)",
         "  state: the result was not computed; the next call starts anew",
     ]
     helps = {
@@ -188,7 +196,7 @@ STEPS = [
     ("cublaslt", "cublasLtMatmulDescSetAttribute", 7, "cublasLtMatmulDescSetAttribute returned"),
     ("cublaslt", "cublasLtMatrixLayoutCreate", 3, "cublasLtMatrixLayoutCreate returned"),
     ("cublaslt", "cublasLtMatmulPreferenceCreate", 3, "cublasLtMatmulPreferenceCreate returned"),
-    ("cublaslt", "cublasLtMatmulAlgoGetHeuristic", 15, "cublasLtMatmulAlgoGetHeuristic returned"),
+    ("cublaslt", "cublasLtMatmulAlgoGetHeuristic", 7, "cublasLtMatmulAlgoGetHeuristic returned"),
     ("cuda", "cuCtxGetCurrent", 3, "cuCtxGetCurrent returned CUDA_ERROR_NOT_INITIALIZED (3)"),
     ("cuda", "cuCtxPushCurrent_v2", 201, "cuCtxPushCurrent returned"),
 ]

@@ -3,9 +3,9 @@
  * A hipBLASLt has no reduction schemes to allow or refuse, fewer attributes, and no question about an
  * algorithm. Operations are HIPBLAS_OP_N, _T and _C: the 0, 1 and 2 of cuBLASLt are refused.
  *
- * Settings: split_k and workspace, of the divided algorithm.
+ * Settings: split_k and workspace, of the divided algorithm; algorithms, how many the heuristic knows.
  */
-#define SETTINGS SETTING(split_k, 1) SETTING(workspace, 65536)
+#define SETTINGS SETTING(split_k, 1) SETTING(workspace, 65536) SETTING(algorithms, 8)
 #include "recorded.h"
 
 #include "device/abi_hipblaslt.h"

@@ -254,7 +254,7 @@ int LT(MatmulAlgoGetHeuristic)(void *handle, void *description, void *a, void *b
     NEED(wrong == 0 && known && wanted > 0 && found && count, INVALID_VALUE)
     *count = 0;
     status = check(&it);
-    if (status != 0) return status;
+    if (status != 0 || setting_algorithms == 0) return status;
     int64_t scheme = schemes & IN_OUTPUT_TYPE;
     if (!scheme) scheme = schemes & IN_COMPUTE_TYPE;
     if (!scheme) scheme = schemes & IN_PLACE;

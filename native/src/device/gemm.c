@@ -33,19 +33,23 @@ void bcfg_scalar_of(int32_t scale_type, const double value[2], void *scalar) {
 }
 
 /* Moves a call to the next index of the outer dimensions; false after the last. */
-static bool advance(bcfg_gemm_plan *plan, int64_t *index, const char **a, const char **b,
-                    char **c) {
+static bool advance(bcfg_gemm_plan *plan) {
+    const char *a = plan->call.a, *b = plan->call.b;
+    char *c = plan->call.c;
+    bool more = false;
     for (int32_t d = plan->dimensions - 1; d >= 0; d--) {
-        *a += plan->a[d];
-        *b += plan->b[d];
-        *c += plan->c[d];
-        if (++index[d] < plan->shape[d]) return true;
-        *a -= plan->shape[d] * plan->a[d];
-        *b -= plan->shape[d] * plan->b[d];
-        *c -= plan->shape[d] * plan->c[d];
-        index[d] = 0;
+        a += plan->a[d];
+        b += plan->b[d];
+        c += plan->c[d];
+        more = ++plan->index[d] < plan->shape[d];
+        if (more) break;
+        a -= plan->shape[d] * plan->a[d];
+        b -= plan->shape[d] * plan->b[d];
+        c -= plan->shape[d] * plan->c[d];
+        plan->index[d] = 0;
     }
-    return false;
+    plan->call.a = a, plan->call.b = b, plan->call.c = c;
+    return more;
 }
 
 /* c = 0, which no library promises for matrices that are empty. */
@@ -67,8 +71,11 @@ static bcfg_outcome multiply(const bcfg_lease *lease, const bcfg_gemm_call *call
                              const void *beta, bcfg_fault *fault) {
     const bcfg_device_library *library = lease->recipe->is.library;
     const char *function = "";
-    int status = bcfg_backend_of(library)->multiply(lease, call, alpha, beta, &function);
-    return status == 0 ? BCFG_DEVICE_OK : bcfg_library_fault(library, function, status, fault);
+    const bcfg_backend *backend = bcfg_backend_of(library);
+    int status = backend->multiply(lease, call, alpha, beta, &function);
+    if (status == 0) return BCFG_DEVICE_OK;
+    bcfg_outcome outcome = bcfg_library_fault(library, function, status, fault);
+    return status == backend->unsupported ? BCFG_DEVICE_UNSUPPORTED : outcome;
 }
 
 bcfg_outcome bcfg_gemm_run_plan(const bcfg_lease *lease, bcfg_gemm_plan *plan, const double alpha[2],
@@ -76,20 +83,16 @@ bcfg_outcome bcfg_gemm_run_plan(const bcfg_lease *lease, bcfg_gemm_plan *plan, c
     double scalars[2][2]; /* as aligned as any of the types needs */
     bcfg_scalar_of(lease->recipe->is.scale_type, alpha, scalars[0]);
     bcfg_scalar_of(lease->recipe->is.scale_type, beta, scalars[1]);
-    int64_t index[BCFG_DEVICE_DIMENSIONS] = {0};
-    bcfg_gemm_call call = plan->call;
-    const char *a = call.a, *b = call.b;
-    char *c = call.c;
+    const bcfg_gemm_call *call = &plan->call;
     do {
-        call.a = a, call.b = b, call.c = c;
-        bool clears = call.k == 0 && beta[0] == 0 && beta[1] == 0;
-        bcfg_outcome outcome = clears ? clear(lease, &call, fault)
-                                      : multiply(lease, &call, scalars[0], scalars[1], fault);
+        bool clears = call->k == 0 && beta[0] == 0 && beta[1] == 0;
+        bcfg_outcome outcome = clears ? clear(lease, call, fault)
+                                      : multiply(lease, call, scalars[0], scalars[1], fault);
         if (outcome != BCFG_DEVICE_OK) return outcome;
         /* Batches count one for each of their matrices, as everywhere. */
         if (!clears)
-            atomic_fetch_add_explicit(lease->recipe->calls, (uint64_t)call.batch,
+            atomic_fetch_add_explicit(lease->recipe->calls, (uint64_t)call->batch,
                                       memory_order_relaxed);
-    } while (advance(plan, index, &a, &b, &c));
+    } while (advance(plan));
     return BCFG_DEVICE_OK;
 }

@@ -12,14 +12,17 @@ typedef struct {
     int64_t m, n, k, batch;
     const void *a, *b;
     void *c;
+    const void *bias;                  /* m numbers, added to each column of c; NULL */
     int64_t a_leading, b_leading, c_leading, a_stride, b_stride, c_stride;
 } bcfg_gemm_call;
 
 /* A product as one call, repeated over `dimensions` outer ones; strides of the call's operands, in
  * bytes. */
 typedef struct {
-    bcfg_gemm_call call;
+    bcfg_gemm_call call;               /* the next one */
+    bool by_rows;                      /* the call's c is the result transposed: its rows, columns */
     int32_t dimensions;
+    int64_t index[BCFG_DEVICE_DIMENSIONS]; /* of the next call */
     int64_t shape[BCFG_DEVICE_DIMENSIONS], a[BCFG_DEVICE_DIMENSIONS], b[BCFG_DEVICE_DIMENSIONS],
         c[BCFG_DEVICE_DIMENSIONS];
 } bcfg_gemm_plan;
@@ -28,7 +31,9 @@ typedef struct {
  * No size of the product, batch included, may be 0, except k. */
 char bcfg_gemm_plan_of(const bcfg_product *product, bcfg_gemm_plan *plan);
 
-/* Puts the calls on the lease's stream; alpha and beta are (real, imaginary). */
+/* Puts the calls on the lease's stream; alpha and beta are (real, imaginary). After a failure the
+ * plan stands at the call that failed. BCFG_DEVICE_UNSUPPORTED: the library has no algorithm for that
+ * call; another one may go on from there. */
 bcfg_outcome bcfg_gemm_run_plan(const bcfg_lease *lease, bcfg_gemm_plan *plan, const double alpha[2],
                                 const double beta[2], bcfg_fault *fault);
 

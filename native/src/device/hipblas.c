@@ -65,4 +65,4 @@ static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const v
         is->compute_type, is->algorithm);
 }
 
-const bcfg_backend bcfg_hipblas_backend = {name_of, create, borrows, lend, set, multiply};
+const bcfg_backend bcfg_hipblas_backend = {name_of, create, borrows, lend, set, multiply, 0};

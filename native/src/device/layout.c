@@ -92,9 +92,10 @@ char bcfg_gemm_plan_of(const bcfg_product *product, bcfg_gemm_plan *plan) {
     call->c = (void *)c.data;
     call->c_stride = last.c / size;
     /* A row-major matrix read by columns is its transpose, and (a b)' = b' a'. */
-    bool by_rows = c.transpose == NO_TRANSPOSE;
+    bool by_rows = plan->by_rows = c.transpose == NO_TRANSPOSE;
     const bcfg_view *left = by_rows ? &b : &a, *right = by_rows ? &a : &b;
     for (int32_t d = 0; d < count; d++) {
+        plan->index[d] = 0;
         plan->shape[d] = batch[d].size;
         plan->a[d] = by_rows ? batch[d].b : batch[d].a;
         plan->b[d] = by_rows ? batch[d].a : batch[d].b;

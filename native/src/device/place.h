@@ -16,7 +16,8 @@ typedef enum {
     BCFG_DEVICE_OK = 0,
     BCFG_DEVICE_MEMORY,                /* the host's memory */
     BCFG_DEVICE_FORKED,                /* the parent of this process had used the device */
-    BCFG_DEVICE_FAULT                  /* see the bcfg_fault */
+    BCFG_DEVICE_FAULT,                 /* see the bcfg_fault */
+    BCFG_DEVICE_UNSUPPORTED            /* the same; the library has no algorithm for the call */
 } bcfg_outcome;
 
 /* What was current before a call, where that was something else. */

@@ -12,6 +12,10 @@ enum { BCFG_PLACE_CUDA = 2, BCFG_PLACE_ROCM = 10, BCFG_PLACES = 16 };
 typedef struct {
     const bcfg_device_library *library; /* that multiplies */
     const bcfg_device_library *driver;  /* that knows contexts, streams and memory */
+    /* Who takes over the calls that this one has no algorithm for; NULL for nobody. */
+    const struct bcfg_recipe *fallback;
+    /* Who adds a vector to each row in the call that multiplies; NULL for nobody, or this one. */
+    const struct bcfg_recipe *adder;
     int64_t workspace;                  /* bytes */
     int32_t element;                    /* a bcfg_element */
     int32_t reason;                     /* a bcfg_reason: why this library */
@@ -24,6 +28,11 @@ typedef struct bcfg_recipe {
     const struct bcfg_recipe *next;     /* in the list of all */
     _Atomic uint64_t *calls;
 } bcfg_recipe;
+
+/* Whether a library can add a vector in the call that multiplies. */
+static inline bool bcfg_can_add(const bcfg_recipe *recipe) {
+    return recipe->is.library->kind == BCFG_CUBLASLT || recipe->is.library->kind == BCFG_HIPBLASLT;
+}
 
 /* The recipe with this content, made when there is none yet; NULL when out of memory. */
 const bcfg_recipe *bcfg_recipe_intern(const bcfg_recipe_content *content);

@@ -21,23 +21,35 @@ static PyObject *bind(PyObject *module, PyObject *arguments, PyObject *keywords)
     Py_RETURN_NONE;
 }
 
+static bool multiplies(int32_t kind) {
+    return kind == BCFG_CUBLAS || kind == BCFG_CUBLASLT || kind == BCFG_HIPBLAS ||
+           kind == BCFG_HIPBLASLT;
+}
+
+static int32_t driver_of(int32_t kind) {
+    return kind == BCFG_HIPBLAS || kind == BCFG_HIPBLASLT ? BCFG_HIP : BCFG_CUDA;
+}
+
 static PyObject *make_recipe(PyObject *module, PyObject *arguments) {
     (void)module;
-    unsigned long long library, driver;
+    unsigned long long library, driver, fallback, adder;
     long long workspace;
     bcfg_recipe_content is = {.unused = 0};
-    if (!PyArg_ParseTuple(arguments, "KKLiiiiiiiii:device_recipe", &library, &driver, &workspace,
-                          &is.element, &is.reason, &is.data_type, &is.compute_type, &is.scale_type,
+    if (!PyArg_ParseTuple(arguments, "KKKKLiiiiiiiii:device_recipe", &library, &driver,
+                          &fallback, &adder, &workspace, &is.element, &is.reason, &is.data_type, &is.compute_type, &is.scale_type,
                           &is.math_mode, &is.atomics, &is.algorithm, &is.reduction))
         return NULL;
     is.library = (const bcfg_device_library *)(uintptr_t)library;
     is.driver = (const bcfg_device_library *)(uintptr_t)driver;
+    is.fallback = (const bcfg_recipe *)(uintptr_t)fallback;
+    is.adder = (const bcfg_recipe *)(uintptr_t)adder;
     is.workspace = workspace;
     bcfg_device_description about = {.abi = BCFG_ABI, .size = sizeof about};
     if (bcfg_device_describe(is.library, &about) != BCFG_OK ||
-        (about.kind != BCFG_CUBLAS && about.kind != BCFG_CUBLASLT && about.kind != BCFG_HIPBLAS) ||
-        bcfg_device_describe(is.driver, &about) != BCFG_OK ||
-        about.kind != (is.library->kind == BCFG_HIPBLAS ? BCFG_HIP : BCFG_CUDA) ||
+        !multiplies(about.kind) || bcfg_device_describe(is.driver, &about) != BCFG_OK ||
+        about.kind != driver_of(is.library->kind) ||
+        (is.fallback != NULL && !bcfg_recipe_known(is.fallback)) ||
+        (is.adder != NULL && !bcfg_recipe_known(is.adder)) ||
         is.element < 0 || is.element >= BCFG_ELEMENTS || is.reason < BCFG_FIRST ||
         is.reason > BCFG_ABLE || workspace <= 0)
         return PyErr_Format(PyExc_ValueError, "device_recipe: no library, driver, element or size");
@@ -79,7 +91,7 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_bind", (PyCFunction)(void (*)(void))bind, METH_VARARGS | METH_KEYWORDS,
      "device_bind(**callbacks)\n--\n\nHand in what products on devices need of Python."},
     {"device_recipe", make_recipe, METH_VARARGS,
-     "device_recipe(library, driver, workspace, element, reason, data_type, compute_type, "
+     "device_recipe(library, driver, fallback, adder, workspace, element, reason, data_type, compute_type, "
      "scale_type, math_mode, atomics, algorithm, reduction)\n--\n\nThe address of a recipe."},
     {"device_recipes", recipes, METH_NOARGS,
      "device_recipes()\n--\n\nFor each recipe (operation, provider, path, reason, calls)."},

@@ -148,36 +148,81 @@ static int other_streams(const DeviceCall *call, void *stream, void **others) {
     return count;
 }
 
-static int run(DeviceCall *call, const bcfg_recipe *recipe, bcfg_gemm_plan *plan) {
+/* Puts the calls of a plan on the stream, from where it stands. `goes_on`: who is unsupported is
+ * followed by another. */
+static bcfg_outcome run(const DeviceCall *call, const bcfg_recipe *recipe, bcfg_gemm_plan *plan,
+                        const double beta[2], bool goes_on, bcfg_fault *fault) {
     const DeviceArray *a = &call->arrays[DEVICE_A];
     bcfg_allocator allocator = bcfg_allocator_of(a);
     bcfg_lease lease;
-    bcfg_fault fault;
     void *others[DEVICE_ARGUMENTS];
     int other = other_streams(call, a->stream, others);
     bool settles = false;
     for (int i = 0; i < DEVICE_ARGUMENTS; i++)
         settles = settles || (call->taken[i] && call->arrays[i].settles);
     bcfg_outcome outcome =
-        bcfg_lease_begin(recipe, a->index, a->stream, &allocator, &lease, &fault);
-    if (outcome != BCFG_DEVICE_OK) return failed(call, recipe, outcome, &fault);
+        bcfg_lease_begin(recipe, a->index, a->stream, &allocator, &lease, fault);
+    if (outcome != BCFG_DEVICE_OK) return outcome;
     Py_BEGIN_ALLOW_THREADS
     for (int i = 0; i < other && outcome == BCFG_DEVICE_OK; i++)
-        outcome = bcfg_place_order(recipe->is.driver, others[i], a->stream, &fault);
+        outcome = bcfg_place_order(recipe->is.driver, others[i], a->stream, fault);
     if (outcome == BCFG_DEVICE_OK)
-        outcome = bcfg_gemm_run_plan(&lease, plan, call->alpha, call->beta, &fault);
+        outcome = bcfg_gemm_run_plan(&lease, plan, call->alpha, beta, fault);
     /* What the others free or write next must not come before what was just put on the stream. */
     for (int i = 0; i < other && outcome == BCFG_DEVICE_OK; i++)
-        outcome = bcfg_place_order(recipe->is.driver, a->stream, others[i], &fault);
+        outcome = bcfg_place_order(recipe->is.driver, a->stream, others[i], fault);
     if (settles && outcome == BCFG_DEVICE_OK)
-        outcome = bcfg_place_settle(recipe->is.driver, a->stream, &fault);
+        outcome = bcfg_place_settle(recipe->is.driver, a->stream, fault);
     /* Nothing tells the others any more when the part that was put on the stream is done. */
     bcfg_fault another;
-    if (outcome != BCFG_DEVICE_OK && (other > 0 || settles))
+    if (outcome != BCFG_DEVICE_OK && (other > 0 || settles) &&
+        !(outcome == BCFG_DEVICE_UNSUPPORTED && goes_on))
         (void)bcfg_place_settle(recipe->is.driver, a->stream, &another);
     bcfg_lease_end(&lease);
     Py_END_ALLOW_THREADS
-    return outcome == BCFG_DEVICE_OK ? 0 : failed(call, recipe, outcome, &fault);
+    return outcome;
+}
+
+/* Who can add a vector in the call that multiplies, under the conditions of PyTorch; else NULL. */
+static const bcfg_recipe *adder_of(const DeviceCall *call, const bcfg_recipe *recipe,
+                                   const bcfg_gemm_plan *plan) {
+    const bcfg_recipe *adder = recipe->is.adder != NULL ? recipe->is.adder : recipe;
+    const DeviceArray *added = &call->arrays[DEVICE_ADDED];
+    const bcfg_product *p = &call->product;
+    bool is_complex = p->element == BCFG_COMPLEX64 || p->element == BCFG_COMPLEX128;
+    bool fits = call->operation->dimensions == 2 && added->dimensions == 1 &&
+                added->shape[0] == p->n && added->strides[0] == bcfg_element_size[p->element] &&
+                call->beta[0] == 1 && call->beta[1] == 0 && p->n > 1 && p->k > 1 && !is_complex;
+    bool is_dense = plan->by_rows && (p->m == 1 || plan->call.c_leading == p->n);
+    return fits && is_dense && bcfg_can_add(adder) ? adder : NULL;
+}
+
+/* Multiplies and adds; *recipe becomes that of who did. */
+static int serve(DeviceCall *call, const bcfg_recipe **recipe, bcfg_gemm_plan *plan) {
+    static const double nothing[2] = {0, 0};
+    PyObject *target = call->arrays[DEVICE_OUT].object, *added = call->arrays[DEVICE_ADDED].object;
+    bool adds = call->taken[DEVICE_ADDED] && (call->beta[0] != 0 || call->beta[1] != 0);
+    const bcfg_recipe *adder = adds ? adder_of(call, *recipe, plan) : NULL;
+    bcfg_outcome outcome;
+    bcfg_fault fault;
+    if (adder != NULL) {
+        plan->call.bias = call->arrays[DEVICE_ADDED].data;
+        outcome = run(call, adder, plan, nothing, true, &fault);
+        plan->call.bias = NULL;
+        if (outcome != BCFG_DEVICE_UNSUPPORTED) {
+            *recipe = adder;
+            return outcome == BCFG_DEVICE_OK ? 0 : failed(call, adder, outcome, &fault);
+        }
+    }
+    if (adds && target != added && copy(call, target, added) < 0) return -1;
+    for (;;) {
+        const bcfg_recipe *next = (*recipe)->is.fallback;
+        outcome = run(call, *recipe, plan, adds ? call->beta : nothing, next != NULL, &fault);
+        if (outcome == BCFG_DEVICE_OK) return 0;
+        if (outcome != BCFG_DEVICE_UNSUPPORTED || next == NULL) break;
+        *recipe = next;
+    }
+    return failed(call, *recipe, outcome, &fault);
 }
 
 static bool is_empty(const DeviceCall *call) {
@@ -204,13 +249,9 @@ static int compute(DeviceCall *call, const bcfg_snapshot *snapshot) {
     if (!is_empty(call)) {
         static const char *const reasons[] = {"first", "fastest", "able"};
         bcfg_gemm_plan plan;
-        bool adds = call->taken[DEVICE_ADDED] && (call->beta[0] != 0 || call->beta[1] != 0);
         if (plan_of(call, &plan) < 0) return -1;
         PyObject *target = call->arrays[DEVICE_OUT].object;
-        PyObject *added = call->arrays[DEVICE_ADDED].object;
-        if (adds && target != added && copy(call, target, added) < 0) return -1;
-        if (!adds) call->beta[0] = call->beta[1] = 0;
-        if (run(call, recipe, &plan) < 0) return -1;
+        if (serve(call, &recipe, &plan) < 0) return -1;
         /* The product went beside an `out` that BLAS cannot write as it lies. */
         if (call->given[DEVICE_OUT] != Py_None && target != call->given[DEVICE_OUT] &&
             copy(call, call->given[DEVICE_OUT], target) < 0)
