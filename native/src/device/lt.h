@@ -33,9 +33,9 @@ typedef struct {
     bool lacks;                        /* the heuristic knows no algorithm */
 } plan;
 
-struct bcfg_plans {
+typedef struct {
     plan plans[PLANS];
-};
+} all_plans; /* that a handle keeps */
 
 /* Each step runs when those before it succeeded, and leaves its name. */
 #define TEXT(name) #name
@@ -143,7 +143,7 @@ static uint64_t mix(const plan_key *key) {
 static int find(const TABLE *lt, const bcfg_lease *lease, const bcfg_gemm_call *call, plan **found,
                 const char **function) {
     bcfg_handle *handle = lease->handle;
-    if (handle->plans == NULL && (handle->plans = calloc(1, sizeof *handle->plans)) == NULL)
+    if (handle->kept == NULL && (handle->kept = calloc(1, sizeof(all_plans))) == NULL)
         return STATUS(ALLOC_FAILED);
     plan_key key = {
         call->m, call->n, call->k, call->batch, call->a_leading, call->b_leading, call->c_leading,
@@ -151,7 +151,7 @@ static int find(const TABLE *lt, const bcfg_lease *lease, const bcfg_gemm_call *
         call->transpose_b, alignment(call->a), alignment(call->b), alignment(call->c),
         call->bias == NULL ? 0 : alignment(call->bias), 1,
     };
-    plan *at = *found = &handle->plans->plans[mix(&key) % PLANS];
+    plan *at = *found = &((all_plans *)handle->kept)->plans[mix(&key) % PLANS];
     if (memcmp(&at->key, &key, sizeof key) != 0) {
         const bcfg_recipe_content *is = &lease->recipe->is;
         discard(lt, at);

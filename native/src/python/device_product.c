@@ -156,28 +156,20 @@ static bcfg_outcome run(const DeviceCall *call, const bcfg_recipe *recipe, bcfg_
     bcfg_allocator allocator = bcfg_allocator_of(a);
     bcfg_lease lease;
     void *others[DEVICE_ARGUMENTS];
-    int other = other_streams(call, a->stream, others);
-    bool settles = false;
+    bcfg_work work = {.library = recipe->is.library, .driver = recipe->is.driver,
+                      .index = a->index, .stream = a->stream, .others = others};
+    work.other_count = other_streams(call, a->stream, others);
     for (int i = 0; i < DEVICE_ARGUMENTS; i++)
-        settles = settles || (call->taken[i] && call->arrays[i].settles);
+        work.settles = work.settles || (call->taken[i] && call->arrays[i].settles);
     bcfg_outcome outcome =
         bcfg_lease_begin(recipe, a->index, a->stream, &allocator, &lease, fault);
     if (outcome != BCFG_DEVICE_OK) return outcome;
     Py_BEGIN_ALLOW_THREADS
-    for (int i = 0; i < other && outcome == BCFG_DEVICE_OK; i++)
-        outcome = bcfg_place_order(recipe->is.driver, others[i], a->stream, fault);
+    outcome = bcfg_work_gather(&work, fault);
     if (outcome == BCFG_DEVICE_OK)
         outcome = bcfg_gemm_run_plan(&lease, plan, call->alpha, beta, fault);
-    /* What the others free or write next must not come before what was just put on the stream. */
-    for (int i = 0; i < other && outcome == BCFG_DEVICE_OK; i++)
-        outcome = bcfg_place_order(recipe->is.driver, a->stream, others[i], fault);
-    if (settles && outcome == BCFG_DEVICE_OK)
-        outcome = bcfg_place_settle(recipe->is.driver, a->stream, fault);
-    /* Nothing tells the others any more when the part that was put on the stream is done. */
-    bcfg_fault another;
-    if (outcome != BCFG_DEVICE_OK && (other > 0 || settles) &&
-        !(outcome == BCFG_DEVICE_UNSUPPORTED && goes_on))
-        (void)bcfg_place_settle(recipe->is.driver, a->stream, &another);
+    if (outcome != BCFG_DEVICE_UNSUPPORTED || !goes_on)
+        outcome = bcfg_work_scatter(&work, outcome, fault);
     bcfg_lease_end(&lease);
     Py_END_ALLOW_THREADS
     return outcome;
