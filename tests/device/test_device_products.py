@@ -224,7 +224,7 @@ def test_a_sum_may_be_made_in_place(provider):
     assert np.array_equal(added.array, wanted)
 
 
-def test_a_sum_without_a_product_is_the_sum(devices):
+def test_a_sum_without_a_product_is_the_sum(provider):
     added = on_device((3, 4))
     result = ops.addmm(added, on_device((3, 0)), on_device((0, 4)), beta=3)
     assert np.array_equal(result.array, 3 * added.array)

@@ -11,9 +11,7 @@ from torch.nn import Parameter
 
 EXCHANGE, *LIBRARIES = sys.argv[1:]
 for _path in LIBRARIES:
-    _double = ctypes.CDLL(_path)
-    if "cublasLt" in _path:  # PyTorch's memory on the host starts at multiples of 64
-        assert _double.double_set(b"alignment", ctypes.c_int64(64))
+    ctypes.CDLL(_path)
 
 _python = ctypes.pythonapi
 _python.PyCapsule_GetPointer.restype = ctypes.c_void_p

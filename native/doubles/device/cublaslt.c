@@ -2,14 +2,13 @@
  *
  * VERSION is what it says of itself: 130100 is 13.1.0.
  *
- * Settings: split_k and workspace, of the divided algorithm; alignment, in bytes, that a workspace
- * must have; algorithms, how many the heuristic knows.
+ * Settings: split_k and workspace, of the divided algorithm; algorithms, how many the heuristic
+ * knows.
  */
 #ifndef VERSION
 #define VERSION 130100
 #endif
-#define SETTINGS SETTING(split_k, 4) SETTING(workspace, 65536) SETTING(alignment, 256) \
-    SETTING(algorithms, 8)
+#define SETTINGS SETTING(split_k, 4) SETTING(workspace, 65536) SETTING(algorithms, 8)
 #include "recorded.h"
 
 #include "blas_rules.h"
@@ -26,7 +25,7 @@ BCFG_CUBLASLT_SYMBOLS(DECLARE, DECLARE)
 #define ALGORITHM bcfg_cublaslt_algorithm
 #define HEURISTIC bcfg_cublaslt_heuristic
 #define OPERATION_N BCFG_CUBLAS_OP_N
-#define WORKSPACE_ALIGNMENT (uintptr_t)setting_alignment
+enum { WORKSPACE_ALIGNMENT = 256 };
 
 #define SETTABLE                                                                                   \
     ATTRIBUTE(OPERATION, MATMUL_DESC_COMPUTE_TYPE, 4)                                              \

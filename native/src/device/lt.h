@@ -184,6 +184,7 @@ static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const v
     bcfg_handle *handle = lease->handle;
     *function = NAME(LT(Matmul));
     if (call->batch > INT32_MAX) return STATUS(INVALID_VALUE);
+    if (call->k == 0) return STATUS(NOT_SUPPORTED); /* nobody promises layouts without numbers */
     plan *at = NULL;
     int status = find(lt, lease, call, &at, function);
     if (call->bias != NULL) /* the description may be kept from another vector */

@@ -1,0 +1,48 @@
+"""Run as a program: benchmarks/gpu.py on doubles, timed by the host's clock.
+
+Its arguments are the folder of the benchmarks, the compiled exchange.c and the doubles of the
+driver, cuBLAS and cuBLASLt.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+FOLDER, *DOUBLES = sys.argv[1:]
+sys.argv[1:] = DOUBLES
+sys.path[:0] = [FOLDER, str(Path(__file__).parent)]
+
+import gpu  # noqa: E402
+from measure import table  # noqa: E402
+
+
+class Clock:
+    """What `gpu.Events` is to a device."""
+
+    device, place = "cpu", "cuda:0"
+
+    def seconds(self, call, count):
+        """Seconds of one of `count` calls."""
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        return (time.perf_counter() - start) / count
+
+    def wait(self):
+        """Nothing is behind."""
+
+
+class OnTheHost(Clock):
+    """Attention by our kernels for the CPU, whose names are the same."""
+
+    place = "cpu"
+
+
+gpu.KERNELS["math"] = "MATH"
+attended = table(gpu.attention(OnTheHost(), ((1, 2, 16, 16, True),), 1))
+
+import torch_on_device  # noqa: E402, F401 - from here on PyTorch's tensors are on a device
+
+print(table(gpu.overhead(Clock(), 1, 4)))
+print(table(gpu.products(Clock(), (4,), 1)))
+print(attended)
