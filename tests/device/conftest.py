@@ -28,6 +28,8 @@ LIBRARIES = {
     "libhipblas.so.3": ("hipblas", ["MAJOR=3"]),
     "libhipblaslt.so.0": ("hipblaslt", []),
     "libhipblaslt.so.1": ("hipblaslt", []),
+    "libcusolver.so.11": ("cusolver", ["VERSION=110705"]),
+    "libcusolver.so.12": ("cusolver", ["VERSION=120401"]),
 }
 
 
