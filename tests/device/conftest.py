@@ -17,6 +17,7 @@ FLAGS = ["-shared", "-fPIC", "-fvisibility=hidden", "-O1", "-Wall", "-Wextra", "
 # File name -> (source, definitions). The name is the SONAME too, as in the vendors' files.
 LIBRARIES = {
     "libexchange.so": ("exchange", []),
+    "libfactorised.so": ("factorised", []),
     "libcuda.so.1": ("cuda", []),
     "libcublas.so.12": ("cublas", ["VERSION=120903"]),
     "libcublas.so.13": ("cublas", ["VERSION=130100"]),
