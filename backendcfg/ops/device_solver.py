@@ -121,11 +121,12 @@ class Solver:
             raise TierNotKeptError(
                 f"{self.operation}: {broken}",
                 state="nothing was computed",
-                helps=["compute on the CPU: our own code keeps it", "use a profile of a lower tier"],
+                helps=[
+                    "compute on the CPU: our own code keeps it",
+                    "use a profile of a lower tier",
+                ],
             )
-        chosen = device_linalg.choose(
-            flags, first.kind, first.ordinal, self.element, self.function
-        )
+        chosen = device_linalg.choose(flags, first.kind, first.ordinal, self.element, self.function)
         if chosen.recipe is None:
             raise MissingLibraryError(
                 f"{self.operation}: no library can serve {self.element} on {first.place}",
@@ -155,7 +156,13 @@ class Solver:
         return Stack(value, held, math.prod(inner) * SIZES[element])
 
     def copied(
-        self, name: str, rows: int, count: int, *, by_columns: bool, lead: tuple[int, ...] | None = None
+        self,
+        name: str,
+        rows: int,
+        count: int,
+        *,
+        by_columns: bool,
+        lead: tuple[int, ...] | None = None,
     ) -> Stack:
         """A copy of an argument's matrices, to be written over.
 
