@@ -158,7 +158,7 @@ class Chosen:
 
 def is_promised(flags: Mapping[str, Any]) -> bool:
     """Whether the same call must give the same bits."""
-    return flags[ALGORITHMS] == "deterministic" or flags[TIER] != "none"
+    return bool(flags[ALGORITHMS] == "deterministic" or flags[TIER] != "none")
 
 
 def _cusolver(

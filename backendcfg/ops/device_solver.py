@@ -18,7 +18,7 @@ from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.ops import device_layout as layout
 from backendcfg.ops import linalg_refusal, serving
 from backendcfg.ops.attention_call import flags_in_force
-from backendcfg.ops.device_arrays import SIZES, Arguments, Held
+from backendcfg.ops.device_arrays import SIZES, Arguments, Held, Work
 from backendcfg.ops.device_products import describe
 
 if TYPE_CHECKING:
@@ -182,6 +182,23 @@ class Solver:
         """Memory for what a step says of each matrix."""
         return self.make((), "int32", lead)
 
+    def scratch(self) -> Stack:
+        """Room for what a step says that cannot fail."""
+        return self.info(())._replace(step=0)
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the matrices are."""
+        return self.element.startswith("complex")
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether the right side of `solve` is one vector for each matrix."""
+        if self.function not in ("solve", "solve_ex"):
+            return False
+        matrix, side = self.held["A"].shape, self.held["B"].shape
+        return len(side) == 1 or side == matrix[:-1]
+
     # Steps
 
     def run(
@@ -189,9 +206,7 @@ class Solver:
         kind: int,
         a: Stack,
         info: Stack,
-        m: int,
-        n: int,
-        k: int = 0,
+        sizes: tuple[int, int, int],
         *,
         lead: tuple[int, ...] | None = None,
         upper: bool = False,
@@ -205,54 +220,45 @@ class Solver:
             kind: `device_linalg.LU` and so on.
             a: what is factorised, or the factor.
             info: what is said of each matrix, or of none that anybody reads (step 0).
-            m: rows.
-            n: columns.
-            k: right-hand sides, or reflectors.
+            sizes: rows, columns, and right-hand sides or reflectors.
             lead: the shape of the stack; of the call by default.
             upper: see `Step`; and the following.
             transpose: of the factor.
             vectors: that are wanted.
             more: the other arrays of the step: b, c, values, pivots.
         """
-        matrices = self.matrices if lead is None else math.prod(lead)
+        matrices, (m, n, k) = self.matrices if lead is None else math.prod(lead), sizes
         if 0 in (matrices, m, n) or (k == 0 and kind in _SOLVES):
             layout.zero(info.value)
             return
+        addresses: dict[str, Any] = {name: stack.at for name, stack in more.items()}
         step = Step(
             kind, ELEMENTS.index(self.element), upper, transpose, vectors,
-            self.recipe.deterministic, matrices, m, n, k, a.at, info=info.at,
-            **{name: stack.at for name, stack in more.items()},
+            self.recipe.deterministic, matrices, m, n, k, a.at, info=info.at, **addresses,
         )  # fmt: skip
-        bytes_on_device, bytes_on_host = self._sizes_of(step, a, info, more)
         held = [a.held, info.held, *(stack.held for stack in more.values())]
-        work_in = None
-        if bytes_on_device:
-            work_in, described = self.arrays.make((bytes_on_device,), "uint8")
-            held.append(described)
-            step = step._replace(
-                workspace=(described.address, bytes_on_device), host_bytes=bytes_on_host
-            )
-        work = self.arrays.work(self.chosen.library, self.chosen.driver, *self._streams(held))
-        fault = _native.device_linalg(work, step)
+        device_bytes, host_bytes = self._sizes_of(step, held)
+        if device_bytes:
+            room = self.arrays.make((device_bytes,), "uint8")  # until the call returns
+            held.append(room[1])
+            step = step._replace(workspace=(room[1].address, device_bytes), host_bytes=host_bytes)
+        fault = _native.device_linalg(self._work(held), step)
         if fault is not None:
             self._failed(fault)
 
-    def _streams(self, held: list[Held]) -> list[Held]:
-        """The call's arrays after those of a step: what they wait for holds for all of it."""
-        return [self.arrays.first, *self.held.values(), *held]
+    def _work(self, held: list[Held]) -> Work:
+        """What waits for what: for all arrays of the call, and those of one step."""
+        everything = (self.arrays.first, *self.held.values(), *held)
+        return self.arrays.work(self.chosen.library, self.chosen.driver, *everything)
 
-    def _sizes_of(
-        self, step: Step, a: Stack, info: Stack, more: dict[str, Stack]
-    ) -> tuple[int, int]:
+    def _sizes_of(self, step: Step, held: list[Held]) -> tuple[int, int]:
+        """Bytes that a step needs on the device and on the host; asked once for each kind."""
         first = self.arrays.first
-        bare = step._replace(a=(0, a.step), info=(0, info.step))
-        bare = bare._replace(**{name: (0, stack.step) for name, stack in more.items()})
-        key = (self.chosen.library, first.kind, first.ordinal, bare)
+        arrays = (step.a, step.b, step.c, step.values, step.pivots, step.info)
+        steps = tuple(bytes_between for _, bytes_between in arrays)
+        key = (self.chosen.library, first.kind, first.ordinal, step[:10], steps)
         if key not in _sizes:
-            work = self.arrays.work(
-                self.chosen.library, self.chosen.driver, *self._streams([a.held, info.held])
-            )
-            answer = _native.device_linalg_sizes(work, step)
+            answer = _native.device_linalg_sizes(self._work(held), step)
             if answer is None:
                 self.arrays.refuse(
                     f"{TITLES[self.recipe.provider]} cannot serve matrices of this size",
@@ -262,7 +268,7 @@ class Solver:
                 self._failed(answer)
             if len(_sizes) >= KEPT:
                 _sizes.clear()
-            _sizes[key] = (answer[0], answer[1])
+            _sizes[key] = answer
         return _sizes[key]
 
     def _failed(self, fault: tuple[str, int, str]) -> NoReturn:

@@ -67,7 +67,7 @@ __all__ = [
 
 
 def _foreign(function: str, count: int, given: dict[str, Any]) -> Any:
-    """Call a function again with the first `count` arguments as NumPy arrays; on a device, there."""
+    """Call a function again with its first arguments as NumPy arrays, or on their device."""
     if any(_native.device_holds(given[name]) for name in list(given)[:count]):
         return device_linalg.call(function, given, tuple(given)[:count])
     taken: list[Taken] = []

@@ -49,7 +49,7 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
         "pivot-value": f"`pivots` must be places from 1 to the size of `LU`, not {detail}",
         "flag": f"`{detail}` must be a bool, not {value!r}",
         "driver": "`driver` must be None: it chooses among the ways of cuSOLVER, which is for GPUs",
-        "driver-device": f'`driver` must be None or "gesvd" on a device, not {given.get("driver")!r}',
+        "driver-device": f'`driver` must be None or "gesvd" on a device, not {value!r}',
         "mode": f'`mode` must be "reduced", "complete" or "r", not {word}',
         "triangle": f'`UPLO` must be "L" or "U", not {word}',
         "not-finite": "the result has NaN or infinity, which `ops.check_finite` refuses",
