@@ -68,6 +68,7 @@ LIBRARIES = (
     ),
     Library("hipblas", "hipblas/hipblas.h", prelude=_AMD),
     Library("hipblaslt", "hipblaslt/hipblaslt.h", prelude=f"{_AMD}\n#include <hipblas/hipblas.h>"),
+    Library("cusolver", "cusolverDn.h"),
 )
 
 # What may differ between a vendor's type and ours, and what may not.

@@ -19,6 +19,7 @@ FLAGS = ["-shared", "-fPIC", "-fvisibility=hidden", "-O1", "-Wall", "-Wextra", "
 # File name -> (source, definitions). The name is the SONAME too, as in the vendors' files.
 LIBRARIES = {
     "libexchange.so": ("exchange", []),
+    "libfactorised.so": ("factorised", []),
     "libcuda.so.1": ("cuda", []),
     "libcublas.so.12": ("cublas", ["VERSION=120903"]),
     "libcublas.so.13": ("cublas", ["VERSION=130100"]),
@@ -30,6 +31,8 @@ LIBRARIES = {
     "libhipblas.so.3": ("hipblas", ["MAJOR=3"]),
     "libhipblaslt.so.0": ("hipblaslt", []),
     "libhipblaslt.so.1": ("hipblaslt", []),
+    "libcusolver.so.11": ("cusolver", ["VERSION=110705"]),
+    "libcusolver.so.12": ("cusolver", ["VERSION=120401"]),
 }
 
 
@@ -144,6 +147,7 @@ FOUND = {
     "hip": "libamdhip64.so.7",
     "hipblas": "libhipblas.so.3",
     "hipblaslt": "libhipblaslt.so.1",
+    "cusolver": "libcusolver.so.12",
 }
 
 
@@ -250,3 +254,17 @@ def new_stream(devices):
     OnDevice.stream = made.value
     devices.reset()
     return made.value
+
+
+@pytest.fixture
+def solver(devices, monkeypatch):
+    """cuSOLVER's double; arrays that are made on a device have what linear algebra asks of them."""
+    import device_arrays
+    from linalg_on_device import Matrix
+
+    from backendcfg.ops import device_solver
+
+    monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
+    device_solver.forget()
+    yield devices.cusolver
+    device_solver.forget()

@@ -10,6 +10,7 @@ static const bcfg_vendor *const vendors[BCFG_DEVICE_KINDS] = {
     [BCFG_CUBLASLT] = &bcfg_cublaslt_vendor,
     [BCFG_HIPBLAS] = &bcfg_hipblas_vendor,
     [BCFG_HIPBLASLT] = &bcfg_hipblaslt_vendor,
+    [BCFG_CUSOLVER] = &bcfg_cusolver_vendor,
 };
 
 bcfg_outcome bcfg_library_fault(const bcfg_device_library *library, const char *function,

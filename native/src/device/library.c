@@ -34,6 +34,9 @@ static const symbol hipblas_symbols[] = {BCFG_HIPBLAS_SYMBOLS(REQUIRED, OPTIONAL
 #define TABLE bcfg_hipblaslt_table
 static const symbol hipblaslt_symbols[] = {BCFG_HIPBLASLT_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
+#define TABLE bcfg_cusolver_table
+static const symbol cusolver_symbols[] = {BCFG_CUSOLVER_SYMBOLS(REQUIRED, OPTIONAL)};
+#undef TABLE
 
 /* Each asks a library for its version without a device; -1 when it does not say. */
 static int64_t cuda_version(const void *table, void *handle) {
@@ -55,6 +58,16 @@ static int64_t cublas_version(const void *table, void *handle) {
 static int64_t cublaslt_version(const void *table, void *handle) {
     (void)handle;
     return (int64_t)((const bcfg_cublaslt_table *)table)->cublasLtGetVersion();
+}
+
+static int64_t cusolver_version(const void *table, void *handle) {
+    (void)handle;
+    const bcfg_cusolver_table *cusolver = table;
+    int parts[3]; /* the library's properties 0, 1 and 2 */
+    for (int part = 0; part < 3; part++)
+        if (cusolver->cusolverGetProperty(part, &parts[part]) != BCFG_CUSOLVER_STATUS_SUCCESS)
+            return -1;
+    return (int64_t)parts[0] * 10000 + (int64_t)parts[1] * 100 + parts[2];
 }
 
 /* By the library's own SONAME, libhipblas.so.2: PyTorch's wheels rename the files. */
@@ -91,6 +104,7 @@ static const struct kind {
     [BCFG_HIP] = KIND(hip, soname_version, 6, 7),
     [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
     [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
+    [BCFG_CUSOLVER] = KIND(cusolver, cusolver_version, 11, 12),
 };
 
 static bcfg_device_library *_Atomic first_library;

@@ -97,5 +97,9 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
 
+/* device_linalg.c */
+PyObject *bcfg_device_linalg_sizes(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_linalg(PyObject *module, PyObject *arguments);
+
 extern PyMethodDef bcfg_device_methods[];
 #endif
