@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* CONSTANT(name, value): the vendor's name and number; ours is BCFG_ before it. */
-#define BCFG_CUDNN_CONSTANTS(CONSTANT)                                                             \
+#define BCFG_CUDNN_STATUS_CONSTANTS(CONSTANT)                                                      \
     CONSTANT(CUDNN_STATUS_SUCCESS, 0)                                                              \
     CONSTANT(CUDNN_STATUS_NOT_INITIALIZED, 1001)                                                   \
     CONSTANT(CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, 1008)                                         \
@@ -33,7 +33,9 @@
     CONSTANT(CUDNN_STATUS_INTERNAL_ERROR, 4000)                                                    \
     CONSTANT(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, 4003)                             \
     CONSTANT(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, 4004)                           \
-    CONSTANT(CUDNN_STATUS_EXECUTION_FAILED, 5000)                                                  \
+    CONSTANT(CUDNN_STATUS_EXECUTION_FAILED, 5000)
+
+#define BCFG_CUDNN_CONSTANTS(CONSTANT)                                                             \
     CONSTANT(CUDNN_DATA_FLOAT, 0)                                                                  \
     CONSTANT(CUDNN_DATA_DOUBLE, 1)                                                                 \
     CONSTANT(CUDNN_DATA_HALF, 2)                                                                   \
@@ -119,6 +121,7 @@
 
 enum {
 #define CONSTANT(name, value) BCFG_##name = value,
+    BCFG_CUDNN_STATUS_CONSTANTS(CONSTANT)
     BCFG_CUDNN_CONSTANTS(CONSTANT)
     BCFG_CUDNN_SINCE_9_1_CONSTANTS(CONSTANT)
     BCFG_CUDNN_SINCE_9_5_CONSTANTS(CONSTANT)
