@@ -1,8 +1,8 @@
 """`conv2d` of arrays on CUDA devices, by cuDNN, on their stream.
 
 As PyTorch does it: an array that lies neither as (batch, channels, height, width) nor with its
-channels last is copied by its own library; the bias is added by that, too. The engine is chosen once
-for each problem under a profile, and kept.
+channels last is copied by its own library; the bias is added by that, too. The engine is chosen
+once for each problem under a profile, and kept.
 """
 
 from __future__ import annotations
@@ -362,5 +362,3 @@ def explained(
         (*said, *reasons),
         rules.FLAGS,
     )
-
-

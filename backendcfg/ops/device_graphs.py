@@ -5,8 +5,8 @@
     found = search.first(engines, refusals)         # an engine that computed it; what others said
     run(given, work, found.plan, tensors)           # the same for the next call
 
-What fails is raised as `Arguments.failed` does, with what cuDNN says besides. An engine that does not
-take a problem, or whose workspace has no room, is passed over.
+What fails is raised as `Arguments.failed` does, with what cuDNN says besides. An engine that does
+not take a problem, or whose workspace has no room, is passed over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Fault = tuple[str, int, str, str]
 
-# Hundreds of the library's statuses: "not supported", "internal error". Such an engine is passed over;
+# Thousands of cuDNN's statuses: "not supported" and "internal error". Such an engine is passed over;
 # after a failure of another kind the device itself may be unusable.
 _PASSED_OVER = (3, 4)
 
@@ -112,7 +112,7 @@ class Search:
                 self._pass_over(place, answer)
             elif answer is not False:
                 for other in range(place + 1, len(engines)):
-                    self.said[other] = unmet(engines[other]) or f"behind engine {engine.index}"
+                    self.said[other] = unmet(engines[other]) or f"behind engine {engine.number}"
                 return Found(plan, self.said, {})
         raise NoEngineError(engines, self.said, full=self.full)
 

@@ -85,8 +85,8 @@ def forked(operation: str) -> NoReturn:
 
 _ADVICE = {
     "MEMORY": "free memory on the device, or make the workspace smaller",
-    "SUBLIBRARY": "a part of cuDNN cannot be loaded: its files, libcudnn_*.so.9, must lie beside each "
-    "other and be of one version, and the engines that it compiles need NVIDIA's driver",
+    "SUBLIBRARY": "a part of cuDNN cannot be loaded: its files, libcudnn_*.so.9, must lie beside "
+    "each other and be of one version, and the engines that it compiles need NVIDIA's driver",
     "ALLOC_FAILED": "free memory on the device, or make the workspace smaller",
     "NOT_SUPPORTED": "the library has no kernel for this: set `cuda.preferred_blas_library`",
     "INVALID_VALUE": "the library refuses an argument: set `cuda.preferred_blas_library`",

@@ -11,8 +11,8 @@ from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import (
     convolution_choice,
     convolution_shapes,
-    device_convolution,
     device_choice,
+    device_convolution,
     device_einsum,
     einsum_equation,
     einsum_order,
