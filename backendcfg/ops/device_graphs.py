@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 Fault = tuple[str, int, str, str]
 
-# Thousands of cuDNN's statuses: "not supported" and "internal error". Such an engine is passed over;
-# after a failure of another kind the device itself may be unusable.
+# Thousands of cuDNN's statuses: "not supported" and "internal error". Such an engine is passed
+# over; after a failure of another kind the device itself may be unusable.
 _PASSED_OVER = (3, 4)
 
 
@@ -67,12 +67,18 @@ class Found(NamedTuple):
     timed: dict[int, float]
 
 
+def told(engines: Sequence[Engine], said: dict[int, str]) -> tuple[str, ...]:
+    """What is said of engines, each thing once: many differ by their knobs alone."""
+    lines = (f"{engines[place]}: {why}" for place, why in sorted(said.items()))
+    return tuple(dict.fromkeys(lines))
+
+
 class NoEngineError(Exception):
     """No engine computes a problem: `said` has the reason of each."""
 
     def __init__(self, engines: Sequence[Engine], said: dict[int, str], *, full: bool) -> None:
         super().__init__()
-        self.reasons = tuple(f"{engine}: {said[place]}" for place, engine in enumerate(engines))
+        self.reasons = told(engines, said)
         self.full = full
 
 
