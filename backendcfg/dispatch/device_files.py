@@ -57,6 +57,7 @@ LIBRARIES = (
     DeviceLibrary("hipblas", "hipBLAS", 4, AMD, "libhipblas.so", {3: 7, 2: 6}),
     DeviceLibrary("hipblaslt", "hipBLASLt", 5, AMD, "libhipblaslt.so", {1: 7, 0: 6}),
     DeviceLibrary("cusolver", "cuSOLVER", 6, NVIDIA, "libcusolver.so", {12: 13, 11: 12}),
+    DeviceLibrary("cudnn", "cuDNN", 8, NVIDIA, "libcudnn.so", {9: 0}),  # one for every CUDA
 )
 BY_NAME = {library.name: library for library in LIBRARIES}
 

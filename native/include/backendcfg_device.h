@@ -22,6 +22,7 @@ typedef enum {
     BCFG_HIPBLAS = 4,
     BCFG_HIPBLASLT = 5,
     BCFG_CUSOLVER = 6,
+    BCFG_CUDNN = 8,
     BCFG_DEVICE_KINDS
 } bcfg_device_kind;
 

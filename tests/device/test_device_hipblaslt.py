@@ -44,7 +44,7 @@ def test_without_flags_it_is_called_as_pytorch_calls_it(element):
     assert made(element) == Recipe("hipblaslt", element, *NUMBERS[element])
 
 
-@pytest.mark.parametrize("element", set(ELEMENTS) - set(SERVED))
+@pytest.mark.parametrize("element", sorted(set(ELEMENTS) - set(SERVED)))
 def test_other_types_are_left_to_hipblas(element):
     assert made(element) == f"it has no products of {element}"
 

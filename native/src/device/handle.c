@@ -11,6 +11,7 @@ static const bcfg_vendor *const vendors[BCFG_DEVICE_KINDS] = {
     [BCFG_HIPBLAS] = &bcfg_hipblas_vendor,
     [BCFG_HIPBLASLT] = &bcfg_hipblaslt_vendor,
     [BCFG_CUSOLVER] = &bcfg_cusolver_vendor,
+    [BCFG_CUDNN] = &bcfg_cudnn_vendor,
 };
 
 bcfg_outcome bcfg_library_fault(const bcfg_device_library *library, const char *function,

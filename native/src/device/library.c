@@ -37,6 +37,9 @@ static const symbol hipblaslt_symbols[] = {BCFG_HIPBLASLT_SYMBOLS(REQUIRED, OPTI
 #define TABLE bcfg_cusolver_table
 static const symbol cusolver_symbols[] = {BCFG_CUSOLVER_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
+#define TABLE bcfg_cudnn_table
+static const symbol cudnn_symbols[] = {BCFG_CUDNN_SYMBOLS(REQUIRED, OPTIONAL)};
+#undef TABLE
 
 /* Each asks a library for its version without a device; -1 when it does not say. */
 static int64_t cuda_version(const void *table, void *handle) {
@@ -68,6 +71,13 @@ static int64_t cusolver_version(const void *table, void *handle) {
         if (cusolver->cusolverGetProperty(part, &parts[part]) != BCFG_CUSOLVER_STATUS_SUCCESS)
             return -1;
     return (int64_t)parts[0] * 10000 + (int64_t)parts[1] * 100 + parts[2];
+}
+
+/* Before 9 a major version had less room: 8907 is 8.9.7. */
+static int64_t cudnn_version(const void *table, void *handle) {
+    (void)handle;
+    int64_t said = (int64_t)((const bcfg_cudnn_table *)table)->cudnnGetVersion();
+    return said >= 90000 ? said : said / 1000 * 10000 + said % 1000;
 }
 
 /* By the library's own SONAME, libhipblas.so.2: PyTorch's wheels rename the files. */
@@ -105,6 +115,7 @@ static const struct kind {
     [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
     [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
     [BCFG_CUSOLVER] = KIND(cusolver, cusolver_version, 11, 12),
+    [BCFG_CUDNN] = KIND(cudnn, cudnn_version, 9, 9),
 };
 
 static bcfg_device_library *_Atomic first_library;

@@ -7,6 +7,7 @@
 #include "device/abi_cublas.h"
 #include "device/abi_cublaslt.h"
 #include "device/abi_cuda.h"
+#include "device/abi_cudnn.h"
 #include "device/abi_cusolver.h"
 #include "device/abi_hip.h"
 #include "device/abi_hipblas.h"
@@ -21,27 +22,19 @@ struct bcfg_device_library {
 };
 
 /* The tables, each for a library of its kind. `bcfg_cublas(library)->cublasCreate_v2(...)` */
-static inline const bcfg_cuda_table *bcfg_cuda(const bcfg_device_library *library) {
-    return library->table;
-}
-static inline const bcfg_cublas_table *bcfg_cublas(const bcfg_device_library *library) {
-    return library->table;
-}
-static inline const bcfg_cublaslt_table *bcfg_cublaslt(const bcfg_device_library *library) {
-    return library->table;
-}
-static inline const bcfg_hip_table *bcfg_hip(const bcfg_device_library *library) {
-    return library->table;
-}
-static inline const bcfg_hipblas_table *bcfg_hipblas(const bcfg_device_library *library) {
-    return library->table;
-}
-static inline const bcfg_hipblaslt_table *bcfg_hipblaslt(const bcfg_device_library *library) {
-    return library->table;
-}
-static inline const bcfg_cusolver_table *bcfg_cusolver(const bcfg_device_library *library) {
-    return library->table;
-}
+#define ACCESS(kind)                                                                             \
+    static inline const bcfg_##kind##_table *bcfg_##kind(const bcfg_device_library *library) {     \
+        return library->table;                                                                     \
+    }
+ACCESS(cuda)
+ACCESS(cublas)
+ACCESS(cublaslt)
+ACCESS(hip)
+ACCESS(hipblas)
+ACCESS(hipblaslt)
+ACCESS(cusolver)
+ACCESS(cudnn)
+#undef ACCESS
 
 /* soname.c: what a loaded library calls itself, by its handle; NULL when it says nothing. */
 const char *bcfg_soname_of(void *handle);
