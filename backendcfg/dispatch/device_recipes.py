@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
 from backendcfg.dispatch import device_driver, device_files, device_gemm
-from backendcfg.dispatch.device_opening import OpenLibrary, Unusable, open_device
+from backendcfg.dispatch.device_opening import OpenLibrary, Unusable, open_device, require_device
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.records import field, record, replace
 
@@ -52,6 +52,15 @@ class Chosen:
     reasons: dict[str, str] = field(default_factory=dict)
     fallback: Chosen | None = None
     adder: Chosen | None = None
+
+
+def driver_of(kind: int) -> int:
+    """The handle of the driver of a kind of place.
+
+    Raises:
+        MissingLibraryError: there is none.
+    """
+    return require_device(_DRIVERS[kind]).handle
 
 
 def flags_of(snapshot: int) -> dict[str, Any]:

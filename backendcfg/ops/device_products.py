@@ -250,12 +250,14 @@ def finite(operation: str, result: Any) -> None:
 
 def bind() -> None:
     """Hand these to C."""
+    from backendcfg.ops import device_results  # which needs this module
+
     _native.device_bind(
         refuse=refuse,
         failed=failed,
         place=place_of,
         recipe=device_recipes.recipe_for,
-        make=make,
+        make=device_results.make,
         dense=dense,
         copy=copy,
         finite=finite,

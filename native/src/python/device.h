@@ -97,5 +97,9 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
 
+/* device_memory.c: functions of the module for memory of the driver's. */
+PyObject *bcfg_device_memory(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_lend(PyObject *module, PyObject *arguments);
+
 extern PyMethodDef bcfg_device_methods[];
 #endif

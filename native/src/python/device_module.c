@@ -111,5 +111,11 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_launch", bcfg_device_launch, METH_VARARGS,
      "device_launch(kernel, stream, others, settles, grid, threads, argument)\n--\n\nPut a kernel on "
      "a stream; None, or what failed."},
+    {"device_memory", bcfg_device_memory, METH_VARARGS,
+     "device_memory(driver, index, bytes)\n--\n\nMemory of the driver's: what keeps it and its address, "
+     "or what failed."},
+    {"device_lend", bcfg_device_lend, METH_VARARGS,
+     "device_lend(owner, address, kind, index, code, bits, shape, versioned)\n--\n\nA capsule of DLPack's "
+     "over memory that its owner keeps."},
     {NULL, NULL, 0, NULL},
 };
