@@ -1,4 +1,4 @@
-"""Results for arrays of libraries that make none for others: JAX's, and those with a protocol alone.
+"""Results for arrays whose library makes none for others: JAX's, and all with a protocol alone.
 
     result = ops.matmul(a, b)       # a `jax.Array`, or a `DeviceArray`
 
