@@ -341,6 +341,23 @@ def device_time(
     workspace: int,
     /,
 ) -> float | bool | tuple[str, int, str, str]: ...
+# Memory of the driver's: what keeps it and its address; or what failed.
+def device_memory(
+    driver: int, index: int, size: int, /
+) -> tuple[object, int] | tuple[str, int, str]: ...
+
+# A capsule of DLPack's over memory that its owner keeps, its rows one after the other.
+def device_lend(
+    owner: object,
+    address: int,
+    kind: int,
+    index: int,
+    code: int,
+    bits: int,
+    shape: tuple[int, ...],
+    versioned: bool,
+    /,
+) -> Any: ...
 
 # The address of a recipe: how a library is called for one element type. `fallback` and `adder` are
 # those of others, or 0.

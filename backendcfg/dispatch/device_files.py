@@ -213,16 +213,21 @@ def _toolkits(library: DeviceLibrary, world: World) -> Iterator[tuple[str, str]]
         yield from ((os.path.join(place, part), "system") for part in ("lib64", "lib"))
 
 
+def loaded_toolkits(vendor: str, world: World | None = None) -> set[int]:
+    """The major versions of a vendor's toolkit whose libraries are in the process."""
+    world = world or World()
+    return {
+        toolkit
+        for library in LIBRARIES
+        if library.vendor == vendor and not library.is_driver
+        for file in _loaded(library, world)
+        if (toolkit := library.majors.get(file.major))
+    }
+
+
 def _preferred(library: DeviceLibrary, world: World) -> int | None:
     """The major version of the interface that fits what is in the process; None for any."""
-    said = {world.toolkit[library.vendor]} if library.vendor in world.toolkit else set()
-    if not said:
-        said = {
-            toolkit
-            for other in LIBRARIES
-            if other.vendor == library.vendor and not other.is_driver
-            for file in _loaded(other, world)
-            if (toolkit := other.majors.get(file.major))
-        }
+    vendor = library.vendor
+    said = {world.toolkit[vendor]} if vendor in world.toolkit else loaded_toolkits(vendor, world)
     fitting = [major for major, toolkit in library.majors.items() if toolkit in said]
     return fitting[0] if len(fitting) == 1 else None

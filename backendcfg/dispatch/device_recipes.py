@@ -11,14 +11,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
-from backendcfg.dispatch import device_driver, device_gemm
-from backendcfg.dispatch.device_opening import OpenLibrary, Unusable, open_device
+from backendcfg.dispatch import device_driver, device_files, device_gemm
+from backendcfg.dispatch.device_opening import OpenLibrary, Unusable, open_device, require_device
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.records import field, record, replace
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.device_gemm import Recipe
 
+_TOOLKITS = {
+    device_gemm.CUDA: (device_files.NVIDIA, "CUDA"),
+    device_gemm.ROCM: (device_files.AMD, "ROCm"),
+}
 _DRIVERS = {device_gemm.CUDA: "cuda", device_gemm.ROCM: "hip"}
 
 # No library of a vendor promises these; our own kernels, which do, compute on the CPU alone.
@@ -48,6 +52,15 @@ class Chosen:
     reasons: dict[str, str] = field(default_factory=dict)
     fallback: Chosen | None = None
     adder: Chosen | None = None
+
+
+def driver_of(kind: int) -> int:
+    """The handle of the driver of a kind of place.
+
+    Raises:
+        MissingLibraryError: there is none.
+    """
+    return require_device(_DRIVERS[kind]).handle
 
 
 def flags_of(snapshot: int) -> dict[str, Any]:
@@ -138,6 +151,17 @@ def adding(chosen: Chosen) -> Chosen | None:
         "algorithm that does"
     )
     return replace(chosen.adder, reasons=others)
+
+
+def mixed(kind: int) -> str:
+    """What to know where libraries of two toolkits are in the process; "" where they are not."""
+    vendor, title = _TOOLKITS[kind]
+    found = sorted(device_files.loaded_toolkits(vendor))
+    if len(found) < 2:
+        return ""
+    said = device_files.framework_toolkits().get(vendor)
+    whose = f"PyTorch's is {said}" if said else "the nearest is used, and no framework says which"
+    return f"{title} {' and '.join(map(str, found))} are both in this process: {whose}"
 
 
 def unkept(flags: dict[str, Any]) -> str:

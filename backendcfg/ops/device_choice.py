@@ -81,6 +81,8 @@ def of_product(
         because = f"{because}: {said}"
         if adder is not None:
             because += f", epilogue {device_gemm.BIAS[recipe.provider]}"
+        if note := device_recipes.mixed(kind):
+            because += f"; {note}"
     return Answer(
         operation,
         f"{operation} of ({m}, {k}) and ({k}, {n}) on {device_gemm.KINDS[kind]}:{index}",

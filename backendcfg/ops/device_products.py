@@ -93,6 +93,10 @@ _ADVICE = {
     "ARCH_MISMATCH": "the library has no code for this device: install another release of it",
     "EXECUTION_FAILED": "an earlier kernel may have failed: see `compute-sanitizer`",
     "ILLEGAL_ADDRESS": "an earlier kernel wrote where it may not: see `compute-sanitizer`",
+    "LAUNCH_FAILED": "an earlier kernel may have failed: see `compute-sanitizer`",
+    "NO_DEVICE": "the device may be gone: see `nvidia-smi` and the system's log",
+    "UNAVAILABLE": "the device may be gone, or another process's alone: see `nvidia-smi`",
+    "ERROR_UNKNOWN": "the device may be gone: see `nvidia-smi` and the system's log",
     "NOT_INITIALIZED": "the library could not start on this device: is its memory full?",
     "MISMATCH": "the driver does not fit its kernel module: reboot, or reinstall it",
     "CAPTURE": "call it once on the capture's stream before: nothing must be set up in it",
@@ -277,12 +281,14 @@ def finite(operation: str, result: Any) -> None:
 
 def bind() -> None:
     """Hand these to C."""
+    from backendcfg.ops import device_results  # which needs this module
+
     _native.device_bind(
         refuse=refuse,
         failed=failed,
         place=place_of,
         recipe=device_recipes.recipe_for,
-        make=make,
+        make=device_results.make,
         dense=dense,
         copy=copy,
         finite=finite,

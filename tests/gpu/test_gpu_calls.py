@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -192,3 +193,57 @@ def test_cupy_s_arrays_are_multiplied_and_made():
         result = ops.matmul(a, b)
     assert isinstance(result, cupy.ndarray)
     assert cupy.allclose(result, a @ b, rtol=1e-4)
+
+
+class ByInterface:
+    """PyTorch's memory, under `__cuda_array_interface__` alone."""
+
+    def __init__(self, tensor):
+        self.tensor, self.shape, self.dtype = tensor, tuple(tensor.shape), tensor.dtype
+        self.__cuda_array_interface__ = tensor.__cuda_array_interface__
+
+
+def test_arrays_with_an_interface_alone_get_memory_of_the_driver(cuda, provider):
+    a, b = cuda.random(256, 256), cuda.random(256, 256)
+    cuda.wait()
+    result = ops.matmul(ByInterface(a), ByInterface(b))
+    again = ops.matmul(result, ByInterface(b))
+    mine, second = torch.from_dlpack(result), torch.as_tensor(again, device="cuda")
+    assert mine.data_ptr() == result.__cuda_array_interface__["data"][0]
+    del result, again
+    gc.collect()
+    assert error(mine, a, b) < 1e-5
+    assert error(second, mine, b) < 1e-5
+
+
+JAX = """
+import jax, numpy as np
+from backendcfg import ops
+try:
+    device = jax.devices("cuda")[0]
+except RuntimeError:
+    raise SystemExit(3)
+for dtype in ("float32", "bfloat16"):
+    a, b = (jax.device_put(jax.random.normal(jax.random.key(i), (64, 64), dtype), device) for i in (0, 1))
+    result = ops.matmul(a, b)
+    assert isinstance(result, jax.Array) and result.devices() == {device}, result
+    wanted = np.asarray(a, "float64") @ np.asarray(b, "float64")
+    assert np.allclose(np.asarray(result, "float64"), wanted, rtol=0.02, atol=0.1)
+    assert np.allclose(np.asarray(result + 1, "float64"), wanted + 1, rtol=0.02, atol=0.1)
+"""
+
+
+def test_jax_s_arrays_get_a_result_of_jax():
+    if find_spec("jax") is None:
+        pytest.skip("needs a GPU and JAX for CUDA, which is not installed")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", JAX],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    )
+    if done.returncode == 3:
+        pytest.skip("needs a GPU that this JAX can use")
+    assert done.returncode == 0, done.stderr

@@ -105,6 +105,9 @@ PyObject *bcfg_device_engines(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_prepare(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_run(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_time(PyObject *module, PyObject *arguments);
+/* device_memory.c: functions of the module for memory of the driver's. */
+PyObject *bcfg_device_memory(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_lend(PyObject *module, PyObject *arguments);
 
 extern PyMethodDef bcfg_device_methods[];
 #endif

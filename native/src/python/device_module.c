@@ -128,5 +128,11 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_time", bcfg_device_time, METH_VARARGS,
      "device_time(work, number, place, numbers, pointers, workspace)\n--\n\nThe same, twice: how "
      "many milliseconds the second took."},
+    {"device_memory", bcfg_device_memory, METH_VARARGS,
+     "device_memory(driver, index, bytes)\n--\n\nMemory of the driver's: what keeps it and its address, "
+     "or what failed."},
+    {"device_lend", bcfg_device_lend, METH_VARARGS,
+     "device_lend(owner, address, kind, index, code, bits, shape, versioned)\n--\n\nA capsule of DLPack's "
+     "over memory that its owner keeps."},
     {NULL, NULL, 0, NULL},
 };
