@@ -37,8 +37,21 @@ static const symbol hipblaslt_symbols[] = {BCFG_HIPBLASLT_SYMBOLS(REQUIRED, OPTI
 #define TABLE bcfg_cusolver_table
 static const symbol cusolver_symbols[] = {BCFG_CUSOLVER_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
+#define TABLE bcfg_magma_table
+static const symbol magma_symbols[] = {BCFG_MAGMA_SYMBOLS(REQUIRED)
+                                           BCFG_MAGMA_CUDA_SYMBOLS(REQUIRED)};
+#undef TABLE
+#define TABLE bcfg_hipsolver_table
+static const symbol hipsolver_symbols[] = {BCFG_HIPSOLVER_SYMBOLS(REQUIRED, OPTIONAL)};
+#undef TABLE
+#define TABLE bcfg_magma_hip_table
+static const symbol magma_hip_symbols[] = {BCFG_MAGMA_SYMBOLS(REQUIRED)
+                                               BCFG_MAGMA_HIP_SYMBOLS(REQUIRED)};
+#undef TABLE
 
 /* Each asks a library for its version without a device; -1 when it does not say. */
+enum { WIDE_INTEGERS = -2 };                       /* instead of a version: it cannot be called */
+
 static int64_t cuda_version(const void *table, void *handle) {
     (void)handle;
     int said = 0; /* 12040 is 12.4 */
@@ -68,6 +81,16 @@ static int64_t cusolver_version(const void *table, void *handle) {
         if (cusolver->cusolverGetProperty(part, &parts[part]) != BCFG_CUSOLVER_STATUS_SUCCESS)
             return -1;
     return (int64_t)parts[0] * 10000 + (int64_t)parts[1] * 100 + parts[2];
+}
+
+/* magma_version writes three integers of the width that all of MAGMA's have in this build. */
+static int64_t magma_version(const void *table, void *handle) {
+    (void)handle;
+    enum { MAJOR, MINOR, MICRO };
+    int parts[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
+    ((const bcfg_magma_table *)table)->magma_version(parts[MAJOR], parts[MINOR], parts[MICRO]);
+    if (parts[MAJOR][0] != -1 && parts[MAJOR][1] != -1) return WIDE_INTEGERS;
+    return (int64_t)parts[MAJOR][0] * 10000 + (int64_t)parts[MINOR][0] * 100 + parts[MICRO][0];
 }
 
 /* By the library's own SONAME, libhipblas.so.2: PyTorch's wheels rename the files. */
@@ -105,6 +128,9 @@ static const struct kind {
     [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
     [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
     [BCFG_CUSOLVER] = KIND(cusolver, cusolver_version, 11, 12),
+    [BCFG_MAGMA] = KIND(magma, magma_version, 2, 2),
+    [BCFG_HIPSOLVER] = KIND(hipsolver, soname_version, 0, 1),
+    [BCFG_MAGMA_HIP] = KIND(magma_hip, magma_version, 2, 2),
 };
 
 static bcfg_device_library *_Atomic first_library;
@@ -142,6 +168,10 @@ static bcfg_device_library *allocate(int32_t kind, const char *path) {
 static bcfg_status known_version(const struct kind *kind, const bcfg_device_library *library,
                                  bcfg_error *error) {
     int64_t major = library->version / 10000, minor = library->version / 100 % 100;
+    if (library->version == WIDE_INTEGERS)
+        return bcfg_fail(error, BCFG_E_INTERFACE,
+                         "%s is built with 64-bit integers (MAGMA_ILP64), which are not served",
+                         library->path);
     if (library->version < 0)
         return bcfg_fail(error, BCFG_E_INTERFACE, "%s does not say its version", library->path);
     if (major < kind->first)

@@ -11,6 +11,9 @@
 #include "device/abi_hip.h"
 #include "device/abi_hipblas.h"
 #include "device/abi_hipblaslt.h"
+#include "device/abi_hipsolver.h"
+#include "device/abi_magma.h"
+#include "device/abi_magma_hip.h"
 
 struct bcfg_device_library {
     int32_t kind;
@@ -40,6 +43,16 @@ static inline const bcfg_hipblaslt_table *bcfg_hipblaslt(const bcfg_device_libra
     return library->table;
 }
 static inline const bcfg_cusolver_table *bcfg_cusolver(const bcfg_device_library *library) {
+    return library->table;
+}
+/* Of both builds, except for what tells them apart: the tables begin alike. */
+static inline const bcfg_magma_table *bcfg_magma(const bcfg_device_library *library) {
+    return library->table;
+}
+static inline const bcfg_hipsolver_table *bcfg_hipsolver(const bcfg_device_library *library) {
+    return library->table;
+}
+static inline const bcfg_magma_hip_table *bcfg_magma_hip(const bcfg_device_library *library) {
     return library->table;
 }
 
