@@ -29,7 +29,7 @@ static const char *name_of(const bcfg_device_library *library, int status) {
         CASE(CUSOLVER_STATUS_NOT_SUPPORTED)
         CASE(CUSOLVER_STATUS_INVALID_LICENSE)
 #undef CASE
-    default: return "";
+    default: return NULL;
     }
 }
 
@@ -257,4 +257,5 @@ static int compute(const bcfg_device_library *library, void *lent, const bcfg_st
     return status;
 }
 
-const bcfg_solver bcfg_cusolver_solver = {name_of, create, supports, sizes, compute};
+const bcfg_vendor bcfg_cusolver_vendor = {name_of, create};
+const bcfg_solver bcfg_cusolver_solver = {supports, sizes, compute};

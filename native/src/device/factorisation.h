@@ -6,8 +6,9 @@
  *
  * Who adds a library:
  *   1. abi_<library>.h, a kind, and its line in bcfg_solver_of below;
- *   2. a bcfg_solver: `supports` says which steps it has, `sizes` what they need, `compute` puts one
- *      step on the handle's stream;
+ *   2. a bcfg_vendor, in handle.c's table, which makes what is passed on as `handle`, and a
+ *      bcfg_solver: `supports` says which steps it has, `sizes` what they need, `compute` puts one on
+ *      the handle's stream;
  *   3. its rules from flags to a Recipe in backendcfg/dispatch/device_linalg.py (PROVIDERS, ORDERS,
  *      STEPS), with the type of pivots that it reads and writes.
  *
@@ -26,7 +27,7 @@
 #ifndef BACKENDCFG_DEVICE_FACTORISATION_H
 #define BACKENDCFG_DEVICE_FACTORISATION_H
 
-#include "device/library.h"
+#include "device/handle.h"
 
 /* What is read and written. `a` is always factorised where it lies. The numbers are those of STEPS
  * in backendcfg/dispatch/device_linalg.py. */
@@ -63,12 +64,6 @@ typedef struct {
 } bcfg_step;
 
 typedef struct {
-    /* The name of a status, static; NULL or "" for none. */
-    const char *(*name_of)(const bcfg_device_library *library, int status);
-    /* What later calls take as `handle`, on a stream, with its device current. Nothing is left of it
-     * on failure. Kept for ever: one for each device and stream, lent to one call at a time. */
-    int (*create)(const bcfg_device_library *library, void *stream, void **handle,
-                  const char **function);
     /* Whether it has a step for an element. */
     bool (*supports)(const bcfg_device_library *library, const bcfg_step *step);
     /* Bytes of workspace on the device and on the host that the step needs for all its matrices; they

@@ -99,5 +99,11 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_launch", bcfg_device_launch, METH_VARARGS,
      "device_launch(kernel, stream, others, settles, grid, threads, argument)\n--\n\nPut a kernel on "
      "a stream; None, or what failed."},
+    {"device_linalg_sizes", bcfg_device_linalg_sizes, METH_VARARGS,
+     "device_linalg_sizes(work, step)\n--\n\nBytes that a step of linear algebra needs (device, host); "
+     "or what failed."},
+    {"device_linalg", bcfg_device_linalg, METH_VARARGS,
+     "device_linalg(work, step)\n--\n\nPut a step of linear algebra on a stream; None, or what "
+     "failed."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,0 +1,260 @@
+"""Linear algebra on devices: what the flags say to each library, and who serves.
+
+    chosen = choose(flags, kind=2, index=0, element="float32", function="solve")
+    chosen.recipe.deterministic        # 1, CUSOLVER_DETERMINISTIC_RESULTS
+
+What a call does and what `explain` shows come from here. A function is made of steps, which
+native/src/device/factorisation.h describes; a library is added with its rules here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backendcfg.dispatch.device_gemm import CUDA, ROCM
+from backendcfg.dispatch.device_opening import Unusable, open_device
+from backendcfg.records import field, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LIBRARY = "cuda.preferred_linalg_library"
+ALGORITHMS = "determinism.algorithms"
+TIER = "determinism.tier"
+
+DEFAULTS: dict[str, Any] = {
+    LIBRARY: "default",
+    ALGORITHMS: "any",
+    TIER: "none",
+    "ops.check_finite": False,
+}
+"""Every flag that is looked at, with what holds where nobody says: the schema's own defaults."""
+
+FLAGS = tuple(DEFAULTS)
+
+ELEMENTS = ("float32", "float64", "complex64", "complex128")
+"""In the order of `bcfg_element` in C."""
+
+REAL = {
+    "float32": "float32",
+    "float64": "float64",
+    "complex64": "float32",
+    "complex128": "float64",
+}
+"""By element: the type of eigenvalues and singular values."""
+
+# bcfg_step_kind
+CHOLESKY, CHOLESKY_SOLVE, LU, LU_SOLVE, QR, QR_VECTORS, EIGH, SVD = range(8)
+
+STEPS: dict[str, tuple[int, ...]] = {
+    "cholesky": (CHOLESKY,),
+    "cholesky_ex": (CHOLESKY,),
+    "cholesky_inverse": (CHOLESKY_SOLVE,),
+    "cholesky_solve": (CHOLESKY_SOLVE,),
+    "eigh": (EIGH,),
+    "eigvalsh": (EIGH,),
+    "inv": (LU, LU_SOLVE),
+    "inv_ex": (LU, LU_SOLVE),
+    "lu": (LU, LU_SOLVE),
+    "lu_factor": (LU,),
+    "lu_factor_ex": (LU,),
+    "lu_solve": (LU_SOLVE,),
+    "qr": (QR, QR_VECTORS),
+    "solve": (LU, LU_SOLVE),
+    "solve_ex": (LU, LU_SOLVE),
+    "svd": (SVD,),
+    "svdvals": (SVD,),
+}
+"""By function of `ops.linalg`: the steps that it is made of."""
+
+# cusolverDeterministicMode_t, which came with CUDA 12.2.
+DETERMINISTIC_RESULTS = 1
+DETERMINISTIC_SINCE = (11, 5)
+
+# No library of a vendor promises these.
+_UNKEPT_TIERS = ("cross-machine", "batch-invariant")
+
+
+class Step(NamedTuple):
+    """One step as C reads it: what it is, and where its arrays are.
+
+    Attributes:
+        kind: `CHOLESKY` and so on.
+        element: its place in `ELEMENTS`.
+        upper: the triangle that is read and written.
+        transpose: "N", "T" or "C", of what is solved with.
+        vectors: "N" for none, "S", or "A" for a whole basis.
+        deterministic: of the recipe.
+        matrices: of the stack, at least 1.
+        m: rows.
+        n: columns.
+        k: right-hand sides, or reflectors.
+        a: this and the following are an address and the bytes from one matrix to the next; the
+            workspace's are its size.
+        host_bytes: of the workspace on the host, which C makes.
+    """
+
+    kind: int
+    element: int
+    upper: bool
+    transpose: str
+    vectors: str
+    deterministic: int
+    matrices: int
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int]
+    b: tuple[int, int] = (0, 0)
+    c: tuple[int, int] = (0, 0)
+    values: tuple[int, int] = (0, 0)
+    pivots: tuple[int, int] = (0, 0)
+    info: tuple[int, int] = (0, 0)
+    workspace: tuple[int, int] = (0, 0)
+    host_bytes: int = 0
+
+
+@record(frozen=True)
+class Recipe:
+    """How one library is called for one element type.
+
+    Attributes:
+        provider: "cusolver".
+        element: of the matrices.
+        deterministic: the library's number of a mode that is set; 0 where it has none.
+        pivots: the type of the pivots that it reads and writes.
+        words: what the numbers are called in the library's header, for `explain`.
+    """
+
+    provider: str
+    element: str
+    deterministic: int = 0
+    pivots: str = "int64"
+    words: str = ""
+
+
+@record(frozen=True)
+class Chosen:
+    """Who serves a function, and why nobody else.
+
+    Attributes:
+        recipe: how it is called; None when nobody can.
+        path: the file of the library.
+        library: its handle.
+        driver: that of the driver.
+        because: why that one, in words; "" when nobody can.
+        reasons: for each other provider, why not.
+        passed_over: the library that the profile prefers, where another one serves; "" otherwise.
+    """
+
+    recipe: Recipe | None = None
+    path: str = ""
+    library: int = 0
+    driver: int = 0
+    because: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)
+    passed_over: str = ""
+
+
+def is_promised(flags: Mapping[str, Any]) -> bool:
+    """Whether the same call must give the same bits."""
+    return flags[ALGORITHMS] == "deterministic" or flags[TIER] != "none"
+
+
+def _cusolver(flags: Mapping[str, Any], element: str, version: tuple[int, int, int]) -> Recipe | str:
+    # Results that differ from run to run are never allowed: so it is in a handle that nobody told.
+    if version[:2] >= DETERMINISTIC_SINCE:
+        words = "mode CUSOLVER_DETERMINISTIC_RESULTS"
+        return Recipe("cusolver", element, DETERMINISTIC_RESULTS, words=words)
+    if is_promised(flags):
+        return (
+            f"version {version[0]}.{version[1]} cannot be told to be deterministic, as "
+            f"`{ALGORITHMS}` or `{TIER}` asks; 11.5 is the first that can"
+        )
+    return Recipe("cusolver", element, words="no mode to set")
+
+
+PROVIDERS: dict[str, Callable[[Mapping[str, Any], str, tuple[int, int, int]], Recipe | str]] = {
+    "cusolver": _cusolver,
+}
+"""By provider: from flags, an element and its version, its recipe, or why it cannot keep them."""
+
+LACKS: dict[str, tuple[int, ...]] = {"cusolver": ()}
+"""By provider: the steps that it does not have."""
+
+ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cusolver",), ROCM: ()}
+"""By kind of place: who may serve, in the order that holds when nobody chooses."""
+
+# What a name means where the other vendor's library is meant, as PyTorch reads it.
+_SAME: dict[int, dict[str, str]] = {CUDA: {}, ROCM: {"cusolver": "hipsolver"}}
+_DRIVERS = {CUDA: "cuda", ROCM: "hip"}
+
+
+def order(kind: int, preferred: Any) -> tuple[str, ...]:
+    """The providers of a kind of place, the preferred one first."""
+    names = ORDERS[kind]
+    first = _SAME[kind].get(preferred, preferred)
+    return (first, *(name for name in names if name != first)) if first in names else names
+
+
+def unkept(flags: Mapping[str, Any]) -> str:
+    """Why nothing on a device can keep what the flags promise, or ""."""
+    tier = flags[TIER]
+    if tier not in _UNKEPT_TIERS:
+        return ""
+    return f"`{TIER}` promises `{tier}`, which no library on a device keeps"
+
+
+def choose(
+    flags: Mapping[str, Any], kind: int, index: int, element: str, function: str
+) -> Chosen:
+    """Who serves a function for an element type on a device.
+
+    Nothing is started on the device; libraries are opened.
+
+    Args:
+        flags: a value for each of `FLAGS`.
+        kind: of the device, with DLPack's number.
+        index: of the device.
+        element: one of `ELEMENTS`.
+        function: of `ops.linalg`, a key of `STEPS`.
+    """
+    preferred = flags[LIBRARY]
+    names = order(kind, preferred)
+    wanted = "" if preferred == "default" else _SAME[kind].get(preferred, preferred)
+    reasons: dict[str, str] = {}
+    if wanted and wanted not in names:
+        reasons[wanted] = f"it is not served on {'AMD' if kind == ROCM else 'NVIDIA'}'s devices"
+    driver = open_device(_DRIVERS[kind])
+    if isinstance(driver, Unusable):
+        return Chosen(reasons={**reasons, **dict.fromkeys(names, "; ".join(driver.reasons))})
+    chosen, serving = None, ""
+    for name in names:
+        if chosen is not None:
+            reasons[name] = f"behind `{serving}`"
+            continue
+        answer = _able(name, flags, element, function)
+        if isinstance(answer, str):
+            reasons[name] = answer
+            continue
+        recipe, opened = answer
+        serving = name
+        passed_over = wanted if wanted and recipe.provider != wanted else ""
+        because = "the first of the order" if name == names[0] else "those before it cannot"
+        if passed_over:
+            because = f"in place of `{wanted}`, which `{LIBRARY}` prefers"
+        chosen = Chosen(
+            recipe, opened.path, opened.handle, driver.handle, because, reasons, passed_over
+        )
+    return chosen or Chosen(reasons=reasons)
+
+
+def _able(name: str, flags: Mapping[str, Any], element: str, function: str) -> Any:
+    """(recipe, opened library), or why a provider cannot serve."""
+    if any(step in LACKS[name] for step in STEPS[function]):
+        return f"it has no `{function}` for devices"
+    opened = open_device(name)
+    if isinstance(opened, Unusable):
+        return "; ".join(opened.reasons)
+    recipe = PROVIDERS[name](flags, element, opened.version)
+    return recipe if isinstance(recipe, str) else (recipe, opened)
