@@ -12,8 +12,7 @@
 #define BACKENDCFG_DEVICE_ABI_MAGMA_H
 
 /* CONSTANT(name, value): the vendor's name and number; ours is BCFG_ before it. */
-#define BCFG_MAGMA_CONSTANTS(CONSTANT)                                                             \
-    CONSTANT(MAGMA_SUCCESS, 0)                                                                     \
+#define BCFG_MAGMA_ERROR_CONSTANTS(CONSTANT)                                                       \
     CONSTANT(MAGMA_ERR, -100)                                                                      \
     CONSTANT(MAGMA_ERR_NOT_INITIALIZED, -101)                                                      \
     CONSTANT(MAGMA_ERR_REINITIALIZED, -102)                                                        \
@@ -32,7 +31,9 @@
     CONSTANT(MAGMA_ERR_INVALID_PTR, -115)                                                          \
     CONSTANT(MAGMA_ERR_UNKNOWN, -116)                                                              \
     CONSTANT(MAGMA_ERR_NOT_IMPLEMENTED, -117)                                                      \
-    CONSTANT(MAGMA_ERR_NAN, -118)                                                                  \
+    CONSTANT(MAGMA_ERR_NAN, -118)
+#define BCFG_MAGMA_CONSTANTS(CONSTANT)                                                             \
+    CONSTANT(MAGMA_SUCCESS, 0)                                                                     \
     CONSTANT(MagmaNoTrans, 111)                                                                    \
     CONSTANT(MagmaTrans, 112)                                                                      \
     CONSTANT(MagmaConjTrans, 113)                                                                  \
@@ -48,6 +49,7 @@
 enum {
 #define CONSTANT(name, value) BCFG_##name = value,
     BCFG_MAGMA_CONSTANTS(CONSTANT)
+    BCFG_MAGMA_ERROR_CONSTANTS(CONSTANT)
 #undef CONSTANT
 };
 
