@@ -158,10 +158,12 @@ class Chosen:
 
 def is_promised(flags: Mapping[str, Any]) -> bool:
     """Whether the same call must give the same bits."""
-    return flags[ALGORITHMS] == "deterministic" or flags[TIER] != "none"
+    return bool(flags[ALGORITHMS] == "deterministic" or flags[TIER] != "none")
 
 
-def _cusolver(flags: Mapping[str, Any], element: str, version: tuple[int, int, int]) -> Recipe | str:
+def _cusolver(
+    flags: Mapping[str, Any], element: str, version: tuple[int, int, int]
+) -> Recipe | str:
     # Results that differ from run to run are never allowed: so it is in a handle that nobody told.
     if version[:2] >= DETERMINISTIC_SINCE:
         words = "mode CUSOLVER_DETERMINISTIC_RESULTS"
@@ -205,9 +207,7 @@ def unkept(flags: Mapping[str, Any]) -> str:
     return f"`{TIER}` promises `{tier}`, which no library on a device keeps"
 
 
-def choose(
-    flags: Mapping[str, Any], kind: int, index: int, element: str, function: str
-) -> Chosen:
+def choose(flags: Mapping[str, Any], kind: int, index: int, element: str, function: str) -> Chosen:
     """Who serves a function for an element type on a device.
 
     Nothing is started on the device; libraries are opened.

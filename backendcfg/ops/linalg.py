@@ -37,7 +37,7 @@ from backendcfg._native import linalg_solve as solve
 from backendcfg._native import linalg_solve_ex as solve_ex
 from backendcfg._native import linalg_svd as svd
 from backendcfg._native import linalg_svdvals as svdvals
-from backendcfg.ops import arrays
+from backendcfg.ops import arrays, device_linalg
 from backendcfg.ops.linalg_refusal import LinAlgError, fail, refuse
 from backendcfg.ops.linalg_types import TYPES
 
@@ -67,7 +67,9 @@ __all__ = [
 
 
 def _foreign(function: str, count: int, given: dict[str, Any]) -> Any:
-    """Call a function again with the first `count` arguments as NumPy arrays."""
+    """Call a function again with its first arguments as NumPy arrays, or on their device."""
+    if any(_native.device_holds(given[name]) for name in list(given)[:count]):
+        return device_linalg.call(function, given, tuple(given)[:count])
     taken: list[Taken] = []
     for name in list(given)[:count]:
         one = arrays.take(given[name], name, f"linalg.{function}")

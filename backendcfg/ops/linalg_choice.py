@@ -9,6 +9,8 @@ from backendcfg.dispatch import snapshots
 from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.native import ELEMENTS, FACTORISATIONS
+from backendcfg.ops import device_linalg_choice
+from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.product_choice import behind, calibration_of, measured_row
 from backendcfg.ops.serving import WORDS
@@ -44,6 +46,8 @@ def explain(question: Question) -> Answer:
     left = question.flag("left", default=True) if function in _WITH_RIGHT_SIDE else True
     m, n, k = _sizes(function, question, left=left)
     element = _element(question.dtype)
+    if (place := place_of(question.option("device", "cpu"))) is not None:
+        return device_linalg_choice.of_function(function, (m, n, k), element, place)
     listed, because, by = _native.linalg_choice(function, ELEMENTS.index(element), m, n, k)
     listing = snapshots.listing_here()
     row: dict[str, Measured] = {}

@@ -49,6 +49,7 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
         "pivot-value": f"`pivots` must be places from 1 to the size of `LU`, not {detail}",
         "flag": f"`{detail}` must be a bool, not {value!r}",
         "driver": "`driver` must be None: it chooses among the ways of cuSOLVER, which is for GPUs",
+        "driver-device": f'`driver` must be None or "gesvd" on a device, not {value!r}',
         "mode": f'`mode` must be "reduced", "complete" or "r", not {word}',
         "triangle": f'`UPLO` must be "L" or "U", not {word}',
         "not-finite": "the result has NaN or infinity, which `ops.check_finite` refuses",
@@ -57,9 +58,12 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
     helps = {
         "type": [f"convert it: `{detail}.astype(numpy.float64)`"],
         "types": [f"convert one: `{detail}.astype({matrix}.dtype)`"],
+        "driver-device": ["leave it away, or compute on the CPU"],
         "not-finite": ["look for NaN, infinity or overflow in the arrays, or turn it off"],
         "unserved": [f'`ops.explain("linalg.{function}", ...)` says why; allow `reference`'],
     }
+    if hasattr(value, "place"):  # an array on a device
+        helps.update(type=["convert it"], types=["convert one: nothing is converted on a device"])
     raise InvalidArgumentError(
         f"linalg.{function}: {messages[reason]}",
         notes=[f"{name}: {_describe(a)}" for name, a in given.items() if hasattr(a, "shape")],
@@ -115,4 +119,5 @@ def _dtype(value: Any) -> str:
 
 
 def _describe(value: Any) -> str:
-    return f"{_dtype(value)} array of shape {tuple(value.shape)}"
+    place = getattr(value, "place", "")  # of an array on a device
+    return f"{_dtype(value)} array of shape {tuple(value.shape)}{place and f' on {place}'}"

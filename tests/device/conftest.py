@@ -146,6 +146,7 @@ FOUND = {
     "cublaslt": "libcublasLt.so.13",
     "hip": "libamdhip64.so.7",
     "hipblas": "libhipblas.so.3",
+    "cusolver": "libcusolver.so.12",
 }
 
 

@@ -1,0 +1,120 @@
+"""Linear algebra of arrays on devices: each function as its steps, with the CPU's results.
+
+A matrix by rows is its transpose by columns. So what is symmetric, and what may as well be solved
+transposed, is copied as it lies; only the others are turned on the way into the memory to work in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backendcfg.dispatch.device_linalg import ELEMENTS
+from backendcfg.ops import device_decompositions, device_solutions
+from backendcfg.ops.device_options import Options
+from backendcfg.ops.device_solver import Solver
+from backendcfg.ops.linalg_types import TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SQUARE = {"lu_factor", "lu_factor_ex", "lu", "qr", "svd", "svdvals"}
+_MATRIX = {"cholesky_solve": "L", "cholesky_inverse": "L", "lu_solve": "LU"}
+_SIDES = ("solve", "solve_ex", "cholesky_solve", "lu_solve")
+
+
+def call(function: str, given: dict[str, Any], arrays: tuple[str, ...]) -> Any:
+    """A function of `ops.linalg` whose arrays are on a device.
+
+    Args:
+        function: its name.
+        given: all arguments that were passed, by name.
+        arrays: which of them are arrays.
+
+    Raises:
+        InvalidArgumentError: an argument does not fit.
+        LinAlgError: a matrix has no answer.
+        TierNotKeptError: no library keeps what the profile promises.
+        MissingLibraryError: no library can serve it.
+        DeviceFailedError: the device or its library failed.
+    """
+    solver = Solver(function, given, arrays)
+    options = Options(solver)
+    matrix = _MATRIX.get(function, "A")
+    _take(solver, matrix, options)
+    results = _FUNCTIONS[function](solver, options)
+    kind = TYPES.get(function)
+    return results[0] if kind is None else kind(*results)
+
+
+def _take(solver: Solver, matrix: str, options: Options) -> None:
+    """Check types and shapes, in the order in which the CPU does, and choose who serves."""
+    names = [matrix] + [name for name in solver.held if name not in (matrix, "pivots")]
+    for name in names:
+        held = solver.held[name]
+        if held.element not in ELEMENTS:
+            solver.refuse("type", name)
+        if held.element != solver.held[matrix].element:
+            solver.refuse("types", name)
+        is_side = name != matrix and solver.function in ("solve", "solve_ex")
+        if len(held.shape) < (1 if is_side else 2):
+            solver.refuse("dimensions" if is_side else "matrix", name)
+        if name == matrix and solver.function not in _SQUARE and held.shape[-1] != held.shape[-2]:
+            solver.refuse("square", name)
+    held = solver.held[matrix]
+    lead, (m, n), k = held.shape[:-2], held.shape[-2:], 0
+    if solver.function == "lu_solve":
+        pivots = solver.held["pivots"]
+        if pivots.element != "int32":
+            solver.refuse("pivot-type", "pivots")
+        if pivots.shape != held.shape[:-1]:
+            solver.refuse("pivot-shape", "pivots")
+    if solver.function in _SIDES:
+        lead, k = _take_side(solver, matrix, options)
+    solver.choose(held.element, lead, (m, n, k))
+
+
+def _take_side(solver: Solver, matrix: str, options: Options) -> tuple[tuple[int, ...], int]:
+    """The shape of the stack, and how many right-hand sides there are."""
+    held, side = solver.held[matrix], solver.held["B"]
+    shape = side.shape
+    is_vector = solver.is_vector
+    if is_vector and not options.left:
+        solver.refuse("vector-right", "B")
+    rows, columns = (shape[-1], 1) if is_vector else (shape[-2], shape[-1])
+    if (rows if options.left else columns) != held.shape[-1]:
+        solver.refuse("rows" if options.left else "columns", "B")
+    own = shape[: -1 if is_vector else -2]
+    try:
+        lead = _broadcast(held.shape[:-2], own)
+    except ValueError:
+        solver.refuse("batch", "B")
+    return lead, columns if options.left else rows
+
+
+def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    count = max(len(left), len(right))
+    left, right = (1,) * (count - len(left)) + left, (1,) * (count - len(right)) + right
+    if any(a != b and 1 not in (a, b) for a, b in zip(left, right, strict=True)):
+        raise ValueError
+    return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
+
+
+_FUNCTIONS: dict[str, Callable[[Solver, Options], tuple[Any, ...]]] = {
+    "cholesky": device_solutions.cholesky,
+    "cholesky_ex": device_solutions.cholesky,
+    "cholesky_inverse": device_solutions.cholesky_inverse,
+    "cholesky_solve": device_solutions.cholesky_solve,
+    "eigh": device_decompositions.eigh,
+    "eigvalsh": device_decompositions.eigh,
+    "inv": device_solutions.inv,
+    "inv_ex": device_solutions.inv,
+    "lu": device_solutions.lu,
+    "lu_factor": device_solutions.lu_factor,
+    "lu_factor_ex": device_solutions.lu_factor,
+    "lu_solve": device_solutions.lu_solve,
+    "qr": device_decompositions.qr,
+    "solve": device_solutions.solve,
+    "solve_ex": device_solutions.solve,
+    "svd": device_decompositions.svd,
+    "svdvals": device_decompositions.svd,
+}

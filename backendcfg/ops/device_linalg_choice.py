@@ -1,0 +1,49 @@
+"""Who serves linear algebra on a device: explained by what a call asks."""
+
+from __future__ import annotations
+
+from backendcfg.dispatch import device_linalg
+from backendcfg.dispatch.device_gemm import KINDS
+from backendcfg.ops.device_solver import flags_of
+from backendcfg.ops.families import Answer, Reason
+
+
+def of_function(
+    function: str, sizes: tuple[int, int, int], element: str, place: tuple[int, int]
+) -> Answer:
+    """Who would serve a function of `ops.linalg` for matrices on a device.
+
+    Args:
+        function: its name.
+        sizes: rows, columns and right-hand sides.
+        element: NumPy's name of the type.
+        place: the device, as DLPack numbers it.
+    """
+    (m, n, k), (kind, index) = sizes, place
+    operation = f"linalg.{function}"
+    flags = flags_of()
+    sides = f" and {k} right-hand sides" if k else ""
+    what = f"{operation} of ({m}, {n}) {element}{sides} on {KINDS[kind]}:{index}"
+    if element not in device_linalg.ELEMENTS:
+        reasons = dict.fromkeys(device_linalg.ORDERS[kind], f"no linear algebra of {element}")
+        return _answer(operation, what, sizes, reasons)
+    chosen = device_linalg.choose(flags, kind, index, element, function)
+    reasons, recipe = dict(chosen.reasons), chosen.recipe
+    if recipe is not None and (broken := device_linalg.unkept(flags)):
+        reasons[recipe.provider] = broken
+        recipe = None
+    if recipe is None:
+        return _answer(operation, what, sizes, reasons)
+    because = f"{chosen.because}: {recipe.words}"
+    return _answer(operation, what, sizes, reasons, (recipe.provider, chosen.path, because))
+
+
+def _answer(
+    operation: str,
+    what: str,
+    sizes: tuple[int, int, int],
+    reasons: dict[str, str],
+    serving: tuple[str, str, str] = ("", "", ""),
+) -> Answer:
+    told = tuple(Reason(name, "", why) for name, why in reasons.items())
+    return Answer(operation, what, sizes, *serving, told, device_linalg.FLAGS)
