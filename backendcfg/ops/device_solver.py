@@ -241,8 +241,8 @@ class Solver:
         if device_bytes:
             room = self.arrays.make((device_bytes,), "uint8")  # until the call returns
             held.append(room[1])
-            step = step._replace(workspace=(room[1].address, device_bytes), host_bytes=host_bytes)
-        fault = _native.device_linalg(self._work(held), step)
+            step = step._replace(workspace=(room[1].address, device_bytes))
+        fault = _native.device_linalg(self._work(held), step._replace(host_bytes=host_bytes))
         if fault is not None:
             self._failed(fault)
 

@@ -33,6 +33,9 @@ LIBRARIES = {
     "libhipblaslt.so.1": ("hipblaslt", []),
     "libcusolver.so.11": ("cusolver", ["VERSION=110705"]),
     "libcusolver.so.12": ("cusolver", ["VERSION=120401"]),
+    "libmagma.so": ("magma", []),
+    "libhipsolver.so.0": ("hipsolver", []),
+    "libhipsolver.so.1": ("hipsolver", []),
 }
 
 
@@ -147,7 +150,10 @@ FOUND = {
     "hip": "libamdhip64.so.7",
     "hipblas": "libhipblas.so.3",
     "cusolver": "libcusolver.so.12",
+    "hipsolver": "libhipsolver.so.1",
 }
+# Those that are found in a test that asks: `devices.bring("magma")`.
+BROUGHT = {"magma": ("libmagma.so",), "magma_hip": ("libmagma.so", "HIP")}
 
 
 class Doubles:
@@ -160,15 +166,16 @@ class Doubles:
         self._file = device_file
         self._known = {}
         self._absent = set()
+        self._brought = set()
 
     def __getattr__(self, name):
-        if name not in FOUND:
+        if name not in FOUND and name not in BROUGHT:
             raise AttributeError(name)
         return self._load(name)[0]
 
     def _load(self, name):
         if name not in self._known:
-            path = self._file(FOUND[name])
+            path = self._file(*BROUGHT.get(name, (FOUND.get(name),)))
             double = Double(path)
             found = device_opening.DeviceFile(path, name, 13, "loaded")
             self._known[name] = (double, device_opening._open(found))
@@ -177,15 +184,19 @@ class Doubles:
 
     def find(self, name):
         """What `open_device` answers in a test."""
-        if name in FOUND and name not in self._absent:
+        if name in (self._brought | FOUND.keys()) - self._absent:
             return self._load(name)[1]
         library = device_files.BY_NAME[name]
-        newest = f"{library.stem}.{next(iter(library.majors))}"
-        return device_opening.Unusable(name, (f"{library.title}: no {newest} was found",))
+        return device_opening.Unusable(name, (f"{library.title}: no {library.names[0]} was found",))
 
     def without(self, *names):
         """Let libraries be absent until the test is over."""
         self._absent.update(names)
+        device_opening._latest.clear()
+
+    def bring(self, *names):
+        """Let libraries of `BROUGHT` be found until the test is over."""
+        self._brought.update(names)
         device_opening._latest.clear()
 
     def calls(self, *functions):
@@ -194,8 +205,9 @@ class Doubles:
         return [call for library in libraries for call in library.calls(*functions)]
 
     def reset(self):
-        """Forget the calls and the failures of all, and who is absent."""
+        """Forget the calls and the failures of all, who is absent, and who was brought."""
         self._absent.clear()
+        self._brought.clear()
         for double, _ in self._known.values():
             double.reset()
 
