@@ -86,6 +86,7 @@ def forked(operation: str) -> NoReturn:
 _ADVICE = {
     "MEMORY": "free memory on the device, or make the workspace smaller",
     "ALLOC_FAILED": "free memory on the device, or make the workspace smaller",
+    "DEVICE_ALLOC": "free memory on the device: MAGMA takes its own, beside the framework's",
     "NOT_SUPPORTED": "the library has no kernel for this: set `cuda.preferred_blas_library`",
     "INVALID_VALUE": "the library refuses an argument: set `cuda.preferred_blas_library`",
     "ARCH_MISMATCH": "the library has no code for this device: install another release of it",
