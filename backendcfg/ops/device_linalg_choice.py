@@ -24,9 +24,6 @@ def of_function(
     flags = flags_of()
     sides = f" and {k} right-hand sides" if k else ""
     what = f"{operation} of ({m}, {n}) {element}{sides} on {KINDS[kind]}:{index}"
-    if element not in device_linalg.ELEMENTS:
-        reasons = dict.fromkeys(device_linalg.ORDERS[kind], f"no linear algebra of {element}")
-        return _answer(operation, what, sizes, reasons)
     chosen = device_linalg.choose(flags, kind, index, element, function)
     reasons, recipe = dict(chosen.reasons), chosen.recipe
     if recipe is not None and (broken := device_linalg.unkept(flags)):

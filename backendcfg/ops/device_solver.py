@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.dispatch import device_linalg
-from backendcfg.dispatch.device_linalg import ELEMENTS, Chosen, Step
+from backendcfg.dispatch.device_linalg import ELEMENTS, Chosen, Recipe, Step
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.ops import device_layout as layout
 from backendcfg.ops import linalg_refusal, serving
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 TITLES = {"cusolver": "cuSOLVER", "hipsolver": "hipSOLVER", "magma": "MAGMA"}
 KEPT = 512
-_chosen: dict[Hashable, tuple[Chosen, dict[str, Any]]] = {}
+_OUTSIDE = 6  # the caller of `ops.linalg`, from `_look`
+_chosen: dict[Hashable, tuple[Chosen, Recipe, dict[str, Any]]] = {}
 _sizes: dict[Hashable, tuple[int, int]] = {}
 _SOLVES = (device_linalg.CHOLESKY_SOLVE, device_linalg.LU_SOLVE)
 
@@ -106,16 +107,15 @@ class Solver:
         self.sizes = sizes
         first = self.arrays.first
         key = (current(), first.kind, first.ordinal, element, self.function)
-        if key not in _chosen:
+        known = _chosen.get(key)
+        if known is None:
+            known = self._look(first)
             if len(_chosen) >= KEPT:
                 _chosen.clear()
-            _chosen[key] = self._look(first)
-        self.chosen, self.flags = _chosen[key]
-        if self.chosen.recipe is None:  # pragma: no cover - _look has raised
-            raise AssertionError
-        self.recipe = self.chosen.recipe
+            _chosen[key] = known
+        self.chosen, self.recipe, self.flags = known
 
-    def _look(self, first: Held) -> tuple[Chosen, dict[str, Any]]:
+    def _look(self, first: Held) -> tuple[Chosen, Recipe, dict[str, Any]]:
         flags = flags_of()
         if broken := device_linalg.unkept(flags):
             raise TierNotKeptError(
@@ -140,9 +140,9 @@ class Solver:
                 f"`{chosen.passed_over}`, which `{device_linalg.LIBRARY}` prefers: "
                 f"{chosen.reasons[chosen.passed_over]}",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=_OUTSIDE,
             )
-        return chosen, flags
+        return chosen, chosen.recipe, flags
 
     # Memory
 
@@ -257,7 +257,8 @@ class Solver:
         arrays = (step.a, step.b, step.c, step.values, step.pivots, step.info)
         steps = tuple(bytes_between for _, bytes_between in arrays)
         key = (self.chosen.library, first.kind, first.ordinal, step[:10], steps)
-        if key not in _sizes:
+        known = _sizes.get(key)
+        if known is None:
             answer = _native.device_linalg_sizes(self._work(held), step)
             if answer is None:
                 self.arrays.refuse(
@@ -268,8 +269,8 @@ class Solver:
                 self._failed(answer)
             if len(_sizes) >= KEPT:
                 _sizes.clear()
-            _sizes[key] = answer
-        return _sizes[key]
+            known = _sizes[key] = answer
+        return known
 
     def _failed(self, fault: tuple[str, int, str]) -> NoReturn:
         self.arrays.failed(TITLES[self.recipe.provider], fault)

@@ -265,3 +265,17 @@ def new_stream(devices):
     OnDevice.stream = made.value
     devices.reset()
     return made.value
+
+
+@pytest.fixture
+def solver(devices, monkeypatch):
+    """cuSOLVER's double; arrays that are made on a device have what linear algebra asks of them."""
+    import device_arrays
+    from linalg_on_device import Matrix
+
+    from backendcfg.ops import device_solver
+
+    monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
+    device_solver.forget()
+    yield devices.cusolver
+    device_solver.forget()

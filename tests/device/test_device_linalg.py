@@ -1,6 +1,5 @@
 """Linear algebra of device arrays: the CPU's results, in every element type and layout."""
 
-import device_arrays
 import numpy as np
 import pytest
 from linalg_on_device import (
@@ -14,17 +13,9 @@ from linalg_on_device import (
     viewed,
 )
 
-from backendcfg.ops import device_solver, linalg
+from backendcfg.ops import linalg
 
 pytestmark = pytest.mark.usefixtures("solver")
-
-
-@pytest.fixture
-def solver(devices, monkeypatch):
-    monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
-    device_solver.forget()
-    yield devices.cusolver
-    device_solver.forget()
 
 
 def close(result, expected, element):
