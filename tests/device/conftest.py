@@ -205,9 +205,8 @@ class Doubles:
         return [call for library in libraries for call in library.calls(*functions)]
 
     def reset(self):
-        """Forget the calls and the failures of all, who is absent, and who was brought."""
+        """Forget the calls and the failures of all, and who is absent."""
         self._absent.clear()
-        self._brought.clear()
         for double, _ in self._known.values():
             double.reset()
 
@@ -233,6 +232,7 @@ def devices(_opened_devices, monkeypatch):
     doubles.reset()
     ops.reset_stats()
     yield doubles
+    doubles._brought.clear()
     doubles.reset()
 
 

@@ -20,6 +20,7 @@ NOT_SUPPORTED, ALLOC_FAILED = 7, 2
 @pytest.fixture
 def hipsolver(devices, monkeypatch):
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
+    monkeypatch.setattr(Matrix, "stream", 0)
     device_solver.forget()
     yield devices.hipsolver
     device_solver.forget()
@@ -85,14 +86,10 @@ def test_the_numbers_are_those_of_hipsolver(hipsolver):
 
 
 def test_work_is_put_on_the_stream_of_the_array(devices, hipsolver):
-    context, stream = ctypes.c_int(), ctypes.c_void_p()
-    devices.hip.library.hipGetDevice(ctypes.byref(context))
+    stream = ctypes.c_void_p()
     devices.hip.library.hipStreamCreateWithFlags(ctypes.byref(stream), 1)
     Matrix.stream = stream.value
-    try:
-        linalg.cholesky(square())
-    finally:
-        del Matrix.stream
+    linalg.cholesky(square())
     assert [call["stream"] for call in steps(hipsolver)] == [stream.value]
 
 
@@ -173,22 +170,23 @@ def test_a_function_that_fails_is_named_and_the_next_call_works(hipsolver, name,
 
 
 @pytest.mark.parametrize(
-    "failing", ["hipsolverCreate", "hipsolverSetStream", "hipsolverSetDeterministicMode"]
+    ("failing", "made", "destroyed"),
+    [
+        ("hipsolverCreate", 2, 0),
+        ("hipsolverSetStream", 2, 1),
+        ("hipsolverSetDeterministicMode", 1, 0),
+    ],
 )
-def test_a_handle_that_cannot_be_made_leaves_nothing(devices, hipsolver, failing):
+def test_a_handle_that_cannot_be_made_leaves_nothing(devices, hipsolver, failing, made, destroyed):
     stream = ctypes.c_void_p()
     devices.hip.library.hipStreamCreateWithFlags(ctypes.byref(stream), 1)
     Matrix.stream = stream.value
     hipsolver.fail(failing, ALLOC_FAILED, count=1)
-    try:
-        with pytest.raises(DeviceFailedError, match=rf"{failing} returned HIPSOLVER_STATUS_ALLOC"):
-            linalg.cholesky(square())
+    with pytest.raises(DeviceFailedError, match=rf"{failing} returned HIPSOLVER_STATUS_ALLOC"):
         linalg.cholesky(square())
-    finally:
-        del Matrix.stream
-    made = len(hipsolver.calls("hipsolverCreate"))
-    left = made - len(hipsolver.calls("hipsolverDestroy"))
-    assert left == {"hipsolverCreate": 2, "hipsolverSetStream": 1}.get(failing, 1)
+    linalg.cholesky(square())
+    assert len(hipsolver.calls("hipsolverCreate")) == made
+    assert len(hipsolver.calls("hipsolverDestroy")) == destroyed
 
 
 def test_tiers_that_no_library_keeps_are_refused(hipsolver):

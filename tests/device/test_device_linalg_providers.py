@@ -17,6 +17,7 @@ def place(request, devices, monkeypatch):
     """Where each of them serves."""
     name, where = request.param
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
+    monkeypatch.setattr(Matrix, "stream", 0)
     device_solver.forget()
     devices.bring("magma", "magma_hip")
     with under(**{LIBRARY: "default" if name == "hipsolver" else name}):

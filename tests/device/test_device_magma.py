@@ -25,6 +25,7 @@ DEVICE_ALLOC, UNKNOWN = -113, -116
 @pytest.fixture
 def magma(devices, monkeypatch):
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
+    monkeypatch.setattr(Matrix, "stream", 0)
     device_solver.forget()
     devices.bring("magma", "magma_hip")
     with under(**{LIBRARY: "magma"}):
@@ -125,7 +126,7 @@ def test_a_solution_by_a_cholesky_factor_waits_for_nothing(magma, element):
 
 
 @pytest.mark.parametrize("function", [linalg.cholesky, linalg.inv, linalg.eigh, linalg.svd])
-def test_the_stream_is_waited_for_before_magma_computes_on_its_own(new_stream, magma, function):
+def test_the_stream_is_waited_for_before_magma_computes_on_its_own(magma, new_stream, function):
     function(square())
     calls = magma.calls()
     computes = next(place for place, call in enumerate(calls) if call == steps(magma)[0])
@@ -135,7 +136,7 @@ def test_the_stream_is_waited_for_before_magma_computes_on_its_own(new_stream, m
     assert {call["stream"] for call in magma.calls("magma_setvector_internal")} == {new_stream}
 
 
-def test_a_queue_is_made_once_for_a_stream(new_stream, magma):
+def test_a_queue_is_made_once_for_a_stream(magma, new_stream):
     for _ in range(3):
         linalg.cholesky(square())
     (made,) = magma.calls("magma_queue_create_from_cuda_internal")
@@ -177,7 +178,7 @@ def test_an_argument_that_magma_refuses_has_no_name(magma):
         linalg.cholesky(square())
 
 
-def test_a_magma_that_cannot_start_is_named(new_stream, magma):
+def test_a_magma_that_cannot_start_is_named(magma, new_stream):
     magma.fail("magma_init", UNKNOWN, count=1)
     with pytest.raises(DeviceFailedError, match=r"magma_init returned MAGMA_ERR_UNKNOWN"):
         linalg.cholesky(square())
@@ -218,13 +219,14 @@ def test_the_order_of_libraries():
 
 def test_where_magma_is_absent_another_serves_and_says_so_once(devices, monkeypatch):
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
+    monkeypatch.setattr(Matrix, "stream", 0)
     device_solver.forget()
     expected = (
         "linalg.cholesky is served by cuSOLVER, not by `magma`, which "
         "`cuda.preferred_linalg_library` prefers: MAGMA: no libmagma.so was found"
     )
     with under(**{LIBRARY: "magma"}):
-        with pytest.warns(UserWarning) as caught:
+        with pytest.warns(UserWarning, match="served by cuSOLVER") as caught:
             linalg.cholesky(square())
         assert [str(one.message) for one in caught] == [expected]
         with warnings.catch_warnings():
