@@ -8,11 +8,13 @@
 Matrices are the last two dimensions; what stands before them is a stack, broadcast where there is
 more than one operand. They hold float32, float64, complex64 or complex128, in NumPy arrays or in
 any CPU array that `backendcfg.ops.arrays.take` knows; results are what the first one was. Results
-are new memory, and lie by columns where LAPACK made them so.
+are new memory, and lie by columns where LAPACK made them so. Arrays on a device are served there,
+by its own library: see `backendcfg.ops.device_linalg`.
 
 Raises:
     InvalidArgumentError: arguments that do not fit, before anything is computed.
     LinAlgError: a matrix that has no answer: singular, not positive-definite, not finite.
+    DeviceFailedError, MissingLibraryError, TierNotKeptError: of arrays on a device.
 """
 
 from __future__ import annotations
