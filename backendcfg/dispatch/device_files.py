@@ -38,6 +38,10 @@ class DeviceLibrary:
         majors: of its interface, those that are served, newest first, each with the major version
             of the toolkit (CUDA, ROCm) that it belongs to.
         is_driver: whether it comes with the driver, and so never from a wheel or a toolkit.
+        plain: whether its own file carries no version.
+        variables: that lead to directories of its own.
+        places: of its own, as patterns below the root.
+        absent: what else there is to say when no file is found.
     """
 
     name: str
@@ -47,6 +51,25 @@ class DeviceLibrary:
     stem: str
     majors: Mapping[int, int]
     is_driver: bool = False
+    plain: bool = False
+    variables: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    absent: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its files, in the order to try them."""
+        numbered = tuple(f"{self.stem}.{major}" for major in self.majors)
+        return (self.stem, *numbered) if self.plain else numbered
+
+
+def _magma(name: str, kind: int, vendor: str) -> DeviceLibrary:
+    """A build of MAGMA for one vendor's devices. Debian's file is numbered, others are not."""
+    inside = "the one that PyTorch's wheels carry is inside PyTorch's own library, out of reach"
+    variables, places = ("MAGMA_HOME",), ("usr/local/magma*", "opt/magma*")
+    return DeviceLibrary(
+        name, "MAGMA", kind, vendor, "libmagma.so", {2: 0}, False, True, variables, places, inside
+    )
 
 
 LIBRARIES = (
@@ -58,6 +81,9 @@ LIBRARIES = (
     DeviceLibrary("hipblaslt", "hipBLASLt", 5, AMD, "libhipblaslt.so", {1: 7, 0: 6}),
     DeviceLibrary("cusolver", "cuSOLVER", 6, NVIDIA, "libcusolver.so", {12: 13, 11: 12}),
     DeviceLibrary("cudnn", "cuDNN", 8, NVIDIA, "libcudnn.so", {9: 0}),  # one for every CUDA
+    _magma("magma", 10, NVIDIA),
+    DeviceLibrary("hipsolver", "hipSOLVER", 11, AMD, "libhipsolver.so", {1: 7, 0: 6}),
+    _magma("magma_hip", 12, AMD),
 )
 BY_NAME = {library.name: library for library in LIBRARIES}
 
@@ -164,7 +190,8 @@ def _in_directory(library: DeviceLibrary, directory: str, found: str) -> Iterato
     # PyTorch's wheels for ROCm bundle its libraries under names without a version. Elsewhere such a
     # name is a link for compilers.
     path = os.path.join(directory, library.stem)
-    if library.vendor == AMD and found == "wheel" and os.path.isfile(path):
+    is_bundled = library.vendor == AMD and found == "wheel"
+    if (library.plain or is_bundled) and os.path.isfile(path):
         yield DeviceFile(path, library.name, UNKNOWN, found)
 
 
@@ -196,7 +223,7 @@ def _system(library: DeviceLibrary, world: World) -> Iterator[str]:
     # No cache on musl and NixOS; `backendcfg detect` reports one that cannot be read.
     with suppress(OSError, ValueError):
         installed = ldcache.installed(world.root)
-        names = (f"{library.stem}.{major}" for major in library.majors)
+        names = library.names
         yield from (os.path.dirname(installed[name]) for name in names if name in installed)
     if library.is_driver:
         yield from (os.path.join(world.root, place) for place in _OF_DRIVERS)
@@ -204,12 +231,13 @@ def _system(library: DeviceLibrary, world: World) -> Iterator[str]:
 
 def _toolkits(library: DeviceLibrary, world: World) -> Iterator[tuple[str, str]]:
     variables = ("CUDA_PATH", "CUDA_HOME") if library.vendor == NVIDIA else ("ROCM_PATH",)
-    for variable in variables:
+    for variable in (*library.variables, *variables):
         if os.path.isabs(place := world.environment.get(variable, "")):
             yield from ((os.path.join(place, part), variable) for part in ("lib64", "lib"))
     pattern = "usr/local/cuda*" if library.vendor == NVIDIA else "opt/rocm*"
     # The newest last by name; cuda and rocm without a number are links to one of them.
-    for place in sorted(glob.glob(os.path.join(glob.escape(world.root), pattern))):
+    patterns = [os.path.join(glob.escape(world.root), each) for each in (*library.places, pattern)]
+    for place in (found for each in patterns for found in sorted(glob.glob(each))):
         yield from ((os.path.join(place, part), "system") for part in ("lib64", "lib"))
 
 

@@ -71,6 +71,10 @@ STEPS: dict[str, tuple[int, ...]] = {
 DETERMINISTIC_RESULTS = 1
 DETERMINISTIC_SINCE = (11, 5)
 
+# hipsolverDeterministicMode_t, which every library with the newer SONAME has.
+HIP_DETERMINISTIC_RESULTS = 241
+HIP_DETERMINISTIC_SINCE = (1,)
+
 # No library of a vendor promises these.
 _UNKEPT_TIERS = ("cross-machine", "batch-invariant")
 
@@ -176,20 +180,41 @@ def _cusolver(
     return Recipe("cusolver", element, words="no mode to set")
 
 
+def _hipsolver(
+    flags: Mapping[str, Any], element: str, version: tuple[int, int, int]
+) -> Recipe | str:
+    # Before, the SONAME does not say whether it has modes: asked for one, a call fails without.
+    if version[:1] >= HIP_DETERMINISTIC_SINCE or is_promised(flags):
+        words = "mode HIPSOLVER_DETERMINISTIC_RESULTS"
+        return Recipe("hipsolver", element, HIP_DETERMINISTIC_RESULTS, "int32", words)
+    return Recipe("hipsolver", element, pivots="int32", words="no mode is set")
+
+
+def _magma(flags: Mapping[str, Any], element: str, version: tuple[int, int, int]) -> Recipe | str:
+    if is_promised(flags):
+        return f"it does not promise the same bits, as `{ALGORITHMS}` or `{TIER}` asks"
+    words = "a part is computed on the host, which waits"
+    return Recipe("magma", element, pivots="int32", words=words)
+
+
 PROVIDERS: dict[str, Callable[[Mapping[str, Any], str, tuple[int, int, int]], Recipe | str]] = {
     "cusolver": _cusolver,
+    "hipsolver": _hipsolver,
+    "magma": _magma,
 }
 """By provider: from flags, an element and its version, its recipe, or why it cannot keep them."""
 
-LACKS: dict[str, tuple[int, ...]] = {"cusolver": ()}
+LACKS: dict[str, tuple[int, ...]] = {"cusolver": (), "hipsolver": (), "magma": ()}
 """By provider: the steps that it does not have."""
 
-ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cusolver",), ROCM: ()}
+ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cusolver", "magma"), ROCM: ("hipsolver", "magma")}
 """By kind of place: who may serve, in the order that holds when nobody chooses."""
 
 # What a name means where the other vendor's library is meant, as PyTorch reads it.
 _SAME: dict[int, dict[str, str]] = {CUDA: {}, ROCM: {"cusolver": "hipsolver"}}
 _DRIVERS = {CUDA: "cuda", ROCM: "hip"}
+# MAGMA is built for one or the other, under one name.
+_BUILDS = {ROCM: {"magma": "magma_hip"}}
 
 
 def order(kind: int, preferred: Any) -> tuple[str, ...]:
@@ -233,7 +258,7 @@ def choose(flags: Mapping[str, Any], kind: int, index: int, element: str, functi
         if chosen is not None:
             reasons[name] = f"behind `{serving}`"
             continue
-        answer = _able(name, flags, element, function)
+        answer = _able(name, kind, flags, element, function)
         if isinstance(answer, str):
             reasons[name] = answer
             continue
@@ -249,11 +274,11 @@ def choose(flags: Mapping[str, Any], kind: int, index: int, element: str, functi
     return chosen or Chosen(reasons=reasons)
 
 
-def _able(name: str, flags: Mapping[str, Any], element: str, function: str) -> Any:
+def _able(name: str, kind: int, flags: Mapping[str, Any], element: str, function: str) -> Any:
     """(recipe, opened library), or why a provider cannot serve."""
     if any(step in LACKS[name] for step in STEPS[function]):
         return f"it has no `{function}` for devices"
-    opened = open_device(name)
+    opened = open_device(_BUILDS.get(kind, {}).get(name, name))
     if isinstance(opened, Unusable):
         return "; ".join(opened.reasons)
     recipe = PROVIDERS[name](flags, element, opened.version)

@@ -141,9 +141,9 @@ def _first_usable(name: str, world: World | None) -> OpenLibrary | Unusable:
         else:
             return answer
     if not reasons:
-        title, stem = BY_NAME[name].title, BY_NAME[name].stem
-        majors = " or ".join(f"{stem}.{major}" for major in BY_NAME[name].majors)
-        reasons.append(f"{title}: no {majors} was found")
+        about = BY_NAME[name]
+        also = f"; {about.absent}" if about.absent else ""
+        reasons.append(f"{about.title}: no {' or '.join(about.names)} was found{also}")
     return Unusable(name, tuple(reasons))
 
 

@@ -88,6 +88,7 @@ _ADVICE = {
     "SUBLIBRARY": "a part of cuDNN cannot be loaded: its files, libcudnn_*.so.9, must lie beside "
     "each other and be of one version, and the engines that it compiles need NVIDIA's driver",
     "ALLOC_FAILED": "free memory on the device, or make the workspace smaller",
+    "DEVICE_ALLOC": "free memory on the device: MAGMA takes its own, beside the framework's",
     "NOT_SUPPORTED": "the library has no kernel for this: set `cuda.preferred_blas_library`",
     "INVALID_VALUE": "the library refuses an argument: set `cuda.preferred_blas_library`",
     "ARCH_MISMATCH": "the library has no code for this device: install another release of it",

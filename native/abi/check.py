@@ -70,6 +70,9 @@ LIBRARIES = (
     Library("cudnn", "cudnn_graph.h"),
     Library("hipblaslt", "hipblaslt/hipblaslt.h", prelude=f"{_AMD}\n#include <hipblas/hipblas.h>"),
     Library("cusolver", "cusolverDn.h"),
+    Library("magma", "magma_v2.h", prelude="#define MAGMA_HAVE_CUDA 1"),
+    Library("hipsolver", "hipsolver/hipsolver.h", prelude=_AMD),
+    Library("magma_hip", "magma_v2.h", prelude=f"{_AMD}\n#define MAGMA_HAVE_HIP 1"),
 )
 
 # What may differ between a vendor's type and ours, and what may not.
@@ -95,6 +98,8 @@ template <class T, class U> constexpr bool same_value() {
     else if constexpr (std::is_integral_v<T> && std::is_integral_v<U>)
         return sizeof(T) == sizeof(U) && std::is_signed_v<T> == std::is_signed_v<U>;
     else if constexpr (is_number<T> && is_number<U>) return sizeof(T) == sizeof(U);
+    /* Structs that are passed by value are complex numbers. */
+    else if constexpr (std::is_class_v<T> && std::is_class_v<U>) return sizeof(T) == sizeof(U);
     else return std::is_same_v<T, U>;
 }
 template <class T, class U> struct same_function : std::false_type {};
@@ -191,8 +196,13 @@ def compare(library: Library, directory: Path, others: list[Path]) -> tuple[str,
         others: more include directories, for what the header itself includes.
     """
     ours = declared(library.name)
-    # A header may only include the one that declares, as cublas_v2.h does.
-    beside = [directory / library.header, *sorted((directory / library.header).parent.glob("*.h"))]
+    # A header may only include those that declare, as cublas_v2.h and hipsolver.h do.
+    header = directory / library.header
+    beside = [
+        header,
+        *sorted(header.parent.glob("*.h")),
+        *sorted(header.parent.glob("internal/*.h")),
+    ]
     vendor = "\n".join(path.read_text(errors="replace") for path in dict.fromkeys(beside))
     text, absent = program(library, ours, vendor)
     with tempfile.NamedTemporaryFile("w", suffix=".cpp", encoding="ascii") as file:

@@ -23,6 +23,9 @@ typedef enum {
     BCFG_HIPBLASLT = 5,
     BCFG_CUSOLVER = 6,
     BCFG_CUDNN = 8,
+    BCFG_MAGMA = 10,       /* built for CUDA */
+    BCFG_HIPSOLVER = 11,
+    BCFG_MAGMA_HIP = 12,   /* MAGMA built for HIP */
     BCFG_DEVICE_KINDS
 } bcfg_device_kind;
 

@@ -34,6 +34,9 @@ LIBRARIES = {
     "libhipblaslt.so.1": ("hipblaslt", []),
     "libcusolver.so.11": ("cusolver", ["VERSION=110705"]),
     "libcusolver.so.12": ("cusolver", ["VERSION=120401"]),
+    "libmagma.so": ("magma", []),
+    "libhipsolver.so.0": ("hipsolver", []),
+    "libhipsolver.so.1": ("hipsolver", []),
 }
 
 
@@ -150,7 +153,10 @@ FOUND = {
     "hipblaslt": "libhipblaslt.so.1",
     "cusolver": "libcusolver.so.12",
     "cudnn": "libcudnn.so.9",
+    "hipsolver": "libhipsolver.so.1",
 }
+# Those that are found in a test that asks: `devices.bring("magma")`.
+BROUGHT = {"magma": ("libmagma.so",), "magma_hip": ("libmagma.so", "HIP")}
 
 
 class Doubles:
@@ -163,15 +169,16 @@ class Doubles:
         self._file = device_file
         self._known = {}
         self._absent = set()
+        self._brought = set()
 
     def __getattr__(self, name):
-        if name not in FOUND:
+        if name not in FOUND and name not in BROUGHT:
             raise AttributeError(name)
         return self._load(name)[0]
 
     def _load(self, name):
         if name not in self._known:
-            path = self._file(FOUND[name])
+            path = self._file(*BROUGHT.get(name, (FOUND.get(name),)))
             double = Double(path)
             found = device_opening.DeviceFile(path, name, 13, "loaded")
             self._known[name] = (double, device_opening._open(found))
@@ -183,15 +190,19 @@ class Doubles:
 
     def find(self, name):
         """What `open_device` answers in a test."""
-        if name in FOUND and name not in self._absent:
+        if name in (self._brought | FOUND.keys()) - self._absent:
             return self._load(name)[1]
         library = device_files.BY_NAME[name]
-        newest = f"{library.stem}.{next(iter(library.majors))}"
-        return device_opening.Unusable(name, (f"{library.title}: no {newest} was found",))
+        return device_opening.Unusable(name, (f"{library.title}: no {library.names[0]} was found",))
 
     def without(self, *names):
         """Let libraries be absent until the test is over."""
         self._absent.update(names)
+        device_opening._latest.clear()
+
+    def bring(self, *names):
+        """Let libraries of `BROUGHT` be found until the test is over."""
+        self._brought.update(names)
         device_opening._latest.clear()
 
     def calls(self, *functions):
@@ -227,6 +238,7 @@ def devices(_opened_devices, monkeypatch):
     doubles.reset()
     ops.reset_stats()
     yield doubles
+    doubles._brought.clear()
     doubles.reset()
 
 

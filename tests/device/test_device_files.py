@@ -177,3 +177,39 @@ def test_names_that_only_begin_alike_are_others(machine):
         mapped=["lib/libcublasLt.so.12", "lib/libcublas.a"],
     )
     assert find("cublas", world) == []
+
+
+def test_magma_is_found_where_users_have_it_with_and_without_a_number(machine, tmp_path):
+    world = machine(
+        "root/usr/local/magma/lib/libmagma.so",
+        "root/usr/local/magma-2.9/lib/libmagma.so",
+        "mine/lib/libmagma.so",
+        "path/libmagma.so",
+        "path/libmagma.so.2",
+        "environment/conda-meta/history",
+        "environment/lib/libmagma.so",
+        LD_LIBRARY_PATH="path",
+        MAGMA_HOME="mine",
+    )
+    expected = [
+        ("environment/lib/libmagma.so", UNKNOWN, "conda"),
+        ("path/libmagma.so.2", 2, "LD_LIBRARY_PATH"),
+        ("path/libmagma.so", UNKNOWN, "LD_LIBRARY_PATH"),
+        ("mine/lib/libmagma.so", UNKNOWN, "MAGMA_HOME"),
+        ("root/usr/local/magma/lib/libmagma.so", UNKNOWN, "system"),
+        ("root/usr/local/magma-2.9/lib/libmagma.so", UNKNOWN, "system"),
+    ]
+    assert found("magma", world, tmp_path) == expected
+    assert found("magma_hip", world, tmp_path) == expected  # which build it is, its symbols say
+
+
+def test_magma_of_a_rocm_is_found_for_amds_devices_only(machine, tmp_path):
+    world = machine("root/opt/rocm-6.3.0/lib/libmagma.so")
+    assert found("magma", world, tmp_path) == []
+    assert found("magma_hip", world, tmp_path) == [
+        ("root/opt/rocm-6.3.0/lib/libmagma.so", UNKNOWN, "system")
+    ]
+
+
+def test_a_library_with_versions_is_not_taken_by_its_bare_name(machine):
+    assert find("hipsolver", machine("path/libhipsolver.so", LD_LIBRARY_PATH="path")) == []

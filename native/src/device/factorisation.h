@@ -74,12 +74,15 @@ typedef struct {
                    const char **function);
 } bcfg_solver;
 
-extern const bcfg_solver bcfg_cusolver_solver;
+extern const bcfg_solver bcfg_cusolver_solver, bcfg_hipsolver_solver, bcfg_magma_solver;
 
 /* NULL for a library that factorises nothing. */
 static inline const bcfg_solver *bcfg_solver_of(const bcfg_device_library *library) {
     switch (library->kind) {
     case BCFG_CUSOLVER: return &bcfg_cusolver_solver;
+    case BCFG_HIPSOLVER: return &bcfg_hipsolver_solver;
+    case BCFG_MAGMA:
+    case BCFG_MAGMA_HIP: return &bcfg_magma_solver;
     default: return NULL;
     }
 }

@@ -35,6 +35,8 @@ extern const bcfg_vendor bcfg_hipblas_vendor;
 extern const bcfg_vendor bcfg_hipblaslt_vendor;
 extern const bcfg_vendor bcfg_cusolver_vendor;
 extern const bcfg_vendor bcfg_cudnn_vendor;
+extern const bcfg_vendor bcfg_magma_vendor;
+extern const bcfg_vendor bcfg_hipsolver_vendor;
 
 /* Takes the handle of a library for a device and a stream, which needs the device to be current. Only
  * the first call of a stream makes one: some milliseconds. bcfg_handle_give must follow. */

@@ -12,6 +12,9 @@
 #include "device/abi_hip.h"
 #include "device/abi_hipblas.h"
 #include "device/abi_hipblaslt.h"
+#include "device/abi_hipsolver.h"
+#include "device/abi_magma.h"
+#include "device/abi_magma_hip.h"
 
 struct bcfg_device_library {
     int32_t kind;
@@ -34,6 +37,9 @@ ACCESS(hipblas)
 ACCESS(hipblaslt)
 ACCESS(cusolver)
 ACCESS(cudnn)
+ACCESS(magma) /* of both builds, except for what tells them apart: the tables begin alike */
+ACCESS(hipsolver)
+ACCESS(magma_hip)
 #undef ACCESS
 
 /* soname.c: what a loaded library calls itself, by its handle; NULL when it says nothing. */
