@@ -57,6 +57,7 @@ LIBRARIES = (
         },
     ),
     Library("cublaslt", "cublasLt.h"),
+    Library("cufft", "cufftXt.h"),
     Library(
         "hip",
         "hip/hip_runtime_api.h",

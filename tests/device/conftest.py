@@ -28,6 +28,8 @@ LIBRARIES = {
     "libhipblas.so.3": ("hipblas", ["MAJOR=3"]),
     "libhipblaslt.so.0": ("hipblaslt", []),
     "libhipblaslt.so.1": ("hipblaslt", []),
+    "libcufft.so.11": ("cufft", ["VERSION=110401"]),
+    "libcufft.so.12": ("cufft", ["VERSION=120500"]),
 }
 
 

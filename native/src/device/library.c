@@ -25,6 +25,9 @@ static const symbol cublas_symbols[] = {BCFG_CUBLAS_SYMBOLS(REQUIRED, OPTIONAL)}
 #define TABLE bcfg_cublaslt_table
 static const symbol cublaslt_symbols[] = {BCFG_CUBLASLT_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
+#define TABLE bcfg_cufft_table
+static const symbol cufft_symbols[] = {BCFG_CUFFT_SYMBOLS(REQUIRED, OPTIONAL)};
+#undef TABLE
 #define TABLE bcfg_hip_table
 static const symbol hip_symbols[] = {BCFG_HIP_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
@@ -55,6 +58,15 @@ static int64_t cublas_version(const void *table, void *handle) {
 static int64_t cublaslt_version(const void *table, void *handle) {
     (void)handle;
     return (int64_t)((const bcfg_cublaslt_table *)table)->cublasLtGetVersion();
+}
+
+static int64_t cufft_version(const void *table, void *handle) {
+    (void)handle;
+    const bcfg_cufft_table *cufft = table;
+    int parts[3];
+    for (int part = 0; part < 3; part++)
+        if (cufft->cufftGetProperty(part, &parts[part]) != BCFG_CUFFT_SUCCESS) return -1;
+    return (int64_t)parts[0] * 10000 + (int64_t)parts[1] * 100 + parts[2];
 }
 
 /* By the library's own SONAME, libhipblas.so.2: PyTorch's wheels rename the files. */
@@ -91,6 +103,7 @@ static const struct kind {
     [BCFG_HIP] = KIND(hip, soname_version, 6, 7),
     [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
     [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
+    [BCFG_CUFFT] = KIND(cufft, cufft_version, 11, 12),
 };
 
 static bcfg_device_library *_Atomic first_library;
