@@ -307,6 +307,34 @@ def device_launch(
     /,
 ) -> tuple[str, int, str] | None: ...
 
+# A plan of cuFFT's (a capsule), the bytes that it works in, and None; or None, 0 and what failed.
+# Of a side: embed, stride, distance, cudaDataType.
+def device_transform_plan(
+    library: int,
+    driver: int,
+    index: int,
+    sizes: tuple[int, ...],
+    batch: int,
+    source: tuple[tuple[int, ...], int, int, int],
+    result: tuple[tuple[int, ...], int, int, int],
+    execution: int,
+    /,
+) -> tuple[Any, int, tuple[str, int, str] | None]: ...
+
+# Run a plan `count` times on a stream, from address to address. None, or what failed.
+def device_transform(
+    plan: Any,
+    work: tuple[int, int, int, int, tuple[int, ...], bool],
+    source: int,
+    result: int,
+    area: int,
+    direction: int,
+    count: int,
+    input_step: int,
+    output_step: int,
+    /,
+) -> tuple[str, int, str] | None: ...
+
 # The address of a recipe: how a library is called for one element type.
 def device_recipe(
     library: int,

@@ -178,11 +178,12 @@ def _driver_too_old(library: OpenLibrary, world: World | None) -> str:
     about = BY_NAME[library.name]
     if about.vendor != NVIDIA or about.is_driver:
         return ""
+    toolkit = about.majors.get(library.version[0], 0)
     driver = open_device("cuda", world)
-    if isinstance(driver, Unusable) or driver.version[0] >= library.version[0]:
+    if isinstance(driver, Unusable) or driver.version[0] >= toolkit:
         return ""
     return (
-        f"{library.path} is of CUDA {library.version[0]}, and the driver here serves CUDA "
+        f"{library.path} is of CUDA {toolkit}, and the driver here serves CUDA "
         f"{driver.version[0]}.{driver.version[1]} at most"
     )
 

@@ -145,6 +145,7 @@ FOUND = {
     "cublaslt": "libcublasLt.so.13",
     "hip": "libamdhip64.so.7",
     "hipblas": "libhipblas.so.3",
+    "cufft": "libcufft.so.12",
 }
 
 

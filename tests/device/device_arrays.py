@@ -151,6 +151,24 @@ class OnDevice:
     def copy_(self, source):
         self.array[...] = source.array
 
+    def zero_(self):
+        self.array[...] = 0
+
+    def mul_(self, factor):
+        self.array *= factor
+
+    def conj_physical_(self):
+        np.conj(self.array, out=self.array)
+
+    def permute(self, order):
+        return OnDevice(self.array.transpose(order), self.element, self.place)
+
+    def roll(self, shifts, axes):
+        return OnDevice(np.roll(self.array, shifts, axes), self.element, self.place)
+
+    def __getitem__(self, index):
+        return OnDevice(self.array[index], self.element, self.place)
+
     def values(self):
         """What it holds, in a type that NumPy computes."""
         return widened(self.array) if self.element == "bfloat16" else self.array

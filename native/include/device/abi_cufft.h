@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 /* CONSTANT(name, value): the vendor's name and number; ours is BCFG_ before it. */
-#define BCFG_CUFFT_CONSTANTS(CONSTANT)                                                             \
+#define BCFG_CUFFT_STATUS_CONSTANTS(CONSTANT)                                                      \
     CONSTANT(CUFFT_SUCCESS, 0)                                                                     \
     CONSTANT(CUFFT_INVALID_PLAN, 1)                                                                \
     CONSTANT(CUFFT_ALLOC_FAILED, 2)                                                                \
@@ -23,7 +23,9 @@
     CONSTANT(CUFFT_INVALID_DEVICE, 11)                                                             \
     CONSTANT(CUFFT_NO_WORKSPACE, 13)                                                               \
     CONSTANT(CUFFT_NOT_IMPLEMENTED, 14)                                                            \
-    CONSTANT(CUFFT_NOT_SUPPORTED, 16)                                                              \
+    CONSTANT(CUFFT_NOT_SUPPORTED, 16)
+
+#define BCFG_CUFFT_CONSTANTS(CONSTANT)                                                             \
     CONSTANT(CUFFT_FORWARD, -1)                                                                    \
     CONSTANT(CUFFT_INVERSE, 1)
 
@@ -36,6 +38,7 @@
 
 enum {
 #define CONSTANT(name, value) BCFG_##name = value,
+    BCFG_CUFFT_STATUS_CONSTANTS(CONSTANT)
     BCFG_CUFFT_CONSTANTS(CONSTANT)
     BCFG_CUFFT_SINCE_12_0_CONSTANTS(CONSTANT)
 #undef CONSTANT

@@ -97,5 +97,9 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
 
+/* device_transform.c: Fourier transforms. */
+PyObject *bcfg_device_transform_plan(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_transform(PyObject *module, PyObject *arguments);
+
 extern PyMethodDef bcfg_device_methods[];
 #endif

@@ -99,5 +99,11 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_launch", bcfg_device_launch, METH_VARARGS,
      "device_launch(kernel, stream, others, settles, grid, threads, argument)\n--\n\nPut a kernel on "
      "a stream; None, or what failed."},
+    {"device_transform_plan", bcfg_device_transform_plan, METH_VARARGS,
+     "device_transform_plan(library, driver, index, sizes, batch, input, output, execution)\n--\n\n"
+     "A plan of cuFFT's, the bytes that it works in, and None; or None, 0 and what failed."},
+    {"device_transform", bcfg_device_transform, METH_VARARGS,
+     "device_transform(plan, work, input, output, area, direction, count, input_step, "
+     "output_step)\n--\n\nRun a plan on a stream; None, or what failed."},
     {NULL, NULL, 0, NULL},
 };
