@@ -4,11 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from device_arrays import OnDevice, aligned
+from device_arrays import OnDevice
+from transforms import forget, signals
 
 from backendcfg import ops
-from backendcfg.ops.fft import device as transforms
-from backendcfg.ops.fft import plan_cache
 
 ONE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 SEVERAL = ("fftn", "ifftn", "rfftn", "irfftn")
@@ -16,29 +15,16 @@ NARROW = {"float64": "float32", "complex128": "complex64"}
 
 
 @pytest.fixture(autouse=True)
-def fresh():
-    """No plan and nothing known of calls from other tests."""
-    transforms.forget()
-    plan_cache[0].clear()
+def _fresh():
+    forget()
     yield
-    transforms.forget()
-    plan_cache[0].clear()
-
-
-def numbers(shape, dtype="float64", seed=0):
-    random = np.random.default_rng(seed)
-    made = random.standard_normal(shape)
-    if np.dtype(dtype).kind == "c":
-        made = made + 1j * random.standard_normal(shape)
-    array = aligned(shape, dtype)
-    array[...] = made
-    return array
+    forget()
 
 
 def signal_of(operation, shape, *, single=False):
     real = operation.startswith(("rfft", "ihfft"))
     dtype = "float64" if real else "complex128"
-    return numbers(shape, NARROW[dtype] if single else dtype)
+    return signals(shape, NARROW[dtype] if single else dtype)
 
 
 def held(result, wanted, *, single=False):
@@ -130,7 +116,7 @@ def test_arrays_are_transformed_however_they_lie(devices, operation, view):
 
 
 def test_real_numbers_integers_and_bool_are_widened(devices):
-    real = numbers((3, 8))
+    real = signals((3, 8), "float64")
     held(ops.fft.fft(OnDevice(real)), np.fft.fft(real))
     held(ops.fft.ifft(OnDevice(real.astype("float32"))), np.fft.ifft(real), single=True)
     whole = np.arange(12, dtype=np.int64).reshape(3, 4)
@@ -141,18 +127,18 @@ def test_real_numbers_integers_and_bool_are_widened(devices):
 
 
 def test_nothing_and_no_dimensions_are_as_on_the_cpu(devices):
-    array = numbers((0, 4), "complex128")
+    array = signals((0, 4), "complex128")
     held(ops.fft.fft(OnDevice(array)), np.fft.fft(array))
-    held(ops.fft.rfft(OnDevice(numbers((0, 4)))), np.fft.rfft(np.zeros((0, 4))))
-    empty = numbers((3, 0), "complex128")
+    held(ops.fft.rfft(OnDevice(signals((0, 4), "float64"))), np.fft.rfft(np.zeros((0, 4))))
+    empty = signals((3, 0), "complex128")
     held(ops.fft.fft(OnDevice(empty), 4), np.fft.fft(empty, 4))
-    array = numbers((2, 3), "complex128")
+    array = signals((2, 3), "complex128")
     held(ops.fft.fftn(OnDevice(array), dim=()), array)
     assert not devices.cufft.calls("cufftXtExec")[1:]
 
 
 def test_frequencies_are_shifted_by_the_arrays_own_library(devices):
-    array = numbers((4, 5))
+    array = signals((4, 5), "float64")
     for dim in (None, 0, (0, 1), -1):
         held(ops.fft.fftshift(OnDevice(array), dim), np.fft.fftshift(array, dim))
         held(ops.fft.ifftshift(OnDevice(array), dim), np.fft.ifftshift(array, dim))

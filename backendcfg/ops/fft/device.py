@@ -91,13 +91,15 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
     operation = f"fft.{request.operation}"
     given = Arguments(operation, {"input": request.array})
     held = given.take("input")
+    element = _element_of(request.array, held)
     key = (
+        *(type(request.array), element),
         *(request.kind, request.axes, request.sizes, request.norm, request.conjugates),
         *(held.kind, held.ordinal, held.element, held.shape, held.steps, current()),
     )
     call = _calls.get(key)
     if call is None:
-        call = _prepared(request, held, given)
+        call = _prepared(request, held, element, given)
         if len(_calls) >= KEPT:
             _calls.clear()
         _calls[key] = call
@@ -140,7 +142,7 @@ def _element_of(value: Any, held: Held) -> str:
     return "float64"
 
 
-def _prepared(request: Request, held: Held, given: Arguments) -> Call:
+def _prepared(request: Request, held: Held, element: str, given: Arguments) -> Call:
     """Check a call and plan it, for all calls of its kind."""
     operation, kind = given.operation, request.kind
     switches = Switches()
@@ -160,7 +162,6 @@ def _prepared(request: Request, held: Held, given: Arguments) -> Call:
         )
     if not device_library.is_known(request.array):
         given.refuse("`input` must be PyTorch's or CuPy's", helps=["pass it as one of theirs"])
-    element = _element_of(request.array, held)
     read = element if kind == "rfft" else device_fft.COMPLEX[element]
     written = device_fft.REAL[read] if kind == "irfft" else device_fft.COMPLEX[element]
     axes = device_fft.ordered(kind, request.axes)
@@ -262,4 +263,5 @@ def _run(common: _Common, each: Pass, source: Held, written: Held, given: Argume
 
 def _words(each: Pass) -> str:
     """A plan for people."""
-    return f"plan: {each.batch} signals of {each.sizes}, {each.input} to {each.output}"
+    signals = "1 signal" if each.batch == 1 else f"{each.batch} signals"
+    return f"plan: {signals} of {each.sizes}, cudaDataType {each.input.type} to {each.output.type}"
