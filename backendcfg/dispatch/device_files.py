@@ -57,6 +57,8 @@ LIBRARIES = (
     DeviceLibrary("hipblas", "hipBLAS", 4, AMD, "libhipblas.so", {3: 7, 2: 6}),
     DeviceLibrary("hipblaslt", "hipBLASLt", 5, AMD, "libhipblaslt.so", {1: 7, 0: 6}),
     DeviceLibrary("cufft", "cuFFT", 7, NVIDIA, "libcufft.so", {12: 13, 11: 12}),
+    # One number for every toolkit.
+    DeviceLibrary("cusparselt", "cuSPARSELt", 9, NVIDIA, "libcusparseLt.so", {0: 0}),
 )
 BY_NAME = {library.name: library for library in LIBRARIES}
 

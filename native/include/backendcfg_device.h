@@ -22,6 +22,7 @@ typedef enum {
     BCFG_HIPBLAS = 4,
     BCFG_HIPBLASLT = 5,
     BCFG_CUFFT = 7,
+    BCFG_CUSPARSELT = 9,
     BCFG_DEVICE_KINDS
 } bcfg_device_kind;
 

@@ -32,6 +32,7 @@ LIBRARIES = {
     "libhipblaslt.so.1": ("hipblaslt", []),
     "libcufft.so.11": ("cufft", ["VERSION=110401"]),
     "libcufft.so.12": ("cufft", ["VERSION=120500"]),
+    "libcusparseLt.so.0": ("cusparselt", ["VERSION=1000"]),
 }
 
 
@@ -146,6 +147,7 @@ FOUND = {
     "hip": "libamdhip64.so.7",
     "hipblas": "libhipblas.so.3",
     "cufft": "libcufft.so.12",
+    "cusparselt": "libcusparseLt.so.0",
 }
 
 

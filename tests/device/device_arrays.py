@@ -160,6 +160,9 @@ class OnDevice:
     def conj_physical_(self):
         np.conj(self.array, out=self.array)
 
+    def item(self):
+        return self.array.item()
+
     def permute(self, order):
         return OnDevice(self.array.transpose(order), self.element, self.place)
 

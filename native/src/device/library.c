@@ -28,6 +28,9 @@ static const symbol cublaslt_symbols[] = {BCFG_CUBLASLT_SYMBOLS(REQUIRED, OPTION
 #define TABLE bcfg_cufft_table
 static const symbol cufft_symbols[] = {BCFG_CUFFT_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
+#define TABLE bcfg_cusparselt_table
+static const symbol cusparselt_symbols[] = {BCFG_CUSPARSELT_SYMBOLS(REQUIRED, OPTIONAL)};
+#undef TABLE
 #define TABLE bcfg_hip_table
 static const symbol hip_symbols[] = {BCFG_HIP_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
@@ -46,27 +49,32 @@ static int64_t cuda_version(const void *table, void *handle) {
     return (int64_t)(said / 1000) * 10000 + (int64_t)(said % 1000 / 10) * 100;
 }
 
-static int64_t cublas_version(const void *table, void *handle) {
-    (void)handle;
-    const bcfg_cublas_table *cublas = table;
-    int parts[3]; /* the library's properties 0, 1 and 2 */
-    for (int part = 0; part < 3; part++)
-        if (cublas->cublasGetProperty(part, &parts[part]) != BCFG_CUBLAS_STATUS_SUCCESS) return -1;
-    return (int64_t)parts[0] * 10000 + (int64_t)parts[1] * 100 + parts[2];
-}
-
 static int64_t cublaslt_version(const void *table, void *handle) {
     (void)handle;
     return (int64_t)((const bcfg_cublaslt_table *)table)->cublasLtGetVersion();
 }
 
-static int64_t cufft_version(const void *table, void *handle) {
-    (void)handle;
-    const bcfg_cufft_table *cufft = table;
+/* Of libraries that say it in three properties. */
+static int64_t properties(int (*property_of)(int property, int *value)) {
     int parts[3];
     for (int part = 0; part < 3; part++)
-        if (cufft->cufftGetProperty(part, &parts[part]) != BCFG_CUFFT_SUCCESS) return -1;
+        if (property_of(part, &parts[part]) != 0) return -1;
     return (int64_t)parts[0] * 10000 + (int64_t)parts[1] * 100 + parts[2];
+}
+
+static int64_t cublas_version(const void *table, void *handle) {
+    (void)handle;
+    return properties(((const bcfg_cublas_table *)table)->cublasGetProperty);
+}
+
+static int64_t cufft_version(const void *table, void *handle) {
+    (void)handle;
+    return properties(((const bcfg_cufft_table *)table)->cufftGetProperty);
+}
+
+static int64_t cusparselt_version(const void *table, void *handle) {
+    (void)handle;
+    return properties(((const bcfg_cusparselt_table *)table)->cusparseLtGetProperty);
 }
 
 /* By the library's own SONAME, libhipblas.so.2: PyTorch's wheels rename the files. */
@@ -104,6 +112,7 @@ static const struct kind {
     [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
     [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
     [BCFG_CUFFT] = KIND(cufft, cufft_version, 11, 12),
+    [BCFG_CUSPARSELT] = KIND(cusparselt, cusparselt_version, 0, 0),
 };
 
 static bcfg_device_library *_Atomic first_library;

@@ -8,6 +8,7 @@
 #include "device/abi_cublaslt.h"
 #include "device/abi_cuda.h"
 #include "device/abi_cufft.h"
+#include "device/abi_cusparselt.h"
 #include "device/abi_hip.h"
 #include "device/abi_hipblas.h"
 #include "device/abi_hipblaslt.h"
@@ -31,6 +32,9 @@ static inline const bcfg_cublaslt_table *bcfg_cublaslt(const bcfg_device_library
     return library->table;
 }
 static inline const bcfg_cufft_table *bcfg_cufft(const bcfg_device_library *library) {
+    return library->table;
+}
+static inline const bcfg_cusparselt_table *bcfg_cusparselt(const bcfg_device_library *library) {
     return library->table;
 }
 static inline const bcfg_hip_table *bcfg_hip(const bcfg_device_library *library) {

@@ -101,5 +101,13 @@ PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_transform_plan(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_transform(PyObject *module, PyObject *arguments);
 
+/* device_sparse.c: products of 2:4 sparse matrices. */
+PyObject *bcfg_device_sparse_sizes(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_sparse_check(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_sparse_compress(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_sparse_area(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_sparse_multiply(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_sparse_search(PyObject *module, PyObject *arguments);
+
 extern PyMethodDef bcfg_device_methods[];
 #endif

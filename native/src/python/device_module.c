@@ -105,5 +105,21 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_transform", bcfg_device_transform, METH_VARARGS,
      "device_transform(plan, work, input, output, area, direction, count, input_step, "
      "output_step)\n--\n\nRun a plan on a stream; None, or what failed."},
+    {"device_sparse_sizes", bcfg_device_sparse_sizes, METH_VARARGS,
+     "device_sparse_sizes(work, matrix)\n--\n\nThe bytes of a 2:4 matrix compressed, of the buffer "
+     "for that, and None or what failed."},
+    {"device_sparse_check", bcfg_device_sparse_check, METH_VARARGS,
+     "device_sparse_check(work, matrix, dense, invalid)\n--\n\nSet `invalid` to 0 where a matrix is "
+     "2:4; None, or what failed."},
+    {"device_sparse_compress", bcfg_device_sparse_compress, METH_VARARGS,
+     "device_sparse_compress(work, matrix, dense, compressed, buffer)\n--\n\nNone, or what failed."},
+    {"device_sparse_area", bcfg_device_sparse_area, METH_VARARGS,
+     "device_sparse_area(work, product)\n--\n\nThe bytes that a product works in, and None or what "
+     "failed."},
+    {"device_sparse_multiply", bcfg_device_sparse_multiply, METH_VARARGS,
+     "device_sparse_multiply(work, product, a, b, d, area)\n--\n\nNone, or what failed."},
+    {"device_sparse_search", bcfg_device_sparse_search, METH_VARARGS,
+     "device_sparse_search(work, product, a, b, d, area)\n--\n\nThe fastest algorithm, its two numbers "
+     "of splitting and the highest algorithm; and None or what failed."},
     {NULL, NULL, 0, NULL},
 };
