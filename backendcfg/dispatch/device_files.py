@@ -80,7 +80,10 @@ LIBRARIES = (
     DeviceLibrary("hipblas", "hipBLAS", 4, AMD, "libhipblas.so", {3: 7, 2: 6}),
     DeviceLibrary("hipblaslt", "hipBLASLt", 5, AMD, "libhipblaslt.so", {1: 7, 0: 6}),
     DeviceLibrary("cusolver", "cuSOLVER", 6, NVIDIA, "libcusolver.so", {12: 13, 11: 12}),
+    DeviceLibrary("cufft", "cuFFT", 7, NVIDIA, "libcufft.so", {12: 13, 11: 12}),
     DeviceLibrary("cudnn", "cuDNN", 8, NVIDIA, "libcudnn.so", {9: 0}),  # one for every CUDA
+    # One number for every toolkit.
+    DeviceLibrary("cusparselt", "cuSPARSELt", 9, NVIDIA, "libcusparseLt.so", {0: 0}),
     _magma("magma", 10, NVIDIA),
     DeviceLibrary("hipsolver", "hipSOLVER", 11, AMD, "libhipsolver.so", {1: 7, 0: 6}),
     _magma("magma_hip", 12, AMD),

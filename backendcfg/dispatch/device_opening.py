@@ -178,8 +178,8 @@ def _driver_too_old(library: OpenLibrary, world: World | None) -> str:
     about = BY_NAME[library.name]
     if about.vendor != NVIDIA or about.is_driver:
         return ""
+    toolkit = about.majors.get(library.version[0], 0)
     driver = open_device("cuda", world)
-    toolkit = about.majors.get(library.version[0], library.version[0])
     if isinstance(driver, Unusable) or driver.version[0] >= toolkit:
         return ""
     return (

@@ -26,6 +26,7 @@ from backendcfg.ops import (
     linalg,
     linalg_choice,
     product_choice,
+    sparse,
     tracing,
     transforms_explained,
 )
@@ -38,16 +39,25 @@ from backendcfg.ops.einsum import einsum
 from backendcfg.ops.explanation import Explanation, Reason, explain
 from backendcfg.ops.products import addmm, baddbmm, bmm, foreign_matmul
 from backendcfg.ops.refusal import refuse
+from backendcfg.ops.sparse import (
+    Compressed,
+    SparseAlgorithm,
+    sparse_compress,
+    sparse_matmul,
+    sparse_search,
+)
 from backendcfg.ops.statistics import Record, Served, Statistics, reset_stats, stats
 from backendcfg.ops.torch_attention import TorchAttention, serve_torch
 from backendcfg.ops.tracing import Call, Trace, trace
 
 __all__ = [
     "Call",
+    "Compressed",
     "Explanation",
     "Reason",
     "Record",
     "Served",
+    "SparseAlgorithm",
     "Statistics",
     "TorchAttention",
     "Trace",
@@ -64,6 +74,9 @@ __all__ = [
     "scaled_dot_product_attention",
     "scaled_dot_product_attention_backward",
     "serve_torch",
+    "sparse_compress",
+    "sparse_matmul",
+    "sparse_search",
     "stats",
     "trace",
 ]
@@ -84,3 +97,5 @@ for _name, _explainer in explainers.EXPLAINERS.items():
 for _function in linalg_choice.FUNCTIONS:
     families.register(f"linalg.{_function}", linalg_choice.explain)
 transforms_explained.register()
+for _name in sparse.OPERATIONS:
+    families.register(_name, sparse.explain_sparse)

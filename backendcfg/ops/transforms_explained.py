@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from backendcfg.dispatch import device_fft
 from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import (
@@ -22,7 +23,7 @@ from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import WAYS
 from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
-from backendcfg.ops.fft import choice
+from backendcfg.ops.fft import choice, device
 from backendcfg.ops.fft.arguments import check_element, check_real
 from backendcfg.ops.product_choice import element
 from backendcfg.ops.switches import Switches
@@ -96,7 +97,7 @@ def explain_einsum(question: Question) -> Answer:
 
 
 def explain_transform(question: Question) -> Answer:
-    """`shapes` is one shape."""
+    """`shapes` is one shape; `device` where it would be."""
     shape = _shapes(question, (1,))[0]
     operation, name = question.operation.removeprefix("fft."), _element(question.dtype)
     try:
@@ -104,6 +105,8 @@ def explain_transform(question: Question) -> Answer:
         check_real(operation, name)
     except InvalidArgumentError as error:
         raise _of_explain(error, f"{question.operation}: ") from None
+    if (place := device_choice.place_of(question.option("device", "cpu"))) is not None:
+        return _on_device(question.operation, shape, place)
     switches = Switches()
     why_not_mkl = choice.mkl_unmet(switches)
     has_scipy = choice.has_scipy()
@@ -119,6 +122,23 @@ def explain_transform(question: Question) -> Answer:
         reasons.append(Reason("numpy", "", "behind `scipy`"))
     what = f"{question.operation} of {shape}"
     return Answer(question.operation, what, shape, who, "", because, tuple(reasons), choice.FLAGS)
+
+
+def _on_device(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -> Answer:
+    chosen = device_fft.choose(place[0])
+    broken = device_fft.unkept(Switches().tier)
+    reasons = (broken,) if broken else chosen.reasons
+    who = "" if reasons else "cufft"
+    return Answer(
+        operation,
+        f"{operation} of {shape} on {KINDS[place[0]]}:{place[1]}",
+        shape,
+        who,
+        chosen.path if who else "",
+        device.BECAUSE if who else "",
+        tuple(Reason("cufft", "", why) for why in reasons),
+        device_fft.FLAGS,
+    )
 
 
 def _shapes(question: Question, counts: tuple[int, ...] | None) -> tuple[tuple[int, ...], ...]:

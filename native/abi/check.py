@@ -57,6 +57,8 @@ LIBRARIES = (
         },
     ),
     Library("cublaslt", "cublasLt.h"),
+    Library("cufft", "cufftXt.h"),
+    Library("cusparselt", "cusparseLt.h"),
     Library(
         "hip",
         "hip/hip_runtime_api.h",

@@ -37,6 +37,9 @@ LIBRARIES = {
     "libmagma.so": ("magma", []),
     "libhipsolver.so.0": ("hipsolver", []),
     "libhipsolver.so.1": ("hipsolver", []),
+    "libcufft.so.11": ("cufft", ["VERSION=110401"]),
+    "libcufft.so.12": ("cufft", ["VERSION=120500"]),
+    "libcusparseLt.so.0": ("cusparselt", ["VERSION=1000"]),
 }
 
 
@@ -154,6 +157,8 @@ FOUND = {
     "cusolver": "libcusolver.so.12",
     "cudnn": "libcudnn.so.9",
     "hipsolver": "libhipsolver.so.1",
+    "cufft": "libcufft.so.12",
+    "cusparselt": "libcusparseLt.so.0",
 }
 # Those that are found in a test that asks: `devices.bring("magma")`.
 BROUGHT = {"magma": ("libmagma.so",), "magma_hip": ("libmagma.so", "HIP")}

@@ -155,6 +155,27 @@ class OnDevice:
         total = self.values() + source.values()
         self.array[...] = narrowed(total) if self.element == "bfloat16" else total
 
+    def zero_(self):
+        self.array[...] = 0
+
+    def mul_(self, factor):
+        self.array *= factor
+
+    def conj_physical_(self):
+        np.conj(self.array, out=self.array)
+
+    def item(self):
+        return self.array.item()
+
+    def permute(self, order):
+        return OnDevice(self.array.transpose(order), self.element, self.place)
+
+    def roll(self, shifts, axes):
+        return OnDevice(np.roll(self.array, shifts, axes), self.element, self.place)
+
+    def __getitem__(self, index):
+        return OnDevice(self.array[index], self.element, self.place)
+
     def _like(self, array):
         """An array of the same type; what NumPy computed of it is rounded to bfloat16."""
         if self.element == "bfloat16" and array.dtype != np.uint16:

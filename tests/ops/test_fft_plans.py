@@ -46,13 +46,20 @@ def test_where_a_library_gives_no_plans_there_are_none():
     ops.fft.plan_cache.clear()
 
 
-def test_another_device_is_refused_with_the_place_of_its_cache():
+def test_each_device_has_a_cache_of_its_own():
+    assert plan_cache["cuda:1"] is plan_cache[1]
+    assert plan_cache["cuda"] is plan_cache["cuda:0"] is plan_cache[0]
+    assert plan_cache[0] is not plan_cache[1] is not plan_cache["cpu"]
+
+
+def test_another_device_is_refused():
     with pytest.raises(InvalidArgumentError) as caught:
-        plan_cache["cuda:0"]
+        plan_cache["xpu:0"]
     assert caught.value.render() == (
-        "error[invalid-argument]: plan_cache: `device` must be \"cpu\", not 'cuda:0'\n"
+        'error[invalid-argument]: plan_cache: `device` must be "cpu" or a CUDA device, '
+        "not 'xpu:0'\n"
         "  state: nothing was changed\n"
-        "  help: the plans of cuFFT are at `backendcfg.backends.cuda.cufft_plan_cache`"
+        '  help: write "cpu", "cuda:0" or 0'
     )
 
 

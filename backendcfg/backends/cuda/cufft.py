@@ -1,11 +1,12 @@
 """The plans that cuFFT keeps: `cufft_plan_cache`, and `cufft_plan_cache[device]`.
 
-A PyTorch with CUDA that is loaded answers for its own caches; without one there are none, and
-`max_size` is what a profile says. Read in PyTorch's sources, not run on a GPU.
+A PyTorch with CUDA that is loaded answers for its own caches; without one the plans are those of
+`backendcfg.ops.fft`, and `max_size` is what a profile says. Not run on a GPU.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.backends import presence
@@ -49,7 +50,10 @@ class cuFFTPlanCacheAttrContextProp:  # noqa: N801 - PyTorch's name
 
 def _size(index: int) -> int:
     found = _ask(lambda torch: torch._cufft_get_plan_cache_size(index))
-    return int(found) if found is not None else 0
+    if found is not None:
+        return int(found)
+    ours = _ours(index)
+    return ours.size if ours is not None else 0
 
 
 def _max_size(index: int) -> int:
@@ -83,8 +87,10 @@ class cuFFTPlanCache:  # noqa: N801 - PyTorch's name
     max_size = cuFFTPlanCacheAttrContextProp(_max_size, _set_max_size)
 
     def clear(self) -> None:
-        """Forget every plan; where there is no cache there is nothing to forget."""
+        """Forget every plan, PyTorch's and ours; where there is none there is nothing to forget."""
         _ask(lambda torch: torch._cufft_clear_plan_cache(self.device_index))
+        if (ours := _ours(self.device_index)) is not None:
+            ours.clear()
 
     def __getattr__(self, name: str) -> Any:
         _refuse(self, name)
@@ -131,6 +137,12 @@ def _refuse(cache: cuFFTPlanCache, name: str) -> None:
 def _current() -> cuFFTPlanCache:
     found = _ask(lambda torch: torch.cuda.current_device())
     return cuFFTPlanCache(int(found) if found is not None else 0)
+
+
+def _ours(index: int) -> Any:
+    """The cache of `backendcfg.ops.fft`; None where nobody has imported that."""
+    plans = sys.modules.get("backendcfg.ops.fft.plans")
+    return plans.plan_cache[index] if plans is not None else None
 
 
 def _ask(question: Callable[[Any], Any]) -> Any:

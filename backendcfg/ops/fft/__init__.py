@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg.ops.arrays import give
+from backendcfg.ops.fft import device
 from backendcfg.ops.fft.arguments import (
+    DEVICE,
     flipped,
     one,
     refuse,
@@ -80,7 +82,7 @@ def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = No
 def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:  # noqa: A002
     """`fft` of a Hermitian signal that is given as its first half: `n` real numbers."""
     request = one("hfft", "irfft", input, n, dim, norm)
-    return transform(request._replace(array=np.conj(request.array), norm=flipped(request.norm)))
+    return transform(request._replace(conjugates=True, norm=flipped(request.norm)))
 
 
 def ihfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:  # noqa: A002
@@ -193,7 +195,9 @@ def ifftshift(input: Any, dim: int | Sequence[int] | None = None) -> Any:  # noq
 
 def _shifted(operation: str, value: Any, dim: int | Sequence[int] | None, *, forth: bool) -> Any:
     came = _taken(operation, value, everything=True)
-    dims = shape_of(operation, came.array.ndim, whole_numbers(operation, "dim", dim))
+    dims = shape_of(operation, len(came.array.shape), whole_numbers(operation, "dim", dim))
+    if came.framework == DEVICE:
+        return device.shifted(operation, came, dims, forth=forth)
     shift = np.fft.fftshift if forth else np.fft.ifftshift
     return give(np.asarray(shift(came.array, axes=dims)), came)
 

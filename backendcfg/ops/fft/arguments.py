@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops.arrays import Taken, take
+from backendcfg.ops.device_arrays import Arguments
 from backendcfg.ops.narrow import NARROW
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 FLOATING = ("float32", "float64", "complex64", "complex128")
 NORMS = ("backward", "ortho", "forward")
+DEVICE = "device"
+"""What `Taken.framework` says of an array on a device; its `origin` is the `Held`."""
+_WHOLE = ("bool", "int8", "uint8", "int32", "int64")
 
 
 class Request(NamedTuple):
@@ -27,22 +32,25 @@ class Request(NamedTuple):
     Attributes:
         operation: as it was called: "hfft".
         kind: "fft", "ifft", "rfft" (real to half complex) or "irfft" (half complex to real).
-        array: float32 or float64 where `kind` is "rfft", else complex64 or complex128.
+        array: float32 or float64 where `kind` is "rfft", else complex64 or complex128; an array on
+            a device as it was passed, of any type.
         axes: what is transformed, from 0 on, each once; "rfft" and "irfft" halve the last.
         sizes: of each, in the signal.
         norm: one of `NORMS`.
         came: the input, for `give`.
         shape: of the result; "rfft" halves the last of its axes.
+        conjugates: whether the conjugate of `array` is what is transformed.
     """
 
     operation: str
     kind: str
-    array: NDArray[Any]
+    array: Any
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
     norm: str
     came: Taken
     shape: tuple[int, ...]
+    conjugates: bool = False
 
     @property
     def dtype(self) -> str:
@@ -76,7 +84,7 @@ def one(  # noqa: PLR0917
     # Only what cannot change may be a key: an array of one number can, though it has a hash.
     is_constant = type(dim) is int and type(n) in _CONSTANT and type(norm) in _CONSTANT
     along = _along_one if is_constant else _along_one.__wrapped__
-    found = along(operation, kind, array.shape, n, dim, norm)
+    found = along(operation, kind, tuple(array.shape), n, dim, norm)
     return Request(operation, kind, array, *found[:3], came, found.shape)
 
 
@@ -115,7 +123,7 @@ def several(  # noqa: PLR0917
     found = _along_several(
         operation,
         kind,
-        array.shape,
+        tuple(array.shape),
         None if lengths is None else tuple(lengths),
         None if dims is None else tuple(dims),
         norm if norm is None or isinstance(norm, str) else repr(norm),
@@ -201,10 +209,21 @@ def taken(operation: str, value: Any, *, everything: bool = False) -> Taken:
     Raises:
         InvalidArgumentError: it is no array, or not of numbers that can be transformed.
     """
+    if type(value) is not np.ndarray and _native.device_holds(value):
+        return _on_device(operation, value, everything=everything)
     came = take(value, "input", f"fft.{operation}")
     if not everything and came.element not in FLOATING:
         check_element(operation, came.element, came.framework)
     return came
+
+
+def _on_device(operation: str, value: Any, *, everything: bool) -> Taken:
+    held = Arguments(f"fft.{operation}", {"input": value}).take("input")
+    if not everything:
+        element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
+        if held.element not in FLOATING and held.element not in _WHOLE:
+            _refuse_element(operation, element, value)
+    return Taken(value, held.element, DEVICE, held)
 
 
 def check_element(operation: str, element: str, framework: str = "numpy") -> None:
@@ -217,7 +236,14 @@ def check_element(operation: str, element: str, framework: str = "numpy") -> Non
     """
     if element in FLOATING or (element != "bfloat16" and np.dtype(element).kind in "biu"):
         return
-    way = "input.float()" if framework == "torch" else 'input.astype("float32")'
+    _refuse_element(operation, element, framework=framework)
+
+
+def _refuse_element(
+    operation: str, element: str, value: Any = None, framework: str = ""
+) -> NoReturn:
+    is_torch = framework == "torch" or hasattr(value, "float")
+    way = "input.float()" if is_torch else 'input.astype("float32")'
     narrow = element in NARROW
     refuse(
         operation,
@@ -239,6 +265,10 @@ def check_real(operation: str, element: str) -> None:
 def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
     """As it is transformed: integers as the framework makes real numbers of them."""
     array = came.array
+    if came.framework == DEVICE:  # converted there
+        if came.element.startswith("complex"):
+            check_real(operation, came.element)
+        return array
     if came.element not in FLOATING:
         single = False
         if came.framework == "torch":

@@ -17,7 +17,8 @@ import numpy as np
 from backendcfg import _native, native
 from backendcfg.dispatch.providers import INVARIANT
 from backendcfg.ops.arrays import give
-from backendcfg.ops.fft import mkl
+from backendcfg.ops.fft import device, mkl
+from backendcfg.ops.fft.arguments import DEVICE
 from backendcfg.ops.finite import check_finite
 from backendcfg.ops.serving import served
 from backendcfg.ops.switches import Switches
@@ -41,7 +42,11 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
         request: what to compute.
         conjugate: whether to give the conjugate of the result.
     """
+    if request.came.framework == DEVICE:
+        return device.transform(request, conjugate=conjugate)
     switches = Switches()
+    if request.conjugates:
+        request = request._replace(array=np.conj(request.array))
     result = _compute(request, switches)
     if conjugate:
         np.conjugate(result, out=result)
@@ -51,10 +56,11 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
 
 def _compute(request: Request, switches: Switches) -> NDArray[Any]:
     shape, dtype = request.shape, request.dtype
+    array: NDArray[Any] = request.array
     if not request.axes:
-        return request.array.copy()
+        return array.copy()
     if 0 in shape:
-        real = request.array.real.dtype
+        real = array.real.dtype
         return np.zeros(
             shape, real if request.kind == "irfft" else np.result_type(real, np.complex64)
         )

@@ -201,7 +201,8 @@ def _distance(array: NDArray[Any], count: int) -> int | None:
 
 def resized(request: Request) -> NDArray[Any]:
     """The input, cropped or padded with zeros to what the transform reads."""
-    array, shape = request.array, list(request.array.shape)
+    array: NDArray[Any] = request.array
+    shape = list(array.shape)
     for axis, size in zip(request.axes, request.sizes, strict=True):
         shape[axis] = size
     if request.kind == "irfft":

@@ -1,12 +1,13 @@
 """The plans that a library gives us to keep, as PyTorch keeps those of cuFFT.
 
 Per device: least recently used first out, at most `cuda.cufft_plan_cache.max_size` of them, and
-none at 0. On the CPU only MKL gives plans; pocketfft's are its own, so the cache stays empty there.
+none at 0. cuFFT gives plans, and on the CPU MKL; pocketfft's are its own, and no cache has them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -79,19 +80,41 @@ class PlanCache:
 
 
 class PlanCaches:
-    """`ops.fft.plan_cache`: the CPU's, and by name that of a device."""
+    """`ops.fft.plan_cache`: the CPU's, and by name or index that of a device."""
 
     def __init__(self) -> None:
         self._cpu = PlanCache()
-        os.register_at_fork(after_in_child=self._cpu._after_fork)
+        self._devices: dict[int, PlanCache] = {}
+        os.register_at_fork(after_in_child=self._after_fork)
 
     def __getitem__(self, device: Any) -> PlanCache:
-        if str(device).partition(":")[0] != "cpu":
+        """The cache of a device.
+
+        Args:
+            device: "cpu", "cuda:1", a `torch.device`, or the index of a CUDA device.
+
+        Raises:
+            InvalidArgumentError: it names none.
+        """
+        text = str(device)
+        if text.partition(":")[0] == "cpu":
+            return self._cpu
+        match = re.fullmatch(r"(?:cuda:?)?(\d*)", text)
+        if match is None or not text or isinstance(device, bool):
             raise InvalidArgumentError(
-                f'plan_cache: `device` must be "cpu", not {device!r}',
-                helps=["the plans of cuFFT are at `backendcfg.backends.cuda.cufft_plan_cache`"],
+                f'plan_cache: `device` must be "cpu" or a CUDA device, not {device!r}',
+                helps=['write "cpu", "cuda:0" or 0'],
             )
-        return self._cpu
+        return self.of_device(int(match[1] or 0))
+
+    def of_device(self, index: int) -> PlanCache:
+        """The cache of a CUDA device; there is one for every index."""
+        cache = self._devices.get(index)
+        return cache if cache is not None else self._devices.setdefault(index, PlanCache())
+
+    def _after_fork(self) -> None:
+        for cache in (self._cpu, *self._devices.values()):
+            cache._after_fork()
 
     @property
     def max_size(self) -> int:

@@ -12,6 +12,7 @@ static const bcfg_vendor *const vendors[BCFG_DEVICE_KINDS] = {
     [BCFG_HIPBLASLT] = &bcfg_hipblaslt_vendor,
     [BCFG_CUSOLVER] = &bcfg_cusolver_vendor,
     [BCFG_CUDNN] = &bcfg_cudnn_vendor,
+    [BCFG_CUSPARSELT] = &bcfg_cusparselt_vendor,
     [BCFG_MAGMA] = &bcfg_magma_vendor,
     [BCFG_HIPSOLVER] = &bcfg_hipsolver_vendor,
     [BCFG_MAGMA_HIP] = &bcfg_magma_vendor,

@@ -35,6 +35,7 @@ extern const bcfg_vendor bcfg_hipblas_vendor;
 extern const bcfg_vendor bcfg_hipblaslt_vendor;
 extern const bcfg_vendor bcfg_cusolver_vendor;
 extern const bcfg_vendor bcfg_cudnn_vendor;
+extern const bcfg_vendor bcfg_cusparselt_vendor;
 extern const bcfg_vendor bcfg_magma_vendor;
 extern const bcfg_vendor bcfg_hipsolver_vendor;
 

@@ -30,8 +30,15 @@ static const bcfg_library_symbol hipblaslt_symbols[] = {BCFG_HIPBLASLT_SYMBOLS(R
 #define TABLE bcfg_cusolver_table
 static const bcfg_library_symbol cusolver_symbols[] = {BCFG_CUSOLVER_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
+#define TABLE bcfg_cufft_table
+static const bcfg_library_symbol cufft_symbols[] = {BCFG_CUFFT_SYMBOLS(REQUIRED, OPTIONAL)};
+#undef TABLE
 #define TABLE bcfg_cudnn_table
 static const bcfg_library_symbol cudnn_symbols[] = {BCFG_CUDNN_SYMBOLS(REQUIRED, OPTIONAL)};
+#undef TABLE
+#define TABLE bcfg_cusparselt_table
+static const bcfg_library_symbol cusparselt_symbols[] = {
+    BCFG_CUSPARSELT_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
 #define TABLE bcfg_magma_table
 static const bcfg_library_symbol magma_symbols[] = {BCFG_MAGMA_SYMBOLS(REQUIRED)
@@ -73,6 +80,16 @@ static int64_t cublaslt_version(const void *table, void *handle) {
 static int64_t cusolver_version(const void *table, void *handle) {
     (void)handle;
     return properties(((const bcfg_cusolver_table *)table)->cusolverGetProperty);
+}
+
+static int64_t cufft_version(const void *table, void *handle) {
+    (void)handle;
+    return properties(((const bcfg_cufft_table *)table)->cufftGetProperty);
+}
+
+static int64_t cusparselt_version(const void *table, void *handle) {
+    (void)handle;
+    return properties(((const bcfg_cusparselt_table *)table)->cusparseLtGetProperty);
 }
 
 /* Before 9 a major version had less room: 8907 is 8.9.7. */
@@ -122,7 +139,9 @@ static const bcfg_library_kind kinds[BCFG_DEVICE_KINDS] = {
     [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
     [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
     [BCFG_CUSOLVER] = KIND(cusolver, cusolver_version, 11, 12),
+    [BCFG_CUFFT] = KIND(cufft, cufft_version, 11, 12),
     [BCFG_CUDNN] = KIND(cudnn, cudnn_version, 9, 9),
+    [BCFG_CUSPARSELT] = KIND(cusparselt, cusparselt_version, 0, 0),
     [BCFG_MAGMA] = KIND(magma, magma_version, 2, 2),
     [BCFG_HIPSOLVER] = KIND(hipsolver, soname_version, 0, 1),
     [BCFG_MAGMA_HIP] = KIND(magma_hip, magma_version, 2, 2),

@@ -8,7 +8,9 @@
 #include "device/abi_cublaslt.h"
 #include "device/abi_cuda.h"
 #include "device/abi_cudnn.h"
+#include "device/abi_cufft.h"
 #include "device/abi_cusolver.h"
+#include "device/abi_cusparselt.h"
 #include "device/abi_hip.h"
 #include "device/abi_hipblas.h"
 #include "device/abi_hipblaslt.h"
@@ -36,7 +38,9 @@ ACCESS(hip)
 ACCESS(hipblas)
 ACCESS(hipblaslt)
 ACCESS(cusolver)
+ACCESS(cufft)
 ACCESS(cudnn)
+ACCESS(cusparselt)
 ACCESS(magma) /* of both builds, except for what tells them apart: the tables begin alike */
 ACCESS(hipsolver)
 ACCESS(magma_hip)
