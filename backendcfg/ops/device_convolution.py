@@ -17,13 +17,12 @@ from backendcfg.dispatch import device_convolution as rules
 from backendcfg.dispatch.device_convolution import Problem
 from backendcfg.dispatch.device_cudnn import alignment
 from backendcfg.dispatch.device_gemm import CUDA
-from backendcfg.dispatch.device_opening import OpenLibrary, open_device, require_device
+from backendcfg.dispatch.device_opening import require_device
 from backendcfg.errors import DeviceFailedError, TierNotKeptError
 from backendcfg.ops import convolution_shapes, device_graphs, device_products
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.device_arrays import Arguments, Held
 from backendcfg.ops.device_graphs import Found, NoEngineError, Search, Tensors
-from backendcfg.ops.families import Answer, Reason
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def _check(given: Arguments, geometry: Geometry, x: Held) -> None:
         given.refuse(f"nothing convolves on {x.place} yet", helps=["copy the arrays to the host"])
     if 0 in geometry.weight[1:]:
         given.refuse("`input` must have channels: cuDNN computes nothing of none")
-    flags, _ = _flags()
+    flags, _ = flags_in_force()
     if not flags["cudnn.enabled"]:
         given.refuse(
             "`cudnn.enabled` is off, and nothing else convolves on a device",
@@ -164,7 +163,7 @@ def _check(given: Arguments, geometry: Geometry, x: Held) -> None:
         )
 
 
-def _flags() -> tuple[Mapping[str, Any], frozenset[str]]:
+def flags_in_force() -> tuple[Mapping[str, Any], frozenset[str]]:
     """The flags that are looked at, and which somebody set."""
     in_force = current()
     if in_force is None:
@@ -195,7 +194,7 @@ def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> _Kind:
     if known is not None:
         return known
     _check(given, geometry, x)
-    # As PyTorch decides it: of float64, cuDNN has no engine for channels that are last.
+    # As PyTorch decides it.
     last = geometry.element != "float64" and any(
         _lies(each, channels_last=True) and not _lies(each, channels_last=False) for each in (x, w)
     )
@@ -320,7 +319,7 @@ def _keep(known: OrderedDict[Hashable, Chosen], key: Hashable, chosen: Chosen) -
 
 
 def _search(call: _Call) -> Chosen:
-    flags, asked = _flags()
+    flags, asked = flags_in_force()
     notes = rules.refused(flags, asked, call.problem.element)
     search = Search(call.given, call.work, rules.describe(call.problem), call.tensors)
     engines = search.engines()
@@ -356,60 +355,15 @@ def _refuse(call: _Call, nothing: NoEngineError) -> NoReturn:
     )
 
 
+def latest(geometry: Geometry, place: tuple[int, int]) -> Chosen | None:
+    """What served the latest call of a kind on a device under the flags in force; None for none."""
+    with _lock:
+        return _latest.get((geometry, place, current()))
+
+
 def forget() -> None:
     """Choose the engine of every problem again."""
     with _lock:
         _chosen.clear()
         _latest.clear()
         _kinds.clear()
-
-
-def explained(
-    geometry: Geometry, place: tuple[int, int], what: str, others: tuple[str, ...]
-) -> Answer:
-    """Who would serve a convolution on a device. Engines are known of problems that were computed.
-
-    Args:
-        geometry: the call.
-        place: the device, as DLPack numbers it.
-        what: the call in words.
-        others: the ways of the CPU.
-    """
-    flags, asked = _flags()
-    opened, driver = open_device("cudnn"), open_device("cuda")
-    against = ""
-    if place[0] != CUDA:
-        against = "it is NVIDIA's"
-    elif geometry.element not in rules.ARITHMETIC:
-        against = f"it convolves no {geometry.element}"
-    elif not flags["cudnn.enabled"]:
-        against = "`cudnn.enabled` is off"
-    else:
-        against = rules.unkept(flags)
-    for each in (opened, driver):
-        if not against and not isinstance(each, OpenLibrary):
-            against = "; ".join(each.reasons)
-    reasons = [Reason(name, "", "it is of the CPU") for name in others]
-    if against or not isinstance(opened, OpenLibrary):
-        reasons.insert(0, Reason("cudnn", "", against))
-        return Answer(OPERATION, what, geometry.shape, reasons=tuple(reasons), flags=rules.FLAGS)
-    known = _latest.get((geometry, place, current()))
-    notes = rules.refused(flags, asked, geometry.element)
-    if known is None:
-        because = "its engines are asked for by the first call of this shape"
-        said = [Reason(note, "", f"no engine with this note: {why}") for note, why in notes.items()]
-    else:
-        because = f"{known.because}: {known.found.plan.engine}"
-        lines = device_graphs.told(known.engines, known.found.said)
-        parts = (line.partition(": ") for line in lines)
-        said = [Reason(engine, "", why) for engine, _, why in parts]
-    return Answer(
-        OPERATION,
-        what,
-        geometry.shape,
-        "cudnn",
-        opened.path,
-        because,
-        (*said, *reasons),
-        rules.FLAGS,
-    )
