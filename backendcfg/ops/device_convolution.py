@@ -7,6 +7,8 @@ once for each problem under a profile, and kept.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,17 +17,17 @@ from backendcfg.dispatch import device_convolution as rules
 from backendcfg.dispatch.device_convolution import Problem
 from backendcfg.dispatch.device_cudnn import alignment
 from backendcfg.dispatch.device_gemm import CUDA
-from backendcfg.dispatch.device_opening import OpenLibrary, open_device, require_device
+from backendcfg.dispatch.device_opening import require_device
 from backendcfg.errors import DeviceFailedError, TierNotKeptError
 from backendcfg.ops import convolution_shapes, device_graphs, device_products
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.device_arrays import Arguments, Held
 from backendcfg.ops.device_graphs import Found, NoEngineError, Search, Tensors
-from backendcfg.ops.families import Answer, Reason
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
+    from typing import NoReturn
 
     from backendcfg.dispatch.device_cudnn import Engine
     from backendcfg.ops.convolution_shapes import Geometry
@@ -57,6 +59,36 @@ class Chosen(NamedTuple):
 # The second by what `explain` knows of a call, which has no memory.
 _chosen: OrderedDict[Hashable, Chosen] = OrderedDict()
 _latest: OrderedDict[Hashable, Chosen] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    # A thread that the child does not have may have been keeping something.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Kind(NamedTuple):
+    """What follows from shapes and strides alone.
+
+    Attributes:
+        channels_last: how all tensors lie for cuDNN.
+        lies: whether x and w do so; else they are copied.
+        sizes, strides: of x, w and y as cuDNN takes them.
+        after: zeros below and at the right.
+    """
+
+    channels_last: bool
+    lies: tuple[bool, bool]
+    sizes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    after: tuple[int, int]
+
+
+_kinds: dict[Hashable, _Kind] = {}
 
 
 class _Call(NamedTuple):
@@ -92,12 +124,10 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -
         for each, value in zip((x, w, b), arrays, strict=True)
     ]
     geometry = convolution_shapes.geometry(operands[0], operands[1], operands[2], *options)  # type: ignore[arg-type]  # only the bias may be None
-    _check(given, geometry, x)
-    channels_last = _is_last(x, w)
-    out, y, address = _result(given, geometry, channels_last=channels_last)
+    kind = _kind(given, geometry, x, w)
+    out, y = _result(given, geometry, channels_last=kind.channels_last)
     if 0 not in geometry.shape:
-        call = _call(given, geometry, (x, w, y), address, channels_last=channels_last)
-        chosen = _serve(call)
+        chosen = _serve(_call(given, geometry, kind, (x, w, y)))
         if b is not None:
             device_products.add(OPERATION, out, arrays[2].reshape((-1, 1, 1)))
         if chosen.is_checked:
@@ -119,7 +149,7 @@ def _check(given: Arguments, geometry: Geometry, x: Held) -> None:
         given.refuse(f"nothing convolves on {x.place} yet", helps=["copy the arrays to the host"])
     if 0 in geometry.weight[1:]:
         given.refuse("`input` must have channels: cuDNN computes nothing of none")
-    flags, _ = _flags()
+    flags, _ = flags_in_force()
     if not flags["cudnn.enabled"]:
         given.refuse(
             "`cudnn.enabled` is off, and nothing else convolves on a device",
@@ -133,7 +163,7 @@ def _check(given: Arguments, geometry: Geometry, x: Held) -> None:
         )
 
 
-def _flags() -> tuple[Mapping[str, Any], frozenset[str]]:
+def flags_in_force() -> tuple[Mapping[str, Any], frozenset[str]]:
     """The flags that are looked at, and which somebody set."""
     in_force = current()
     if in_force is None:
@@ -157,38 +187,53 @@ def _lies(held: Held, *, channels_last: bool) -> bool:
     )
 
 
-def _is_last(*operands: Held) -> bool:
-    """Whether the result has its channels last, as PyTorch decides it."""
-    if operands[0].element == "float64":
-        return False
-    return any(
-        _lies(each, channels_last=True) and not _lies(each, channels_last=False)
-        for each in operands
+def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> _Kind:
+    """What follows from the shapes, once the call is checked."""
+    key = geometry, x.steps, w.steps, x.kind, current()
+    known = _kinds.get(key)
+    if known is not None:
+        return known
+    _check(given, geometry, x)
+    # As PyTorch decides it.
+    last = geometry.element != "float64" and any(
+        _lies(each, channels_last=True) and not _lies(each, channels_last=False) for each in (x, w)
     )
+    x_size, w_size, y_size = sizes = (geometry.input, geometry.weight, geometry.shape)
+    kind = _Kind(
+        last,
+        (_lies(x, channels_last=last), _lies(w, channels_last=last)),
+        sizes,
+        (
+            rules.packed(x_size, channels_last=last),
+            rules.packed(w_size, channels_last=last),
+            rules.packed(y_size, channels_last=last),
+        ),
+        _after(geometry),
+    )
+    if len(_kinds) >= REMEMBERED:
+        _kinds.clear()
+    _kinds[key] = kind
+    return kind
 
 
 def _laid(given: Arguments, name: str, held: Held, *, channels_last: bool) -> tuple[Any, Held]:
-    """An argument as it lies, or a copy of it in the order that is wanted."""
-    value = given.given[name]
-    if _lies(held, channels_last=channels_last):
-        return value, held
+    """A copy of an argument in the order that is wanted."""
     if not channels_last:
-        return given.dense(name, value)
+        return given.dense(name, given.given[name])
     axes = _NHWC if len(held.shape) == 4 else (1, 2, 0)
     back = _NCHW if len(held.shape) == 4 else (2, 0, 1)
-    copy = device_products.dense(OPERATION, name, device_products.permuted(value, axes))
-    copy = device_products.permuted(copy, back)
+    copy = device_products.permuted(given.given[name], axes)
+    copy = device_products.permuted(device_products.dense(OPERATION, name, copy), back)
     return copy, given.hold(name, copy)
 
 
-def _result(given: Arguments, geometry: Geometry, *, channels_last: bool) -> tuple[Any, Held, int]:
-    """Memory for the result, always with a batch; the address is of its first number."""
+def _result(given: Arguments, geometry: Geometry, *, channels_last: bool) -> tuple[Any, Held]:
+    """Memory for the result, always with a batch."""
     shape = geometry.shape
     if not channels_last:
-        made, held = given.make(shape, geometry.element)
-        return made, held, held.address
+        return given.make(shape, geometry.element)
     made, held = given.make(tuple(shape[axis] for axis in _NHWC), geometry.element)
-    return device_products.permuted(made, _NCHW), held, held.address
+    return device_products.permuted(made, _NCHW), held
 
 
 def _after(geometry: Geometry) -> tuple[int, int]:
@@ -211,24 +256,24 @@ def _after(geometry: Geometry) -> tuple[int, int]:
 
 
 def _call(
-    given: Arguments,
-    geometry: Geometry,
-    arrays: tuple[Held, Held, Held],
-    address: int,
-    *,
-    channels_last: bool,
+    given: Arguments, geometry: Geometry, kind: _Kind, arrays: tuple[Held, Held, Held]
 ) -> _Call:
-    x_value, x = _laid(given, "input", arrays[0], channels_last=channels_last)
-    w_value, w = _laid(given, "weight", arrays[1], channels_last=channels_last)
-    sizes = (geometry.input, geometry.weight, geometry.shape)
-    addresses = (x.address, w.address, address)
+    """A call with its arrays in the order that is wanted; the last is the result."""
+    x, w, y = arrays
+    keeps = []
+    if not kind.lies[0]:
+        copy, x = _laid(given, "input", x, channels_last=kind.channels_last)
+        keeps.append(copy)
+    if not kind.lies[1]:
+        copy, w = _laid(given, "weight", w, channels_last=kind.channels_last)
+        keeps.append(copy)
     problem = Problem(
         geometry.element,
-        sizes,
-        tuple(rules.packed(each, channels_last=channels_last) for each in sizes),  # type: ignore[arg-type]  # three, as `sizes` are
-        tuple(map(alignment, addresses)),  # type: ignore[arg-type]  # the same
+        kind.sizes,
+        kind.strides,
+        (alignment(x.address), alignment(w.address), alignment(y.address)),
         geometry.padding,
-        _after(geometry),
+        kind.after,
         geometry.stride,
         geometry.dilation,
     )
@@ -238,16 +283,19 @@ def _call(
         geometry,
         problem,
         (x.kind, x.ordinal),
-        Tensors((rules.X, rules.W, rules.Y), addresses),
-        given.work(library.handle, driver.handle, x, w, arrays[2]),
-        (x_value, w_value),
+        Tensors((rules.X, rules.W, rules.Y), (x.address, w.address, y.address)),
+        given.work(library.handle, driver.handle, x, w, y),
+        tuple(keeps),
     )
 
 
 def _serve(call: _Call) -> Chosen:
     """Compute it, by the engine that is known or one that is now chosen."""
     key = call.problem, call.place, call.work[0], current()
-    chosen = _chosen.get(key)
+    with _lock:
+        chosen = _chosen.get(key)
+        if chosen is not None:
+            _chosen.move_to_end(key)
     if chosen is not None:
         try:
             device_graphs.run(call.given, call.work, chosen.found.plan, call.tensors)
@@ -255,11 +303,11 @@ def _serve(call: _Call) -> Chosen:
             if not device_graphs.is_full(error):
                 raise
         else:
-            _chosen.move_to_end(key)
             return chosen
     chosen = _search(call)
-    _keep(_chosen, key, chosen)
-    _keep(_latest, (call.geometry, call.place, current()), chosen)
+    with _lock:
+        _keep(_chosen, key, chosen)
+        _keep(_latest, (call.geometry, call.place, current()), chosen)
     return chosen
 
 
@@ -271,7 +319,7 @@ def _keep(known: OrderedDict[Hashable, Chosen], key: Hashable, chosen: Chosen) -
 
 
 def _search(call: _Call) -> Chosen:
-    flags, asked = _flags()
+    flags, asked = flags_in_force()
     notes = rules.refused(flags, asked, call.problem.element)
     search = Search(call.given, call.work, rules.describe(call.problem), call.tensors)
     engines = search.engines()
@@ -290,7 +338,7 @@ def _search(call: _Call) -> Chosen:
     return Chosen(found, tuple(engines), because, bool(flags["ops.check_finite"]))
 
 
-def _refuse(call: _Call, nothing: NoEngineError) -> None:
+def _refuse(call: _Call, nothing: NoEngineError) -> NoReturn:
     where = f"cuda:{call.place[1]}"
     reasons = nothing.reasons or ("cuDNN names no engine for it",)
     if nothing.full:
@@ -307,58 +355,15 @@ def _refuse(call: _Call, nothing: NoEngineError) -> None:
     )
 
 
+def latest(geometry: Geometry, place: tuple[int, int]) -> Chosen | None:
+    """What served the latest call of a kind on a device under the flags in force; None for none."""
+    with _lock:
+        return _latest.get((geometry, place, current()))
+
+
 def forget() -> None:
     """Choose the engine of every problem again."""
-    _chosen.clear()
-    _latest.clear()
-
-
-def explained(
-    geometry: Geometry, place: tuple[int, int], what: str, others: tuple[str, ...]
-) -> Answer:
-    """Who would serve a convolution on a device. Engines are known of problems that were computed.
-
-    Args:
-        geometry: the call.
-        place: the device, as DLPack numbers it.
-        what: the call in words.
-        others: the ways of the CPU.
-    """
-    flags, asked = _flags()
-    opened, driver = open_device("cudnn"), open_device("cuda")
-    against = ""
-    if place[0] != CUDA:
-        against = "it is NVIDIA's"
-    elif geometry.element not in rules.ARITHMETIC:
-        against = f"it convolves no {geometry.element}"
-    elif not flags["cudnn.enabled"]:
-        against = "`cudnn.enabled` is off"
-    else:
-        against = rules.unkept(flags)
-    for each in (opened, driver):
-        if not against and not isinstance(each, OpenLibrary):
-            against = "; ".join(each.reasons)
-    reasons = [Reason(name, "", "it is of the CPU") for name in others]
-    if against or not isinstance(opened, OpenLibrary):
-        reasons.insert(0, Reason("cudnn", "", against))
-        return Answer(OPERATION, what, geometry.shape, reasons=tuple(reasons), flags=rules.FLAGS)
-    known = _latest.get((geometry, place, current()))
-    notes = rules.refused(flags, asked, geometry.element)
-    if known is None:
-        because = "its engines are asked for by the first call of this shape"
-        said = [Reason(note, "", f"no engine with this note: {why}") for note, why in notes.items()]
-    else:
-        because = f"{known.because}: {known.found.plan.engine}"
-        lines = device_graphs.told(known.engines, known.found.said)
-        parts = (line.partition(": ") for line in lines)
-        said = [Reason(engine, "", why) for engine, _, why in parts]
-    return Answer(
-        OPERATION,
-        what,
-        geometry.shape,
-        "cudnn",
-        opened.path,
-        because,
-        (*said, *reasons),
-        rules.FLAGS,
-    )
+    with _lock:
+        _chosen.clear()
+        _latest.clear()
+        _kinds.clear()

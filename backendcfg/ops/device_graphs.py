@@ -170,7 +170,7 @@ class Search:
             self.full = True
             self.said[plan.place] = f"the device has no room for its {plan.workspace} bytes"
             return False
-        answer = call(self.work, plan.described[0], plan.place, *self.tensors, address)
+        answer = _call(call, self.work, plan, self.tensors, address)
         del memory  # what was put on the stream comes before what its owner does with it
         return answer
 
@@ -189,18 +189,23 @@ def run(given: Arguments, work: Work, plan: Plan, tensors: Tensors) -> None:
         MemoryError: the device is full, or as the library of the arrays says that.
     """
     memory, address = workspace(given, plan.workspace)
-    number = plan.described[0]
-    answer = _native.device_run(work, number, plan.place, *tensors, address)
-    if answer is False:
-        needed = _native.device_prepare(work, plan.described, plan.place)
-        if isinstance(needed, tuple):
-            failed(given, needed)
-        if needed > plan.workspace:
-            memory, address = workspace(given, needed)
-        answer = _native.device_run(work, number, plan.place, *tensors, address)
+    answer = _call(_native.device_run, work, plan, tensors, address)
     del memory
     if isinstance(answer, tuple):
         failed(given, answer)
+
+
+def _call(call: Callable[..., Any], work: Work, plan: Plan, tensors: Tensors, address: int) -> Any:
+    """Run or time a plan; what failed as C says it.
+
+    A handle is lent for one call: where threads share a stream, the one that a plan was just made
+    for may be away, and another comes in its place, which needs the plan too.
+    """
+    while (answer := call(work, plan.described[0], plan.place, *tensors, address)) is False:
+        needed = _native.device_prepare(work, plan.described, plan.place)
+        if isinstance(needed, tuple):
+            return needed
+    return answer
 
 
 def workspace(given: Arguments, size: int) -> tuple[Any, int]:

@@ -13,7 +13,7 @@ from backendcfg.ops import (
     convolution_choice,
     convolution_shapes,
     device_choice,
-    device_convolution,
+    device_convolution_explained,
     device_einsum,
     einsum_equation,
     einsum_order,
@@ -61,7 +61,7 @@ def explain_convolution(question: Question) -> Answer:
     what = f"conv2d of {shapes[0]} by {shapes[1]}"
     if (place := place_of(question.option("device", "cpu"))) is not None:
         where = f"{what} {name} on {KINDS[place[0]]}:{place[1]}"
-        return device_convolution.explained(call, place, where, tuple(WAYS))
+        return device_convolution_explained.explained(call, place, where, tuple(WAYS))
     switches = Switches()
     way, because = convolution_choice.foreseen(call, switches)
     fixed = convolution_choice.fixed_by(switches)

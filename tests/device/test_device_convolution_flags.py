@@ -71,7 +71,7 @@ def test_tf32_is_allowed_where_torch_backends_says_so(leaf, cuda, root):
     compiled = Compiled("test", "none", {**rules.DEFAULTS, **values}, tuple(values))
     with Scope(Prepared("test", compiled)):
         wanted = precision.effective(rules.PRECISION) == "tf32"
-        assert rules.tf32(*device_convolution._flags()) == wanted
+        assert rules.tf32(*device_convolution.flags_in_force()) == wanted
 
 
 def test_no_engine_that_narrows_its_operands_is_ever_taken():

@@ -1,6 +1,7 @@
 """cuDNN's graphs as the native part makes them: handles, plans, streams; and its double's rules."""
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_bool, c_double, c_float, c_int, c_int64, c_void_p
 
 import pytest
@@ -99,6 +100,27 @@ def test_the_context_of_the_caller_is_current_again(devices, new_stream):
     assert len(pushed) == len(popped) > 0
 
 
+def test_threads_that_share_a_stream_each_get_their_result(devices, new_stream):
+    arrays = [(normal((1, 2, 5, 5), seed=n), normal((2, 2, 3, 3), seed=n)) for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            results = list(pool.map(lambda each: ops.conv2d(*each), arrays))
+            for each, result in zip(arrays, results, strict=True):
+                assert_near(result, on_the_cpu(*each), 5e-3)  # a thread has no profile of ours
+
+
+def test_a_handle_without_the_plan_gets_it_before_it_runs(devices, new_stream, monkeypatch):
+    """As when other threads have the handles that it was made for."""
+    x, w = normal((1, 2, 5, 5)), normal((2, 2, 3, 3))
+    ops.conv2d(x, w)
+    run, answers = _native.device_run, [False, False]
+    monkeypatch.setattr(
+        _native, "device_run", lambda *given: answers.pop() if answers else run(*given)
+    )
+    assert_near(ops.conv2d(x, w), on_the_cpu(x, w))
+    assert answers == []
+
+
 def test_plans_are_kept_up_to_a_number_and_then_destroyed(devices, new_stream):
     w = normal((1, 1, 1, 1))
     before = devices.cudnn.library.double_descriptors()
@@ -108,21 +130,6 @@ def test_plans_are_kept_up_to_a_number_and_then_destroyed(devices, new_stream):
     # 512 plans, a graph of five descriptors and the engines of it.
     assert devices.cudnn.library.double_descriptors() - before <= 512 + 5 + 7
     assert_near(ops.conv2d(normal((1, 1, 1, 1)), w), on_the_cpu(normal((1, 1, 1, 1)), w))
-
-
-def test_a_plan_that_was_dropped_is_made_again(devices, new_stream, monkeypatch):
-    x, w = normal((1, 2, 5, 5)), normal((2, 2, 3, 3))
-    ops.conv2d(x, w)
-    run, answers = _native.device_run, []
-
-    def dropped(*arguments):
-        answers.append(False if not answers else run(*arguments))
-        return answers[-1]
-
-    monkeypatch.setattr(_native, "device_run", dropped)
-    result = ops.conv2d(x, w)
-    assert answers == [False, None]
-    assert_near(result, on_the_cpu(x, w))
 
 
 @pytest.mark.parametrize(

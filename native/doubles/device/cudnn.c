@@ -307,9 +307,11 @@ void cudnnGetLastErrorString(char *message, size_t bytes) {
 int cudnnCreate(void **place) {
     ENTER("cudnnCreate", P(place))
     int at = 0;
+    pthread_mutex_lock(&making);
     while (at < HANDLES && handles[at].is_there) at++;
+    if (at < HANDLES) handles[at] = (struct handle){1, NULL};
+    pthread_mutex_unlock(&making);
     NEED(at < HANDLES, INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
-    handles[at] = (struct handle){1, NULL};
     *place = &handles[at];
     return 0;
 }

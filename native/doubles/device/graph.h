@@ -27,7 +27,8 @@ typedef struct descriptor {
     struct descriptor *next;
 } descriptor;
 
-static descriptor *descriptors;
+static descriptor *descriptors; /* under the lock */
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local char last_error[256];
 
 static int refuse(int status, const char *why) {
@@ -38,14 +39,19 @@ static int refuse(int status, const char *why) {
 /* How many descriptors were made and not destroyed. */
 API int double_descriptors(void) {
     int count = 0;
+    pthread_mutex_lock(&making);
     for (const descriptor *at = descriptors; at; at = at->next) count += !at->is_destroyed;
+    pthread_mutex_unlock(&making);
     return count;
 }
 
 static int is_descriptor(const void *place, int type) {
-    for (const descriptor *at = descriptors; at; at = at->next)
-        if (at == place) return !at->is_destroyed && (type < 0 || at->type == type);
-    return 0;
+    int is_one = 0;
+    pthread_mutex_lock(&making);
+    for (const descriptor *at = descriptors; at && !is_one; at = at->next)
+        is_one = at == place && !at->is_destroyed && (type < 0 || at->type == type);
+    pthread_mutex_unlock(&making);
+    return is_one;
 }
 
 /* An attribute of a type of descriptors: its own type, how many values, whether it must be there to
@@ -154,8 +160,10 @@ int cudnnBackendCreateDescriptor(int type, void **place) {
     descriptor *made = calloc(1, sizeof *made);
     NEED(made && type >= 0 && type < 64, INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
     made->type = type;
+    pthread_mutex_lock(&making);
     made->next = descriptors;
     descriptors = made;
+    pthread_mutex_unlock(&making);
     *place = made;
     return 0;
 }
