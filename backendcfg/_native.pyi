@@ -324,11 +324,16 @@ def device_recipe(
     /,
 ) -> int: ...
 
-# For each recipe (operation, provider, path, reason, calls).
+# Bytes on the device and on the host that a step of linear algebra needs; None where the library
+# has no such step, or what failed, as above. A step is a `dispatch.device_linalg.Step`.
 def device_linalg_sizes(
     work: tuple[int, int, int, int, tuple[int, ...], bool], step: tuple[Any, ...], /
 ) -> tuple[int, int] | tuple[str, int, str] | None: ...
+
+# Put a step on a stream. None, or what failed.
 def device_linalg(
     work: tuple[int, int, int, int, tuple[int, ...], bool], step: tuple[Any, ...], /
 ) -> tuple[str, int, str] | None: ...
+
+# For each recipe (operation, provider, path, reason, calls).
 def device_recipes() -> list[tuple[str, str, str, str, int]]: ...

@@ -17,7 +17,7 @@ from backendcfg.ops.linalg_types import TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SQUARE = {"lu_factor", "lu_factor_ex", "lu", "qr", "svd", "svdvals"}
+_ANY_SHAPE = {"lu_factor", "lu_factor_ex", "lu", "qr", "svd", "svdvals"}
 _MATRIX = {"cholesky_solve": "L", "cholesky_inverse": "L", "lu_solve": "LU"}
 _SIDES = ("solve", "solve_ex", "cholesky_solve", "lu_solve")
 
@@ -58,7 +58,11 @@ def _take(solver: Solver, matrix: str, options: Options) -> None:
         is_side = name != matrix and solver.function in ("solve", "solve_ex")
         if len(held.shape) < (1 if is_side else 2):
             solver.refuse("dimensions" if is_side else "matrix", name)
-        if name == matrix and solver.function not in _SQUARE and held.shape[-1] != held.shape[-2]:
+        if (
+            name == matrix
+            and solver.function not in _ANY_SHAPE
+            and held.shape[-1] != held.shape[-2]
+        ):
             solver.refuse("square", name)
     held = solver.held[matrix]
     lead, (m, n), k = held.shape[:-2], held.shape[-2:], 0

@@ -9,7 +9,7 @@ from device_arrays import OnDevice
 from linalg_on_device import Matrix, matrices, positive, there, viewed
 from products import under
 
-from backendcfg import ops
+from backendcfg import _native, ops
 from backendcfg.dispatch import device_linalg, device_opening
 from backendcfg.dispatch.device_gemm import CUDA
 from backendcfg.dispatch.device_linalg import DEFAULTS, STEPS, Recipe, order
@@ -246,11 +246,22 @@ def test_a_library_before_12_2_has_no_mode_and_promises_nothing():
         )
 
 
-def test_an_old_library_is_opened_without_what_it_lacks(device):
+def test_an_old_library_is_called_without_what_it_lacks(solver, device, devices, monkeypatch):
     old = device("libcusolver.so.11", "VERSION=110400", "OLD=1")
     found = device_opening.DeviceFile(old.path, "cusolver", 11, "loaded")
     opened = device_opening._open(found)
     assert opened.version == (11, 4, 0)
+    find = devices.find
+    monkeypatch.setattr(devices, "find", lambda name: opened if name == "cusolver" else find(name))
+    a = positive((3, 4, 4))
+    values, vectors = linalg.eigh(there(a))
+    assert np.allclose(a @ vectors.array, vectors.array * values.array[:, None, :])
+    assert named(old) == ["Xsyevd"] * 3
+    devices.without("magma")
+    with under(**{ALGORITHMS: "deterministic"}), pytest.raises(MissingLibraryError) as caught:
+        linalg.eigh(there(a))
+    assert "cusolver: version 11.4 cannot be told to be deterministic" in caught.value.render()
+    assert solver.calls() == []
 
 
 def test_the_preferred_library_is_first():
@@ -325,3 +336,17 @@ def test_what_was_remembered_is_forgotten(solver):
     solver.reset()
     linalg.inv(square())
     assert len(solver.calls("cusolverDnXgetrf_bufferSize")) == 1
+
+
+def test_what_is_no_step_is_refused_by_the_native_part(solver, devices):
+    cusolver, cuda = (devices.find(name).handle for name in ("cusolver", "cuda"))
+    work = (cusolver, cuda, 0, 0, (), False)
+    fine = device_linalg.Step(device_linalg.QR, 0, False, "N", "N", 1, 1, 2, 2, 0, (1, 0))
+    for change in ({"kind": 8}, {"kind": -1}, {"element": 4}, {"matrices": 0}, {"n": 0}):
+        with pytest.raises(ValueError, match="no such step of linear algebra"):
+            _native.device_linalg(work, fine._replace(**change))
+    with pytest.raises(ValueError, match="no library of linear algebra"):
+        _native.device_linalg((cuda, *work[1:]), fine)
+    with pytest.raises(TypeError):
+        _native.device_linalg(work, fine[:4])
+    assert solver.calls() == []
