@@ -101,8 +101,8 @@ static inline void complete(matrix u, int64_t m, int64_t at) {
 }
 
 /* gesvd: a = u diag(s) vh, m by n; s descending, float or double as a is. Of u the first
- * `u_columns` columns are written, of vh the first `vh_rows` rows, and a is as it was. 1 where it does not
- * converge, as with NaN; 0 otherwise. */
+ * `u_columns` columns are written, of vh the first `vh_rows` rows, and a is as it was. 1 where it
+ * does not converge, as with NaN; 0 otherwise. */
 static inline int64_t decompose_singular(matrix a, int64_t m, int64_t n, void *s, matrix u,
                                          int64_t u_columns, matrix vh, int64_t vh_rows) {
     /* x has no fewer rows than columns: a, or its adjoint. */

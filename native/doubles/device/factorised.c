@@ -1,5 +1,5 @@
-/* factorisations.h and decompositions.h as a library, for its own test. Each function takes its matrix as an address, a
- * cudaDataType and a leading dimension. */
+/* factorisations.h and decompositions.h as a library, for their own test. Each function takes its
+ * matrix as an address, a cudaDataType and a leading dimension. */
 #include "decompositions.h"
 
 #define API __attribute__((visibility("default")))

@@ -1,8 +1,8 @@
 /* abi_hipsolver.h - what we use of hipSOLVER, libhipsolver.so.0 and libhipsolver.so.1.
  *
- * Source: hipsolver-types.h and hipsolver-functions.h of hipSOLVER 2.4 (ROCm/hipSOLVER 2b17b58); those
- * of 3 (ROCm/rocm-libraries 0f54ba2) declare the same. `native/abi/check.py` compares this file with
- * the vendor's headers. Handles and streams are `void *`, and so are arrays of numbers, which the
+ * Source: hipsolver-types.h and hipsolver-functions.h of hipSOLVER 2.4 (ROCm/hipSOLVER 2b17b58). Of 3
+ * (ROCm/rocm-libraries 0f54ba2) getrf, getrs and gesvd were read, and are the same; the rest is taken
+ * to be. `native/abi/check.py` compares this file with the vendor's headers. Handles and streams are `void *`, and so are arrays of numbers, which the
  * letter in a function's name says the type of; enumerations are int.
  *
  * The 64-bit functions of its compatibility header do not have all that is needed; these have, in

@@ -2,9 +2,9 @@
  *
  * It takes matrices from the device, and pivots, reflectors' factors and eigenvalues from the host,
  * where it computes a part itself; singular values wholly there. Its functions work on queues of
- * their own and wait for them, so the stream is waited for before. What goes between the host and the
- * device goes by a queue of the stream, and waits too. Only the solution by a Cholesky factor does
- * neither: potrs would leave its queue at work, and is two trsm here. */
+ * their own and wait for them, so the stream is waited for before. What goes between the host and
+ * the device goes by a queue of the stream, and waits too. Only the solution by a Cholesky factor
+ * does neither: potrs would leave its queue at work, and is two trsm here. */
 #include "device/factorisation.h"
 
 #include <limits.h>
@@ -277,7 +277,8 @@ static int one(const bcfg_magma_table *magma, void *queue, const bcfg_step *step
         STORE(m * (step->vectors == 'A' ? m : n), size, host->b, b);
         STORE(n * n, size, host->c, c);
     }
-    if (info >= 0) STORE(1, sizeof info, &info, step->info + at * step->info_step);
+    if (info >= 0 && step->info_step != 0)
+        STORE(1, sizeof info, &info, step->info + at * step->info_step);
     return info;
 }
 
