@@ -237,6 +237,8 @@ def devices(_opened_devices, monkeypatch):
     doubles = _opened_devices
     monkeypatch.setattr(device_opening, "_latest", {})
     monkeypatch.setattr(device_opening, "_first_usable", lambda name, world: doubles.find(name))
+    # Doubles of two toolkits are in this process, by other tests.
+    monkeypatch.setattr(device_files, "loaded_toolkits", lambda vendor, world=None: set())
     monkeypatch.setattr(OnDevice, "stream", 0)
     monkeypatch.setattr(OnDevice, "full", False)
     OnDevice.allocated.clear()

@@ -23,8 +23,7 @@ static bcfg_outcome allocate(owned *into, size_t bytes, bcfg_fault *fault) {
 
 /* Waits for the device, so that nothing that was put on a stream writes there afterwards. A child of
  * the process that made it leaves it to its parent. */
-static void give_back(PyObject *capsule) {
-    owned *held = PyCapsule_GetPointer(capsule, memory_name);
+static void discard(owned *held) {
     bcfg_visit visit;
     bcfg_fault fault;
     if (held->memory != NULL &&
@@ -34,6 +33,8 @@ static void give_back(PyObject *capsule) {
     }
     free(held);
 }
+
+static void give_back(PyObject *capsule) { discard(PyCapsule_GetPointer(capsule, memory_name)); }
 
 PyObject *bcfg_device_memory(PyObject *module, PyObject *arguments) {
     (void)module;
@@ -55,14 +56,16 @@ PyObject *bcfg_device_memory(PyObject *module, PyObject *arguments) {
         outcome = allocate(&fresh, (size_t)bytes, &fault);
         Py_END_ALLOW_THREADS
     }
-    *kept = fresh;
-    PyObject *made = outcome == BCFG_DEVICE_OK ? PyCapsule_New(kept, memory_name, give_back)
-                                               : bcfg_fault_object(outcome, &fault);
-    if (made == NULL || outcome != BCFG_DEVICE_OK) {
-        free(kept); /* without a capsule, a few bytes of the device are lost with it */
-        return made;
+    *kept = fresh; /* without memory where there was none */
+    PyObject *capsule = PyCapsule_New(kept, memory_name, give_back);
+    if (capsule == NULL) {
+        discard(kept);
+        return NULL;
     }
-    return Py_BuildValue("(NN)", made, PyLong_FromVoidPtr(fresh.memory));
+    if (outcome == BCFG_DEVICE_OK)
+        return Py_BuildValue("(NN)", capsule, PyLong_FromVoidPtr(fresh.memory));
+    Py_DECREF(capsule);
+    return bcfg_fault_object(outcome, &fault);
 }
 
 /* A tensor that is lent, in either form: what it says lies behind it. */
