@@ -26,6 +26,7 @@ LIBRARIES = {
     "libcublasLt.so.13": ("cublaslt", ["VERSION=130100"]),
     "libamdhip64.so.6": ("hip", []),
     "libamdhip64.so.7": ("hip", []),
+    "libcudnn.so.9": ("cudnn", []),
     "libhipblas.so.2": ("hipblas", ["MAJOR=2"]),
     "libhipblas.so.3": ("hipblas", ["MAJOR=3"]),
     "libhipblaslt.so.0": ("hipblaslt", []),
