@@ -24,9 +24,7 @@ _MOST = 65535
 def leads(device: Device) -> bool:
     """Whether cuDNN is tried first where nobody says an order: PyTorch's rule since 2.12."""
     return (
-        device.vendor == "nvidia"
-        and device.cudnn > FASTEST_AFTER
-        and device.capability in FASTEST
+        device.vendor == "nvidia" and device.cudnn > FASTEST_AFTER and device.capability in FASTEST
     )
 
 
