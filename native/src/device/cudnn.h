@@ -9,14 +9,14 @@
  *   bcfg_cudnn_run       runs a plan that was made
  *   bcfg_cudnn_time      the same, and how long it took
  *
- * All belong to one handle of cuDNN, which its caller has for itself while it calls. Plans stay with
- * their handle, a bounded number of them: one that is gone, or was made for another handle, is made
- * again by bcfg_cudnn_prepare. On one device the order of engines is the same for every handle.
+ * All belong to one handle of cuDNN, which is lent to one call at a time. Plans stay with their handle,
+ * a bounded number of them: one that is gone, or was made for another handle, is made again by
+ * bcfg_cudnn_prepare. On one device the order of engines is the same for every handle.
  */
 #ifndef BACKENDCFG_DEVICE_CUDNN_H
 #define BACKENDCFG_DEVICE_CUDNN_H
 
-#include "device/place.h"
+#include "device/work.h"
 
 /* One attribute of a descriptor, with cuDNN's numbers. Where the type is CUDNN_TYPE_HANDLE the values
  * are not looked at: the handle is set. Where it is CUDNN_TYPE_BACKEND_DESCRIPTOR they are int64_t, the
@@ -49,10 +49,9 @@ typedef struct {
     bool is_fallback;                  /* named by the mode for what nothing else computes */
 } bcfg_cudnn_engine;
 
-/* A handle of cuDNN, its caller's alone for the time of a call, and what failed with it. */
+/* A call with a handle that was taken for it (`session.handle` of work.h), and what failed in it. */
 typedef struct {
-    const bcfg_device_library *library;
-    void *handle;
+    bcfg_handle *handle;
     bcfg_fault fault;
     char said[256];                    /* what cuDNN says besides about a failure of its own */
 } bcfg_cudnn_call;
@@ -63,11 +62,6 @@ typedef struct {
     void *const *pointers;
     void *workspace;                   /* NULL where the plan needs none */
 } bcfg_cudnn_pack;
-
-/* A handle whose work goes onto a stream; NULL for no name of a status. Nothing is left on failure. */
-int bcfg_cudnn_create(const bcfg_device_library *library, void *stream, void **handle,
-                      const char **function);
-const char *bcfg_cudnn_name_of(const bcfg_device_library *library, int status);
 
 /* BCFG_DEVICE_FAULT leaves the fault in *call, and nothing else changed. */
 
@@ -82,8 +76,7 @@ bcfg_outcome bcfg_cudnn_prepare(bcfg_cudnn_call *call, const bcfg_cudnn_graph *g
 bcfg_outcome bcfg_cudnn_run(bcfg_cudnn_call *call, uint64_t number, int32_t place,
                             const bcfg_cudnn_pack *pack, bool *known);
 /* Runs it twice, the second time between two events, and waits. Not while a graph is captured. */
-bcfg_outcome bcfg_cudnn_time(bcfg_cudnn_call *call, const bcfg_device_library *driver, void *stream,
-                             uint64_t number, int32_t place, const bcfg_cudnn_pack *pack,
-                             bool *known, float *milliseconds);
+bcfg_outcome bcfg_cudnn_time(bcfg_cudnn_call *call, uint64_t number, int32_t place,
+                             const bcfg_cudnn_pack *pack, bool *known, float *milliseconds);
 
 #endif

@@ -97,5 +97,11 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
 
+/* device_graph.c: functions of the module for graphs of cuDNN. */
+PyObject *bcfg_device_engines(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_prepare(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_run(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_time(PyObject *module, PyObject *arguments);
+
 extern PyMethodDef bcfg_device_methods[];
 #endif
