@@ -142,6 +142,7 @@ FOUND = {
     "cuda": "libcuda.so.1",
     "cublas": "libcublas.so.13",
     "cublaslt": "libcublasLt.so.13",
+    "cudnn": "libcudnn.so.9",
     "hip": "libamdhip64.so.7",
     "hipblas": "libhipblas.so.3",
 }
@@ -231,6 +232,7 @@ def _emulator(tmp_path_factory):
 @pytest.fixture
 def kernels(devices, _emulator, monkeypatch):
     """The emulator of our own kernels: what the double of the driver launches, it runs."""
+    devices.without("cudnn")  # it would be the first
     _emulator.install(devices.cuda, monkeypatch)
     yield _emulator
     _emulator.remove(devices.cuda)
