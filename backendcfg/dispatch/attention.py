@@ -174,7 +174,9 @@ REQUIREMENTS = (
         places=_DEVICE,
     ),
     *(
-        Requirement(name, text, rule, ("cudnn",), after, places=_DEVICE)
+        Requirement(
+            *(name, text, rule, ("cudnn",), after, rule.__module__ == gpu_rules.__name__, _DEVICE)
+        )
         for name, text, rule, after in cudnn_rules.ROWS
     ),
     Requirement("on-cuda", "query, key and value are on a GPU", rules.on_cuda),

@@ -1,6 +1,6 @@
-"""Attention as cuDNN's graph of operations: a pure function from a problem to descriptors.
+"""Attention as cuDNN's graph of operations: a pure function from a problem to its description.
 
-    graph(problem)      # for `_native`: descriptors, each a type and its attributes
+    graph(problem)      # for `_native.device_engines` and its like
 
     scores = query keyᵀ · scale + bias         a product, and operations on each number
     scores = scores where row >= column        under `is_causal`
@@ -11,33 +11,37 @@ It is the composite form that NVIDIA's frontend has built since cuDNN 9.0, and P
 cuDNN knows it as attention and fuses it into one kernel. From 9.13 there is one operation for all
 of it, `CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR`, which takes a causal or an added mask only
 from 9.21: it is not used. cuDNN matches the operations as they are: without the logarithm and its
-sum, which nobody reads when `logsumexp` is not wanted, it finds no engine.
+sum, which nobody reads when `logsumexp` is not wanted, 9.28 finds no engine.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
+from backendcfg.dispatch.device_cudnn import DATA, Graph
 from backendcfg.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from backendcfg.dispatch.device_cudnn import Description
 
-# Names of cudnnBackendDescriptorType_t.
-_POINTWISE, _OF_POINTWISE, _GRAPH, _TENSOR = 0, 13, 15, 17
-_MATMUL, _OF_MATMUL, _REDUCTION, _OF_REDUCTION = 18, 19, 21, 22
-# cudnnBackendAttributeType_t
-_HANDLE, _DATA_TYPE, _BOOLEAN, _INT64, _MODE, _DESCRIPTOR, _REDUCER = 0, 1, 2, 3, 14, 15, 18
-# cudnnDataType_t
-FLOAT, INT32, BOOLEAN = 0, 4, 11
-TYPES = {"float32": FLOAT, "float16": 2, "bfloat16": 9}
-# cudnnPointwiseMode_t and cudnnReduceTensorOp_t
-_ADD, _MUL, _DIV, _SUB, _EXP, _LOG = 0, 1, 6, 9, 13, 15
-_GREATER_OR_EQUAL, _INDEX, _SELECT = 303, 501, 601
-_SUM, _GREATEST = 0, 3
+MODES = {
+    "ADD": 0,
+    "MUL": 1,
+    "DIV": 6,
+    "SUB": 9,
+    "EXP": 13,
+    "LOG": 15,
+    "CMP_GE": 303,
+    "GEN_INDEX": 501,
+    "BINARY_SELECT": 601,
+}
+"""cudnnPointwiseMode_t"""
+
+REDUCERS = {"ADD": 0, "MAX": 3}
+"""cudnnReduceTensorOp_t"""
 
 QUERY, KEY, VALUE, OUT, SCALE, BIAS, HIDDEN, LOGSUMEXP = range(1, 9)
-"""The numbers of the tensors that a run is given the memory of, `CUDNN_ATTR_TENSOR_UNIQUE_ID`."""
+"""The numbers of the tensors that a run is given the memory of."""
 _FIRST_VIRTUAL = 100
 
 ALIGNMENT = 16
@@ -46,25 +50,7 @@ ALIGNMENT = 16
 INFINITY_SINCE = 91000
 """The first version to which a hidden score is minus infinity, and not the least float32."""
 
-NONDETERMINISTIC = 4
-"""`CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC`: the engine may give other bits from run to run."""
-
 Four = tuple[int, int, int, int]
-
-
-class Attribute(NamedTuple):
-    """One attribute of a descriptor, with cuDNN's numbers."""
-
-    name: int
-    type: int
-    values: tuple[Any, ...]
-
-
-class Descriptor(NamedTuple):
-    """One descriptor. Attributes that are descriptors give their places in the graph."""
-
-    type: int
-    attributes: tuple[Attribute, ...]
 
 
 @record(frozen=True)
@@ -127,128 +113,131 @@ def dense(shape: Four) -> Four:
     return heads * length * width, length * width, width, 1
 
 
-def graph(problem: Problem) -> tuple[Descriptor, ...]:
-    """The descriptors of a problem; the last one is the operation graph."""
+def graph(problem: Problem) -> Description:
+    """The description of a problem, with a number of its own."""
     made = _Maker()
     query, key, value = problem.query, problem.key, problem.value
     batch, heads, queries, _ = query.shape
     scores, rows = (batch, heads, queries, key.shape[2]), (batch, heads, queries, 1)
-    turned = (key.shape[0], key.shape[1], key.shape[3], key.shape[2])
-    steps = (key.strides[0], key.strides[1], key.strides[3], key.strides[2])
-    first = made.tensor(query.shape, query.strides, TYPES[query.element], QUERY)
-    second = made.tensor(turned, steps, TYPES[key.element], KEY)
-    last = made.tensor(value.shape, value.strides, TYPES[value.element], VALUE)
-    out = made.tensor(problem.out.shape, problem.out.strides, TYPES[problem.out.element], OUT)
+    turned = Array(key.element, _turned(key.shape), _turned(key.strides))
 
     product = made.virtual(scores)
-    made.matmul(first, second, product)
-    score = made.pointwise(_MUL, product, scores, made.scalar(SCALE))
+    made.matmul(made.array(QUERY, query), made.array(KEY, turned), product)
+    score = made.pointwise("MUL", scores, product, made.scalar(SCALE))
     if problem.bias is not None:
-        bias = problem.bias
-        added = made.tensor(bias.shape, bias.strides, TYPES[bias.element], BIAS)
-        score = made.pointwise(_ADD, score, scores, added)
+        score = made.pointwise("ADD", scores, score, made.array(BIAS, problem.bias))
     if problem.is_causal:
-        row = made.index(score, scores, 2)
-        column = made.index(score, scores, 3)
-        seen = made.pointwise(_GREATER_OR_EQUAL, row, scores, column, kind=BOOLEAN)
-        score = made.pointwise(_SELECT, score, scores, made.scalar(HIDDEN), seen)
+        row, column = (made.index(scores, score, axis) for axis in (2, 3))
+        seen = made.pointwise("CMP_GE", scores, row, column, element="bool")
+        score = made.pointwise("BINARY_SELECT", scores, score, made.scalar(HIDDEN), seen)
 
-    greatest = made.reduction(_GREATEST, score, rows)
-    less = made.pointwise(_SUB, score, scores, greatest)
-    power = made.pointwise(_EXP, less, scores)
-    total = made.reduction(_SUM, power, rows)
-    logarithm = made.pointwise(_LOG, total, rows)
+    greatest = made.reduction("MAX", rows, score)
+    power = made.pointwise("EXP", scores, made.pointwise("SUB", scores, score, greatest))
+    total = made.reduction("ADD", rows, power)
+    logarithm = made.pointwise("LOG", rows, total)
     number = LOGSUMEXP if problem.with_logsumexp else 0
-    made.pointwise(_ADD, greatest, rows, logarithm, number=number)
-    weights = made.virtual(scores, TYPES[query.element])
-    made.pointwise(_DIV, power, scores, total, into=weights)
-    made.matmul(weights, last, out)
-    return made.finish()
+    made.pointwise("ADD", rows, greatest, logarithm, number=number)
+    weights = made.virtual(scores, query.element)
+    made.pointwise("DIV", scores, power, total, into=weights)
+    made.matmul(weights, made.array(VALUE, value), made.array(OUT, problem.out))
+    return made.graph.done(*made.operations)
+
+
+def _turned(four: Four) -> Four:
+    return four[0], four[1], four[3], four[2]
 
 
 class _Maker:
-    """Descriptors as they are made, and which of them are operations."""
+    """A graph in the making, which of its descriptors are operations, and the next virtual tensor."""
 
     def __init__(self) -> None:
-        self.descriptors: list[Descriptor] = []
+        self.graph = Graph()
         self.operations: list[int] = []
-        self.virtuals = _FIRST_VIRTUAL
+        self.next = _FIRST_VIRTUAL
 
-    def add(self, kind: int, *attributes: tuple[int, int, Sequence[Any]]) -> int:
-        found = tuple(Attribute(name, type_, tuple(values)) for name, type_, values in attributes)
-        self.descriptors.append(Descriptor(kind, found))
-        return len(self.descriptors) - 1
+    def array(self, number: int, of: Array) -> int:
+        return self.graph.tensor(number, of.element, of.shape, of.strides, ALIGNMENT)
 
-    def tensor(
-        self, shape: Four, strides: Four, element: int, number: int = 0, *, by_value: bool = False
-    ) -> int:
-        """A tensor; without a number it is virtual, and has no memory."""
-        if not number:
-            self.virtuals += 1
-        return self.add(
-            _TENSOR,
-            (901, _DATA_TYPE, [element]),
-            (902, _INT64, shape),
-            (903, _INT64, strides),
-            (906, _INT64, [number or self.virtuals]),
-            (900, _INT64, [ALIGNMENT]),
-            (907, _BOOLEAN, [not number]),
-            (908, _BOOLEAN, [by_value]),
+    def virtual(self, shape: Four, element: str = "float32") -> int:
+        """A tensor that has no memory."""
+        self.next += 1
+        return self.graph.tensor(
+            *(self.next, element, shape, dense(shape), ALIGNMENT), TENSOR_IS_VIRTUAL=True
         )
-
-    def virtual(self, shape: Four, element: int = FLOAT) -> int:
-        return self.tensor(shape, dense(shape), element)
 
     def scalar(self, number: int) -> int:
-        return self.tensor((1, 1, 1, 1), (1, 1, 1, 1), FLOAT, number, by_value=True)
+        one = (1, 1, 1, 1)
+        return self.graph.tensor(*(number, "float32", one, one, ALIGNMENT), TENSOR_IS_BY_VALUE=True)
 
     def matmul(self, left: int, right: int, out: int) -> None:
-        product = self.add(_MATMUL, (1500, _DATA_TYPE, [FLOAT]))
-        self.operation(_OF_MATMUL, {1520: left, 1521: right, 1522: out, 1523: product})
+        product = self.graph.add("MATMUL", MATMUL_COMP_TYPE=DATA["float32"])
+        self.operation(
+            "OPERATION_MATMUL",
+            OPERATION_MATMUL_ADESC=left,
+            OPERATION_MATMUL_BDESC=right,
+            OPERATION_MATMUL_CDESC=out,
+            OPERATION_MATMUL_DESC=product,
+        )
 
-    def reduction(self, how: int, of: int, shape: Four) -> int:
+    def reduction(self, how: str, shape: Four, of: int) -> int:
+        """Along the keys."""
         out = self.virtual(shape)
-        reducer = self.add(_REDUCTION, (1600, _REDUCER, [how]), (1601, _DATA_TYPE, [FLOAT]))
-        self.operation(_OF_REDUCTION, {1610: of, 1611: out, 1612: reducer})
+        reducer = self.graph.add(
+            "REDUCTION", REDUCTION_OPERATOR=REDUCERS[how], REDUCTION_COMP_TYPE=DATA["float32"]
+        )
+        self.operation(
+            "OPERATION_REDUCTION",
+            OPERATION_REDUCTION_XDESC=of,
+            OPERATION_REDUCTION_YDESC=out,
+            OPERATION_REDUCTION_DESC=reducer,
+        )
         return out
 
-    def index(self, like: int, shape: Four, axis: int) -> int:
+    def index(self, shape: Four, like: int, axis: int) -> int:
         """The position of each number along an axis."""
-        out = self.virtual(shape, INT32)
-        mode = self.add(
-            _POINTWISE, (0, _MODE, [_INDEX]), (1, _DATA_TYPE, [FLOAT]), (9, _INT64, [axis])
+        out = self.virtual(shape, "int32")
+        mode = self.graph.add(
+            "POINTWISE",
+            POINTWISE_MODE=MODES["GEN_INDEX"],
+            POINTWISE_MATH_PREC=DATA["float32"],
+            POINTWISE_AXIS=axis,
         )
-        self.operation(_OF_POINTWISE, {750: mode, 751: like, 753: out})
+        self.operation(
+            "OPERATION_POINTWISE",
+            OPERATION_POINTWISE_PW_DESCRIPTOR=mode,
+            OPERATION_POINTWISE_XDESC=like,
+            OPERATION_POINTWISE_YDESC=out,
+        )
         return out
 
     def pointwise(
         self,
-        how: int,
-        first: int,
+        how: str,
         shape: Four,
-        second: int | None = None,
-        third: int | None = None,
-        *,
-        kind: int = FLOAT,
+        *inputs: int,
+        element: str = "float32",
         number: int = 0,
-        into: int | None = None,
+        into: int = -1,
     ) -> int:
         """An operation on each number, into a tensor of its own unless one is given."""
-        if into is None:
-            into = self.tensor(shape, dense(shape), kind, number)
-        mode = self.add(_POINTWISE, (0, _MODE, [how]), (1, _DATA_TYPE, [kind]))
-        given = {750: mode, 751: first, 753: into}
-        if second is not None:
-            given[752] = second
-        if third is not None:
-            given[758] = third
-        self.operation(_OF_POINTWISE, given)
+        if into < 0 and number:
+            into = self.array(number, Array(element, shape, dense(shape)))
+        elif into < 0:
+            into = self.virtual(shape, element)
+        mode = self.graph.add(
+            "POINTWISE", POINTWISE_MODE=MODES[how], POINTWISE_MATH_PREC=DATA[element]
+        )
+        ports = ("XDESC", "BDESC", "TDESC")
+        self.operation(
+            "OPERATION_POINTWISE",
+            OPERATION_POINTWISE_PW_DESCRIPTOR=mode,
+            OPERATION_POINTWISE_YDESC=into,
+            **{
+                f"OPERATION_POINTWISE_{port}": each
+                for port, each in zip(ports, inputs, strict=False)
+            },
+        )
         return into
 
-    def operation(self, kind: int, given: dict[int, int]) -> None:
-        attributes = [(name, _DESCRIPTOR, [place]) for name, place in given.items()]
-        self.operations.append(self.add(kind, *attributes))
-
-    def finish(self) -> tuple[Descriptor, ...]:
-        self.add(_GRAPH, (800, _HANDLE, [0]), (801, _DESCRIPTOR, self.operations))
-        return tuple(self.descriptors)
+    def operation(self, kind: str, **given: int) -> None:
+        self.operations.append(self.graph.add(kind, **given))

@@ -65,7 +65,7 @@ def device(kind: int, index: int, *, start: bool = True) -> tuple[Device, Driver
         ), Driver()
     capability = device_driver.capability(opened.path, index, start=start)
     known = capability if capability != (0, 0) else None
-    version, no_cudnn = _cudnn()
+    version, no_cudnn = cudnn()
     facts = Device(
         "nvidia",
         known,
@@ -77,7 +77,7 @@ def device(kind: int, index: int, *, start: bool = True) -> tuple[Device, Driver
     return facts, Driver(opened.path, opened.handle)
 
 
-def _cudnn() -> tuple[int, str]:
+def cudnn() -> tuple[int, str]:
     """The version of cuDNN, as it writes it, and why it cannot be used, or ""."""
     opened = open_device("cudnn")
     if isinstance(opened, Unusable):
