@@ -308,7 +308,7 @@ def device_launch(
 ) -> tuple[str, int, str] | None: ...
 
 # Graphs of cuDNN, as backendcfg/dispatch/device_cudnn.py describes them. `work` is the tuple of
-# backendcfg/ops/device_arrays.py. What failed is (function, status, its name, what cuDNN says besides).
+# backendcfg/ops/device_arrays.py. What failed is (function, status, its name, what cuDNN says).
 #
 # The engines for a graph in cuDNN's order: (index, numerical notes, behaviour notes, is fallback).
 def device_engines(
@@ -320,7 +320,7 @@ def device_prepare(
     work: tuple[Any, ...], graph: tuple[int, tuple[Any, ...]], place: int, /
 ) -> int | tuple[str, int, str, str]: ...
 
-# Run the plan of a graph's number and a place. False where the handle has none, and nothing is done.
+# Run the plan of a graph's number and a place. False where the handle has none: nothing is done.
 def device_run(
     work: tuple[Any, ...],
     number: int,

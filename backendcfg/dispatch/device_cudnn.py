@@ -187,26 +187,26 @@ class Engine(NamedTuple):
     """An engine with its knobs, as cuDNN's heuristics name it for a graph.
 
     Attributes:
-        index: in cuDNN's list of engines.
+        number: in cuDNN's list of engines.
         notes: what its results are like, names of `NOTES`.
         behaviour: what it needs, names of `BEHAVIOURS`.
         is_fallback: whether it is named only for what nothing faster computes.
     """
 
-    index: int
+    number: int
     notes: tuple[str, ...]
     behaviour: tuple[str, ...]
     is_fallback: bool
 
     def __str__(self) -> str:
         said = ", ".join((*self.notes, *self.behaviour))
-        return f"engine {self.index} ({said})" if said else f"engine {self.index}"
+        return f"engine {self.number} ({said})" if said else f"engine {self.number}"
 
 
 def engine(said: tuple[int, int, int, bool]) -> Engine:
     """An engine as C says it, its notes as masks."""
-    index, notes, behaviour, is_fallback = said
-    return Engine(index, _named(notes, NOTES), _named(behaviour, BEHAVIOURS), is_fallback)
+    number, notes, behaviour, is_fallback = said
+    return Engine(number, _named(notes, NOTES), _named(behaviour, BEHAVIOURS), is_fallback)
 
 
 def _named(mask: int, names: dict[str, int]) -> tuple[str, ...]:
