@@ -165,8 +165,10 @@ def _plan(
     choice = attention_choice.choose(call, values, device)
     sizes, prepared = attention_shapes.sizes(call), None
     if choice.kernel == "cudnn":
-        wanted = (options.is_causal, logsumexp)
-        found = device_cudnn_attention.prepare(given, held, sizes, wanted, driver, values)
+        problem = device_cudnn_attention.problem_of(
+            held, sizes, is_causal=options.is_causal, with_logsumexp=logsumexp
+        )
+        found = device_cudnn_attention.prepare(given, held, problem, driver, values)
         if isinstance(found, str):  # only cuDNN knows, and only when it is asked
             choice = attention_choice.choose(call, values, replace(device, no_cudnn=found))
         else:
