@@ -148,21 +148,21 @@ def _turned(four: Four) -> Four:
 
 
 class _Maker:
-    """A graph in the making, which of its descriptors are operations, and the next virtual tensor."""
+    """A graph in the making, its operations, and the number of the latest virtual tensor."""
 
     def __init__(self) -> None:
         self.graph = Graph()
         self.operations: list[int] = []
-        self.next = _FIRST_VIRTUAL
+        self.latest = _FIRST_VIRTUAL
 
     def array(self, number: int, of: Array) -> int:
         return self.graph.tensor(number, of.element, of.shape, of.strides, ALIGNMENT)
 
     def virtual(self, shape: Four, element: str = "float32") -> int:
         """A tensor that has no memory."""
-        self.next += 1
+        self.latest += 1
         return self.graph.tensor(
-            *(self.next, element, shape, dense(shape), ALIGNMENT), TENSOR_IS_VIRTUAL=True
+            *(self.latest, element, shape, dense(shape), ALIGNMENT), TENSOR_IS_VIRTUAL=True
         )
 
     def scalar(self, number: int) -> int:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 Fault = tuple[str, int, str, str]
 
-# Thousands of cuDNN's statuses: "not supported" and "internal error". Such an engine is passed over;
-# after a failure of another kind the device itself may be unusable.
+# Thousands of cuDNN's statuses: "not supported" and "internal error". Such an engine is passed
+# over; after a failure of another kind the device itself may be unusable.
 _PASSED_OVER = (3, 4)
 
 

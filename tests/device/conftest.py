@@ -145,7 +145,6 @@ FOUND = {
     "cudnn": "libcudnn.so.9",
     "hip": "libamdhip64.so.7",
     "hipblas": "libhipblas.so.3",
-    "cudnn": "libcudnn.so.9",
 }
 
 
