@@ -349,9 +349,9 @@ def explained(
         said = [Reason(note, "", f"no engine with this note: {why}") for note, why in notes.items()]
     else:
         because = f"{known.because}: {known.found.plan.engine}"
-        said = [
-            Reason(str(known.engines[at]), "", why) for at, why in sorted(known.found.said.items())
-        ]
+        lines = device_graphs.told(known.engines, known.found.said)
+        parts = (line.partition(": ") for line in lines)
+        said = [Reason(engine, "", why) for engine, _, why in parts]
     return Answer(
         OPERATION,
         what,

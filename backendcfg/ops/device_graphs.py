@@ -67,12 +67,18 @@ class Found(NamedTuple):
     timed: dict[int, float]
 
 
+def told(engines: Sequence[Engine], said: dict[int, str]) -> tuple[str, ...]:
+    """What is said of engines, each thing once: many differ by their knobs alone."""
+    lines = (f"{engines[place]}: {why}" for place, why in sorted(said.items()))
+    return tuple(dict.fromkeys(lines))
+
+
 class NoEngineError(Exception):
     """No engine computes a problem: `said` has the reason of each."""
 
     def __init__(self, engines: Sequence[Engine], said: dict[int, str], *, full: bool) -> None:
         super().__init__()
-        self.reasons = tuple(f"{engine}: {said[place]}" for place, engine in enumerate(engines))
+        self.reasons = told(engines, said)
         self.full = full
 
 

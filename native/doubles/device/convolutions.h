@@ -142,7 +142,8 @@ static int type_of(int type) {
 }
 
 static double read_at(const tensor *of, const void *memory, int64_t offset, enum rounding how) {
-    return rounded(read_number(memory, offset, type_of(of->type)).real, how);
+    double value = read_number(memory, offset, type_of(of->type)).real;
+    return how == AS_THEY_ARE ? value : rounded(value, how);
 }
 
 /* One number of y. */
