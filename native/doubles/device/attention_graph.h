@@ -10,8 +10,6 @@
 #ifndef ATTENTION_GRAPH_H
 #define ATTENTION_GRAPH_H
 
-#include "device/abi_cudnn_attention.h"
-
 enum { WHOLE = 1, IN_TURNS, AT_RANDOM };           /* the engines */
 enum { MOST_TENSORS = 64, FOUR = 4 };
 
