@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from attention_on_device import assert_near, normal, on_the_cpu, truths
-from device_arrays import ByInterface, OnDevice, aligned
+from device_arrays import ByInterface, OnDevice, aligned, widened
 from products import under
 
 from backendcfg import ops
@@ -18,6 +18,7 @@ attention = ops.scaled_dot_product_attention
 CUDNN = device_kernels.cudnn  # which the emulator of our own kernels replaces
 
 EXECUTE = "cudnnBackendExecute"
+FIRST = {**defaults(), "cuda.sdp_priority": ("cudnn", "flash")}
 
 
 @pytest.fixture(autouse=True)
@@ -92,11 +93,25 @@ def test_values_may_be_of_another_width(devices, width):
 @pytest.mark.parametrize("element", ["float32", "bfloat16"])
 def test_masks_are_added_and_broadcast_to_the_scores(devices, shape, element):
     arrays, mask = three(), normal(shape, element, 5)
-    result, logsumexp = attention(*arrays, mask, return_logsumexp=True)
+    with under(**FIRST):
+        result, logsumexp = attention(*arrays, mask, return_logsumexp=True)
     wanted, sums = on_the_cpu(*arrays, mask, return_logsumexp=True)
     assert_near(result, wanted)
     assert_near(logsumexp, sums)
     assert served() == ["cudnn"]
+
+
+def test_a_query_that_a_mask_hides_everything_from_is_left_to_our_own_kernel(both):
+    arrays, mask = three(), normal((40, 70), "float32", 5)
+    mask.array[7] = -np.inf
+    both.reads(*arrays, mask)
+    result = attention(*arrays, mask)
+    assert_near(result, on_the_cpu(*arrays, mask))
+    assert (result.array[:, :, 7] == 0).all()
+    with under(**FIRST):
+        result = attention(*arrays, mask)
+    assert np.isnan(widened(result.array[:, :, 7])).all()
+    assert served() == ["flash", "cudnn"]
 
 
 def test_arrays_are_read_where_they_lie(devices):
@@ -276,7 +291,7 @@ def test_what_cudnn_would_do_otherwise_is_served_by_our_own_kernel(both, devices
     arrays = three(call.pop("queries", (2, 3, 40, 64)), call.pop("keys", (2, 3, 70, 64)))
     mask = call.pop("mask", None)
     both.reads(*arrays, *([mask] if mask is not None else []))
-    with under(**{**defaults(), "cuda.sdp_priority": ("cudnn", "flash")}):
+    with under(**FIRST):
         assert_near(attention(*arrays, mask, **call), on_the_cpu(*arrays, mask, **call))
     assert served() == ["flash"]
 
