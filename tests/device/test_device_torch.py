@@ -45,8 +45,12 @@ matmul: `a` cannot be read: Unknown device type meta for Dlpack
 def test_tensors_of_pytorch_are_multiplied_through_their_own_table(device_file):
     exchange = device_file("libexchange.so")
     files = [device_file(f) for f in ("libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13")]
+    assert run(PROGRAM, exchange, *files) == HELD
+
+
+def run(program, *arguments):
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM), exchange, *files],
+        [sys.executable, "-W", "ignore", str(program), *arguments],
         capture_output=True,
         text=True,
         timeout=300,
@@ -54,4 +58,14 @@ def test_tensors_of_pytorch_are_multiplied_through_their_own_table(device_file):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == HELD
+    return done.stdout
+
+
+@pytest.mark.torch
+def test_tensors_of_pytorch_are_convolved_through_their_own_table(device_file):
+    program = PROGRAM.with_name("torch_convolution_on_device.py")
+    files = [device_file(f) for f in ("libexchange.so", "libcuda.so.1", "libcudnn.so.9")]
+    assert run(program, *files).splitlines() == [
+        *(f"conv2d torch.{name}" for name in ("float32", "float64", "float16", "bfloat16")),
+        *("channels last", "no copy of a slice", "every other column", "one image", "gradients"),
+    ]
