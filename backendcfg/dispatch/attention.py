@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backendcfg.dispatch import attention_cpu_rules as cpu_rules
+from backendcfg.dispatch import attention_cudnn_rules as cudnn_rules
 from backendcfg.dispatch import attention_device_rules as device_rules
 from backendcfg.dispatch import attention_gpu_rules as gpu_rules
 from backendcfg.dispatch import attention_rules as rules
@@ -64,7 +65,10 @@ _OURS = ("cpu", "device")
 _DEVICE = ("device",)
 _FLASH = ("flash",)
 _OUR_FUSED = ("flash", "efficient")
+_ON_NVIDIA = ("flash", "cudnn")
+_CUDA_AND_DEVICE = ("cuda", "device")
 _SHAPED = ("four-dimensional",)
+_SHAPED_ANYWHERE = ("four-dimensional", "cudnn-dimensions")
 _PLACED = ("gpu",)
 
 REQUIREMENTS = (
@@ -77,7 +81,7 @@ REQUIREMENTS = (
     ),
     Requirement(
         "serves-devices",
-        "it is a kernel of ours for devices, which is flash alone",
+        "it serves arrays of a device, as flash and cuDNN do",
         device_rules.serves,
         ON_DEVICES,
         places=_DEVICE,
@@ -91,12 +95,12 @@ REQUIREMENTS = (
         ("not-ragged",),
         places=_OURS,
     ),
-    Requirement("nvidia", "an NVIDIA device", device_rules.nvidia, _FLASH, places=_DEVICE),
+    Requirement("nvidia", "an NVIDIA device", device_rules.nvidia, _ON_NVIDIA, places=_DEVICE),
     Requirement(
         "driver",
         "its driver is here, and knows the device",
         device_rules.driver,
-        _FLASH,
+        _ON_NVIDIA,
         ("nvidia",),
         places=_DEVICE,
     ),
@@ -151,7 +155,7 @@ REQUIREMENTS = (
         "no-gradient",
         "nothing needs a gradient",
         device_rules.no_gradient,
-        _FLASH,
+        _ON_NVIDIA,
         places=_DEVICE,
     ),
     Requirement(
@@ -166,8 +170,14 @@ REQUIREMENTS = (
         "tier",
         "no tier is promised that no device keeps",
         device_rules.tier,
-        _FLASH,
+        _ON_NVIDIA,
         places=_DEVICE,
+    ),
+    *(
+        Requirement(
+            *(name, text, rule, ("cudnn",), after, rule.__module__ == gpu_rules.__name__, _DEVICE)
+        )
+        for name, text, rule, after in cudnn_rules.ROWS
     ),
     Requirement("on-cuda", "query, key and value are on a GPU", rules.on_cuda),
     Requirement("gpu", "a GPU is here", rules.gpu),
@@ -193,7 +203,8 @@ REQUIREMENTS = (
         "the mask is 2-D or 4-D, broadcasts to the scores, and needs no gradient",
         rules.mask_shape,
         ("cudnn",),
-        after=_SHAPED,
+        after=_SHAPED_ANYWHERE,
+        places=_CUDA_AND_DEVICE,
     ),
     Requirement(
         "equal-widths",
@@ -216,8 +227,9 @@ REQUIREMENTS = (
         "widths are multiples of 8 and 128 at most (256 on sm90, 192 and 128 on sm10x)",
         gpu_rules.cudnn_widths,
         ("cudnn",),
-        after=_SHAPED,
+        after=_SHAPED_ANYWHERE,
         on_gpu=True,
+        places=_CUDA_AND_DEVICE,
     ),
     Requirement(
         "training-width",
@@ -292,15 +304,17 @@ REQUIREMENTS = (
         "more than one key; more than one query with dropout",
         rules.cudnn_lengths,
         ("cudnn",),
-        after=_SHAPED,
+        after=_SHAPED_ANYWHERE,
+        places=_CUDA_AND_DEVICE,
     ),
     Requirement(
         "cudnn-version",
         "cuDNN 9 or newer, and for dropout not 9.11 to 9.13",
         gpu_rules.cudnn_version,
         ("cudnn",),
-        after=("kernel",),
+        after=("kernel", "cudnn-library"),
         on_gpu=True,
+        places=_CUDA_AND_DEVICE,
     ),
     Requirement(
         "deterministic",

@@ -14,13 +14,16 @@ from backendcfg.dispatch.device_attention import OLDEST
 if TYPE_CHECKING:
     from backendcfg.dispatch.attention_facts import Case
 
+SERVING = ("flash", "cudnn")
+"""The kernels that serve arrays of a device."""
+
 UNKEPT_TIERS = ("cross-machine", "batch-invariant")
 """What nothing promises that computes on a device."""
 
 
 def serves(case: Case) -> str:
-    """It is the one kernel that we have for devices."""
-    if case.kernel == "flash":
+    """We have it for devices."""
+    if case.kernel in SERVING:
         return ""
     return f"`{case.kernel}` does not serve arrays of a device yet; `flash` does."
 

@@ -1,4 +1,4 @@
-"""Attention of arrays on CUDA devices, by our own kernel, on their stream and without copies.
+"""Attention of arrays on CUDA devices, by our own kernel or cuDNN, on their stream, without copies.
 
 What a call is, and that it fits, is said here; C loads the kernel and puts it on the stream. All
 that follows from shapes, strides and flags is remembered, so that a call of a known kind makes its
@@ -21,14 +21,16 @@ from backendcfg.dispatch.device_attention import (
     refusal,
     variant,
 )
-from backendcfg.ops import attention_choice, device_products, serving
+from backendcfg.ops import attention_choice, device_cudnn_attention, device_products, serving
 from backendcfg.ops.attention_call import KEPT, OPERATION, flags_in_force
 from backendcfg.ops.device_arrays import Arguments, Held, needs_gradient
+from backendcfg.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from backendcfg.dispatch.attention_shapes import Shapes
+    from backendcfg.ops.device_cudnn_attention import Prepared
 
 NAMES = ("query", "key", "value", "attn_mask")
 _HELPS = [
@@ -52,21 +54,25 @@ class Plan(NamedTuple):
 
     Attributes:
         shapes: their sizes.
-        because: why `flash` serves.
+        kernel: who serves.
+        because: why it does.
         driver: of the device.
         capability: of the device.
         memories: shared memory of a block and the second-level cache, in bytes.
         kernels: by variant; they differ by how memory is aligned.
         is_checked: whether a result that is not finite is refused.
+        by_cudnn: what cuDNN runs; None where it does not serve.
     """
 
     shapes: Shapes
+    kernel: str
     because: str
     driver: device_kernels.Driver
     capability: tuple[int, int]
     memories: tuple[int, int]
     kernels: dict[Variant, Any]
     is_checked: bool
+    by_cudnn: Prepared | None = None
 
 
 _plans: dict[Hashable, Plan] = {}
@@ -91,10 +97,12 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         *((each.element, each.shape, each.steps) if each is not None else None for each in held),
         *(held[0].kind, held[0].ordinal, trains),
         *(options.dropout > 0, options.is_causal, options.enable_gqa, current()),
+        *(logsumexp, options.scale is None or options.scale > 0),
+        device_cudnn_attention.is_aligned(held),
     )
     plan = _plans.get(kind)
     if plan is None:
-        plan = _plan(given, held, trains, options)
+        plan = _plan(given, held, trains, options, logsumexp=logsumexp)
         if len(_plans) >= KEPT:
             _plans.clear()
         _plans[kind] = plan
@@ -102,11 +110,16 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
     element = held[0].element
     out, out_held = given.make(shapes.out, element)
     total, total_held = given.make(shapes.out[:-1], "float32") if logsumexp else (None, None)
-    _launch(given, held, plan, options, (out_held, total_held))
+    if plan.by_cudnn is not None:
+        scale = shapes.width**-0.5 if options.scale is None else float(options.scale)
+        results = (out_held, total_held)
+        device_cudnn_attention.run(given, held, plan.by_cudnn, scale, results)
+    else:
+        _launch(given, held, plan, options, (out_held, total_held))
     if plan.is_checked:
         device_products.finite(OPERATION, out)
     sizes = (*shapes.scores, shapes.width)
-    serving.served(OPERATION, "flash", plan.because, sizes, element)
+    serving.served(OPERATION, plan.kernel, plan.because, sizes, element)
     return (out, total) if logsumexp else out
 
 
@@ -125,6 +138,8 @@ def _plan(
     held: tuple[Held, Held, Held, Held | None],
     trains: tuple[bool, ...],
     options: Options,
+    *,
+    logsumexp: bool,
 ) -> Plan:
     """Check a call and choose its kernel, for all calls of its kind."""
     arrays = tuple(given.given.values())
@@ -133,7 +148,11 @@ def _plan(
         for each, array, needs in zip(held[:3], arrays[:3], trains[:3], strict=True)
     )
     mask = None if held[3] is None else _fact(held[3], arrays[3], trains[3])
-    call = Call(query, key, value, mask, options.dropout, options.is_causal, options.enable_gqa)
+    call = Call(
+        *(query, key, value, mask, options.dropout, options.is_causal, options.enable_gqa),
+        scale=options.scale,
+        is_aligned=device_cudnn_attention.is_aligned(held),
+    )
     if mask is not None and options.is_causal:
         given.refuse(
             "`attn_mask` must not be given with `is_causal`",
@@ -144,6 +163,16 @@ def _plan(
     values = flags_in_force()
     device, driver = device_kernels.device(held[0].kind, held[0].ordinal)
     choice = attention_choice.choose(call, values, device)
+    sizes, prepared = attention_shapes.sizes(call), None
+    if choice.kernel == "cudnn":
+        problem = device_cudnn_attention.problem_of(
+            held, sizes, is_causal=options.is_causal, with_logsumexp=logsumexp
+        )
+        found = device_cudnn_attention.prepare(given, held, problem, driver, values)
+        if isinstance(found, str):  # only cuDNN knows, and only when it is asked
+            choice = attention_choice.choose(call, values, replace(device, no_cudnn=found))
+        else:
+            prepared = found
     if not choice.kernel:
         given.refuse(
             f"no kernel can serve it on {held[0].place}",
@@ -151,13 +180,15 @@ def _plan(
             _HELPS,
         )
     return Plan(
-        attention_shapes.sizes(call),
+        sizes,
+        choice.kernel,
         f"on a device; {choice.because}",
         driver,
         device.sm,
         device_driver.memories(driver.path, held[0].ordinal),
         {},
         bool(values["ops.check_finite"]),
+        prepared,
     )
 
 

@@ -122,6 +122,21 @@ class Search:
                 return Found(plan, self.said, {})
         raise NoEngineError(engines, self.said, full=self.full)
 
+    def ready(self, engines: Sequence[Engine], unmet: Callable[[Engine], str]) -> Plan:
+        """The plan of the first engine that takes it; nothing is run.
+
+        Args:
+            engines: as `engines` gives them.
+            unmet: why an engine may not serve, or "".
+
+        Raises:
+            NoEngineError: none does.
+        """
+        for place, engine in enumerate(engines):
+            if (plan := self._plan(place, engine, unmet)) is not None:
+                return plan
+        raise NoEngineError(engines, self.said, full=self.full)
+
     def fastest(
         self, engines: Sequence[Engine], unmet: Callable[[Engine], str], limit: int
     ) -> Found:

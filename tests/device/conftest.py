@@ -259,6 +259,10 @@ def _emulator(tmp_path_factory):
 @pytest.fixture
 def kernels(devices, _emulator, monkeypatch):
     """The emulator of our own kernels: what the double of the driver launches, it runs."""
+    from backendcfg.dispatch import device_kernels
+
+    # It would be the first.
+    monkeypatch.setattr(device_kernels, "cudnn", lambda: (0, "cuDNN is left out."))
     _emulator.install(devices.cuda, monkeypatch)
     yield _emulator
     _emulator.remove(devices.cuda)

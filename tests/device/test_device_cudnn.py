@@ -11,8 +11,8 @@ from products import under
 from test_device_abi import check  # noqa: F401 - a fixture
 
 from backendcfg import _native, ops
+from backendcfg.dispatch import cudnn_attention, device_cudnn
 from backendcfg.dispatch import device_convolution as rules
-from backendcfg.dispatch import device_cudnn
 from backendcfg.ops import device_convolution
 
 PLAN, PACK = 5, 16
@@ -40,12 +40,15 @@ def test_the_numbers_in_python_are_those_of_our_header(check):  # noqa: F811
         "CUDNN_BACKEND_{}_DESCRIPTOR": device_cudnn.DESCRIPTORS,
         "CUDNN_TYPE_{}": device_cudnn.TYPES,
         "CUDNN_ATTR_{}": {name: number for name, (number, _) in device_cudnn.ATTRIBUTES.items()},
+        "CUDNN_POINTWISE_{}": cudnn_attention.MODES,
+        "CUDNN_REDUCE_TENSOR_{}": cudnn_attention.REDUCERS,
         "CUDNN_NUMERICAL_NOTE_{}": device_cudnn.NOTES,
         "CUDNN_BEHAVIOR_NOTE_{}": device_cudnn.BEHAVIOURS,
     }
     for pattern, table in tables.items():
         assert table == {name: numbers[pattern.format(name)] for name in table}
     data = {"float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16"}
+    data |= {"int32": "INT32", "bool": "BOOLEAN"}
     assert device_cudnn.DATA == {
         element: numbers[f"CUDNN_DATA_{name}"] for element, name in data.items()
     }

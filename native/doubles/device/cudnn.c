@@ -48,8 +48,9 @@ typedef struct {
 typedef engine engine_of(int number);
 
 #include "convolutions.h"
+#include "attention_graph.h"
 
-/* What an operation is computed by. An engine's number is its place in cuDNN's list of all. */
+/* What an operation, or a graph of several, is computed by. An engine's number is its place in cuDNN's list of all. */
 static const struct family {
     int operation;
     int (*check)(const descriptor *operation);     /* when it is finalised */
@@ -60,6 +61,8 @@ static const struct family {
 } families[] = {
     {N(BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR), check_convolution, name_convolutions,
      take_convolution, run_convolution, about_convolution},
+    {N(BACKEND_OPERATIONGRAPH_DESCRIPTOR), NULL, name_attention, take_attention, run_attention,
+     about_attention},
 };
 
 static const struct family *family_of(int operation) {
@@ -111,7 +114,7 @@ static const rule rules[] = {
 #define RULE(descriptor, name, type, least, most, required, refers_to)                             \
     {N(BACKEND_##descriptor##_DESCRIPTOR), N(ATTR_##name), N(TYPE_##type), least, most, required,  \
      refers_to},
-    RULES
+    RULES ATTENTION_RULES
 #undef RULE
 };
 
@@ -145,15 +148,15 @@ static int check_parameters(const descriptor *fresh) {
     return 0;
 }
 
-/* The operation of a graph, which this double takes one of. */
+/* The operation of a graph; of one with several, itself. */
 static const descriptor *operation_of(const descriptor *graph) {
-    return referred(graph, N(ATTR_OPERATIONGRAPH_OPS));
+    int64_t count;
+    (void)values_of(graph, N(ATTR_OPERATIONGRAPH_OPS), &count);
+    return count == 1 ? referred(graph, N(ATTR_OPERATIONGRAPH_OPS)) : graph;
 }
 
 static int check_graph(const descriptor *fresh) {
-    int64_t count;
-    (void)values_of(fresh, N(ATTR_OPERATIONGRAPH_OPS), &count);
-    NEED(count == 1 && family_of(operation_of(fresh)->type), NOT_SUPPORTED_GRAPH_PATTERN)
+    NEED(family_of(operation_of(fresh)->type), NOT_SUPPORTED_GRAPH_PATTERN)
     return 0;
 }
 
