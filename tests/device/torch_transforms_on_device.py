@@ -53,6 +53,8 @@ def main():
     held("shifted back", "ifftshift", real)
     torch.set_default_dtype(torch.float64)
     held("whole numbers in double", "fft", whole)
+    torch.set_default_dtype(torch.bfloat16)
+    assert ops.fft.fft(whole).dtype is torch.complex64  # as on the CPU
     assert plan_cache["cuda:0"].size > 0
     assert plan_cache["cpu"].size == 0
 

@@ -90,7 +90,8 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
     """
     operation = f"fft.{request.operation}"
     given = Arguments(operation, {"input": request.array})
-    held = given.take("input")
+    held: Held = request.came.origin
+    given.first, given.first_name = held, "input"
     element = _element_of(request.array, held)
     key = (
         *(type(request.array), element),
@@ -137,9 +138,9 @@ def _element_of(value: Any, held: Held) -> str:
     if held.element in device_fft.COMPLEX:
         return held.element
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return str(torch.get_default_dtype()).removeprefix("torch.")
-    return "float64"
+    if torch is None or not isinstance(value, torch.Tensor):
+        return "float64"
+    return "float64" if torch.get_default_dtype() is torch.float64 else "float32"
 
 
 def _prepared(request: Request, held: Held, element: str, given: Arguments) -> Call:
