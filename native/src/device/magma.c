@@ -8,6 +8,7 @@
 #include "device/factorisation.h"
 
 #include <limits.h>
+#include <stddef.h>
 #include <stdint.h>
 
 static const char *name_of(const bcfg_device_library *library, int status) {
@@ -20,6 +21,10 @@ static const char *name_of(const bcfg_device_library *library, int status) {
     default: return NULL;
     }
 }
+
+_Static_assert(offsetof(bcfg_magma_table, magma_queue_create_from_cuda_internal) ==
+                   offsetof(bcfg_magma_hip_table, magma_queue_create_from_hip_internal),
+               "the tables of both builds begin alike");
 
 #define HERE __func__, __FILE__, __LINE__
 
