@@ -1,26 +1,26 @@
-/* Operations by cuDNN's graph interface: whatever is described as descriptors, run by an engine that
- * was chosen among those that cuDNN names.
+/* Operations by cuDNN's graph interface: whatever is described as descriptors, run by an engine
+ * that was chosen among those that cuDNN names.
  *
- * A graph is handed in as data (a bcfg_cudnn_graph): Python describes it, once for each problem, and
- * gives each problem a number of its own. Then
+ * A graph is handed in as data (a bcfg_cudnn_graph): Python describes it, once for each problem,
+ * and gives each problem a number of its own. Then
  *
  *   bcfg_cudnn_engines   which engines there are, in cuDNN's order, with the notes of each
  *   bcfg_cudnn_prepare   makes the plan of one of them, by its place in that order; its workspace
  *   bcfg_cudnn_run       runs a plan that was made
  *   bcfg_cudnn_time      the same, and how long it took
  *
- * All belong to one handle of cuDNN, which is lent to one call at a time. Plans stay with their handle,
- * a bounded number of them: one that is gone, or was made for another handle, is made again by
- * bcfg_cudnn_prepare. On one device the order of engines is the same for every handle.
+ * All belong to one handle of cuDNN, which is lent to one call at a time. Plans stay with their
+ * handle, a bounded number of them: one that is gone, or was made for another handle, is made again
+ * by bcfg_cudnn_prepare. On one device the order of engines is the same for every handle.
  */
 #ifndef BACKENDCFG_DEVICE_CUDNN_H
 #define BACKENDCFG_DEVICE_CUDNN_H
 
 #include "device/work.h"
 
-/* One attribute of a descriptor, with cuDNN's numbers. Where the type is CUDNN_TYPE_HANDLE the values
- * are not looked at: the handle is set. Where it is CUDNN_TYPE_BACKEND_DESCRIPTOR they are int64_t, the
- * places of descriptors that stand earlier in the graph. */
+/* One attribute of a descriptor, with cuDNN's numbers. Where the type is CUDNN_TYPE_HANDLE the
+ * values are not looked at: the handle is set. Where it is CUDNN_TYPE_BACKEND_DESCRIPTOR they are
+ * int64_t, the places of descriptors that stand earlier in the graph. */
 typedef struct {
     int32_t name, type;
     int64_t count;
@@ -42,14 +42,14 @@ typedef struct {
 
 enum { BCFG_CUDNN_DESCRIPTORS = 64, BCFG_CUDNN_ENGINES = 128 };
 
-/* An engine with its knobs, as a heuristic names it. Notes are masks: bit n is the note of number n. */
+/* An engine with its knobs, as a heuristic names it. Notes are masks: bit n is note number n. */
 typedef struct {
     int64_t index;                     /* in cuDNN's list of engines */
     uint32_t numerical, behaviour;
     bool is_fallback;                  /* named by the mode for what nothing else computes */
 } bcfg_cudnn_engine;
 
-/* A call with a handle that was taken for it (`session.handle` of work.h), and what failed in it. */
+/* A call with a handle that was taken for it (`session.handle` of work.h), and what failed. */
 typedef struct {
     bcfg_handle *handle;
     bcfg_fault fault;

@@ -1,4 +1,4 @@
-/* What cudnn.c and cudnn_search.c share: calls of cuDNN, and the engines that it names for a graph. */
+/* What cudnn.c and cudnn_search.c share: calls of cuDNN, and the engines that it names. */
 #ifndef BACKENDCFG_DEVICE_CUDNN_SEARCH_H
 #define BACKENDCFG_DEVICE_CUDNN_SEARCH_H
 
@@ -8,7 +8,7 @@ static inline const bcfg_cudnn_table *bcfg_cudnn_of(const bcfg_cudnn_call *call)
     return bcfg_cudnn(call->handle->library);
 }
 
-/* The outcome of a function of cuDNN's. What it says is asked at once: it is of the latest failure. */
+/* The outcome of a function of cuDNN's. What it says is asked at once: it is of the latest. */
 bcfg_outcome bcfg_cudnn_said(bcfg_cudnn_call *call, const char *function, int status);
 
 #define CUDNN(name, ...) bcfg_cudnn_said(call, #name, bcfg_cudnn_of(call)->name(__VA_ARGS__))
