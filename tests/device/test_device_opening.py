@@ -67,6 +67,9 @@ def folder_of(name):
         ("hipblas", "libhipblas.so.3", (3, 0, 0)),
         ("hipblaslt", "libhipblaslt.so.0", (0, 0, 0)),
         ("hipblaslt", "libhipblaslt.so.1", (1, 0, 0)),
+        ("cufft", "libcufft.so.11", (11, 4, 1)),
+        ("cufft", "libcufft.so.12", (12, 5, 0)),
+        ("cusparselt", "libcusparseLt.so.0", (0, 10, 0)),
     ],
 )
 def test_a_library_is_opened_and_says_its_version(site, tmp_path, name, file, version):
@@ -138,6 +141,14 @@ def test_a_refused_file_does_not_hide_a_good_one_and_is_not_tried_again(
     assert open_device("cublas", world).version[0] == 12
     assert open_device("cublas", world).version[0] == 12
     assert tried == ["libcublas.so.13", "libcublas.so.12"]
+
+
+def test_the_driver_is_compared_with_the_toolkit_and_not_with_the_interface(site, tmp_path):
+    world = site({"libcuda.so.1": ["VERSION=12040"], "libcufft.so.12": []})
+    path = wheel(tmp_path, "libcufft.so.12")
+    reason = f"{path} is of CUDA 13, and the driver here serves CUDA 12.4 at most"
+    assert open_device("cufft", world) == Unusable("cufft", (reason,))
+    assert open_device("cufft", site({"libcufft.so.11": []})).version == (11, 4, 1)
 
 
 def test_a_library_newer_than_the_driver_is_passed_over(site, tmp_path):
