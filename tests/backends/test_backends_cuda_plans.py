@@ -45,6 +45,15 @@ def test_without_a_gpu_the_profile_answers():
     assert cache.clear() is None
 
 
+def test_without_pytorchs_caches_the_plans_are_ours():
+    from backendcfg.ops.fft import plan_cache
+
+    plan_cache[0].get("key", object, 5)
+    assert cache.size == 1
+    cache.clear()
+    assert (cache.size, plan_cache[0].size) == (0, 0)
+
+
 @pytest.mark.parametrize("wrong", [-1, 1.5, "10", None, True])
 def test_a_wrong_capacity_is_refused_and_leaves_the_one_before(wrong):
     cache.max_size = 12

@@ -69,6 +69,9 @@ def folder_of(name):
         ("hipblaslt", "libhipblaslt.so.1", (1, 0, 0)),
         ("cusolver", "libcusolver.so.11", (11, 7, 5)),
         ("cusolver", "libcusolver.so.12", (12, 4, 1)),
+        ("cufft", "libcufft.so.11", (11, 4, 1)),
+        ("cufft", "libcufft.so.12", (12, 5, 0)),
+        ("cusparselt", "libcusparseLt.so.0", (0, 10, 0)),
     ],
 )
 def test_a_library_is_opened_and_says_its_version(site, tmp_path, name, file, version):
@@ -142,11 +145,12 @@ def test_a_refused_file_does_not_hide_a_good_one_and_is_not_tried_again(
     assert tried == ["libcublas.so.13", "libcublas.so.12"]
 
 
-def test_the_version_of_cuda_of_a_library_with_numbers_of_its_own_is_known(site, tmp_path):
-    world = site({"libcuda.so.1": ["VERSION=12040"], "libcusolver.so.12": []})
-    path = wheel(tmp_path, "libcusolver.so.12")
+def test_the_driver_is_compared_with_the_toolkit_and_not_with_the_interface(site, tmp_path):
+    world = site({"libcuda.so.1": ["VERSION=12040"], "libcufft.so.12": []})
+    path = wheel(tmp_path, "libcufft.so.12")
     reason = f"{path} is of CUDA 13, and the driver here serves CUDA 12.4 at most"
-    assert open_device("cusolver", world) == Unusable("cusolver", (reason,))
+    assert open_device("cufft", world) == Unusable("cufft", (reason,))
+    assert open_device("cufft", site({"libcufft.so.11": []})).version == (11, 4, 1)
 
 
 def test_a_library_newer_than_the_driver_is_passed_over(site, tmp_path):

@@ -197,7 +197,7 @@ def _shifted(operation: str, value: Any, dim: int | Sequence[int] | None, *, for
     came = _taken(operation, value, everything=True)
     dims = shape_of(operation, len(came.array.shape), whole_numbers(operation, "dim", dim))
     if came.framework == DEVICE:
-        return device.shifted(operation, came, dims, forth=forth)
+        return device.shifted(came, dims, forth=forth)
     shift = np.fft.fftshift if forth else np.fft.ifftshift
     return give(np.asarray(shift(came.array, axes=dims)), came)
 

@@ -83,7 +83,6 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
         conjugate: whether to give the conjugate of the result.
 
     Raises:
-        InvalidArgumentError: the array's library is not known here.
         MissingLibraryError: there is no cuFFT.
         TierNotKeptError: cuFFT does not keep what the profile promises.
         DeviceFailedError: the device failed.
@@ -113,17 +112,10 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
     return result
 
 
-def shifted(operation: str, came: Taken, dims: tuple[int, ...] | None, *, forth: bool) -> Any:
-    """`fftshift` and `ifftshift` of an array on a device, by its own library.
-
-    Raises:
-        InvalidArgumentError: that library is not known here.
-    """
+def shifted(came: Taken, dims: tuple[int, ...] | None, *, forth: bool) -> Any:
+    """`fftshift` and `ifftshift` of an array on a device, by its own library."""
     shape = came.origin.shape
     axes = tuple(range(len(shape))) if dims is None else dims
-    if not device_library.is_known(came.array):
-        given = Arguments(f"fft.{operation}", {"input": came.array})
-        given.refuse("`input` must be PyTorch's or CuPy's", helps=["pass it as one of theirs"])
     shifts = [shape[axis] // 2 if forth else -(shape[axis] // 2) for axis in axes]
     return device_library.roll(came.array, shifts, axes)
 
@@ -161,8 +153,6 @@ def _prepared(request: Request, held: Held, element: str, given: Arguments) -> C
             state="nothing was computed",
             helps=["transform on the CPU: move `input` there"],
         )
-    if not device_library.is_known(request.array):
-        given.refuse("`input` must be PyTorch's or CuPy's", helps=["pass it as one of theirs"])
     read = element if kind == "rfft" else device_fft.COMPLEX[element]
     written = device_fft.REAL[read] if kind == "irfft" else device_fft.COMPLEX[element]
     axes = device_fft.ordered(kind, request.axes)
