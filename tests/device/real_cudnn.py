@@ -43,7 +43,16 @@ H100 = {
     "deviceName": "NVIDIA H100",
 }
 TYPES = {1: c_int, 2: ctypes.c_ubyte, 3: c_int64, 4: ctypes.c_float, 5: ctypes.c_double}
-TYPES |= {7: c_int, 8: c_int, 11: c_int32, 15: c_void_p, 19: c_int32, 24: ctypes.c_char}
+TYPES |= {
+    7: c_int,
+    8: c_int,
+    14: c_int,
+    18: c_int,
+    11: c_int32,
+    15: c_void_p,
+    19: c_int32,
+    24: ctypes.c_char,
+}
 DEVICE, HEURISTIC, CONFIGURATION, ENGINE, PLAN, GRAPH = 38, 4, 3, 2, 5, 15
 
 cudnn = ctypes.CDLL(sys.argv[1])

@@ -241,6 +241,8 @@ def call_of(*shape, keys=None, **more):
                 "head_dim should be a multiple of 8",
             ),
         ),
+        (call_of(0, 3, 40, 64), H200, ("It computes nothing of arrays without numbers.",)),
+        (call_of(2, 3, 40, 0), H200, ("It computes nothing of arrays without numbers.",)),
         (call_of(2, 3, 40, 264), H200, ("head_dim should be no more than 256",)),
         (
             call_of(2, 3, 40, 64, keys=(2, 3, 1, 64)),

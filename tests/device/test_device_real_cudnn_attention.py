@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import DOUBLES, FLAGS, NATIVE
-from test_device_real_cudnn import cudnn  # noqa: F401 - a fixture
+from conftest import FLAGS
+from test_device_real_cudnn import COMPILES, cudnn, load  # noqa: F401 - one is a fixture
 
 from backendcfg.dispatch.device_cudnn import NOTES
 
 PROGRAM = Path(__file__).with_name("real_cudnn_attention.py")
 NEEDED = {"libnvrtc.so.*": "its compiler", "libcublasLt.so.*": "cuBLASLt"}
 # Plans are made of code that was loaded, so these must seem to give something.
-GIVES = re.compile(r"cu(Library|Kernel)(Load|Get)(Data|FromFile|Kernel|Function)$")
+GIVES = re.compile(r"cu(Library|Kernel|Module)(Load|Get)(Data|FromFile|Kernel|Function)$")
 GIVING = "int {}(void **place) {{ static int made; *place = &made; return 0; }}"
 
 
@@ -35,7 +35,7 @@ def folders():
 def answers(cudnn, folders, tmp_path_factory):  # noqa: F811
     """By problem and device: (notes, status, workspace) of each engine's plan."""
     folder, missing = tmp_path_factory.mktemp("driver"), set()
-    for _ in range(8):
+    for _ in range(64):
         functions = [
             GIVING.format(name) if GIVES.match(name) else f"int {name}(void) {{ return 0; }}"
             for name in sorted(missing)
@@ -43,9 +43,8 @@ def answers(cudnn, folders, tmp_path_factory):  # noqa: F811
         (folder / "more.c").write_text(
             "".join(f'__attribute__((visibility("default"))) {each}\n' for each in functions)
         )
-        command = ["cc", *FLAGS, f"-I{NATIVE / 'include'}", "-Wl,-soname,libcuda.so.1"]
-        sources = [str(DOUBLES / "cuda.c"), str(folder / "more.c")]
-        subprocess.run([*command, *sources, "-o", str(folder / "libcuda.so.1"), "-lm"], check=True)
+        command = ["cc", *FLAGS, "-Wl,-soname,libcuda.so.1", str(folder / "more.c")]
+        subprocess.run([*command, "-o", str(folder / "libcuda.so.1")], check=True)
         done = subprocess.run(
             [sys.executable, str(PROGRAM), str(cudnn)],
             capture_output=True,
@@ -57,7 +56,7 @@ def answers(cudnn, folders, tmp_path_factory):  # noqa: F811
                 "LD_LIBRARY_PATH": ":".join([str(folder), str(cudnn.parent), *folders]),
             },
         )
-        text = done.stdout + done.stderr
+        text = done.stdout + done.stderr + load(cudnn.parent / COMPILES, folder)
         more = set(re.findall(r"undefined symbol: (cu\w+)|Could not load symbol (cu\w+)", text))
         names = {name for pair in more for name in pair if name} - missing
         if not names:
