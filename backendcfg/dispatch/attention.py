@@ -63,6 +63,7 @@ _HERE = ("cpu",)
 _OURS = ("cpu", "device")
 _DEVICE = ("device",)
 _FLASH = ("flash",)
+_PROGRAMS = ("flash", "efficient", "math")  # what is compiled for a device
 _OUR_FUSED = ("flash", "efficient")
 _SHAPED = ("four-dimensional",)
 _PLACED = ("gpu",)
@@ -77,7 +78,7 @@ REQUIREMENTS = (
     ),
     Requirement(
         "serves-devices",
-        "it is a kernel of ours for devices, which is flash alone",
+        "it is a kernel of ours for devices, which cuDNN is not",
         device_rules.serves,
         ON_DEVICES,
         places=_DEVICE,
@@ -91,20 +92,20 @@ REQUIREMENTS = (
         ("not-ragged",),
         places=_OURS,
     ),
-    Requirement("nvidia", "an NVIDIA device", device_rules.nvidia, _FLASH, places=_DEVICE),
+    Requirement("nvidia", "an NVIDIA device", device_rules.nvidia, _PROGRAMS, places=_DEVICE),
     Requirement(
         "driver",
         "its driver is here, and knows the device",
         device_rules.driver,
-        _FLASH,
+        _PROGRAMS,
         ("nvidia",),
         places=_DEVICE,
     ),
     Requirement(
         "instructions",
-        "sm_80 or newer",
+        "flash: sm_80 or newer; the others: sm_50 or newer",
         device_rules.architecture,
-        _FLASH,
+        _PROGRAMS,
         ("nvidia", "driver"),
         places=_DEVICE,
     ),
@@ -112,7 +113,7 @@ REQUIREMENTS = (
         "compiler",
         "NVRTC is here, and compiles for the device",
         device_rules.compiler,
-        _FLASH,
+        _PROGRAMS,
         ("nvidia",),
         places=_DEVICE,
     ),
@@ -132,10 +133,26 @@ REQUIREMENTS = (
         places=_DEVICE,
     ),
     Requirement(
+        "value-width",
+        "value is 256 wide at most",
+        device_rules.value_width,
+        ("efficient",),
+        ("valid",),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "device-width",
+        "query and value have a width",
+        device_rules.has_width,
+        ("efficient", "math"),
+        ("valid",),
+        places=_DEVICE,
+    ),
+    Requirement(
         "four-at-most",
         "query, key and value have 4 dimensions at most",
         device_rules.four_at_most,
-        _FLASH,
+        _PROGRAMS,
         ("valid",),
         places=_DEVICE,
     ),
@@ -151,14 +168,14 @@ REQUIREMENTS = (
         "no-gradient",
         "nothing needs a gradient",
         device_rules.no_gradient,
-        _FLASH,
+        _PROGRAMS,
         places=_DEVICE,
     ),
     Requirement(
         "countable",
         "positions and blocks are fewer than 2**31",
         device_rules.countable,
-        _FLASH,
+        _PROGRAMS,
         ("valid",),
         places=_DEVICE,
     ),
@@ -166,7 +183,7 @@ REQUIREMENTS = (
         "tier",
         "no tier is promised that no device keeps",
         device_rules.tier,
-        _FLASH,
+        _PROGRAMS,
         places=_DEVICE,
     ),
     Requirement("on-cuda", "query, key and value are on a GPU", rules.on_cuda),

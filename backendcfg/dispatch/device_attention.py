@@ -116,6 +116,11 @@ class Variant:
     is_aligned: bool = True
 
     @property
+    def name(self) -> str:
+        """The symbol, and the source's name."""
+        return NAME
+
+    @property
     def padded(self) -> int:
         """The width in shared memory: products are 16 deep."""
         return -(-self.width // 16) * 16

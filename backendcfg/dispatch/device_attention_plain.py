@@ -12,6 +12,10 @@ import ctypes
 from backendcfg.dispatch.device_attention import Matrix
 from backendcfg.records import record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from backendcfg.dispatch.device_attention import Attention
+
 OLDEST = (5, 0)
 """The first compute capability that has what the programs need."""
 
@@ -25,48 +29,7 @@ CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
 """Element types as the sources number them."""
 
 _LOG2_OF_E = 1.4426950408889634
-_LIMIT = 2**31 - 1
 _NOTHING = Matrix(0, (0, 0, 0, 0))
-
-
-@record(frozen=True)
-class Plain:
-    """One call, all of its arrays four-dimensional, as in `device_attention.Attention`.
-
-    Attributes:
-        element: what query, key, value and out hold.
-        batch, heads, key_heads, queries, keys, width, value_width: sizes; heads are a multiple of
-            key_heads.
-        query, key, value, out: the arrays, with any strides.
-        mask: (batch, heads, queries, keys), or None.
-        mask_element: "bool", true where a key is seen, or what is added: a key of `CODES`.
-        logsumexp: address of (batch, heads, queries) dense numbers, float64 for float64 and else
-            float32; 0 where not wanted.
-        is_causal: query i sees keys 0 to i.
-        scale: what scores are multiplied by.
-        dropout: the probability that a weight is dropped, from 0 to 1.
-        seed: of the dropout, 64 bits.
-    """
-
-    element: str
-    batch: int
-    heads: int
-    key_heads: int
-    queries: int
-    keys: int
-    width: int
-    value_width: int
-    query: Matrix
-    key: Matrix
-    value: Matrix
-    out: Matrix
-    scale: float
-    mask: Matrix | None = None
-    mask_element: str = "bool"
-    logsumexp: int = 0
-    is_causal: bool = False
-    dropout: float = 0.0
-    seed: int = 0
 
 
 @record(frozen=True)
@@ -75,30 +38,20 @@ class Program:
 
     Attributes:
         name: of the kernel, and of its source without ".cu".
-        macros: what the source asks for, by name.
+        choices: what the source asks for, by name.
         threads: of a block.
         shared_bytes: dynamic shared memory of a block.
     """
 
     name: str
-    macros: tuple[tuple[str, int], ...]
+    choices: tuple[tuple[str, int], ...]
     threads: int
     shared_bytes: int = 0
 
-
-@record(frozen=True)
-class Start:
-    """What a driver needs to start a program.
-
-    Attributes:
-        program: which.
-        grid: blocks, along the first dimension.
-        arguments: the kernel's one argument.
-    """
-
-    program: Program
-    grid: int
-    arguments: ctypes.Structure
+    @property
+    def macros(self) -> dict[str, int]:
+        """What the source asks for, as it is told to the compiler."""
+        return dict(self.choices)
 
 
 class Arguments(ctypes.Structure):
@@ -141,30 +94,40 @@ class SoftmaxArguments(ctypes.Structure):
     ]
 
 
+@record(frozen=True)
+class Start:
+    """What a driver needs to start a program.
+
+    Attributes:
+        program: which.
+        grid: blocks, along the first dimension.
+        arguments: the kernel's one argument.
+    """
+
+    program: Program
+    grid: int
+    arguments: Arguments | GatherArguments | SoftmaxArguments
+
+
 def summed_in(element: str) -> str:
     """The element type of sums and of `logsumexp`."""
     return "float64" if element == "float64" else "float32"
 
 
-def problem(queries: int, keys: int, pairs: int) -> str:
-    """Why lengths cannot be counted in 32 bits, or ""."""
-    if max(queries + 512, keys + 512, pairs * -(-queries // 8)) <= _LIMIT:
-        return ""
-    return f"It counts in 32 bits, and {max(queries, keys)} rows of {pairs} heads are more."
-
-
-def efficient(call: Plain) -> Start | None:
+def efficient(call: Attention, value_width: int) -> Start | None:
     """How `efficient` serves a call; None where there is nothing to compute.
 
     Args:
-        call: one that is counted, whose values are at most `WIDEST` columns wide.
+        call: one that is counted; its arrays may have any strides, and `logsumexp` is of
+            `summed_in` its element.
+        value_width: of value and out, at most `WIDEST`.
     """
     size = _size(call.element)
     rows = 32 if call.element == "float64" else 64
     blocks, pairs = -(-call.queries // rows), call.batch * call.heads
-    if not blocks * pairs * call.value_width:
+    if not blocks * pairs * value_width:
         return None
-    columns = -(-call.value_width // 64) * 64
+    columns = -(-value_width // 64) * 64
     stage = (rows + 64) * (16 + 16 // size)
     weights = rows * (64 + 16 // size)
     mask = call.mask or _NOTHING
@@ -176,7 +139,7 @@ def efficient(call: Plain) -> Start | None:
             # Three blocks hide more than two, where they leave a thread the registers it needs.
             ("RESIDENT", 3 if columns == 64 and size == 4 else 2),
             *_macros(call),
-            ("ALIGNED", int(_is_aligned(call))),
+            ("ALIGNED", int(_is_aligned(call, value_width))),
         ),
         threads=128,
         shared_bytes=size * (2 * stage + weights),
@@ -202,7 +165,7 @@ def efficient(call: Plain) -> Start | None:
         queries=call.queries,
         keys=call.keys,
         width=call.width,
-        value_width=call.value_width,
+        value_width=value_width,
         blocks=blocks,
         pairs=pairs,
     )
@@ -251,7 +214,7 @@ def gather(
     return Start(program, -(-count // 1024), arguments)
 
 
-def softmax(call: Plain, scores: int, element: str, *, scale: float) -> Start | None:
+def softmax(call: Attention, scores: int, element: str, *, scale: float) -> Start | None:
     """How scores become weights in place; None where there are none.
 
     Args:
@@ -284,14 +247,14 @@ def softmax(call: Plain, scores: int, element: str, *, scale: float) -> Start | 
     return Start(program, -(-rows // 8), arguments)
 
 
-def _macros(call: Plain) -> tuple[tuple[str, int], ...]:
+def _macros(call: Attention) -> tuple[tuple[str, int], ...]:
     mask = 0
     if call.mask is not None:
         mask = 1 if call.mask_element == "bool" else 2 + CODES[call.mask_element]
     return (("CAUSAL", int(call.is_causal)), ("MASK", mask), ("DROPOUT", int(call.dropout > 0)))
 
 
-def _kept(call: Plain) -> float:
+def _kept(call: Attention) -> float:
     return 1 / (1 - call.dropout) if call.dropout < 1 else 0.0
 
 
@@ -300,7 +263,7 @@ def _size(element: str) -> int:
     return 8 if element == "float64" else 4
 
 
-def _is_aligned(call: Plain) -> bool:
+def _is_aligned(call: Attention, value_width: int) -> bool:
     """Whether rows are whole chunks of 16 bytes, dense and where such begin; 16-bit ones are not."""
     if call.element not in ("float32", "float64"):
         return False
@@ -308,8 +271,8 @@ def _is_aligned(call: Plain) -> bool:
     each = {
         "query": (call.batch, call.heads, call.queries, call.width),
         "key": (call.batch, call.key_heads, call.keys, call.width),
-        "value": (call.batch, call.key_heads, call.keys, call.value_width),
-        "out": (call.batch, call.heads, call.queries, call.value_width),
+        "value": (call.batch, call.key_heads, call.keys, value_width),
+        "out": (call.batch, call.heads, call.queries, value_width),
     }
     matrices = {"query": call.query, "key": call.key, "value": call.value, "out": call.out}
     return all(

@@ -1,4 +1,4 @@
-"""Attention of arrays on CUDA devices, by our own kernel, on their stream and without copies.
+"""Attention of arrays on CUDA devices, by our own kernels, on their stream and without copies.
 
 What a call is, and that it fits, is said here; C loads the kernel and puts it on the stream. All
 that follows from shapes, strides and flags is remembered, so that a call of a known kind makes its
@@ -21,7 +21,8 @@ from backendcfg.dispatch.device_attention import (
     refusal,
     variant,
 )
-from backendcfg.ops import attention_choice, device_products, serving
+from backendcfg.dispatch.device_attention_plain import summed_in
+from backendcfg.ops import attention_choice, device_plain, device_products, serving
 from backendcfg.ops.attention_call import KEPT, OPERATION, flags_in_force
 from backendcfg.ops.device_arrays import Arguments, Held, needs_gradient
 
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from backendcfg.dispatch.attention_shapes import Shapes
+    from backendcfg.dispatch.device_attention_plain import Program
 
 NAMES = ("query", "key", "value", "attn_mask")
 _HELPS = [
-    "meet what `flash` needs, as its notes say, or compute on the CPU: all kernels are there",
+    "meet what one of them needs, as its notes say, or compute on the CPU",
     'ask `ops.explain(..., device="cuda:0")` what stands against each',
 ]
 
@@ -52,20 +54,26 @@ class Plan(NamedTuple):
 
     Attributes:
         shapes: their sizes.
-        because: why `flash` serves.
+        kernel: who serves: "flash", "efficient" or "math".
+        because: why that one.
         driver: of the device.
         capability: of the device.
         memories: shared memory of a block and the second-level cache, in bytes.
         kernels: by variant; they differ by how memory is aligned.
+        is_grouped: whether several heads of query share one of key and value.
+        rounds: whether `math` may round scores and weights of 16 bits to 16 bits.
         is_checked: whether a result that is not finite is refused.
     """
 
     shapes: Shapes
+    kernel: str
     because: str
     driver: device_kernels.Driver
     capability: tuple[int, int]
     memories: tuple[int, int]
-    kernels: dict[Variant, Any]
+    kernels: dict[Variant | Program, Any]
+    is_grouped: bool
+    rounds: bool
     is_checked: bool
 
 
@@ -101,12 +109,21 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
     shapes = plan.shapes
     element = held[0].element
     out, out_held = given.make(shapes.out, element)
-    total, total_held = given.make(shapes.out[:-1], "float32") if logsumexp else (None, None)
-    _launch(given, held, plan, options, (out_held, total_held))
+    total, total_held = None, None
+    if logsumexp:
+        total, total_held = given.make(shapes.out[:-1], summed_in(element))
+    results = (out_held, total_held)
+    call = _call(held, shapes, options, results)
+    if plan.kernel == "flash":
+        _launch(given, held, plan, call, results)
+    elif plan.kernel == "efficient":
+        device_plain.efficient(given, held, plan, call, results)
+    else:
+        device_plain.math(given, held, plan, call, (out, *results))
     if plan.is_checked:
         device_products.finite(OPERATION, out)
     sizes = (*shapes.scores, shapes.width)
-    serving.served(OPERATION, "flash", plan.because, sizes, element)
+    serving.served(OPERATION, plan.kernel, plan.because, sizes, element)
     return (out, total) if logsumexp else out
 
 
@@ -152,11 +169,14 @@ def _plan(
         )
     return Plan(
         attention_shapes.sizes(call),
+        choice.kernel,
         f"on a device; {choice.because}",
         driver,
         device.sm,
         device_driver.memories(driver.path, held[0].ordinal),
         {},
+        options.enable_gqa,
+        bool(values["cuda.allow_fp16_bf16_reduction_math_sdp"]),
         bool(values["ops.check_finite"]),
     )
 
@@ -188,7 +208,8 @@ def _call(
     lead = (1,) * (2 - len(shapes.lead)) + shapes.lead
     # Heads that share a key keep their own number; others are broadcast like all else.
     key_heads = key.shape[-3] if options.enable_gqa else lead[1]
-    keyed = (lead[0], key_heads)
+    value_heads = value.shape[-3] if options.enable_gqa else lead[1]
+    keyed, valued = (lead[0], key_heads), (lead[0], value_heads)
     out, total = results
     return Attention(
         element=query.element,
@@ -200,8 +221,8 @@ def _call(
         width=shapes.width,
         query=_matrix(query, lead, (shapes.queries, shapes.width)),
         key=_matrix(key, keyed, (shapes.keys, shapes.width)),
-        value=_matrix(value, keyed, (shapes.keys, shapes.width)),
-        out=_matrix(out, lead, (shapes.queries, shapes.width)),
+        value=_matrix(value, valued, (shapes.keys, shapes.value_width)),
+        out=_matrix(out, lead, (shapes.queries, shapes.value_width)),
         scale=shapes.width**-0.5 if options.scale is None else float(options.scale),
         mask=None if mask is None else _matrix(mask, lead, (shapes.queries, shapes.keys)),
         mask_element="bool" if mask is None else mask.element,
@@ -216,12 +237,11 @@ def _launch(
     given: Arguments,
     held: tuple[Held, Held, Held, Held | None],
     plan: Plan,
-    options: Options,
+    call: Attention,
     results: tuple[Held, Held | None],
 ) -> None:
-    """Put the kernel on the stream of query."""
+    """Put the kernel of `flash` on the stream of query."""
     query = held[0]
-    call = _call(held, plan.shapes, options, results)
     chosen = variant(call, plan.memories[0])
     start = launch(call, chosen, plan.memories[1])
     if start is None:

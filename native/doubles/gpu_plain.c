@@ -32,6 +32,7 @@ void dropout_row(uint64_t seed, double probability, uint64_t batch_head, int64_t
 }
 
 uint64_t arguments_size(void) { return sizeof(arguments); }
+uint64_t ranges(void) { return GPU_RANGES; }
 #if PROGRAM == 1
 uint64_t shared_bytes(void) { return WEIGHT_BYTES + 2 * STAGE_BYTES; }
 #else

@@ -18,18 +18,44 @@ from device_arrays import OnDevice, aligned, held, narrowed, widened
 from backendcfg import ops
 from backendcfg.dispatch import cuda_compiler, cuda_kernels, device_kernels
 from backendcfg.dispatch.device_attention import NAME, Arguments
+from backendcfg.dispatch.device_attention_plain import Arguments as EfficientArguments
+from backendcfg.dispatch.device_attention_plain import GatherArguments, SoftmaxArguments
 from backendcfg.ops import device_attention
 
-_PATH = Path(__file__).resolve().parents[1] / "dispatch" / "emulated_gpu.py"
-_spec = importlib.util.spec_from_file_location("emulated_gpu", _PATH)
-emulated_gpu = sys.modules.setdefault("emulated_gpu", importlib.util.module_from_spec(_spec))
-if not hasattr(emulated_gpu, "Compiler"):
-    _spec.loader.exec_module(emulated_gpu)
+
+def _of_dispatch(name):
+    """A module of the tests of dispatch, of which there is one in a process."""
+    path = Path(__file__).resolve().parents[1] / "dispatch" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
+    if not hasattr(module, "Compiler"):
+        spec.loader.exec_module(module)
+    return module
+
+
+emulated_gpu = _of_dispatch("emulated_gpu")
+emulated_plain = _of_dispatch("emulated_plain")
+
 
 RUN = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_uint] * 3, ctypes.c_void_p
 )
 ILLEGAL_ADDRESS = 700
+
+
+def written(program, given):
+    """(address, bytes) of what a program without tensor cores makes."""
+    sizes = {0: 4, 1: 8, 2: 2, 3: 2}
+    size = sizes[program.macros["ELEMENT"]]
+    if program.name == "attention_gather":
+        return [(given.target, given.count * sizes[program.macros["TO"]])]
+    if program.name == "attention_softmax":
+        return [
+            (given.scores, given.rows * given.keys * size),
+            (given.logsumexp, given.rows * max(size, 4)),
+        ]
+    rows = given.pairs * given.queries
+    return [(given.out, rows * given.value_width * size), (given.logsumexp, rows * max(size, 4))]
 
 
 class Sm90:
@@ -52,6 +78,7 @@ class Emulator:
 
     def __init__(self, folder):
         self.compiler = emulated_gpu.Compiler(folder)
+        self.plain = emulated_plain.Compiler(folder)
         self.callback = RUN(self._run)
         self.variants, self.arrays, self.launched, self.fault = [], [], [], b""
 
@@ -79,9 +106,11 @@ class Emulator:
         return f"{len(self.variants) - 1}".encode()
 
     def _run(self, code, name, grid, threads, shared, block):
+        chosen = self.variants[int(code)]
+        if name == chosen.name.encode() != NAME.encode():
+            return self._run_plain(chosen, grid, threads, shared, block)
         if name != NAME.encode():
             return ILLEGAL_ADDRESS
-        chosen = self.variants[int(code)]
         given = Arguments.from_buffer_copy(ctypes.string_at(block, ctypes.sizeof(Arguments)))
         self.launched.append((chosen, grid, threads, shared, given))
         rows = given.pairs * given.queries
@@ -93,6 +122,34 @@ class Emulator:
             ranges[at] = emulated_gpu.Range(whole.ctypes.data, whole.nbytes, 0)
         report = emulated_gpu.Report()
         self.compiler.library(chosen).run_attention(
+            ctypes.byref(given), grid, ctypes.c_uint64(shared), 0, ranges, ctypes.byref(report)
+        )
+        self.fault = report.fault
+        return ILLEGAL_ADDRESS if report.fault else 0
+
+    def _run_plain(self, program, grid, threads, shared, block):
+        kind = {
+            "attention_efficient": EfficientArguments,
+            "attention_gather": GatherArguments,
+            "attention_softmax": SoftmaxArguments,
+        }[program.name]
+        given = kind.from_buffer_copy(ctypes.string_at(block, ctypes.sizeof(kind)))
+        self.launched.append((program, grid, threads, shared, given))
+        library, at = self.plain.library(program), 0
+        ranges = (emulated_gpu.Range * library.ranges())()
+        for address, size in written(program, given):
+            ranges[at] = emulated_gpu.Range(address, size, 1)
+            at += 1
+        # What a library has multiplied is known from the arguments, as what is made.
+        if program.name == "attention_gather" and program.macros["ELEMENT"] == 0:
+            ranges[at] = emulated_gpu.Range(given.source, given.count * 4, 0)
+            at += 1
+        for array in self.arrays[: len(ranges) - at]:
+            whole = emulated_gpu.whole(array)
+            ranges[at] = emulated_gpu.Range(whole.ctypes.data, whole.nbytes, 0)
+            at += 1
+        report = emulated_gpu.Report()
+        library.run_program(
             ctypes.byref(given), grid, ctypes.c_uint64(shared), 0, ranges, ctypes.byref(report)
         )
         self.fault = report.fault
@@ -127,10 +184,12 @@ def on_the_cpu(query, key, value, mask=None, **options):
     return ops.scaled_dot_product_attention(*arrays, hidden, **options)
 
 
-def assert_near(result, wanted):
+def assert_near(result, wanted, element=""):
     """That a result is what 16 bits can hold of what is wanted."""
     assert type(result) is OnDevice
     assert result.shape == wanted.shape
     values = widened(result.array) if result.element == "bfloat16" else result.array
-    unit = {"bfloat16": 2e-2, "float16": 3e-3, "float32": 2e-5}[result.element]
+    unit = {"bfloat16": 2e-2, "float16": 3e-3, "float32": 2e-5, "float64": 1e-5}[
+        element or result.element
+    ]
     np.testing.assert_allclose(np.asarray(values, "float64"), wanted, rtol=unit, atol=unit)

@@ -6,20 +6,23 @@ import ctypes
 import math
 import subprocess
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from emulated_gpu import DOUBLES, Range, Report, from_bits, matrix, to_bits, whole
 
 from backendcfg.dispatch import cuda_kernels
+from backendcfg.dispatch.device_attention import Attention
 from backendcfg.dispatch.device_attention_plain import (
     HEADERS,
-    Plain,
     efficient,
     gather,
     softmax,
     summed_in,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROGRAMS = {"attention_efficient": 1, "attention_gather": 2, "attention_softmax": 3}
 ROUNDED = {"float32": 0, "float64": 0, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -42,7 +45,7 @@ class Compiler:
             for name in (f"{program.name}.cu", *HEADERS):
                 text = cuda_kernels.source(name)
                 (place / name).write_text(text.replace(*mutant) if mutant else text)
-            macros = [f"-D{name}={value}" for name, value in program.macros]
+            macros = [f"-D{name}={value}" for name, value in program.macros.items()]
             # Fortified, longjmp would take a change of stacks for an error.
             flags = ["-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra", "-Werror",
                      "-Wno-unused-function", "-Wno-type-limits", f"-I{place}", f"-I{DOUBLES}"]  # fmt: skip
@@ -61,7 +64,7 @@ class Compiler:
         library = self.library(begun.program, mutant)
         assert library.arguments_size() == ctypes.sizeof(begun.arguments)
         assert library.shared_bytes() == begun.program.shared_bytes
-        ranges = (Range * 8)()
+        ranges = (Range * library.ranges())()
         for index, (array, is_written) in enumerate(
             [*((each, 0) for each in read), *((each, 1) for each in written)]
         ):
@@ -106,9 +109,9 @@ def describe(query, key, value, out, *, element="float32", mask=None, mask_eleme
     rest.setdefault("scale", 1 / math.sqrt(width))
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, queries, key.shape[2]))
-    return Plain(
+    return Attention(
         element=element, batch=batch, heads=heads, key_heads=key.shape[1], queries=queries,
-        keys=key.shape[2], width=width, value_width=value.shape[3], query=matrix(query),
+        keys=key.shape[2], width=width, query=matrix(query),
         key=matrix(key), value=matrix(value), out=matrix(out),
         mask=None if mask is None else matrix(mask), mask_element=mask_element, **rest,
     )  # fmt: skip
@@ -143,7 +146,7 @@ def run(compiler, query, key, value, *, out=None, mask=None, element="float32", 
         query, key, value, out, mask=mask, element=element, logsumexp=logsumexp.ctypes.data, **rest
     )
     read = [each for each in (query, key, value, mask) if each is not None]
-    begun = efficient(call)
+    begun = efficient(call, value.shape[3])
     report = compiler.start(begun, read, (out, logsumexp), schedule=schedule, mutant=mutant)
     return _ended(out, logsumexp, element, [report])
 

@@ -114,7 +114,7 @@ def test_rows_of_whole_chunks_are_read_by_chunks_with_the_same_bits(compiler):
     odd[..., 1:] = arrays[1]
     anywhere = both(compiler, [arrays[0], odd[..., 1:], arrays[2]])
     assert anywhere.bits == aligned.bits
-    names = [dict(program.macros)["ALIGNED"] for program, _ in compiler.libraries][-2:]
+    names = [program.macros["ALIGNED"] for program, _ in compiler.libraries][-2:]
     assert set(names) <= {0, 1}
 
 
