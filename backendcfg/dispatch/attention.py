@@ -118,6 +118,13 @@ REQUIREMENTS = (
         places=_DEVICE,
     ),
     Requirement(
+        "device-products",
+        "a library that multiplies there is here",
+        device_rules.products,
+        ("math",),
+        places=_DEVICE,
+    ),
+    Requirement(
         "sixteen-bits",
         "bfloat16 or float16",
         device_rules.sixteen_bits,

@@ -53,6 +53,11 @@ def compiler(case: Case) -> str:
     return case.device.no_compiler
 
 
+def products(case: Case) -> str:
+    """A library multiplies on the device."""
+    return case.device.no_products
+
+
 def sixteen_bits(case: Case) -> str:
     """bfloat16 or float16."""
     if (element := case.call.query.dtype) in HALF:

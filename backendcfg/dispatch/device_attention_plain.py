@@ -1,4 +1,4 @@
-"""Attention on NVIDIA GPUs without tensor cores: which program serves `efficient` and `math`, and how.
+"""Attention on NVIDIA GPUs without tensor cores: the programs of `efficient` and `math`.
 
 Pure functions over numbers, as in `device_attention.py`: the macros of a program, its grid and the
 bytes of its arguments. The sources are backendcfg/kernels/attention_efficient.cu, and for `math`
@@ -112,6 +112,16 @@ class Start:
 def summed_in(element: str) -> str:
     """The element type of sums and of `logsumexp`."""
     return "float64" if element == "float64" else "float32"
+
+
+def multiplied_in(element: str, *, rounds: bool) -> str:
+    """The element type of the products of `math`, and of its scores.
+
+    Args:
+        element: of the arrays.
+        rounds: whether scores and weights may be rounded to 16 bits.
+    """
+    return element if rounds or element == "float64" else "float32"
 
 
 def efficient(call: Attention, value_width: int) -> Start | None:
@@ -264,7 +274,7 @@ def _size(element: str) -> int:
 
 
 def _is_aligned(call: Attention, value_width: int) -> bool:
-    """Whether rows are whole chunks of 16 bytes, dense and where such begin; 16-bit ones are not."""
+    """Whether rows are dense, whole chunks of 16 bytes that begin at such; of 32 and 64 bits."""
     if call.element not in ("float32", "float64"):
         return False
     pack = 16 // _size(call.element)

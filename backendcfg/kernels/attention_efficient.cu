@@ -33,6 +33,7 @@ enum {
     OWN_ROWS = ROWS / 8,
     OWN_KEYS = KEYS / 16,
     OWN_CHUNKS = COLUMNS / (16 * PACK),
+    ROWS_AT_ONCE = COLUMNS < 256 ? OWN_ROWS : OWN_ROWS / 2, /* whose weights are in registers */
     /* Rows are a chunk longer than what they hold: 8 of them begin in different banks. */
     SLICE_STEP = SLICE + PACK,
     WEIGHT_STEP = KEYS + PACK,
@@ -237,23 +238,29 @@ DEVICE void add_values(real out[OWN_ROWS][OWN_CHUNKS][PACK], unsigned weights, u
     unsigned across = thread_index() % 16, down = thread_index() / 16;
     ROLLED
     for (unsigned key = 0; key < VALUE_KEYS; key += PACK) {
-        chunk weight[OWN_ROWS];
         UNROLL
-        for (unsigned i = 0; i < OWN_ROWS; i++)
-            weight[i] = load_chunk(weights + ((down + 8 * i) * WEIGHT_STEP + first + key) *
-                                                 (unsigned)sizeof(real));
-        UNROLL
-        for (unsigned e = 0; e < PACK; e++)
+        for (unsigned part = 0; part < OWN_ROWS; part += ROWS_AT_ONCE) {
+            chunk weight[ROWS_AT_ONCE];
             UNROLL
-            for (unsigned j = 0; j < OWN_CHUNKS; j++) {
-                chunk value = load_chunk(stage + ((key + e) * COLUMNS + (across + 16 * j) * PACK) *
-                                                     (unsigned)sizeof(real));
+            for (unsigned i = 0; i < ROWS_AT_ONCE; i++)
+                weight[i] = load_chunk(
+                    weights + ((down + 8 * (part + i)) * WEIGHT_STEP + first + key) *
+                                  (unsigned)sizeof(real));
+            UNROLL
+            for (unsigned e = 0; e < PACK; e++)
                 UNROLL
-                for (int i = 0; i < OWN_ROWS; i++)
+                for (unsigned j = 0; j < OWN_CHUNKS; j++) {
+                    chunk value =
+                        load_chunk(stage + ((key + e) * COLUMNS + (across + 16 * j) * PACK) *
+                                               (unsigned)sizeof(real));
                     UNROLL
-                    for (int c = 0; c < PACK; c++)
-                        out[i][j][c] = combine(weight[i].at[e], value.at[c], out[i][j][c]);
-            }
+                    for (unsigned i = 0; i < ROWS_AT_ONCE; i++)
+                        UNROLL
+                        for (int c = 0; c < PACK; c++)
+                            out[part + i][j][c] =
+                                combine(weight[i].at[e], value.at[c], out[part + i][j][c]);
+                }
+        }
     }
 }
 

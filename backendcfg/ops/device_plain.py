@@ -15,12 +15,7 @@ from backendcfg import _native
 from backendcfg.dispatch import device_attention_plain as programs
 from backendcfg.dispatch import device_kernels
 from backendcfg.dispatch.device_attention import Matrix
-from backendcfg.errors import (
-    DeviceFailedError,
-    InvalidArgumentError,
-    MissingLibraryError,
-    TierNotKeptError,
-)
+from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.device_attention import Attention
@@ -66,13 +61,12 @@ def math(
 
     Raises:
         DeviceFailedError: the device failed.
-        MissingLibraryError: no library multiplies there.
+        InvalidArgumentError: a product is not finite where it must be.
         MemoryError: the scores do not fit the device.
     """
     shapes, element = plan.shapes, call.element
     result, out, total = results
-    is_half = element in _HALVES
-    work = "float32" if is_half and not plan.rounds else element
+    work = programs.multiplied_in(element, rounds=plan.rounds)
     # In sixteen bits a score is scaled before it is rounded, half by each factor, as in PyTorch:
     # it could be too large for float16.
     root = numbers.sqrt(abs(call.scale)) if work in _HALVES else 1.0
@@ -134,12 +128,7 @@ def _multiply(given: Arguments, a: Any, b: Any, out: Any) -> None:
     """A product of matrices, by the library that the flags choose; errors are attention's."""
     try:
         _native.matmul(a, b, out=out)
-    except (
-        DeviceFailedError,
-        InvalidArgumentError,
-        MissingLibraryError,
-        TierNotKeptError,
-    ) as error:
+    except (DeviceFailedError, InvalidArgumentError) as error:  # the latter: it is not finite
         what = error.message.removeprefix("matmul: ")
         raise type(error)(
             f"{given.operation}: `math`: {what}",

@@ -7,7 +7,7 @@ from device_arrays import ByInterface, OnDevice
 from products import under
 
 from backendcfg import ops
-from backendcfg.errors import DeviceFailedError, MissingLibraryError
+from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.schema.profile import defaults
 
 attention = ops.scaled_dot_product_attention
@@ -237,18 +237,26 @@ def test_a_failing_library_is_told_as_attention_s(kernels, devices):
     both(kernels, arrays)
 
 
-def test_without_a_library_that_multiplies_math_says_so(kernels, devices):
-    arrays = three()
+def test_without_a_library_that_multiplies_math_does_not_serve(kernels, devices):
+    arrays = three(value=(2, 3, 70, 257))
     kernels.reads(*arrays)
     devices.without("cublas", "cublaslt")
-    with (
-        under(**{**defaults(), "cuda.sdp_priority": ("math",), "cuda.cublas_workspace_size": 4096}),
-        pytest.raises(MissingLibraryError) as caught,
-    ):
+    flags = {**defaults(), "cuda.sdp_priority": ("math",), "cuda.cublas_workspace_size": 4096}
+    with under(**flags), pytest.raises(InvalidArgumentError) as caught:
         attention(*arrays)
     assert caught.value.message == (
-        "scaled_dot_product_attention: `math`: no library can multiply float32 on cuda:0"
+        "scaled_dot_product_attention: no kernel can serve it on cuda:0"
     )
+    assert (
+        "math: No library can multiply float32 there: cublas: cuBLAS: no libcublas.so.13 was found; "
+        "cublaslt: cuBLASLt: no libcublasLt.so.13 was found."
+    ) in caught.value.notes
+    arrays = three()
+    kernels.arrays = []
+    kernels.reads(*arrays)
+    with under(**flags), ops.trace() as calls:
+        attention(*arrays)
+    assert served_by(calls) == ["efficient"]
 
 
 def test_a_full_device_is_a_memory_error(kernels, serving):

@@ -82,6 +82,8 @@ PROGRAM = Path(__file__).with_name("torch_attention_on_device.py")
 HELD = """\
 torch.bfloat16
 torch.float16
+torch.float32
+torch.float64
 a mask
 groups of heads
 projected

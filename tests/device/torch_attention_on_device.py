@@ -66,7 +66,7 @@ def main():
     def random(*shape, dtype=torch.bfloat16):
         return torch.randn(*shape).to(dtype)
 
-    for dtype in (torch.bfloat16, torch.float16):
+    for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
         held(f"{dtype}", [random(2, 3, 40, 64, dtype=dtype) for _ in range(3)])
     arrays = [random(2, 4, 40, 64) for _ in range(3)]
     held("a mask", arrays, torch.rand(40, 40) < 0.7)

@@ -106,7 +106,7 @@ def three(queries, keys, width, *, value_width=None, batch=1, heads=1, key_heads
 
 def describe(query, key, value, out, *, element="float32", mask=None, mask_element="bool", **rest):
     batch, heads, queries, width = query.shape
-    rest.setdefault("scale", 1 / math.sqrt(width))
+    rest.setdefault("scale", 1 / math.sqrt(width or 1))
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, queries, key.shape[2]))
     return Attention(
