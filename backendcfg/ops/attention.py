@@ -59,7 +59,7 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
     Args:
         query: (..., heads, queries, width); float32, float64, bfloat16 or float16. NumPy arrays,
             PyTorch or JAX arrays on the CPU, or what `__array_interface__` or `__dlpack__`
-            describes; bfloat16 or float16 on a CUDA device. Leading dimensions broadcast.
+            describes; or all of these on a CUDA device. Leading dimensions broadcast.
         key: (..., heads, keys, width), of the dtype of query.
         value: (..., heads, keys, value width), of the dtype of query.
         attn_mask: broadcasts to (..., heads, queries, keys). bool: whether a query sees a key;

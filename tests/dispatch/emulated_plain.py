@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from emulated_gpu import DOUBLES, Range, Report, from_bits, matrix, to_bits, whole
+from emulated_gpu import DOUBLES, OPERATIONS, Range, Report, from_bits, matrix, to_bits, whole
 
 from backendcfg.dispatch import cuda_kernels
 from backendcfg.dispatch.device_attention import Attention
@@ -129,6 +129,10 @@ class Run:
     @property
     def faults(self):
         return [each.fault for each in self.reports if each.fault]
+
+    def ways(self, name):
+        """The most accesses of one phase to one bank, of each kernel."""
+        return [each.ways[OPERATIONS.index(name)] for each in self.reports]
 
 
 def results(query, value, element, out=None):

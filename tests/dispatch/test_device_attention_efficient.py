@@ -26,10 +26,13 @@ def both(compiler, arrays, **rest):
 @pytest.mark.parametrize(
     ("width", "value_width"), [(64, 64), (80, 100), (7, 129), (300, 200), (256, 256)]
 )
-def test_every_width_is_computed_in_every_element_type(compiler, element, width, value_width):
+def test_every_width_is_computed_and_reads_shared_memory_without_conflicts(
+    compiler, element, width, value_width
+):
     for queries, keys in ((70, 77), (1, 65)):
         arrays = plain.three(queries, keys, width, value_width=value_width, element=element)
-        both(compiler, arrays, element=element)
+        it = both(compiler, arrays, element=element)
+        assert it.ways("load") == [1]
 
 
 @pytest.mark.parametrize("width", [1, 3, 17, 40])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from backendcfg.dispatch.device_attention_plain import (
 )
 from backendcfg.records import replace
 
+PAGE = Path(__file__).parents[2] / "docs/operations/device-attention-plain.md"
 SHARED_ANYWHERE = 48 << 10
 """Bytes of shared memory that a block has on every device, without being told."""
 
@@ -136,6 +138,12 @@ def test_the_arguments_have_no_gaps():
             assert getattr(kind, name).offset == end
             end += ctypes.sizeof(field)
         assert ctypes.sizeof(kind) == end
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="needs the source tree")
+def test_the_python_on_the_page_runs():
+    (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    exec(compile(block, str(PAGE), "exec"), {})
 
 
 # --- compiling ------------------------------------------------------------------------------------
