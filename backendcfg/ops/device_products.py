@@ -5,6 +5,7 @@ C takes the arrays, chooses and multiplies; it calls these for what is rare or i
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any, NoReturn
 
@@ -117,7 +118,7 @@ def failed(
         DeviceFailedError: always.
     """
     (function, status, name), (m, n, k) = fault, sizes
-    if function.startswith(("cu", "hip")) and not function.startswith(("cublas", "hipblas")):
+    if is_of_driver(function):
         library = "the device's driver"
     raise DeviceFailedError(
         f"{operation}: {library} failed: {function} returned {name or 'status'} ({status})",
@@ -125,6 +126,11 @@ def failed(
         state="the result was not computed; the next call starts anew",
         helps=advice(function, name),
     )
+
+
+def is_of_driver(function: str) -> bool:
+    """Whether a function is the driver's and not a library's: `cuMemAlloc`, `hipMalloc`."""
+    return re.match(r"cu[A-Z]|hip[A-Z]", function) is not None
 
 
 def advice(function: str, name: str) -> list[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from backendcfg.dispatch import device_files, device_opening
+
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 DOUBLES = NATIVE / "doubles" / "device"
 FLAGS = ["-shared", "-fPIC", "-fvisibility=hidden", "-O1", "-Wall", "-Wextra", "-Werror"]
@@ -134,19 +136,53 @@ def device(device_file):
         used.reset()
 
 
-@dataclass(frozen=True)
+# The libraries that calls on devices find in this process, by name: the newest major of each.
+FOUND = {
+    "cuda": "libcuda.so.1",
+    "cublas": "libcublas.so.13",
+    "cublaslt": "libcublasLt.so.13",
+    "hip": "libamdhip64.so.7",
+    "hipblas": "libhipblas.so.3",
+}
+
+
 class Doubles:
-    """The doubles that products on devices are computed with in this process."""
+    """The doubles that calls on devices are served by in this process: `devices.cublas`.
 
-    cuda: Double
-    cublas: Double
-    cublaslt: Double
-    hip: Double
-    hipblas: Double
+    Each is loaded when it is first asked for, and stays.
+    """
 
-    def all(self):
-        """Each of them."""
-        return (self.cuda, self.cublas, self.cublaslt, self.hip, self.hipblas)
+    def __init__(self, device_file):
+        self._file = device_file
+        self._known = {}
+        self._absent = set()
+
+    def __getattr__(self, name):
+        if name not in FOUND:
+            raise AttributeError(name)
+        return self._load(name)[0]
+
+    def _load(self, name):
+        if name not in self._known:
+            path = self._file(FOUND[name])
+            double = Double(path)
+            found = device_opening.DeviceFile(path, name, 13, "loaded")
+            self._known[name] = (double, device_opening._open(found))
+            double.reset()
+        return self._known[name]
+
+    def find(self, name):
+        """What `open_device` answers in a test."""
+        if name in FOUND and name not in self._absent:
+            return self._load(name)[1]
+        library = device_files.BY_NAME[name]
+        newest = f"{library.stem}.{next(iter(library.majors))}"
+        return device_opening.Unusable(name, (f"{library.title}: no {newest} was found",))
+
+    def without(self, *names):
+        """Let libraries be absent until the test is over."""
+        self._absent.update(names)
+        device_opening._latest.clear()
 
     def calls(self, *functions):
         """The calls of the libraries that multiply."""
@@ -154,40 +190,27 @@ class Doubles:
         return [call for library in libraries for call in library.calls(*functions)]
 
     def reset(self):
-        """Forget the calls and the failures of all."""
-        for double in self.all():
+        """Forget the calls and the failures of all, and who is absent."""
+        self._absent.clear()
+        for double, _ in self._known.values():
             double.reset()
 
 
 @pytest.fixture(scope="session")
 def _opened_devices(device_file):
-    from backendcfg.dispatch import device_opening
-
-    doubles, opened = [], {}
-    for name, file in (
-        ("cuda", "libcuda.so.1"),
-        ("cublas", "libcublas.so.13"),
-        ("cublaslt", "libcublasLt.so.13"),
-        ("hip", "libamdhip64.so.7"),
-        ("hipblas", "libhipblas.so.3"),
-    ):
-        doubles.append(Double(device_file(file)))
-        found = device_opening.DeviceFile(device_file(file), name, 13, "loaded")
-        opened[name] = device_opening._open(found)
-    return Doubles(*doubles), opened
+    return Doubles(device_file)
 
 
 @pytest.fixture
 def devices(_opened_devices, monkeypatch):
-    """The doubles that products on devices use in this test, whatever else is in the process."""
+    """The doubles that calls on devices use in this test, whatever else is in the process."""
     from device_arrays import OnDevice
 
     from backendcfg import ops
-    from backendcfg.dispatch import device_kernels, device_recipes
 
-    doubles, opened = _opened_devices
-    for module in (device_kernels, device_recipes):
-        monkeypatch.setattr(module, "open_device", opened.__getitem__)
+    doubles = _opened_devices
+    monkeypatch.setattr(device_opening, "_latest", {})
+    monkeypatch.setattr(device_opening, "_first_usable", lambda name, world: doubles.find(name))
     monkeypatch.setattr(OnDevice, "stream", 0)
     monkeypatch.setattr(OnDevice, "full", False)
     OnDevice.allocated.clear()

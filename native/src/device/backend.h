@@ -1,4 +1,4 @@
-/* What a library of products is asked: cublas.c, cublaslt.c, hipblas.c. Each function returns the
+/* What a library of products is asked besides: cublas.c, cublaslt.c, hipblas.c. Each function returns the
  * library's status, 0 for success, and leaves the name of what it called last in *function. */
 #ifndef BACKENDCFG_DEVICE_BACKEND_H
 #define BACKENDCFG_DEVICE_BACKEND_H
@@ -6,10 +6,6 @@
 #include "device/gemm.h"
 
 typedef struct {
-    const char *(*name_of)(const bcfg_device_library *library, int status);
-    /* A handle that puts its work on a stream. Nothing is left of it on failure. */
-    int (*create)(const bcfg_device_library *library, void *stream, void **handle,
-                  const char **function);
     /* Whether workspaces can be lent, and lending one. NULL where each call takes its own. */
     bool (*borrows)(const bcfg_device_library *library);
     int (*lend)(const bcfg_handle *handle, void *memory, size_t bytes, const char **function);

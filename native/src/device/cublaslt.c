@@ -21,9 +21,9 @@ typedef struct {
     bcfg_cublaslt_heuristic best;
 } plan;
 
-struct bcfg_plans {
+typedef struct {
     plan plans[PLANS];
-};
+} all_plans; /* that a handle keeps */
 
 static uint32_t alignment(const void *memory) {
     uint32_t most = USUAL_ALIGNMENT;
@@ -142,14 +142,14 @@ static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const v
     bcfg_handle *handle = lease->handle;
     *function = "cublasLtMatmul";
     if (call->batch > INT32_MAX) return BCFG_CUBLAS_STATUS_INVALID_VALUE;
-    if (handle->plans == NULL && (handle->plans = calloc(1, sizeof *handle->plans)) == NULL)
+    if (handle->kept == NULL && (handle->kept = calloc(1, sizeof(all_plans))) == NULL)
         return BCFG_CUBLAS_STATUS_ALLOC_FAILED;
     plan_key key = {
         call->m, call->n, call->k, call->batch, call->a_leading, call->b_leading, call->c_leading,
         call->a_stride, call->b_stride, call->c_stride, lease->recipe, call->transpose_a,
         call->transpose_b, alignment(call->a), alignment(call->b), alignment(call->c), 1,
     };
-    plan *at = &handle->plans->plans[mix(&key) % PLANS];
+    plan *at = &((all_plans *)handle->kept)->plans[mix(&key) % PLANS];
     if (memcmp(&at->key, &key, sizeof key) != 0) {
         discard(lt, at);
         plan fresh = {.key = key};
@@ -168,4 +168,5 @@ static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const v
                               handle->workspace, (size_t)handle->workspace_bytes, handle->stream);
 }
 
-const bcfg_backend bcfg_cublaslt_backend = {name_of, create, NULL, NULL, NULL, multiply};
+const bcfg_vendor bcfg_cublaslt_vendor = {name_of, create};
+const bcfg_backend bcfg_cublaslt_backend = {NULL, NULL, NULL, multiply};

@@ -65,4 +65,5 @@ static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const v
         is->compute_type, is->algorithm);
 }
 
-const bcfg_backend bcfg_hipblas_backend = {name_of, create, borrows, lend, set, multiply};
+const bcfg_vendor bcfg_hipblas_vendor = {name_of, create};
+const bcfg_backend bcfg_hipblas_backend = {borrows, lend, set, multiply};

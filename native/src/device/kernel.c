@@ -51,28 +51,13 @@ bcfg_outcome bcfg_kernel_load(const bcfg_device_library *driver, int32_t index, 
 
 bcfg_outcome bcfg_kernel_launch(const bcfg_kernel *kernel, const bcfg_kernel_call *call,
                                 bcfg_fault *fault) {
-    const bcfg_device_library *driver = kernel->driver;
-    bcfg_visit visit;
-    bcfg_outcome outcome = bcfg_place_enter(driver, kernel->index, &visit, fault);
+    bcfg_session session;
+    bcfg_outcome outcome = bcfg_work_begin(&call->work, &session, fault);
     if (outcome != BCFG_DEVICE_OK) return outcome;
-    for (int i = 0; i < call->other_count && outcome == BCFG_DEVICE_OK; i++)
-        outcome = bcfg_place_order(driver, call->others[i], call->stream, fault);
-    if (outcome == BCFG_DEVICE_OK) {
-        void *parameters[] = {call->argument};
-        int status = bcfg_cuda(driver)->cuLaunchKernel(kernel->function, call->grid, 1, 1,
-                                                       call->threads, 1, 1, kernel->shared_bytes,
-                                                       call->stream, parameters, NULL);
-        outcome = said(driver, "cuLaunchKernel", status, fault);
-    }
-    /* What the others free or write next must not come before what was just put on the stream. */
-    for (int i = 0; i < call->other_count && outcome == BCFG_DEVICE_OK; i++)
-        outcome = bcfg_place_order(driver, call->stream, call->others[i], fault);
-    if (call->settles && outcome == BCFG_DEVICE_OK)
-        outcome = bcfg_place_settle(driver, call->stream, fault);
-    /* Nothing tells the others any more when what was put on the stream is done. */
-    bcfg_fault another;
-    if (outcome != BCFG_DEVICE_OK && (call->other_count > 0 || call->settles))
-        (void)bcfg_place_settle(driver, call->stream, &another);
-    bcfg_place_leave(driver, &visit);
-    return outcome;
+    void *parameters[] = {call->argument};
+    int status = bcfg_cuda(kernel->driver)
+                     ->cuLaunchKernel(kernel->function, call->grid, 1, 1, call->threads, 1, 1,
+                                      kernel->shared_bytes, call->work.stream, parameters, NULL);
+    outcome = said(kernel->driver, "cuLaunchKernel", status, fault);
+    return bcfg_work_end(&session, outcome, fault);
 }

@@ -2,7 +2,7 @@
 #ifndef BACKENDCFG_DEVICE_KERNEL_H
 #define BACKENDCFG_DEVICE_KERNEL_H
 
-#include "device/place.h"
+#include "device/work.h"
 
 /* A function on one device. It stays loaded: a stream may still run it. */
 typedef struct {
@@ -13,10 +13,7 @@ typedef struct {
 } bcfg_kernel;
 
 typedef struct {
-    void *stream;                      /* that it is put on */
-    void *const *others;               /* streams whose work it must wait for, and they for it */
-    int other_count;
-    bool settles;                      /* wait until it is done */
+    bcfg_work work;                    /* without a library, on the kernel's device */
     uint32_t grid, threads;            /* blocks, and threads of a block, along x */
     void *argument;                    /* the kernel's one argument, copied by the driver */
 } bcfg_kernel_call;

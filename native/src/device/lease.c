@@ -1,52 +1,5 @@
-/* The handles of the process, and lending them. */
+/* Handles with a workspace, set as a recipe says. */
 #include "device/backend.h"
-
-#include <stdlib.h>
-
-static bcfg_handle *all; /* under the lock; never freed, because a stream may still use its memory */
-
-bcfg_outcome bcfg_library_fault(const bcfg_device_library *library, const char *function,
-                                int status, bcfg_fault *fault) {
-    const char *name = bcfg_backend_of(library)->name_of(library, status);
-    *fault = (bcfg_fault){function, status, name != NULL ? name : ""};
-    return BCFG_DEVICE_FAULT;
-}
-
-static bcfg_handle *take(const bcfg_recipe *recipe, int32_t index, const void *stream) {
-    bcfg_lock();
-    bcfg_handle *at = all;
-    while (at != NULL && (at->busy || at->library != recipe->is.library || at->index != index ||
-                          at->stream != stream))
-        at = at->next;
-    if (at != NULL) at->busy = true;
-    bcfg_unlock();
-    return at;
-}
-
-static bcfg_outcome make(const bcfg_recipe *recipe, int32_t index, void *stream, bcfg_handle **made,
-                         bcfg_fault *fault) {
-    const bcfg_device_library *library = recipe->is.library;
-    bcfg_handle *fresh = calloc(1, sizeof *fresh);
-    if (fresh == NULL) return BCFG_DEVICE_MEMORY;
-    fresh->library = library;
-    fresh->driver = recipe->is.driver;
-    fresh->index = index;
-    fresh->stream = stream;
-    fresh->busy = true;
-    fresh->math_mode = fresh->atomics = -1;
-    const char *function = "";
-    int status = bcfg_backend_of(library)->create(library, stream, &fresh->handle, &function);
-    if (status != 0) {
-        free(fresh);
-        return bcfg_library_fault(library, function, status, fault);
-    }
-    bcfg_lock();
-    fresh->next = all;
-    all = fresh;
-    bcfg_unlock();
-    *made = fresh;
-    return BCFG_DEVICE_OK;
-}
 
 /* Gives a workspace back to who lent it: a framework's allocator hands it out again in the order of
  * the stream; the driver waits. A handle without a holder's function has the driver's memory. */
@@ -100,8 +53,8 @@ bcfg_outcome bcfg_lease_begin(const bcfg_recipe *recipe, int32_t index, void *st
     lease->handle = NULL;
     bcfg_outcome outcome = bcfg_place_enter(recipe->is.driver, index, &lease->visit, fault);
     if (outcome != BCFG_DEVICE_OK) return outcome;
-    lease->handle = take(recipe, index, stream);
-    if (lease->handle == NULL) outcome = make(recipe, index, stream, &lease->handle, fault);
+    outcome = bcfg_handle_take(recipe->is.library, recipe->is.driver, index, stream,
+                               &lease->handle, fault);
     if (outcome == BCFG_DEVICE_OK && lease->handle->workspace_bytes != recipe->is.workspace)
         outcome = provide(lease->handle, recipe->is.workspace, allocator, fault);
     if (outcome == BCFG_DEVICE_OK && bcfg_backend_of(recipe->is.library)->set != NULL) {
@@ -114,10 +67,6 @@ bcfg_outcome bcfg_lease_begin(const bcfg_recipe *recipe, int32_t index, void *st
 }
 
 void bcfg_lease_end(bcfg_lease *lease) {
-    if (lease->handle != NULL) {
-        bcfg_lock();
-        lease->handle->busy = false;
-        bcfg_unlock();
-    }
+    if (lease->handle != NULL) bcfg_handle_give(lease->handle);
     bcfg_place_leave(lease->recipe->is.driver, &lease->visit);
 }

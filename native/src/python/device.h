@@ -7,15 +7,25 @@
 #include "dlpack.h"
 #include "glue.h"
 
+/* Types besides those of bcfg_element: masks, indices and memory to work in. */
+typedef enum {
+    DEVICE_BOOL = BCFG_ELEMENTS,
+    DEVICE_INT8,
+    DEVICE_UINT8,
+    DEVICE_INT32,
+    DEVICE_INT64,
+    DEVICE_TYPES
+} DeviceType;
+
 /* An argument as a device array. */
 typedef struct {
     PyObject *object;                  /* as passed; borrowed */
     PyObject *holder;                  /* what keeps the memory besides; owned, or NULL */
     const DLExchange *exchange;        /* NULL where it came by another protocol */
     int32_t kind, index;               /* the place, with DLPack's numbers */
+    int32_t type;                      /* a bcfg_element or a DeviceType; -1 for another */
     int32_t element;                   /* a bcfg_element, or -1 for another type */
     int32_t dimensions;
-    bool is_bool;                      /* it holds truth values, which no product takes */
     bool read_only;
     bool settles;                      /* its owner knows no stream: the call waits for the device */
     void *stream;                      /* that its work is in order on */
@@ -55,12 +65,26 @@ void bcfg_drop_device(DeviceArray *taken);
 
 /* Shape, strides and memory of a tensor of DLPack's: 1, or -1 with an exception set. */
 int bcfg_read_dlpack(const DLTensor *tensor, DeviceArray *taken);
-/* A type of DLPack's as a bcfg_element, or -1. */
-int32_t bcfg_element_of_dlpack(DLDataType type);
-bool bcfg_is_bool_of_dlpack(DLDataType type);
+/* A type of DLPack's as a bcfg_element or DeviceType, or -1; and setting both numbers of an array. */
+int32_t bcfg_type_of_dlpack(DLDataType type);
+void bcfg_set_type(DeviceArray *array, int32_t type);
 
-/* The name of an element, "float32"; "" for none. Static storage. */
-const char *bcfg_device_element(int32_t element);
+/* The name of a bcfg_element or DeviceType, "float32"; "" for none. Static storage. */
+const char *bcfg_device_element(int32_t type);
+
+/* device_work.c: what Python says of a call's work, (library, driver, index, stream, others, settles)
+ * with a library of 0 for none. 0, or -1 with an exception set. */
+enum { DEVICE_OTHERS = 16 };
+typedef struct {
+    bcfg_work is;
+    void *others[DEVICE_OTHERS];
+} DeviceWork;
+int bcfg_parse_work(PyObject *tuple, DeviceWork *work);
+/* The same of a tuple of streams. */
+int bcfg_parse_streams(PyObject *tuple, DeviceWork *work);
+/* None, or what failed: (function, status, its name); "" for the function where a fork is to blame.
+ * NULL with an exception set where the host has no memory. New reference. */
+PyObject *bcfg_fault_object(bcfg_outcome outcome, const bcfg_fault *fault);
 
 /* device_product.c. `added` and `out` may be None; Py_NotImplemented where nothing is on a device. */
 PyObject *bcfg_device_multiply(const char *operation, PyObject *a, PyObject *b, PyObject *added,

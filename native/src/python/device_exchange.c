@@ -68,23 +68,20 @@ static const Known *known_of(PyTypeObject *type) {
     return ask(type);
 }
 
-int32_t bcfg_element_of_dlpack(DLDataType type) {
-    enum { FLOAT = 2, BFLOAT = 4, COMPLEX = 5 };
-    if (type.lanes != 1) return -1;
-    switch (type.code << 8 | type.bits) {
-    case FLOAT << 8 | 32: return BCFG_FLOAT32;
-    case FLOAT << 8 | 64: return BCFG_FLOAT64;
-    case FLOAT << 8 | 16: return BCFG_FLOAT16;
-    case BFLOAT << 8 | 16: return BCFG_BFLOAT16;
-    case COMPLEX << 8 | 64: return BCFG_COMPLEX64;
-    case COMPLEX << 8 | 128: return BCFG_COMPLEX128;
-    default: return -1;
-    }
+/* In the order of bcfg_element, then of DeviceType. */
+static const DLDataType types[DEVICE_TYPES] = {{2, 32, 1}, {2, 64, 1}, {5, 64, 1}, {5, 128, 1},
+                                               {4, 16, 1}, {2, 16, 1}, {6, 8, 1},  {0, 8, 1},
+                                               {1, 8, 1},  {0, 32, 1}, {0, 64, 1}};
+
+void bcfg_set_type(DeviceArray *array, int32_t type) {
+    array->type = type;
+    array->element = type < BCFG_ELEMENTS ? type : -1; /* also where it is -1 */
 }
 
-bool bcfg_is_bool_of_dlpack(DLDataType type) {
-    enum { BOOL = 6 };
-    return type.lanes == 1 && type.code == BOOL && type.bits == 8;
+int32_t bcfg_type_of_dlpack(DLDataType type) {
+    for (int32_t i = 0; i < DEVICE_TYPES; i++)
+        if (types[i].code == type.code && types[i].bits == type.bits && type.lanes == 1) return i;
+    return -1;
 }
 
 /* Names of methods, made once: making them costs more than the calls. */
@@ -160,8 +157,7 @@ int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known) {
     taken->exchange = exchange;
     taken->kind = tensor.device.type;
     taken->index = tensor.device.id;
-    taken->element = bcfg_element_of_dlpack(tensor.type);
-    taken->is_bool = bcfg_is_bool_of_dlpack(tensor.type);
+    bcfg_set_type(taken, bcfg_type_of_dlpack(tensor.type));
     /* Read before its owner runs again: the numbers are borrowed until then. */
     if (bcfg_read_dlpack(&tensor, taken) < 0) return -1;
     if (lazy && taken->element >= 0) {
@@ -177,9 +173,6 @@ int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known) {
     taken->stream = NULL;
     return exchange->current_stream(taken->kind, taken->index, &taken->stream) != 0 ? -1 : 1;
 }
-
-static const DLDataType types[BCFG_ELEMENTS] = {{2, 32, 1}, {2, 64, 1},  {5, 64, 1},
-                                                {5, 128, 1}, {4, 16, 1}, {2, 16, 1}};
 
 /* What an allocator says is wrong; raised when it has returned. */
 typedef struct {
@@ -203,7 +196,7 @@ PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t dimensions, con
             return PyErr_NoMemory();
     }
     DLTensor prototype = {.device = {like->kind, like->index}, .dimensions = dimensions,
-                          .type = types[like->element], .shape = sizes, .strides = strides};
+                          .type = types[like->type], .shape = sizes, .strides = strides};
     DLManagedTensorVersioned *managed = NULL;
     Complaint complaint = {.is_memory = true, .message = "the device has no memory for the result"};
     if (like->exchange->allocate(&prototype, &managed, &complaint, complain) != 0 ||
@@ -215,7 +208,7 @@ PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t dimensions, con
     }
     /* What the object will be taken for, read before its owner is given it. */
     *made = (DeviceArray){.exchange = like->exchange, .kind = like->kind, .index = like->index,
-                          .element = like->element, .stream = like->stream};
+                          .element = like->element, .type = like->type, .stream = like->stream};
     int status = bcfg_read_dlpack(&managed->tensor, made);
     void *object = NULL;
     if (like->exchange->object_from_managed(managed, &object) != 0) return NULL;

@@ -4,9 +4,6 @@
 
 #include <stdlib.h>
 
-/* A call on a device has its arguments, and those on one stream count once. */
-enum { MOST_OTHERS = 8 };
-
 static const char capsule_name[] = "backendcfg.device_kernel";
 
 PyObject *bcfg_device_holds(PyObject *module, PyObject *value) {
@@ -42,19 +39,19 @@ PyObject *bcfg_device_array(PyObject *module, PyObject *value) {
     PyObject *made = NULL;
     if (shape != NULL && strides != NULL)
         made = Py_BuildValue(
-            "(NiisOONOO)", PyLong_FromVoidPtr(taken.data), taken.kind, taken.index,
-            taken.is_bool ? "bool" : bcfg_device_element(taken.element), shape, strides,
+            "(NiisOONOOO)", PyLong_FromVoidPtr(taken.data), taken.kind, taken.index,
+            bcfg_device_element(taken.type), shape, strides,
             PyLong_FromVoidPtr(taken.stream), taken.settles ? Py_True : Py_False,
-            taken.holder != NULL ? taken.holder : Py_None);
+            taken.read_only ? Py_True : Py_False, taken.holder != NULL ? taken.holder : Py_None);
     Py_XDECREF(shape);
     Py_XDECREF(strides);
     bcfg_drop_device(&taken);
     return made;
 }
 
-static int32_t element_named(const char *name) {
-    for (int32_t element = 0; element < BCFG_ELEMENTS; element++)
-        if (strcmp(bcfg_device_element(element), name) == 0) return element;
+static int32_t type_named(const char *name) {
+    for (int32_t type = 0; type < DEVICE_TYPES; type++)
+        if (strcmp(bcfg_device_element(type), name) == 0) return type;
     return -1;
 }
 
@@ -66,8 +63,8 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments) {
         return NULL;
     int64_t sizes[BCFG_DEVICE_DIMENSIONS];
     Py_ssize_t count = PyTuple_GET_SIZE(shape);
-    int32_t element = element_named(name);
-    if (count > BCFG_DEVICE_DIMENSIONS || element < 0)
+    int32_t type = type_named(name);
+    if (count > BCFG_DEVICE_DIMENSIONS || type < 0)
         return PyErr_Format(PyExc_ValueError, "device_make: no such shape or element");
     for (Py_ssize_t d = 0; d < count; d++)
         sizes[d] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d));
@@ -79,17 +76,10 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments) {
         if (status == 1) bcfg_drop_device(&taken);
         Py_RETURN_NONE;
     }
-    taken.element = element;
+    bcfg_set_type(&taken, type);
     PyObject *array = bcfg_make_by_exchange(&taken, (int32_t)count, sizes, &made);
     bcfg_drop_device(&taken);
     return array;
-}
-
-/* What failed: the function of the driver, "" where a fork is to blame; its status; its name. */
-static PyObject *failed(bcfg_outcome outcome, const bcfg_fault *fault) {
-    if (outcome == BCFG_DEVICE_MEMORY) return PyErr_NoMemory();
-    if (outcome == BCFG_DEVICE_FORKED) return Py_BuildValue("(sis)", "", 0, "");
-    return Py_BuildValue("(sis)", fault->function, fault->status, fault->name);
 }
 
 PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments) {
@@ -116,20 +106,9 @@ PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments) {
     Py_END_ALLOW_THREADS
     if (outcome != BCFG_DEVICE_OK) {
         free(kernel);
-        return failed(outcome, &fault);
+        return bcfg_fault_object(outcome, &fault);
     }
     return PyCapsule_New(kernel, capsule_name, NULL);
-}
-
-static int take_others(PyObject *streams, void **others) {
-    Py_ssize_t count = PyTuple_GET_SIZE(streams);
-    if (count > MOST_OTHERS) {
-        PyErr_SetString(PyExc_ValueError, "device_launch: too many streams");
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++)
-        others[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(streams, i));
-    return PyErr_Occurred() ? -1 : (int)count;
 }
 
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments) {
@@ -138,24 +117,26 @@ PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments) {
     unsigned long long stream;
     int settles;
     Py_buffer argument;
-    bcfg_kernel_call call = {.stream = NULL};
-    void *others[MOST_OTHERS];
+    bcfg_kernel_call call = {.argument = NULL};
     if (!PyArg_ParseTuple(arguments, "OKO!pIIy*:device_launch", &capsule, &stream, &PyTuple_Type,
                           &streams, &settles, &call.grid, &call.threads, &argument))
         return NULL;
     const bcfg_kernel *kernel = PyCapsule_GetPointer(capsule, capsule_name);
+    DeviceWork work;
     PyObject *result = NULL;
-    if (kernel != NULL && (call.other_count = take_others(streams, others)) >= 0) {
-        call.stream = (void *)(uintptr_t)stream;
-        call.others = others;
-        call.settles = settles;
+    if (kernel != NULL && bcfg_parse_streams(streams, &work) == 0) {
+        call.work = work.is;
+        call.work.driver = kernel->driver;
+        call.work.index = kernel->index;
+        call.work.stream = (void *)(uintptr_t)stream;
+        call.work.settles = settles;
         call.argument = argument.buf;
         bcfg_fault fault = {"", 0, ""};
         bcfg_outcome outcome;
         Py_BEGIN_ALLOW_THREADS
         outcome = bcfg_kernel_launch(kernel, &call, &fault);
         Py_END_ALLOW_THREADS
-        result = outcome == BCFG_DEVICE_OK ? Py_NewRef(Py_None) : failed(outcome, &fault);
+        result = bcfg_fault_object(outcome, &fault);
     }
     PyBuffer_Release(&argument);
     return result;

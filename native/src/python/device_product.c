@@ -154,27 +154,19 @@ static int run(DeviceCall *call, const bcfg_recipe *recipe, bcfg_gemm_plan *plan
     bcfg_lease lease;
     bcfg_fault fault;
     void *others[DEVICE_ARGUMENTS];
-    int other = other_streams(call, a->stream, others);
-    bool settles = false;
+    bcfg_work work = {.library = recipe->is.library, .driver = recipe->is.driver,
+                      .index = a->index, .stream = a->stream, .others = others};
+    work.other_count = other_streams(call, a->stream, others);
     for (int i = 0; i < DEVICE_ARGUMENTS; i++)
-        settles = settles || (call->taken[i] && call->arrays[i].settles);
+        work.settles = work.settles || (call->taken[i] && call->arrays[i].settles);
     bcfg_outcome outcome =
         bcfg_lease_begin(recipe, a->index, a->stream, &allocator, &lease, &fault);
     if (outcome != BCFG_DEVICE_OK) return failed(call, recipe, outcome, &fault);
     Py_BEGIN_ALLOW_THREADS
-    for (int i = 0; i < other && outcome == BCFG_DEVICE_OK; i++)
-        outcome = bcfg_place_order(recipe->is.driver, others[i], a->stream, &fault);
+    outcome = bcfg_work_gather(&work, &fault);
     if (outcome == BCFG_DEVICE_OK)
         outcome = bcfg_gemm_run_plan(&lease, plan, call->alpha, call->beta, &fault);
-    /* What the others free or write next must not come before what was just put on the stream. */
-    for (int i = 0; i < other && outcome == BCFG_DEVICE_OK; i++)
-        outcome = bcfg_place_order(recipe->is.driver, a->stream, others[i], &fault);
-    if (settles && outcome == BCFG_DEVICE_OK)
-        outcome = bcfg_place_settle(recipe->is.driver, a->stream, &fault);
-    /* Nothing tells the others any more when the part that was put on the stream is done. */
-    bcfg_fault another;
-    if (outcome != BCFG_DEVICE_OK && (other > 0 || settles))
-        (void)bcfg_place_settle(recipe->is.driver, a->stream, &another);
+    outcome = bcfg_work_scatter(&work, outcome, &fault);
     bcfg_lease_end(&lease);
     Py_END_ALLOW_THREADS
     return outcome == BCFG_DEVICE_OK ? 0 : failed(call, recipe, outcome, &fault);

@@ -53,19 +53,21 @@ static int take_numbers(PyObject *sequence, int64_t *numbers) {
     return PyErr_Occurred() ? -1 : (int)count;
 }
 
-/* NumPy's name of a type, little-endian, as a bcfg_element and its size. */
-static int32_t element_named(const char *name, int64_t *size) {
+/* NumPy's name of a type, little-endian, as a bcfg_element or DeviceType; and its size. */
+static int32_t type_named(const char *name, int64_t *size) {
     static const struct {
         const char *name;
-        int32_t element;
-    } names[] = {{"f4", BCFG_FLOAT32},   {"f8", BCFG_FLOAT64},    {"c8", BCFG_COMPLEX64},
-                 {"c16", BCFG_COMPLEX128}, {"f2", BCFG_FLOAT16}};
+        int32_t type;
+    } names[] = {{"f4", BCFG_FLOAT32},     {"f8", BCFG_FLOAT64}, {"c8", BCFG_COMPLEX64},
+                 {"c16", BCFG_COMPLEX128}, {"f2", BCFG_FLOAT16}, {"b1", DEVICE_BOOL},
+                 {"i1", DEVICE_INT8},      {"u1", DEVICE_UINT8}, {"i4", DEVICE_INT32},
+                 {"i8", DEVICE_INT64}};
     *size = 1;
     if (name[0] != '<' && name[0] != '|' && name[0] != '=') return -1;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name + 1, names[i].name) == 0) {
-            *size = bcfg_element_size[names[i].element];
-            return names[i].element;
+            *size = strtol(name + 2, NULL, 10); /* it ends with its bytes */
+            return names[i].type;
         }
     return -1;
 }
@@ -87,8 +89,7 @@ static int by_interface(PyObject *interface, DeviceArray *taken) {
         return -1;
     }
     int64_t size;
-    taken->element = element_named(name, &size);
-    taken->is_bool = strcmp(name, "|b1") == 0;
+    bcfg_set_type(taken, type_named(name, &size));
     taken->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
     int read_only = PyObject_IsTrue(PyTuple_GET_ITEM(data, 1));
     if (PyErr_Occurred() || read_only < 0) return -1;
@@ -187,8 +188,7 @@ static int by_capsule(PyObject *value, DeviceArray *taken) {
     if (tensor == NULL || tensor->dimensions < 0 || tensor->dimensions > BCFG_DEVICE_DIMENSIONS) {
         PyErr_SetString(PyExc_ValueError, "its DLPack capsule is none that is known here");
     } else {
-        taken->element = bcfg_element_of_dlpack(tensor->type);
-        taken->is_bool = bcfg_is_bool_of_dlpack(tensor->type);
+        bcfg_set_type(taken, bcfg_type_of_dlpack(tensor->type));
         status = bcfg_read_dlpack(tensor, taken);
     }
     if (status == 1) {
@@ -221,7 +221,7 @@ int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken) {
     }
     int status = by_interface(interface, taken);
     Py_DECREF(interface);
-    if (status == 1 && taken->element < 0 && !taken->is_bool && placed) /* bfloat16 has a name in DLPack alone */
+    if (status == 1 && taken->type < 0 && placed) /* bfloat16 has a name in DLPack alone */
         return by_capsule(value, taken);
     return status == 1 && !placed ? place_by_driver(taken) : status;
 }
@@ -229,7 +229,7 @@ int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken) {
 int bcfg_take_device(PyObject *value, DeviceArray *taken) {
     taken->holder = NULL;
     taken->exchange = NULL;
-    taken->is_bool = taken->read_only = taken->settles = false;
+    taken->read_only = taken->settles = false;
     bool known;
     int status = bcfg_take_by_exchange(value, taken, &known);
     if (status == 0 && !known) status = bcfg_take_by_protocol(value, taken);

@@ -22,10 +22,11 @@ int bcfg_device_refused(const DeviceCall *call, const char *reason, const char *
     return -1;
 }
 
-const char *bcfg_device_element(int32_t element) {
-    static const char *const names[] = {"float32",    "float64",  "complex64",
-                                        "complex128", "bfloat16", "float16"};
-    return element >= 0 && element < BCFG_ELEMENTS ? names[element] : "";
+const char *bcfg_device_element(int32_t type) {
+    static const char *const names[DEVICE_TYPES] = {
+        "float32", "float64", "complex64", "complex128", "bfloat16", "float16",
+        "bool",    "int8",    "uint8",     "int32",      "int64"};
+    return type >= 0 && type < DEVICE_TYPES ? names[type] : "";
 }
 
 /* Names a place as PyTorch does. */
