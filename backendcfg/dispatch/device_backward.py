@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 
 from backendcfg.dispatch.device_attention import (
+    LOG2_OF_E,
     Arguments,
     Attention,
     Launch,
@@ -18,12 +19,11 @@ from backendcfg.dispatch.device_attention import (
     is_aligned,
     section,
 )
-from backendcfg.records import record
+from backendcfg.records import record, replace
 
 NAME = "attention_backward"
 """The symbol of both kernels in every variant."""
 
-_LIMIT = 2**31 - 1
 _STAGES = 2
 
 
@@ -175,9 +175,7 @@ def variants(
 
 def _as_forward(call: Attention, gradients: Gradients) -> Attention:
     """The gradients in the place of the arrays that they are of."""
-    import dataclasses
-
-    return dataclasses.replace(
+    return replace(
         call,
         query=gradients.grad_query,
         key=gradients.grad_key,

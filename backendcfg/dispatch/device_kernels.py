@@ -19,9 +19,10 @@ from backendcfg.errors import MissingLibraryError
 from backendcfg.records import record
 
 if TYPE_CHECKING:
+    from backendcfg.dispatch import device_backward
     from backendcfg.dispatch.device_attention import Variant
 
-_loaded: dict[tuple[int, int, Variant], Any] = {}
+_loaded: dict[tuple[int, int, Variant | device_backward.Variant], Any] = {}
 _lock = threading.Lock()
 
 
@@ -81,8 +82,8 @@ def _no_compiler(capability: tuple[int, int] | None) -> str:
     return ""
 
 
-def attention(driver: Driver, index: int, capability: tuple[int, int], chosen: Variant) -> Any:
-    """A variant of the attention kernel on a device: loaded once, compiled where nobody kept it.
+def attention(driver: Driver, index: int, capability: tuple[int, int], chosen: Variant | device_backward.Variant) -> Any:
+    """A variant of an attention kernel on a device: loaded once, compiled where nobody kept it.
 
     Returns:
         A capsule, for `_native.device_launch`; or what failed, as that says it.
@@ -100,7 +101,7 @@ def attention(driver: Driver, index: int, capability: tuple[int, int], chosen: V
         if (known := _loaded.get(key)) is not None:
             return known
         made = _native.device_kernel(
-            driver.handle, index, code, device_attention.NAME, chosen.shared_bytes
+            driver.handle, index, code, chosen.name, chosen.shared_bytes
         )
         if not isinstance(made, tuple):
             _loaded[key] = made

@@ -85,7 +85,7 @@ class Emulator:
         given = Arguments.from_buffer_copy(ctypes.string_at(block, ctypes.sizeof(Arguments)))
         self.launched.append((chosen, grid, threads, shared, given))
         rows = given.pairs * given.queries
-        ranges = (emulated_gpu.Range * 8)()
+        ranges = (emulated_gpu.Range * emulated_gpu.RANGES)()
         ranges[0] = emulated_gpu.Range(given.out, rows * chosen.width * 2, 1)
         ranges[1] = emulated_gpu.Range(given.logsumexp, rows * 4, 1)
         for at, array in enumerate(self.arrays, 2):
