@@ -50,9 +50,7 @@ def run(compiler, query, key, value, grad_out, *, into=None, mask=None, shared=g
     out, logsumexp = forward
     into = into or [np.full(each.shape, 0x7FFF, np.uint16) for each in (query, key, value)]
     delta = np.full(query.shape[:3], np.nan, np.float32)
-    call = gpu.describe(
-        query, key, value, out, mask=mask, logsumexp=logsumexp.ctypes.data, **rest
-    )
+    call = gpu.describe(query, key, value, out, mask=mask, logsumexp=logsumexp.ctypes.data, **rest)
     gradients = Gradients(
         gpu.matrix(grad_out), *(gpu.matrix(each) for each in into), delta.ctypes.data
     )
