@@ -148,9 +148,9 @@ REQUIREMENTS = (
         places=_DEVICE,
     ),
     Requirement(
-        "no-gradient",
-        "nothing needs a gradient",
-        device_rules.no_gradient,
+        "no-gradient-of-mask",
+        "the mask needs no gradient",
+        device_rules.no_gradient_of_mask,
         _FLASH,
         places=_DEVICE,
     ),

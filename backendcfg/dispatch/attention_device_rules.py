@@ -92,12 +92,12 @@ def rows_side_by_side(case: Case) -> str:
     )
 
 
-def no_gradient(case: Case) -> str:
-    """No backward pass will want anything."""
-    call = case.call
-    if not call.trains and (call.mask is None or not call.mask.requires_grad):
+def no_gradient_of_mask(case: Case) -> str:
+    """The mask needs no gradient."""
+    mask = case.call.mask
+    if mask is None or not mask.requires_grad:
         return ""
-    return "It gives no gradients, and one of the arrays needs one."
+    return "It gives no gradient of the mask, which needs one."
 
 
 def countable(case: Case) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         def macros(self) -> dict[str, int]:
             """What the source asks for."""
 
+
 KEPT = 256
 """Kernels that are kept on disk; the oldest ones go. One has 30 to 100 kB."""
 

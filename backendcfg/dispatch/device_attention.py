@@ -195,7 +195,7 @@ class Launch:
     grid: int
     threads: int
     shared_bytes: int
-    arguments: Arguments
+    arguments: ctypes.Structure
 
 
 def refusal(call: Attention, capability: tuple[int, int]) -> str:
@@ -269,7 +269,7 @@ def launch(call: Attention, chosen: Variant, cache_bytes: int) -> Launch | None:
 
 
 def argument_block(call: Attention) -> Arguments:
-    """What a kernel is told of a call whichever pass it is: all but its own blocks, and the scale."""
+    """What a kernel is told of a call in either pass: all but its own blocks, and the scale."""
     mask = call.mask or Matrix(0, (0, 0, 0, 0))
     return Arguments(
         query=call.query.address,

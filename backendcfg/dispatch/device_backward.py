@@ -1,4 +1,4 @@
-"""Our kernels for the gradients of attention on NVIDIA GPUs: their variants, and how to launch them.
+"""Our kernels for the gradients of attention on NVIDIA GPUs: variants, and how to launch them.
 
 Pure functions over numbers, as `device_attention`, whose call they take. Two kernels of one source,
 backendcfg/kernels/attention_backward.cu: the first gives the gradient of the queries, and a number
@@ -33,7 +33,7 @@ class Gradients:
 
     Attributes:
         grad_out: of the result, in its shape and dtype.
-        grad_query, grad_key, grad_value: what is written; shapes and dtypes are those of the arrays.
+        grad_query, grad_key, grad_value: what is written, each in its array's shape and dtype.
         delta: address of (batch, heads, queries) dense float32 numbers, written and read.
     """
 
@@ -155,9 +155,7 @@ _OF_KEYS: tuple[tuple[int, tuple[Tiles, ...]], ...] = (
 )
 
 
-def variants(
-    call: Attention, gradients: Gradients, shared_limit: int
-) -> tuple[Variant, Variant]:
+def variants(call: Attention, gradients: Gradients, shared_limit: int) -> tuple[Variant, Variant]:
     """The kernels of a call that the forward pass does not refuse, in the order of their launches.
 
     Args:

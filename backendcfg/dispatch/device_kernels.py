@@ -82,7 +82,12 @@ def _no_compiler(capability: tuple[int, int] | None) -> str:
     return ""
 
 
-def attention(driver: Driver, index: int, capability: tuple[int, int], chosen: Variant | device_backward.Variant) -> Any:
+def attention(
+    driver: Driver,
+    index: int,
+    capability: tuple[int, int],
+    chosen: Variant | device_backward.Variant,
+) -> Any:
     """A variant of an attention kernel on a device: loaded once, compiled where nobody kept it.
 
     Returns:
@@ -100,9 +105,7 @@ def attention(driver: Driver, index: int, capability: tuple[int, int], chosen: V
     with _lock:
         if (known := _loaded.get(key)) is not None:
             return known
-        made = _native.device_kernel(
-            driver.handle, index, code, chosen.name, chosen.shared_bytes
-        )
+        made = _native.device_kernel(driver.handle, index, code, chosen.name, chosen.shared_bytes)
         if not isinstance(made, tuple):
             _loaded[key] = made
         return made

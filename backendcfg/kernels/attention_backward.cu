@@ -136,7 +136,7 @@ DEVICE void make_lines(const backward_arguments *job, float base[LINES][2], floa
             for (unsigned chunk = lane % 4; chunk * 8 < WIDTH && query < call->queries; chunk += 4) {
                 const half_bits *a = out + query * call->out_strides[2] + chunk * 8;
                 const half_bits *b = grad + query * job->grad_out_strides[2] + chunk * 8;
-                sum = ALIGNED ? sum_of_products(load_sixteen(a), load_sixteen(b), sum)
+                sum = ALIGNED ? sum_of_products(load_chunk(a), load_chunk(b), sum)
                               : sum_of_products(load_unaligned(a, true), load_unaligned(b, true), sum);
             }
             sum += exchange(sum, 1);

@@ -103,7 +103,7 @@ DEVICE void store_shared_word(unsigned to, unsigned it) {
 DEVICE unsigned char load_byte(const unsigned char *from) { return __ldg(from); }
 DEVICE half_bits load_half(const half_bits *from) { return __ldg(from); }
 DEVICE float load_float(const float *from) { return __ldg(from); }
-DEVICE sixteen_bytes load_sixteen(const void *from) {
+DEVICE sixteen_bytes load_chunk(const void *from) {
     uint4 four = __ldg((const uint4 *)from);
     sixteen_bytes it = {{four.x, four.y, four.z, four.w}};
     return it;

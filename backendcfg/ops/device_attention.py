@@ -23,12 +23,14 @@ from backendcfg.dispatch.device_attention import (
 )
 from backendcfg.ops import attention_choice, device_products, serving
 from backendcfg.ops.attention_call import KEPT, OPERATION, flags_in_force
-from backendcfg.ops.device_arrays import Arguments, Held, needs_gradient
+from backendcfg.ops.device_arrays import Arguments, Held
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from backendcfg.dispatch import device_backward
     from backendcfg.dispatch.attention_shapes import Shapes
+    from backendcfg.dispatch.device_attention import Launch
 
 NAMES = ("query", "key", "value", "attn_mask")
 _HELPS = [
@@ -65,7 +67,7 @@ class Plan(NamedTuple):
     driver: device_kernels.Driver
     capability: tuple[int, int]
     memories: tuple[int, int]
-    kernels: dict[Variant, Any]
+    kernels: dict[Variant | device_backward.Variant, Any]
     is_checked: bool
 
 
@@ -73,7 +75,7 @@ _plans: dict[Hashable, Plan] = {}
 
 
 def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bool) -> Any:
-    """The operation for arrays of which query is on a device; see `scaled_dot_product_attention`.
+    """The operation for arrays of which query is on a device, and none needs a gradient.
 
     Args:
         arrays: query, key, value and the mask or None.
@@ -85,8 +87,28 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         DeviceFailedError: the device failed.
     """
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
-    held = _taken(given)
-    trains = tuple(needs_gradient(each) for each in arrays)
+    held = taken(given)
+    plan = known(given, held, (False,) * 4, options)
+    return computed(given, held, plan, options, logsumexp=logsumexp)
+
+
+def known(
+    given: Arguments,
+    held: tuple[Held, Held, Held, Held | None],
+    trains: tuple[bool, ...],
+    options: Options,
+) -> Plan:
+    """What is known of calls of a kind, found or made.
+
+    Args:
+        given: the arrays of a call.
+        held: the same, as C describes them.
+        trains: which of them need a gradient.
+        options: the others.
+
+    Raises:
+        InvalidArgumentError: an argument does not fit, or no kernel can serve.
+    """
     kind = (
         *((each.element, each.shape, each.steps) if each is not None else None for each in held),
         *(held[0].kind, held[0].ordinal, trains),
@@ -98,6 +120,18 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         if len(_plans) >= KEPT:
             _plans.clear()
         _plans[kind] = plan
+    return plan
+
+
+def computed(
+    given: Arguments,
+    held: tuple[Held, Held, Held, Held | None],
+    plan: Plan,
+    options: Options,
+    *,
+    logsumexp: bool,
+) -> Any:
+    """Make the results of a call that is checked, and launch; gradients are not recorded."""
     shapes = plan.shapes
     element = held[0].element
     out, out_held = given.make(shapes.out, element)
@@ -115,7 +149,8 @@ def forget() -> None:
     _plans.clear()
 
 
-def _taken(given: Arguments) -> tuple[Held, Held, Held, Held | None]:
+def taken(given: Arguments) -> tuple[Held, Held, Held, Held | None]:
+    """The arrays of a call, as C describes them."""
     query, key, value = (given.take(name) for name in NAMES[:3])
     return query, key, value, None if given.given["attn_mask"] is None else given.take("attn_mask")
 
@@ -166,7 +201,7 @@ def _fact(held: Held, value: Any, needs: bool) -> Tensor:
     return Tensor(held.shape, held.strides, element, "cuda", held.ordinal, needs)
 
 
-def _matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:
+def matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:
     """An array as the kernel takes it: what is broadcast has steps of 0."""
     wanted = (*lead, *lengths)
     shape, steps = held.shape, held.strides
@@ -178,12 +213,13 @@ def _matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matr
     return Matrix(held.address, (found[0], found[1], found[2], found[3]))
 
 
-def _call(
+def described(
     held: tuple[Held, Held, Held, Held | None],
     shapes: Shapes,
     options: Options,
     results: tuple[Held, Held | None],
 ) -> Attention:
+    """A call as the kernels take it, with where its results are."""
     query, key, value, mask = held
     lead = (1,) * (2 - len(shapes.lead)) + shapes.lead
     # Heads that share a key keep their own number; others are broadcast like all else.
@@ -198,12 +234,12 @@ def _call(
         queries=shapes.queries,
         keys=shapes.keys,
         width=shapes.width,
-        query=_matrix(query, lead, (shapes.queries, shapes.width)),
-        key=_matrix(key, keyed, (shapes.keys, shapes.width)),
-        value=_matrix(value, keyed, (shapes.keys, shapes.width)),
-        out=_matrix(out, lead, (shapes.queries, shapes.width)),
+        query=matrix(query, lead, (shapes.queries, shapes.width)),
+        key=matrix(key, keyed, (shapes.keys, shapes.width)),
+        value=matrix(value, keyed, (shapes.keys, shapes.width)),
+        out=matrix(out, lead, (shapes.queries, shapes.width)),
         scale=shapes.width**-0.5 if options.scale is None else float(options.scale),
-        mask=None if mask is None else _matrix(mask, lead, (shapes.queries, shapes.keys)),
+        mask=None if mask is None else matrix(mask, lead, (shapes.queries, shapes.keys)),
         mask_element="bool" if mask is None else mask.element,
         logsumexp=0 if total is None else total.address,
         is_causal=options.is_causal,
@@ -221,20 +257,32 @@ def _launch(
 ) -> None:
     """Put the kernel on the stream of query."""
     query = held[0]
-    call = _call(held, plan.shapes, options, results)
+    call = described(held, plan.shapes, options, results)
     chosen = variant(call, plan.memories[0])
     start = launch(call, chosen, plan.memories[1])
     if start is None:
         return
+    if chosen not in plan.kernels and (why := refusal(call, plan.capability)):
+        given.refuse(f"no kernel can serve it on {query.place}", [f"flash: {why}"])
+    put(given, (*held, *results), plan, chosen, start)
+
+
+def put(
+    given: Arguments,
+    held: tuple[Held | None, ...],
+    plan: Plan,
+    chosen: Variant | device_backward.Variant,
+    start: Launch,
+) -> None:
+    """Put a kernel on the stream of the first array, in order with those of the others."""
+    query = given.first
     kernel = plan.kernels.get(chosen)
     if kernel is None:
-        if why := refusal(call, plan.capability):
-            given.refuse(f"no kernel can serve it on {query.place}", [f"flash: {why}"])
         kernel = device_kernels.attention(plan.driver, query.ordinal, plan.capability, chosen)
         if isinstance(kernel, tuple):
             given.failed("flash", kernel)
         plan.kernels[chosen] = kernel
-    _, _, _, stream, others, settles = given.work(0, plan.driver.handle, *held, *results)
+    _, _, _, stream, others, settles = given.work(0, plan.driver.handle, *held)
     fault = _native.device_launch(
         kernel,
         stream,

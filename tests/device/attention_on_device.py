@@ -17,7 +17,8 @@ from device_arrays import OnDevice, aligned, held, narrowed, widened
 
 from backendcfg import ops
 from backendcfg.dispatch import cuda_compiler, cuda_kernels, device_kernels
-from backendcfg.dispatch.device_attention import NAME, Arguments
+from backendcfg.dispatch import device_attention as forward
+from backendcfg.dispatch import device_backward as backward
 from backendcfg.ops import device_attention
 
 _PATH = Path(__file__).resolve().parents[1] / "dispatch" / "emulated_gpu.py"
@@ -30,6 +31,40 @@ RUN = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_uint] * 3, ctypes.c_void_p
 )
 ILLEGAL_ADDRESS = 700
+
+
+def _forward_parts(given, chosen):
+    """Memory that the forward kernel makes: (address, bytes, whether it is written)."""
+    rows = given.pairs * given.queries
+    return [(given.out, rows * chosen.width * 2, 1), (given.logsumexp, rows * 4, 1)]
+
+
+def _backward_parts(given, chosen):
+    """Memory of a backward kernel that no test has made itself."""
+    call = given.call
+    pairs = call.pairs * call.group if chosen.of_keys else call.pairs
+    rows, keys = pairs * call.queries, pairs // call.group * call.keys
+    steps = given.grad_out_strides
+    lengths = pairs // call.heads, call.heads, call.queries
+    reach = sum((size - 1) * step for size, step in zip(lengths, steps, strict=True) if size)
+    parts = [
+        (given.grad_out, (reach + chosen.width) * 2, 0),
+        (call.logsumexp, rows * 4, 0),
+        (given.delta, rows * 4, not chosen.of_keys),
+    ]
+    if chosen.of_keys:
+        return [
+            *parts,
+            *((each, keys * chosen.width * 2, 1) for each in (given.grad_key, given.grad_value)),
+        ]
+    parts.append((call.out, rows * chosen.width * 2, 0))
+    return [*parts, (given.grad_query, rows * chosen.width * 2, 1)]
+
+
+KINDS = {
+    forward.NAME: (forward.Arguments, _forward_parts),
+    backward.NAME: (backward.BackwardArguments, _backward_parts),
+}
 
 
 class Sm90:
@@ -79,18 +114,19 @@ class Emulator:
         return f"{len(self.variants) - 1}".encode()
 
     def _run(self, code, name, grid, threads, shared, block):
-        if name != NAME.encode():
-            return ILLEGAL_ADDRESS
         chosen = self.variants[int(code)]
-        given = Arguments.from_buffer_copy(ctypes.string_at(block, ctypes.sizeof(Arguments)))
+        if name != chosen.name.encode():
+            return ILLEGAL_ADDRESS
+        kind, made = KINDS[chosen.name]
+        given = kind.from_buffer_copy(ctypes.string_at(block, ctypes.sizeof(kind)))
         self.launched.append((chosen, grid, threads, shared, given))
-        rows = given.pairs * given.queries
-        ranges = (emulated_gpu.Range * emulated_gpu.RANGES)()
-        ranges[0] = emulated_gpu.Range(given.out, rows * chosen.width * 2, 1)
-        ranges[1] = emulated_gpu.Range(given.logsumexp, rows * 4, 1)
-        for at, array in enumerate(self.arrays, 2):
+        parts = made(given, chosen)
+        for array in self.arrays:
             whole = emulated_gpu.whole(array)
-            ranges[at] = emulated_gpu.Range(whole.ctypes.data, whole.nbytes, 0)
+            parts.append((whole.ctypes.data, whole.nbytes, 0))
+        ranges = (emulated_gpu.Range * emulated_gpu.RANGES)()
+        for at, part in enumerate(parts):
+            ranges[at] = emulated_gpu.Range(*part)
         report = emulated_gpu.Report()
         self.compiler.library(chosen).run_attention(
             ctypes.byref(given), grid, ctypes.c_uint64(shared), 0, ranges, ctypes.byref(report)

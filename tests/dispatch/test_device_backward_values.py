@@ -160,7 +160,10 @@ def test_neither_the_batch_nor_the_cache_changes_a_bit(compiler):
         it = back.run(compiler, *arrays, cache=cache)
         assert all(map(np.array_equal, it.bits, first.bits))
     alone = back.run(compiler, *(each[1:2] for each in arrays))
-    assert all(np.array_equal(one[0], all_of[1]) for one, all_of in zip(alone.bits, first.bits))
+    assert all(
+        np.array_equal(one[0], all_of[1])
+        for one, all_of in zip(alone.bits, first.bits, strict=True)
+    )
 
 
 def test_a_causal_mask_saves_the_work_behind_it(compiler):
