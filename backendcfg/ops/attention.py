@@ -23,6 +23,7 @@ from backendcfg.ops import (
     attention_math,
     device_attention,
     device_gradients,
+    device_known,
     serving,
 )
 from backendcfg.ops.arrays import give, take
@@ -111,12 +112,10 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
             serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
             return found if return_logsumexp else found[0]
     elif type(query) is not np.ndarray and _native.device_holds(query):
-        return device_gradients.attend(
+        return device_known.attend(
             (query, key, value, attn_mask),
-            device_attention.Options(
-                float(dropout_p), bool(is_causal), scale, bool(enable_gqa), int(seed or 0)
-            ),
-            logsumexp=bool(return_logsumexp),
+            (OPERATION, dropout_p, is_causal, scale, enable_gqa, return_logsumexp),
+            seed,
         )
     arrays = _taken(OPERATION, query, key, value, attn_mask)
     route = _route(OPERATION, arrays, (dropout_p, is_causal, enable_gqa))

@@ -13,6 +13,7 @@ from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.dispatch import attention_shapes, device_driver, device_kernels
 from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg.dispatch.device_attention import Arguments as Block
 from backendcfg.dispatch.device_attention import (
     Attention,
     Matrix,
@@ -89,7 +90,7 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
     held = taken(given)
     plan = known(given, held, (False,) * 4, options)
-    return computed(given, held, plan, options, logsumexp=logsumexp)
+    return computed(given, held, plan, options, logsumexp=logsumexp, is_kept=True)
 
 
 def known(
@@ -130,23 +131,62 @@ def computed(
     options: Options,
     *,
     logsumexp: bool,
+    is_kept: bool = False,
 ) -> Any:
-    """Make the results of a call that is checked, and launch; gradients are not recorded."""
+    """Make the results of a call that is checked, and launch; gradients are not recorded.
+
+    Args:
+        given: the arrays.
+        held: the same, as C describes them.
+        plan: of the call.
+        options: the others.
+        logsumexp: give (result, logsumexp) back.
+        is_kept: let C make the next call of this kind alone.
+    """
     shapes = plan.shapes
     element = held[0].element
     out, out_held = given.make(shapes.out, element)
     total, total_held = given.make(shapes.out[:-1], "float32") if logsumexp else (None, None)
-    _launch(given, held, plan, options, (out_held, total_held))
+    launched = _launch(given, held, plan, options, (out_held, total_held))
+    about = OPERATION, "flash", plan.because, (*shapes.scores, shapes.width), element
     if plan.is_checked:
         device_products.finite(OPERATION, out)
-    sizes = (*shapes.scores, shapes.width)
-    serving.served(OPERATION, "flash", plan.because, sizes, element)
+    elif is_kept and launched is not None:
+        _keep(given, (OPERATION, *options[:4], logsumexp), shapes, launched, about)
+    serving.served(*about)
     return (out, total) if logsumexp else out
+
+
+def _keep(
+    given: Arguments,
+    options: tuple[Any, ...],
+    shapes: Shapes,
+    launched: tuple[Any, Launch],
+    about: tuple[Any, ...],
+) -> None:
+    """Let C make the next call of this kind, which differs in addresses and the seed alone."""
+    kernel, start = launched
+    results = [(given.first.element, shapes.out, Block.out.offset)]
+    if options[-1]:
+        results.append(("float32", shapes.out[:-1], Block.logsumexp.offset))
+    _native.device_remember(
+        tuple(given.given.values()),
+        options,
+        kernel,
+        start.grid,
+        start.threads,
+        start.arguments,
+        (Block.query.offset, Block.key.offset, Block.value.offset, Block.mask.offset),
+        Block.seed.offset,
+        tuple(results),
+        about,
+    )
 
 
 def forget() -> None:
     """Forget what is known of calls; the next one of each kind is looked at anew."""
     _plans.clear()
+    _native.device_forget()
 
 
 def taken(given: Arguments) -> tuple[Held, Held, Held, Held | None]:
@@ -254,17 +294,17 @@ def _launch(
     plan: Plan,
     options: Options,
     results: tuple[Held, Held | None],
-) -> None:
-    """Put the kernel on the stream of query."""
+) -> tuple[Any, Launch] | None:
+    """Put the kernel on the stream of query; None where there is nothing to compute."""
     query = held[0]
     call = described(held, plan.shapes, options, results)
     chosen = variant(call, plan.memories[0])
     start = launch(call, chosen, plan.memories[1])
     if start is None:
-        return
+        return None
     if chosen not in plan.kernels and (why := refusal(call, plan.capability)):
         given.refuse(f"no kernel can serve it on {query.place}", [f"flash: {why}"])
-    put(given, (*held, *results), plan, chosen, start)
+    return put(given, (*held, *results), plan, chosen, start), start
 
 
 def put(
@@ -273,8 +313,12 @@ def put(
     plan: Plan,
     chosen: Variant | device_backward.Variant,
     start: Launch,
-) -> None:
-    """Put a kernel on the stream of the first array, in order with those of the others."""
+) -> Any:
+    """Put a kernel on the stream of the first array, in order with those of the others.
+
+    Returns:
+        The kernel, as `_native.device_launch` takes it.
+    """
     query = given.first
     kernel = plan.kernels.get(chosen)
     if kernel is None:
@@ -294,3 +338,4 @@ def put(
     )
     if fault is not None:
         given.failed("flash", fault)
+    return kernel
