@@ -307,6 +307,31 @@ def device_launch(
     /,
 ) -> tuple[str, int, str] | None: ...
 
+# Make a call of a kind that is remembered: (about, what failed or None, results ...). None where
+# it is not, or where an array needs a gradient. Options begin with the operation.
+def device_recall(
+    arrays: tuple[Any, ...], options: tuple[Any, ...], seed: int, /
+) -> tuple[Any, ...] | None: ...
+
+# Remember a kind of call: types, shapes, strides, places and alignment of these arrays, these
+# options, and the flags in force. Its argument block is `argument`, but that addresses of arrays
+# and results and the seed go to their places in it, in bytes; -1 for none. Results: (element,
+# shape, place) each.
+def device_remember(
+    arrays: tuple[Any, ...],
+    options: tuple[Any, ...],
+    kernel: Any,
+    grid: int,
+    threads: int,
+    argument: Any,
+    places: tuple[int, ...],
+    seed_place: int,
+    results: tuple[tuple[str, tuple[int, ...], int], ...],
+    about: Any,
+    /,
+) -> None: ...
+def device_forget() -> None: ...
+
 # The address of a recipe: how a library is called for one element type.
 def device_recipe(
     library: int,

@@ -175,7 +175,14 @@ REQUIREMENTS = (
         "no-gradient",
         "nothing needs a gradient",
         device_rules.no_gradient,
-        _PROGRAMS,
+        ("efficient", "math"),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "no-gradient-of-mask",
+        "the mask needs no gradient",
+        device_rules.no_gradient_of_mask,
+        _FLASH,
         places=_DEVICE,
     ),
     Requirement(

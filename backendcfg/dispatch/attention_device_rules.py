@@ -121,6 +121,14 @@ def no_gradient(case: Case) -> str:
     return "It gives no gradients, and one of the arrays needs one."
 
 
+def no_gradient_of_mask(case: Case) -> str:
+    """The mask needs no gradient."""
+    mask = case.call.mask
+    if mask is None or not mask.requires_grad:
+        return ""
+    return "It gives no gradient of the mask, which needs one."
+
+
 def countable(case: Case) -> str:
     """Positions and blocks can be counted in 32 bits."""
     call = case.call

@@ -108,6 +108,11 @@ class Start:
     grid: int
     arguments: Arguments | GatherArguments | SoftmaxArguments
 
+    @property
+    def threads(self) -> int:
+        """Of a block, along the first dimension."""
+        return self.program.threads
+
 
 def summed_in(element: str) -> str:
     """The element type of sums and of `logsumexp`."""

@@ -24,10 +24,11 @@ from backendcfg.errors import MissingLibraryError
 from backendcfg.records import record
 
 if TYPE_CHECKING:
+    from backendcfg.dispatch import device_backward
     from backendcfg.dispatch.device_attention import Variant
     from backendcfg.dispatch.device_attention_plain import Program
 
-_loaded: dict[tuple[int, int, Variant | Program], Any] = {}
+_loaded: dict[tuple[int, int, Variant | device_backward.Variant | Program], Any] = {}
 _lock = threading.Lock()
 
 
@@ -88,7 +89,10 @@ def _no_compiler(capability: tuple[int, int] | None) -> str:
 
 
 def attention(
-    driver: Driver, index: int, capability: tuple[int, int], chosen: Variant | Program
+    driver: Driver,
+    index: int,
+    capability: tuple[int, int],
+    chosen: Variant | device_backward.Variant | Program,
 ) -> Any:
     """A variant of an attention kernel on a device: loaded once, compiled where nobody kept it.
 

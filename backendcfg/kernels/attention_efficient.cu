@@ -72,7 +72,7 @@ typedef struct {
 
 /* --- shared memory ---------------------------------------------------------------------------- */
 
-DEVICE chunk load_chunk(unsigned from) {
+DEVICE chunk take_chunk(unsigned from) {
     sixteen_bytes it = load_shared(from);
     chunk all;
 #if ELEMENT == FLOAT64
@@ -136,7 +136,7 @@ DEVICE chunk fetch_chunk(const void *from, long long row, long long step, int co
     for (int i = 0; i < PACK; i++) all.at[i] = 0;
     if (!inside || column >= columns) return all;
     if (ALIGNED) { /* rows are whole chunks then */
-        sixteen_bytes it = load_sixteen((const real *)from + row + column);
+        sixteen_bytes it = load_chunk((const real *)from + row + column);
 #if ELEMENT == FLOAT64
         two_words bits;
         UNROLL
@@ -217,12 +217,12 @@ DEVICE void add_scores(real scores[OWN_ROWS][OWN_KEYS], unsigned stage) {
         chunk key[OWN_KEYS];
         UNROLL
         for (unsigned j = 0; j < OWN_KEYS; j++)
-            key[j] = load_chunk(stage + ((ROWS + across + 16 * j) * SLICE_STEP + depth) *
+            key[j] = take_chunk(stage + ((ROWS + across + 16 * j) * SLICE_STEP + depth) *
                                             (unsigned)sizeof(real));
         UNROLL
         for (unsigned i = 0; i < OWN_ROWS; i++) {
             chunk query =
-                load_chunk(stage + ((down + 8 * i) * SLICE_STEP + depth) * (unsigned)sizeof(real));
+                take_chunk(stage + ((down + 8 * i) * SLICE_STEP + depth) * (unsigned)sizeof(real));
             UNROLL
             for (int e = 0; e < PACK; e++)
                 UNROLL
@@ -243,7 +243,7 @@ DEVICE void add_values(real out[OWN_ROWS][OWN_CHUNKS][PACK], unsigned weights, u
             chunk weight[ROWS_AT_ONCE];
             UNROLL
             for (unsigned i = 0; i < ROWS_AT_ONCE; i++)
-                weight[i] = load_chunk(
+                weight[i] = take_chunk(
                     weights + ((down + 8 * (part + i)) * WEIGHT_STEP + first + key) *
                                   (unsigned)sizeof(real));
             UNROLL
@@ -251,7 +251,7 @@ DEVICE void add_values(real out[OWN_ROWS][OWN_CHUNKS][PACK], unsigned weights, u
                 UNROLL
                 for (unsigned j = 0; j < OWN_CHUNKS; j++) {
                     chunk value =
-                        load_chunk(stage + ((key + e) * COLUMNS + (across + 16 * j) * PACK) *
+                        take_chunk(stage + ((key + e) * COLUMNS + (across + 16 * j) * PACK) *
                                                (unsigned)sizeof(real));
                     UNROLL
                     for (unsigned i = 0; i < ROWS_AT_ONCE; i++)
@@ -332,7 +332,7 @@ DEVICE void drop(unsigned weights, const efficient_arguments *job, const place *
         unsigned from = weights + (row * WEIGHT_STEP + key) * (unsigned)sizeof(real);
         words_of(job->seed, (unsigned)first_key + key, (unsigned)at->first_row + row,
                  (unsigned)at->pair, words);
-        chunk all = load_chunk(from);
+        chunk all = take_chunk(from);
         UNROLL
         for (unsigned e = 0; e < PACK; e++) {
             unsigned word = PACK == 2 && key % 4 != 0 ? words[(e + 2) % 4] : words[e];

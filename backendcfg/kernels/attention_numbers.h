@@ -28,11 +28,6 @@ typedef float real;
 #define ROLLED _Pragma("unroll 1")
 DEVICE double load_double(const double *from) { return __ldg(from); }
 DEVICE void store_double(double *to, double it) { *to = it; }
-DEVICE sixteen_bytes load_sixteen(const void *from) {
-    uint4 it = __ldg((const uint4 *)from);
-    sixteen_bytes all = {{it.x, it.y, it.z, it.w}};
-    return all;
-}
 DEVICE unsigned half_of(float it) {
     unsigned short half;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(it));
@@ -47,11 +42,6 @@ DEVICE double reload_double(const double *from) { return *from; }
 DEVICE double load_double(const double *from) { return gpu_may(from, 8, false) ? *from : 0; }
 DEVICE void store_double(double *to, double it) {
     if (gpu_may(to, 8, true)) *to = it;
-}
-DEVICE sixteen_bytes load_sixteen(const void *from) {
-    sixteen_bytes it = {{0}};
-    if (gpu_may(from, 16, false)) memcpy(&it, from, 16);
-    return it;
 }
 DEVICE unsigned half_of(float it) { return gpu_narrow(false, it); }
 DEVICE half_bits reload_half(const half_bits *from) { return load_half(from); }

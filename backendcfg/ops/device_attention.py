@@ -21,16 +21,19 @@ from backendcfg.dispatch.device_attention import (
     refusal,
     variant,
 )
-from backendcfg.dispatch.device_attention_plain import summed_in
-from backendcfg.ops import attention_choice, device_plain, device_products, serving
+from backendcfg.dispatch.device_attention_plain import efficient, summed_in
+from backendcfg.ops import attention_choice, device_math, device_products, serving
 from backendcfg.ops.attention_call import KEPT, OPERATION, flags_in_force
-from backendcfg.ops.device_arrays import Arguments, Held, needs_gradient
+from backendcfg.ops.device_arrays import Arguments, Held
+from backendcfg.ops.device_launch import put
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from backendcfg.dispatch import device_backward
     from backendcfg.dispatch.attention_shapes import Shapes
-    from backendcfg.dispatch.device_attention_plain import Program
+    from backendcfg.dispatch.device_attention import Launch
+    from backendcfg.dispatch.device_attention_plain import Program, Start
 
 NAMES = ("query", "key", "value", "attn_mask")
 _HELPS = [
@@ -71,7 +74,7 @@ class Plan(NamedTuple):
     driver: device_kernels.Driver
     capability: tuple[int, int]
     memories: tuple[int, int]
-    kernels: dict[Variant | Program, Any]
+    kernels: dict[Variant | device_backward.Variant | Program, Any]
     is_grouped: bool
     rounds: bool
     is_checked: bool
@@ -81,7 +84,7 @@ _plans: dict[Hashable, Plan] = {}
 
 
 def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bool) -> Any:
-    """The operation for arrays of which query is on a device; see `scaled_dot_product_attention`.
+    """The operation for arrays of which query is on a device, and none needs a gradient.
 
     Args:
         arrays: query, key, value and the mask or None.
@@ -93,8 +96,28 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         DeviceFailedError: the device failed.
     """
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
-    held = _taken(given)
-    trains = tuple(needs_gradient(each) for each in arrays)
+    held = taken(given)
+    plan = known(given, held, (False,) * 4, options)
+    return computed(given, held, plan, options, logsumexp=logsumexp, is_kept=True)
+
+
+def known(
+    given: Arguments,
+    held: tuple[Held, Held, Held, Held | None],
+    trains: tuple[bool, ...],
+    options: Options,
+) -> Plan:
+    """What is known of calls of a kind, found or made.
+
+    Args:
+        given: the arrays of a call.
+        held: the same, as C describes them.
+        trains: which of them need a gradient.
+        options: the others.
+
+    Raises:
+        InvalidArgumentError: an argument does not fit, or no kernel can serve.
+    """
     kind = (
         *((each.element, each.shape, each.steps) if each is not None else None for each in held),
         *(held[0].kind, held[0].ordinal, trains),
@@ -106,6 +129,28 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         if len(_plans) >= KEPT:
             _plans.clear()
         _plans[kind] = plan
+    return plan
+
+
+def computed(
+    given: Arguments,
+    held: tuple[Held, Held, Held, Held | None],
+    plan: Plan,
+    options: Options,
+    *,
+    logsumexp: bool,
+    is_kept: bool = False,
+) -> Any:
+    """Make the results of a call that is checked, and launch; gradients are not recorded.
+
+    Args:
+        given: the arrays.
+        held: the same, as C describes them.
+        plan: of the call.
+        options: the others.
+        logsumexp: give (result, logsumexp) back.
+        is_kept: let C make the next call of this kind alone.
+    """
     shapes = plan.shapes
     element = held[0].element
     out, out_held = given.make(shapes.out, element)
@@ -113,26 +158,56 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
     if logsumexp:
         total, total_held = given.make(shapes.out[:-1], summed_in(element))
     results = (out_held, total_held)
-    call = _call(held, shapes, options, results)
-    if plan.kernel == "flash":
-        _launch(given, held, plan, call, results)
-    elif plan.kernel == "efficient":
-        device_plain.efficient(given, held, plan, call, results)
+    call = described(held, shapes, options, results)
+    launched = None
+    if plan.kernel == "math":
+        device_math.launch(given, held, plan, call, (out, *results))
     else:
-        device_plain.math(given, held, plan, call, (out, *results))
+        launched = _launch(given, held, plan, call, results)
+    about = OPERATION, plan.kernel, plan.because, (*shapes.scores, shapes.width), element
     if plan.is_checked:
         device_products.finite(OPERATION, out)
-    sizes = (*shapes.scores, shapes.width)
-    serving.served(OPERATION, plan.kernel, plan.because, sizes, element)
+    elif is_kept and launched is not None:
+        _keep(given, (OPERATION, *options[:4], logsumexp), shapes, launched, about)
+    serving.served(*about)
     return (out, total) if logsumexp else out
+
+
+def _keep(
+    given: Arguments,
+    options: tuple[Any, ...],
+    shapes: Shapes,
+    launched: tuple[Any, Launch | Start],
+    about: tuple[Any, ...],
+) -> None:
+    """Let C make the next call of this kind, which differs in addresses and the seed alone."""
+    kernel, start = launched
+    block, element = type(start.arguments), given.first.element
+    results = [(element, shapes.out, block.out.offset)]
+    if options[-1]:
+        results.append((summed_in(element), shapes.out[:-1], block.logsumexp.offset))
+    _native.device_remember(
+        tuple(given.given.values()),
+        options,
+        kernel,
+        start.grid,
+        start.threads,
+        start.arguments,
+        (block.query.offset, block.key.offset, block.value.offset, block.mask.offset),
+        block.seed.offset,
+        tuple(results),
+        about,
+    )
 
 
 def forget() -> None:
     """Forget what is known of calls; the next one of each kind is looked at anew."""
     _plans.clear()
+    _native.device_forget()
 
 
-def _taken(given: Arguments) -> tuple[Held, Held, Held, Held | None]:
+def taken(given: Arguments) -> tuple[Held, Held, Held, Held | None]:
+    """The arrays of a call, as C describes them."""
     query, key, value = (given.take(name) for name in NAMES[:3])
     return query, key, value, None if given.given["attn_mask"] is None else given.take("attn_mask")
 
@@ -186,7 +261,7 @@ def _fact(held: Held, value: Any, needs: bool) -> Tensor:
     return Tensor(held.shape, held.strides, element, "cuda", held.ordinal, needs)
 
 
-def _matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:
+def matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:
     """An array as the kernel takes it: what is broadcast has steps of 0."""
     wanted = (*lead, *lengths)
     shape, steps = held.shape, held.strides
@@ -198,12 +273,13 @@ def _matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matr
     return Matrix(held.address, (found[0], found[1], found[2], found[3]))
 
 
-def _call(
+def described(
     held: tuple[Held, Held, Held, Held | None],
     shapes: Shapes,
     options: Options,
     results: tuple[Held, Held | None],
 ) -> Attention:
+    """A call as the kernels take it, with where its results are."""
     query, key, value, mask = held
     lead = (1,) * (2 - len(shapes.lead)) + shapes.lead
     # Heads that share a key keep their own number; others are broadcast like all else.
@@ -219,12 +295,12 @@ def _call(
         queries=shapes.queries,
         keys=shapes.keys,
         width=shapes.width,
-        query=_matrix(query, lead, (shapes.queries, shapes.width)),
-        key=_matrix(key, keyed, (shapes.keys, shapes.width)),
-        value=_matrix(value, valued, (shapes.keys, shapes.value_width)),
-        out=_matrix(out, lead, (shapes.queries, shapes.value_width)),
+        query=matrix(query, lead, (shapes.queries, shapes.width)),
+        key=matrix(key, keyed, (shapes.keys, shapes.width)),
+        value=matrix(value, valued, (shapes.keys, shapes.value_width)),
+        out=matrix(out, lead, (shapes.queries, shapes.value_width)),
         scale=shapes.width**-0.5 if options.scale is None else float(options.scale),
-        mask=None if mask is None else _matrix(mask, lead, (shapes.queries, shapes.keys)),
+        mask=None if mask is None else matrix(mask, lead, (shapes.queries, shapes.keys)),
         mask_element="bool" if mask is None else mask.element,
         logsumexp=0 if total is None else total.address,
         is_causal=options.is_causal,
@@ -239,30 +315,18 @@ def _launch(
     plan: Plan,
     call: Attention,
     results: tuple[Held, Held | None],
-) -> None:
-    """Put the kernel of `flash` on the stream of query."""
+) -> tuple[Any, Launch | Start] | None:
+    """Put the kernel on the stream of query; None where there is nothing to compute."""
     query = held[0]
+    if plan.kernel == "efficient":
+        begun = efficient(call, plan.shapes.value_width)
+        if begun is None:
+            return None
+        return put(given, (*held, *results), plan, begun.program, begun), begun
     chosen = variant(call, plan.memories[0])
     start = launch(call, chosen, plan.memories[1])
     if start is None:
-        return
-    kernel = plan.kernels.get(chosen)
-    if kernel is None:
-        if why := refusal(call, plan.capability):
-            given.refuse(f"no kernel can serve it on {query.place}", [f"flash: {why}"])
-        kernel = device_kernels.attention(plan.driver, query.ordinal, plan.capability, chosen)
-        if isinstance(kernel, tuple):
-            given.failed("flash", kernel)
-        plan.kernels[chosen] = kernel
-    _, _, _, stream, others, settles = given.work(0, plan.driver.handle, *held, *results)
-    fault = _native.device_launch(
-        kernel,
-        stream,
-        others,
-        settles,
-        start.grid,
-        start.threads,
-        start.arguments,
-    )
-    if fault is not None:
-        given.failed("flash", fault)
+        return None
+    if chosen not in plan.kernels and (why := refusal(call, plan.capability)):
+        given.refuse(f"no kernel can serve it on {query.place}", [f"flash: {why}"])
+    return put(given, (*held, *results), plan, chosen, start), start

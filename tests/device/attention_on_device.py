@@ -17,9 +17,9 @@ from device_arrays import OnDevice, aligned, held, narrowed, widened
 
 from backendcfg import ops
 from backendcfg.dispatch import cuda_compiler, cuda_kernels, device_kernels
-from backendcfg.dispatch.device_attention import NAME, Arguments
-from backendcfg.dispatch.device_attention_plain import Arguments as EfficientArguments
-from backendcfg.dispatch.device_attention_plain import GatherArguments, SoftmaxArguments
+from backendcfg.dispatch import device_attention as forward
+from backendcfg.dispatch import device_attention_plain as plain
+from backendcfg.dispatch import device_backward as backward
 from backendcfg.ops import device_attention
 
 
@@ -43,19 +43,59 @@ RUN = ctypes.CFUNCTYPE(
 ILLEGAL_ADDRESS = 700
 
 
-def written(program, given):
-    """(address, bytes) of what a program without tensor cores makes."""
+def _plain_parts(given, program):
+    """Memory of a program without tensor cores that no test has made itself."""
     sizes = {0: 4, 1: 8, 2: 2, 3: 2}
     size = sizes[program.macros["ELEMENT"]]
     if program.name == "attention_gather":
-        return [(given.target, given.count * sizes[program.macros["TO"]])]
+        parts = [(given.target, given.count * sizes[program.macros["TO"]], 1)]
+        # What a library has multiplied is known from the arguments, as what is made.
+        return [*parts, (given.source, given.count * 4, 0)] if size == 4 else parts
     if program.name == "attention_softmax":
-        return [
-            (given.scores, given.rows * given.keys * size),
-            (given.logsumexp, given.rows * max(size, 4)),
-        ]
+        scores = given.rows * given.keys * size
+        return [(given.scores, scores, 1), (given.logsumexp, given.rows * max(size, 4), 1)]
     rows = given.pairs * given.queries
-    return [(given.out, rows * given.value_width * size), (given.logsumexp, rows * max(size, 4))]
+    return [
+        (given.out, rows * given.value_width * size, 1),
+        (given.logsumexp, rows * max(size, 4), 1),
+    ]
+
+
+def _forward_parts(given, chosen):
+    """Memory that the forward kernel makes: (address, bytes, whether it is written)."""
+    rows = given.pairs * given.queries
+    return [(given.out, rows * chosen.width * 2, 1), (given.logsumexp, rows * 4, 1)]
+
+
+def _backward_parts(given, chosen):
+    """Memory of a backward kernel that no test has made itself."""
+    call = given.call
+    pairs = call.pairs * call.group if chosen.of_keys else call.pairs
+    rows, keys = pairs * call.queries, pairs // call.group * call.keys
+    steps = given.grad_out_strides
+    lengths = pairs // call.heads, call.heads, call.queries
+    reach = sum((size - 1) * step for size, step in zip(lengths, steps, strict=True) if size)
+    parts = [
+        (given.grad_out, (reach + chosen.width) * 2, 0),
+        (call.logsumexp, rows * 4, 0),
+        (given.delta, rows * 4, not chosen.of_keys),
+    ]
+    if chosen.of_keys:
+        return [
+            *parts,
+            *((each, keys * chosen.width * 2, 1) for each in (given.grad_key, given.grad_value)),
+        ]
+    parts.append((call.out, rows * chosen.width * 2, 0))
+    return [*parts, (given.grad_query, rows * chosen.width * 2, 1)]
+
+
+KINDS = {
+    forward.NAME: (forward.Arguments, _forward_parts),
+    backward.NAME: (backward.BackwardArguments, _backward_parts),
+    "attention_efficient": (plain.Arguments, _plain_parts),
+    "attention_gather": (plain.GatherArguments, _plain_parts),
+    "attention_softmax": (plain.SoftmaxArguments, _plain_parts),
+}
 
 
 class Sm90:
@@ -107,51 +147,23 @@ class Emulator:
 
     def _run(self, code, name, grid, threads, shared, block):
         chosen = self.variants[int(code)]
-        if name == chosen.name.encode() != NAME.encode():
-            return self._run_plain(chosen, grid, threads, shared, block)
-        if name != NAME.encode():
+        if name != chosen.name.encode():
             return ILLEGAL_ADDRESS
-        given = Arguments.from_buffer_copy(ctypes.string_at(block, ctypes.sizeof(Arguments)))
-        self.launched.append((chosen, grid, threads, shared, given))
-        rows = given.pairs * given.queries
-        ranges = (emulated_gpu.Range * 8)()
-        ranges[0] = emulated_gpu.Range(given.out, rows * chosen.width * 2, 1)
-        ranges[1] = emulated_gpu.Range(given.logsumexp, rows * 4, 1)
-        for at, array in enumerate(self.arrays, 2):
-            whole = emulated_gpu.whole(array)
-            ranges[at] = emulated_gpu.Range(whole.ctypes.data, whole.nbytes, 0)
-        report = emulated_gpu.Report()
-        self.compiler.library(chosen).run_attention(
-            ctypes.byref(given), grid, ctypes.c_uint64(shared), 0, ranges, ctypes.byref(report)
-        )
-        self.fault = report.fault
-        return ILLEGAL_ADDRESS if report.fault else 0
-
-    def _run_plain(self, program, grid, threads, shared, block):
-        kind = {
-            "attention_efficient": EfficientArguments,
-            "attention_gather": GatherArguments,
-            "attention_softmax": SoftmaxArguments,
-        }[program.name]
+        kind, made = KINDS[chosen.name]
         given = kind.from_buffer_copy(ctypes.string_at(block, ctypes.sizeof(kind)))
-        self.launched.append((program, grid, threads, shared, given))
-        library, at = self.plain.library(program), 0
-        ranges = (emulated_gpu.Range * library.ranges())()
-        for address, size in written(program, given):
-            ranges[at] = emulated_gpu.Range(address, size, 1)
-            at += 1
-        # What a library has multiplied is known from the arguments, as what is made.
-        if program.name == "attention_gather" and program.macros["ELEMENT"] == 0:
-            ranges[at] = emulated_gpu.Range(given.source, given.count * 4, 0)
-            at += 1
-        for array in self.arrays[: len(ranges) - at]:
+        self.launched.append((chosen, grid, threads, shared, given))
+        parts = made(given, chosen)
+        for array in self.arrays:
             whole = emulated_gpu.whole(array)
-            ranges[at] = emulated_gpu.Range(whole.ctypes.data, whole.nbytes, 0)
-            at += 1
+            parts.append((whole.ctypes.data, whole.nbytes, 0))
+        ranges = (emulated_gpu.Range * emulated_gpu.RANGES)()
+        for at, part in enumerate(parts):
+            ranges[at] = emulated_gpu.Range(*part)
         report = emulated_gpu.Report()
-        library.run_program(
-            ctypes.byref(given), grid, ctypes.c_uint64(shared), 0, ranges, ctypes.byref(report)
-        )
+        is_plain = isinstance(chosen, plain.Program)
+        library = (self.plain if is_plain else self.compiler).library(chosen)
+        run = library.run_program if is_plain else library.run_attention
+        run(ctypes.byref(given), grid, ctypes.c_uint64(shared), 0, ranges, ctypes.byref(report))
         self.fault = report.fault
         return ILLEGAL_ADDRESS if report.fault else 0
 

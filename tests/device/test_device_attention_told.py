@@ -88,7 +88,17 @@ a mask
 groups of heads
 projected
 without gradients
-It gives no gradients, and one of the arrays needs one.
+all three ['forward', 'backward', 'backward']
+a mask ['forward', 'backward', 'backward']
+query alone ['forward', 'backward']
+value alone ['forward', 'backward', 'backward']
+groups ['forward', 'backward', 'backward']
+broadcast ['forward', 'backward', 'backward']
+two dimensions ['forward', 'backward', 'backward']
+a sum of itself
+dropout as on the CPU
+scaled_dot_product_attention_backward: on a device it has no gradients of its own
+It gives no gradient of the mask, which needs one.
 """
 
 

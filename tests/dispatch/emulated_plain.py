@@ -41,7 +41,7 @@ class Compiler:
         key = program, mutant
         if key not in self.libraries:
             place = self.folder / f"plain{len(self.libraries)}"
-            place.mkdir()
+            place.mkdir(exist_ok=True)
             for name in (f"{program.name}.cu", *HEADERS):
                 text = cuda_kernels.source(name)
                 (place / name).write_text(text.replace(*mutant) if mutant else text)

@@ -1,21 +1,20 @@
-"""Attention of arrays on CUDA devices without tensor cores of ours: `efficient`, and `math`.
+"""Attention of arrays on CUDA devices as plain products: `math`.
 
-`efficient` is one kernel. `math` is two products of the library that the profile chooses, over
-`matmul` and under its flags, with kernels around them; it holds all scores at once. Sixteen-bit
-numbers are computed in float32; where `cuda.allow_fp16_bf16_reduction_math_sdp` allows it, both
-products are in sixteen bits, as in PyTorch.
+Two products of the library that the profile chooses, over `matmul` and under its flags, with
+kernels around them; all scores are held at once. Sixteen-bit numbers are computed in float32;
+where `cuda.allow_fp16_bf16_reduction_math_sdp` allows it, both products are in sixteen bits.
 """
 
 from __future__ import annotations
 
-import math as numbers
+import math
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
 from backendcfg.dispatch import device_attention_plain as programs
-from backendcfg.dispatch import device_kernels
 from backendcfg.dispatch.device_attention import Matrix
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
+from backendcfg.ops.device_launch import put
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.device_attention import Attention
@@ -27,23 +26,7 @@ if TYPE_CHECKING:
 _HALVES = ("bfloat16", "float16")
 
 
-def efficient(
-    given: Arguments,
-    held: Taken,
-    plan: Plan,
-    call: Attention,
-    results: tuple[Held, Held | None],
-) -> None:
-    """Put the kernel of `efficient` on the stream of query.
-
-    Raises:
-        DeviceFailedError: the device failed.
-    """
-    start = programs.efficient(call, plan.shapes.value_width)
-    _put(given, plan, start, *held, *results)
-
-
-def math(
+def launch(
     given: Arguments,
     held: Taken,
     plan: Plan,
@@ -69,7 +52,7 @@ def math(
     work = programs.multiplied_in(element, rounds=plan.rounds)
     # In sixteen bits a score is scaled before it is rounded, half by each factor, as in PyTorch:
     # it could be too large for float16.
-    root = numbers.sqrt(abs(call.scale)) if work in _HALVES else 1.0
+    root = math.sqrt(abs(call.scale)) if work in _HALVES else 1.0
     group = call.heads // call.key_heads
     value_group = call.heads // held[2].shape[-3] if plan.is_grouped else 1
     side, other = call.key.strides[2:]
@@ -85,7 +68,7 @@ def math(
         _put(given, plan, start, at, held[index])
         return made
 
-    first = numbers.copysign(root, call.scale) if work in _HALVES else 1.0
+    first = math.copysign(root, call.scale) if work in _HALVES else 1.0
     query = dense(0, call.query, (shapes.queries, shapes.width), 1, first)
     key = dense(1, turned, (shapes.width, shapes.keys), group, root)
     value = dense(2, call.value, (shapes.keys, shapes.value_width), value_group, 1.0)
@@ -107,21 +90,9 @@ def math(
 
 
 def _put(given: Arguments, plan: Plan, start: programs.Start | None, *held: Held | None) -> None:
-    """Put a program on the stream of the first of its arrays; None is nothing to do."""
-    if start is None:
-        return
-    _, _, index, stream, others, settles = given.work(0, plan.driver.handle, *held)
-    kernel = plan.kernels.get(start.program)
-    if kernel is None:
-        kernel = device_kernels.attention(plan.driver, index, plan.capability, start.program)
-        if isinstance(kernel, tuple):
-            given.failed(plan.kernel, kernel)
-        plan.kernels[start.program] = kernel
-    fault = _native.device_launch(
-        kernel, stream, others, settles, start.grid, start.program.threads, start.arguments
-    )
-    if fault is not None:
-        given.failed(plan.kernel, fault)
+    """Put a program on the stream of query; None is nothing to do."""
+    if start is not None:
+        put(given, held, plan, start.program, start)
 
 
 def _multiply(given: Arguments, a: Any, b: Any, out: Any) -> None:

@@ -1,0 +1,238 @@
+"""The gradients of attention on CUDA devices: for PyTorch's autograd, and for who asks for them.
+
+The forward pass keeps its result and the logarithms; two kernels go back from them, on the stream
+that is current then. See backendcfg/dispatch/device_backward.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from backendcfg.dispatch.device_backward import Gradients, launch, variants
+from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops import device_attention, device_products, serving
+from backendcfg.ops.attention_call import OPERATION
+from backendcfg.ops.device_arrays import Arguments, needs_gradient
+from backendcfg.ops.device_launch import put
+
+if TYPE_CHECKING:
+    from backendcfg.ops.device_arrays import Held
+    from backendcfg.ops.device_attention import Options, Plan
+
+BACKWARD = f"{OPERATION}_backward"
+RESULTS = ("grad_out", "out", "logsumexp")
+
+
+def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bool) -> Any:
+    """The operation for arrays of which query is on a device; see `scaled_dot_product_attention`.
+
+    Args:
+        arrays: query, key, value and the mask or None.
+        options: the others.
+        logsumexp: give (result, logsumexp) back; the latter has no gradient.
+
+    Raises:
+        InvalidArgumentError: an argument does not fit, or no kernel can serve.
+        DeviceFailedError: the device failed.
+    """
+    trains = tuple(needs_gradient(each) for each in arrays)
+    if not any(trains):
+        return device_attention.attend(arrays, options, logsumexp=logsumexp)
+    given = Arguments(OPERATION, dict(zip(device_attention.NAMES, arrays, strict=True)))
+    plan = device_attention.known(given, device_attention.taken(given), trains, options)
+    torch = sys.modules.get("torch")
+    if torch is None or not all(isinstance(each, torch.Tensor) for each in arrays[:3]):
+        given.refuse("gradients are recorded where query, key and value are PyTorch's alone")
+    shapes = plan.shapes
+    lead = (1,) * (2 - len(shapes.lead)) + shapes.lead
+    key_heads = arrays[1].shape[-3] if options.enable_gqa else lead[1]
+    # Autograd then sums the gradients of what was broadcast.
+    query = arrays[0].expand(*lead, shapes.queries, shapes.width)
+    key, value = (
+        each.expand(lead[0], key_heads, shapes.keys, shapes.width) for each in arrays[1:3]
+    )
+    out, total = _function(torch).apply(query, key, value, arrays[3], options, plan)
+    return (out, total) if logsumexp else out
+
+
+@functools.cache
+def _function(torch: Any) -> Any:
+    """What autograd calls, of PyTorch's own kind."""
+
+    class Attention(torch.autograd.Function):  # type: ignore[misc]
+        """Attention by our own kernels."""
+
+        @staticmethod
+        def forward(  # noqa: PLR0917 - as it is applied
+            context: Any,
+            query: Any,
+            key: Any,
+            value: Any,
+            mask: Any,
+            options: Options,
+            plan: Plan,
+        ) -> tuple[Any, Any]:
+            arrays = query, key, value, mask
+            given = Arguments(OPERATION, dict(zip(device_attention.NAMES, arrays, strict=True)))
+            held = device_attention.taken(given)
+            out, total = device_attention.computed(given, held, plan, options, logsumexp=True)
+            context.save_for_backward(*arrays, out, total)
+            context.called = options, plan
+            context.mark_non_differentiable(total)
+            context.set_materialize_grads(False)
+            return out, total
+
+        @staticmethod
+        def backward(context: Any, grad_out: Any, _: Any) -> tuple[Any, ...]:
+            if grad_out is None:  # nobody asked
+                return (None,) * 6
+            *arrays, out, total = context.saved_tensors
+            wanted = context.needs_input_grad
+            found = OfAttention.apply(
+                grad_out, *arrays, out.detach(), total, *context.called, wanted[1] or wanted[2]
+            )
+            gradients = (
+                each if needed else None for each, needed in zip(found, wanted[:3], strict=True)
+            )
+            return *gradients, None, None, None
+
+    class OfAttention(torch.autograd.Function):  # type: ignore[misc]
+        """Its gradients, which have none: autograd would else take them for constants."""
+
+        @staticmethod
+        def forward(  # noqa: PLR0917 - as it is applied
+            _context: Any,
+            grad_out: Any,
+            query: Any,
+            key: Any,
+            value: Any,
+            mask: Any,
+            out: Any,
+            total: Any,
+            options: Options,
+            plan: Plan,
+            of_keys: bool,
+        ) -> tuple[Any, Any, Any]:
+            arrays, results = (query, key, value, mask), (grad_out, out, total)
+            return computed(arrays, results, options, plan, of_keys=of_keys)
+
+        @staticmethod
+        def backward(_context: Any, *_: Any) -> NoReturn:
+            raise InvalidArgumentError(
+                f"{BACKWARD}: on a device it has no gradients of its own",
+                state="nothing was computed",
+                helps=["let PyTorch attend where gradients need gradients, by `SDPBackend.MATH`"],
+            )
+
+    return Attention
+
+
+def backward(
+    results: tuple[Any, Any, Any], arrays: tuple[Any, Any, Any, Any], options: Options
+) -> tuple[Any, Any, Any]:
+    """The operation for arrays on a device; see `scaled_dot_product_attention_backward`.
+
+    Args:
+        results: the gradient of the result, the result, and logsumexp.
+        arrays: query, key, value and the mask or None.
+        options: the others.
+
+    Raises:
+        InvalidArgumentError: an argument does not fit, or no kernel can serve.
+        DeviceFailedError: the device failed.
+    """
+    given = _arguments(arrays, results)
+    held = device_attention.taken(given)
+    # As if they needed them: so no kernel is chosen that gives none.
+    plan = device_attention.known(given, held, (True, True, True, False), options)
+    for name, each in zip(device_attention.NAMES[1:3], held[1:3], strict=True):
+        shared = -3 if options.enable_gqa else -2
+        if each is not None and each.shape[:shared] != held[0].shape[:shared]:
+            given.refuse(
+                f"`{name}` must have the leading dimensions of `query`",
+                helps=["expand it, and sum its gradient over what it was expanded by"],
+            )
+    if held[0].shape != plan.shapes.out:
+        given.refuse("`query` must have the leading dimensions of the result")
+    for name in RESULTS:
+        found = given.take(name)
+        element = "float32" if name == "logsumexp" else held[0].element
+        shape = plan.shapes.out[:-1] if name == "logsumexp" else plan.shapes.out
+        if found.element != element:
+            given.refuse(f"`{name}` must hold {element}")
+        if found.shape != shape:
+            given.refuse(f"`{name}` must have the shape {shape}")
+    return computed(arrays, results, options, plan)
+
+
+def computed(
+    arrays: tuple[Any, Any, Any, Any],
+    results: tuple[Any, Any, Any],
+    options: Options,
+    plan: Plan,
+    *,
+    of_keys: bool = True,
+) -> tuple[Any, Any, Any]:
+    """The gradients of query, key and value, for a call that is checked.
+
+    Args:
+        arrays: query, key, value and the mask or None.
+        results: the gradient of the result, the result, and logsumexp.
+        options: the others.
+        plan: of the call.
+        of_keys: whether those of key and value are wanted; else None stands for them.
+
+    Raises:
+        DeviceFailedError: the device failed.
+    """
+    given = _arguments(arrays, results)
+    held = device_attention.taken(given)
+    shapes = plan.shapes
+    # What is made here must live until both kernels are on the stream: memory that was given back
+    # before would be given out again for what is made next.
+    rows = [_rows(given, name) for name in RESULTS[:2]]
+    (_, grad_out), (_, out) = rows
+    kept_total, total = given.dense("logsumexp", results[2])
+    grad_query, query = given.make(held[0].shape, held[0].element)
+    grad_key, key = given.make(held[1].shape, held[0].element) if of_keys else (None, None)
+    grad_value, value = given.make(held[2].shape, held[0].element) if of_keys else (None, None)
+    kept_delta, delta = given.make(shapes.out[:-1], "float32")
+    call = device_attention.described(held, shapes, options, (out, total))
+    lead, keyed = (call.batch, call.heads), (call.batch, call.key_heads)
+    of_query, of_key = (call.queries, call.width), (call.keys, call.width)
+    gradients = Gradients(
+        device_attention.matrix(grad_out, lead, of_query),
+        device_attention.matrix(query, lead, of_query),
+        device_attention.matrix(key or held[1], keyed, of_key),
+        device_attention.matrix(value or held[2], keyed, of_key),
+        delta.address,
+    )
+    touched = (*held, grad_out, out, total, query, key, value, delta)
+    for chosen in variants(call, gradients, plan.memories[0]):
+        start = launch(call, gradients, chosen, plan.memories[1])
+        if start is not None and (of_keys or not chosen.of_keys):
+            put(given, touched, plan, chosen, start)
+    del rows, kept_total, kept_delta
+    made = grad_query, grad_key, grad_value
+    if plan.is_checked:
+        for each in made:
+            if each is not None:
+                device_products.finite(BACKWARD, each)
+    sizes = (*shapes.scores, shapes.width)
+    serving.served(BACKWARD, "flash", plan.because, sizes, held[0].element)
+    return made
+
+
+def _arguments(arrays: tuple[Any, ...], results: tuple[Any, ...]) -> Arguments:
+    names = (*device_attention.NAMES, *RESULTS)
+    return Arguments(BACKWARD, dict(zip(names, (*arrays, *results), strict=True)))
+
+
+def _rows(given: Arguments, name: str) -> tuple[Any, Held]:
+    """An argument of which the numbers of a row lie side by side: itself, or a dense copy."""
+    held = given.take(name)
+    if held.strides[-1] == 1 or 0 in held.shape:
+        return given.given[name], held
+    return given.dense(name, given.given[name])
