@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 KEPT = 256
 """Kernels that are kept on disk; the oldest ones go. One has 30 to 100 kB."""
 
-HEADERS = ("attention_numbers.h", "attention_parts.h", "attention_tiles.h", "instructions.h")
+HEADERS = (
+    "attention_numbers.h",
+    "attention_parts.h",
+    "attention_tiles.h",
+    "dropout.h",
+    "instructions.h",
+)
 """What the sources of the attention kernels include."""
 
 _SOURCES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "kernels")

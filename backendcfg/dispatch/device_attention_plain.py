@@ -22,7 +22,7 @@ OLDEST = (5, 0)
 WIDEST = 256
 """Columns of values that `efficient` has registers for."""
 
-HEADERS = ("attention_numbers.h", "instructions.h")
+HEADERS = ("attention_numbers.h", "dropout.h", "instructions.h")
 """What every program includes."""
 
 CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}

@@ -328,10 +328,11 @@ DEVICE void drop(unsigned weights, const efficient_arguments *job, const place *
     unsigned lane = thread_index() % 32, warp = thread_index() / 32;
     for (unsigned index = lane; index < 2 * OWN_ROWS * (KEYS / PACK); index += 32) {
         unsigned which = index / (KEYS / PACK), key = index % (KEYS / PACK) * PACK;
-        unsigned row = 2 * warp + which % 2 + 8 * (which / 2), words[4];
+        unsigned row = 2 * warp + which % 2 + 8 * (which / 2);
         unsigned from = weights + (row * WEIGHT_STEP + key) * (unsigned)sizeof(real);
-        words_of(job->seed, (unsigned)first_key + key, (unsigned)at->first_row + row,
-                 (unsigned)at->pair, words);
+        unsigned words[4] = {((unsigned)first_key + key) / 4, (unsigned)at->first_row + row,
+                             (unsigned)at->pair, 0};
+        philox(job->seed, words);
         chunk all = take_chunk(from);
         UNROLL
         for (unsigned e = 0; e < PACK; e++) {

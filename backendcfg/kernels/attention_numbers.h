@@ -1,4 +1,4 @@
-/* What the kernels without tensor cores share: numbers of every element type, masks, and dropout. See
+/* What the kernels without tensor cores share: numbers of every element type, and masks. See
  * attention_efficient.cu,
  * attention_gather.cu and attention_softmax.cu.
  *
@@ -7,6 +7,7 @@
 #ifndef BACKENDCFG_ATTENTION_NUMBERS_H
 #define BACKENDCFG_ATTENTION_NUMBERS_H
 
+#include "dropout.h"
 #include "instructions.h"
 
 /* Of arrays; a mask is 0 where there is none, 1 of bools, or this and 2. Mirrored by `CODES` in
@@ -117,27 +118,6 @@ DEVICE real masked(int mask, const void *from, long long place, real score) {
     if (mask == 1)
         return score + (load_byte((const unsigned char *)from + place) ? 0 : (real)MINUS_INFINITY);
     return combine(load_number(mask - 2, from, place), (real)1.4426950408889634, score);
-}
-
-/* --- dropout ---------------------------------------------------------------------------------- */
-
-/* Four words of Philox 4x32-10, as native/src/kernels/philox.h has them: of key `first` and the three
- * behind it, which is a multiple of 4. */
-DEVICE void words_of(unsigned long long seed, unsigned first, unsigned query, unsigned pair,
-                     unsigned words[4]) {
-    unsigned low = (unsigned)seed, high = (unsigned)(seed >> 32);
-    words[0] = first / 4, words[1] = query, words[2] = pair, words[3] = 0;
-    UNROLL
-    for (int round = 0; round < 10; round++) {
-        unsigned left = upper_product(words[0], 0xD2511F53u), left_low = words[0] * 0xD2511F53u;
-        unsigned right = upper_product(words[2], 0xCD9E8D57u), right_low = words[2] * 0xCD9E8D57u;
-        words[0] = right ^ words[1] ^ low;
-        words[2] = left ^ words[3] ^ high;
-        words[1] = right_low;
-        words[3] = left_low;
-        low += 0x9E3779B9u;
-        high += 0xBB67AE85u;
-    }
 }
 
 #endif

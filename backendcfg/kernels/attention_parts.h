@@ -1,9 +1,10 @@
 /* What the forward and the backward pass of attention have in common: fragments from tiles, the mask,
- * the words of dropout, products with a step's tile, results. */
+ * products with a step's tile, results. */
 #ifndef BACKENDCFG_ATTENTION_PARTS_H
 #define BACKENDCFG_ATTENTION_PARTS_H
 
 #include "attention_tiles.h"
+#include "dropout.h"
 
 /* Which head a block has, and which of its blocks it is. Heads whose numbers fit the cache together
  * take turns. */
@@ -34,22 +35,6 @@ DEVICE float masked(const attention_arguments *job, long long row, float score, 
     float added = MASK == 2 ? widen(BFLOAT16, load_half((const half_bits *)job->mask + place))
                             : load_float((const float *)job->mask + place);
     return multiply_add(added, log2_of_e, score * job->scale);
-}
-
-/* Four words of Philox 4x32-10, as native/src/kernels/philox.h has them. */
-DEVICE void philox(unsigned long long seed, unsigned words[4]) {
-    unsigned low = (unsigned)seed, high = (unsigned)(seed >> 32);
-    UNROLL
-    for (int round = 0; round < 10; round++) {
-        unsigned left = upper_product(words[0], 0xD2511F53u), left_low = words[0] * 0xD2511F53u;
-        unsigned right = upper_product(words[2], 0xCD9E8D57u), right_low = words[2] * 0xCD9E8D57u;
-        words[0] = right ^ words[1] ^ low;
-        words[2] = left ^ words[3] ^ high;
-        words[1] = right_low;
-        words[3] = left_low;
-        low += 0x9E3779B9u;
-        high += 0xBB67AE85u;
-    }
 }
 
 /* Adds weights times the numbers of a step's tile. Two fragments of scores side by side are one of

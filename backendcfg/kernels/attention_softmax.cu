@@ -70,13 +70,14 @@ KERNEL(THREADS, 4) attention_softmax(const softmax_arguments job) {
                      empty ? (real)MINUS_INFINITY : (base + logarithm(sum)) * ln_2);
 
     for (int first = 4 * lane; first < job.keys; first += 128) {
-        unsigned words[4];
-        if (DROPOUT) words_of(job.seed, (unsigned)first, (unsigned)query, (unsigned)pair, words);
+        unsigned words[4] = {(unsigned)first / 4, (unsigned)query, (unsigned)pair, 0};
+        if (DROPOUT) philox(job.seed, words);
         UNROLL
         for (int i = 0; i < 4; i++) {
             if (first + i >= job.keys) break;
             real weight = 0;
-            if (first + i < seen) weight = raise_two(score_at(&job, from, mask, first + i) - base) * factor;
+            if (first + i < seen)
+                weight = raise_two(score_at(&job, from, mask, first + i) - base) * factor;
             if (DROPOUT && words[i] < job.threshold) weight = 0;
             store_number(ELEMENT, job.scores, from + first + i, weight);
         }
