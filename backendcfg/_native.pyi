@@ -308,25 +308,22 @@ def device_launch(
 ) -> tuple[str, int, str] | None: ...
 
 # Make a call of a kind that is remembered: (about, what failed or None, results ...). None where
-# it is not, or where an array needs a gradient. Options begin with the operation.
+# it is not; and where an array needs a gradient, unless autograd itself calls: `is_recorded`.
+# Options begin with the operation.
 def device_recall(
-    arrays: tuple[Any, ...], options: tuple[Any, ...], seed: int, /
+    arrays: tuple[Any, ...], options: tuple[Any, ...], seed: int, is_recorded: bool, /
 ) -> tuple[Any, ...] | None: ...
 
 # Remember a kind of call: types, shapes, strides, places and alignment of these arrays, these
-# options, and the flags in force. Its argument block is `argument`, but that addresses of arrays
-# and results and the seed go to their places in it, in bytes; -1 for none. Results: (element,
-# shape, place) each.
+# options, and the flags in force. Each launch is (kernel, grid, threads, argument, and the places
+# in it of the arrays' addresses, of the results' and of the seed, in bytes, -1 for none); each
+# result (element, shape).
 def device_remember(
     arrays: tuple[Any, ...],
     options: tuple[Any, ...],
-    kernel: Any,
-    grid: int,
-    threads: int,
-    argument: Any,
-    places: tuple[int, ...],
-    seed_place: int,
-    results: tuple[tuple[str, tuple[int, ...], int], ...],
+    is_recorded: bool,
+    launches: tuple[tuple[Any, ...], ...],
+    results: tuple[tuple[str, tuple[int, ...]], ...],
     about: Any,
     /,
 ) -> None: ...

@@ -98,7 +98,8 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
     held = taken(given)
     plan = known(given, held, (False,) * 4, options)
-    return computed(given, held, plan, options, logsumexp=logsumexp, is_kept=True)
+    kind = OPERATION, *options[:4], logsumexp
+    return computed(given, held, plan, options, logsumexp=logsumexp, kind=kind)
 
 
 def known(
@@ -139,7 +140,8 @@ def computed(
     options: Options,
     *,
     logsumexp: bool,
-    is_kept: bool = False,
+    kind: tuple[Any, ...],
+    is_recorded: bool = False,
 ) -> Any:
     """Make the results of a call that is checked, and launch; gradients are not recorded.
 
@@ -149,7 +151,8 @@ def computed(
         plan: of the call.
         options: the others.
         logsumexp: give (result, logsumexp) back.
-        is_kept: let C make the next call of this kind alone.
+        kind: what else than arrays the next call is known by, which C makes alone.
+        is_recorded: autograd itself calls.
     """
     shapes = plan.shapes
     element = held[0].element
@@ -167,37 +170,53 @@ def computed(
     about = OPERATION, plan.kernel, plan.because, (*shapes.scores, shapes.width), element
     if plan.is_checked:
         device_products.finite(OPERATION, out)
-    elif is_kept and launched is not None:
-        _keep(given, (OPERATION, *options[:4], logsumexp), shapes, launched, about)
+    elif launched is not None:
+        kernel, start = launched
+        block = type(start.arguments)
+        kept = [(element, shapes.out), (summed_in(element), shapes.out[:-1])]
+        places = (
+            places_in(block, "query", "key", "value", "mask"),
+            places_in(block, "out", "logsumexp"),
+        )
+        put_in = places[0], places[1][: 1 + logsumexp], places_in(block, "seed")
+        made = kernel, start.grid, start.threads, start.arguments, *put_in
+        arrays = tuple(given.given.values())
+        _native.device_remember(
+            arrays, kind, is_recorded, (made,), tuple(kept[: 1 + logsumexp]), about
+        )
     serving.served(*about)
     return (out, total) if logsumexp else out
 
 
-def _keep(
-    given: Arguments,
-    options: tuple[Any, ...],
-    shapes: Shapes,
-    launched: tuple[Any, Launch | Start],
-    about: tuple[Any, ...],
-) -> None:
-    """Let C make the next call of this kind, which differs in addresses and the seed alone."""
-    kernel, start = launched
-    block, element = type(start.arguments), given.first.element
-    results = [(element, shapes.out, block.out.offset)]
-    if options[-1]:
-        results.append((summed_in(element), shapes.out[:-1], block.logsumexp.offset))
-    _native.device_remember(
-        tuple(given.given.values()),
-        options,
-        kernel,
-        start.grid,
-        start.threads,
-        start.arguments,
-        (block.query.offset, block.key.offset, block.value.offset, block.mask.offset),
-        block.seed.offset,
-        tuple(results),
-        about,
-    )
+def recalled(
+    operation: str,
+    names: tuple[str, ...],
+    arrays: tuple[Any, ...],
+    kind: tuple[Any, ...],
+    seed: int,
+    *,
+    is_recorded: bool = False,
+) -> tuple[Any, ...] | None:
+    """The results of a call that C can make alone; None where it is of no kind that was kept.
+
+    Args:
+        operation: for messages, as the names of the arrays are.
+        names: of the arrays.
+        arrays: of the call, None where there is none.
+        kind: what else its kind is known by.
+        seed: of the dropout.
+        is_recorded: autograd itself calls, so that it need not be asked.
+
+    Raises:
+        DeviceFailedError: the device failed.
+    """
+    found = _native.device_recall(arrays, kind, seed, is_recorded)
+    if found is None:
+        return None
+    if found[1] is not None:
+        Arguments(operation, dict(zip(names, arrays, strict=True))).failed("flash", found[1])
+    serving.served(*found[0])
+    return found[2:]
 
 
 def forget() -> None:
@@ -330,3 +349,8 @@ def _launch(
     if chosen not in plan.kernels and (why := refusal(call, plan.capability)):
         given.refuse(f"no kernel can serve it on {query.place}", [f"flash: {why}"])
     return put(given, (*held, *results), plan, chosen, start), start
+
+
+def places_in(block: Any, *names: str) -> tuple[int, ...]:
+    """Where fields of an argument block are, in bytes."""
+    return tuple(getattr(block, name).offset for name in names)

@@ -7,10 +7,13 @@ that is current then. See backendcfg/dispatch/device_backward.py.
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from backendcfg.dispatch.device_backward import Gradients, launch, variants
+from backendcfg import _native
+from backendcfg.dispatch.device_attention import Arguments as ForwardBlock
+from backendcfg.dispatch.device_backward import BackwardArguments, Gradients, launch, variants
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import device_attention, device_products, serving
 from backendcfg.ops.attention_call import OPERATION
@@ -23,6 +26,21 @@ if TYPE_CHECKING:
 
 BACKWARD = f"{OPERATION}_backward"
 RESULTS = ("grad_out", "out", "logsumexp")
+ALL_NAMES = (*device_attention.NAMES, *RESULTS)
+RECORDED = "recorded"
+
+# Where the addresses of the arrays, of the results and the seed are in the argument block, in which
+# the block of the forward pass comes first.
+_FORWARD = device_attention.places_in(ForwardBlock, "query", "key", "value", "mask")
+_PLACES = (
+    (
+        *_FORWARD,
+        BackwardArguments.grad_out.offset,
+        *device_attention.places_in(ForwardBlock, "out", "logsumexp"),
+    ),
+    device_attention.places_in(BackwardArguments, "grad_query", "delta", "grad_key", "grad_value"),
+    device_attention.places_in(ForwardBlock, "seed"),
+)
 
 
 def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bool) -> Any:
@@ -74,11 +92,8 @@ def _function(torch: Any) -> Any:
             options: Options,
             plan: Plan,
         ) -> tuple[Any, Any]:
-            arrays = query, key, value, mask
-            given = Arguments(OPERATION, dict(zip(device_attention.NAMES, arrays, strict=True)))
-            held = device_attention.taken(given)
-            out, total = device_attention.computed(given, held, plan, options, logsumexp=True)
-            context.save_for_backward(*arrays, out, total)
+            out, total = _forward((query, key, value, mask), options, plan)
+            context.save_for_backward(query, key, value, mask, out, total)
             context.called = options, plan
             context.mark_non_differentiable(total)
             context.set_materialize_grads(False)
@@ -88,6 +103,8 @@ def _function(torch: Any) -> Any:
         def backward(context: Any, grad_out: Any, _: Any) -> tuple[Any, ...]:
             if grad_out is None:  # nobody asked
                 return (None,) * 6
+            if grad_out.stride(-1) != 1:  # of a sum: one number, expanded
+                grad_out = grad_out.contiguous()
             *arrays, out, total = context.saved_tensors
             wanted = context.needs_input_grad
             found = OfAttention.apply(
@@ -116,7 +133,16 @@ def _function(torch: Any) -> Any:
             of_keys: bool,
         ) -> tuple[Any, Any, Any]:
             arrays, results = (query, key, value, mask), (grad_out, out, total)
-            return computed(arrays, results, options, plan, of_keys=of_keys)
+            # Flags are those of the forward pass, wherever autograd calls this.
+            kind = RECORDED, plan.because, *options[:4], of_keys
+            found = None
+            if not plan.is_checked:
+                found = _recalled((*arrays, *results), kind, options, is_recorded=True)
+            if found is None:
+                return computed(
+                    arrays, results, options, plan, kind=kind, of_keys=of_keys, is_recorded=True
+                )
+            return found[0], *(found[2:] if of_keys else (None, None))
 
         @staticmethod
         def backward(_context: Any, *_: Any) -> NoReturn:
@@ -127,6 +153,32 @@ def _function(torch: Any) -> Any:
             )
 
     return Attention
+
+
+def _forward(arrays: tuple[Any, Any, Any, Any], options: Options, plan: Plan) -> Any:
+    """The result and its logarithms, in the forward pass that autograd records."""
+    kind = RECORDED, plan.because, *options[:4]
+    names, found = device_attention.NAMES, None
+    if not plan.is_checked:
+        found = device_attention.recalled(
+            OPERATION, names, arrays, kind, options.seed, is_recorded=True
+        )
+    if found is not None:
+        return found
+    given = Arguments(OPERATION, dict(zip(names, arrays, strict=True)))
+    held = device_attention.taken(given)
+    return device_attention.computed(
+        given, held, plan, options, logsumexp=True, kind=kind, is_recorded=True
+    )
+
+
+def _recalled(
+    arrays: tuple[Any, ...], kind: tuple[Any, ...], options: Options, *, is_recorded: bool
+) -> tuple[Any, ...] | None:
+    """The gradient of query, the numbers that the second kernel needs, and the other gradients."""
+    return device_attention.recalled(
+        BACKWARD, ALL_NAMES, arrays, kind, options.seed, is_recorded=is_recorded
+    )
 
 
 def backward(
@@ -143,6 +195,10 @@ def backward(
         InvalidArgumentError: an argument does not fit, or no kernel can serve.
         DeviceFailedError: the device failed.
     """
+    kind = BACKWARD, *options[:4]
+    found = _recalled((*arrays, *results), kind, options, is_recorded=False)
+    if found is not None:
+        return found[0], found[2], found[3]
     given = _arguments(arrays, results)
     held = device_attention.taken(given)
     # As if they needed them: so no kernel is chosen that gives none.
@@ -164,7 +220,7 @@ def backward(
             given.refuse(f"`{name}` must hold {element}")
         if found.shape != shape:
             given.refuse(f"`{name}` must have the shape {shape}")
-    return computed(arrays, results, options, plan)
+    return computed(arrays, results, options, plan, kind=kind)
 
 
 def computed(
@@ -173,7 +229,9 @@ def computed(
     options: Options,
     plan: Plan,
     *,
+    kind: tuple[Any, ...],
     of_keys: bool = True,
+    is_recorded: bool = False,
 ) -> tuple[Any, Any, Any]:
     """The gradients of query, key and value, for a call that is checked.
 
@@ -182,7 +240,9 @@ def computed(
         results: the gradient of the result, the result, and logsumexp.
         options: the others.
         plan: of the call.
+        kind: what else than arrays the next call is known by, which C makes alone.
         of_keys: whether those of key and value are wanted; else None stands for them.
+        is_recorded: autograd itself calls.
 
     Raises:
         DeviceFailedError: the device failed.
@@ -190,6 +250,7 @@ def computed(
     given = _arguments(arrays, results)
     held = device_attention.taken(given)
     shapes = plan.shapes
+    about = BACKWARD, "flash", plan.because, (*shapes.scores, shapes.width), held[0].element
     # What is made here must live until both kernels are on the stream: memory that was given back
     # before would be given out again for what is made next.
     rows = [_rows(given, name) for name in RESULTS[:2]]
@@ -210,24 +271,32 @@ def computed(
         delta.address,
     )
     touched = (*held, grad_out, out, total, query, key, value, delta)
+    launches = []
     for chosen in variants(call, gradients, plan.memories[0]):
         start = launch(call, gradients, chosen, plan.memories[1])
         if start is not None and (of_keys or not chosen.of_keys):
-            put(given, touched, plan, chosen, start)
+            kernel = put(given, touched, plan, chosen, start)
+            launches.append((kernel, start.grid, start.threads, start.arguments, *_PLACES))
+    passed = [each for each, _ in rows] + [kept_total]
+    if not plan.is_checked and all(map(operator.is_, passed, results)):
+        shaped = [each.shape for each in (query, delta, key, value) if each is not None]
+        elements = held[0].element, "float32", held[0].element, held[0].element
+        made_of = tuple(zip(elements, shaped, strict=False))
+        _native.device_remember(
+            (*arrays, *results), kind, is_recorded, tuple(launches), made_of, about
+        )
     del rows, kept_total, kept_delta
     made = grad_query, grad_key, grad_value
     if plan.is_checked:
         for each in made:
             if each is not None:
                 device_products.finite(BACKWARD, each)
-    sizes = (*shapes.scores, shapes.width)
-    serving.served(BACKWARD, "flash", plan.because, sizes, held[0].element)
+    serving.served(*about)
     return made
 
 
 def _arguments(arrays: tuple[Any, ...], results: tuple[Any, ...]) -> Arguments:
-    names = (*device_attention.NAMES, *RESULTS)
-    return Arguments(BACKWARD, dict(zip(names, (*arrays, *results), strict=True)))
+    return Arguments(BACKWARD, dict(zip(ALL_NAMES, (*arrays, *results), strict=True)))
 
 
 def _rows(given: Arguments, name: str) -> tuple[Any, Held]:

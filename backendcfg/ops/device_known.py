@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from backendcfg import _native
-from backendcfg.ops import device_gradients, serving
+from backendcfg.ops import device_gradients
 from backendcfg.ops.attention_call import OPERATION
-from backendcfg.ops.device_arrays import Arguments
-from backendcfg.ops.device_attention import NAMES, Options
+from backendcfg.ops.device_attention import NAMES, Options, recalled
 
 
 def attend(
@@ -34,13 +32,9 @@ def attend(
         DeviceFailedError: the device failed.
     """
     number = 0 if seed is None else int(seed)
-    found = _native.device_recall(arrays, options, number)
+    found = recalled(OPERATION, NAMES, arrays, options, number)
+    _, dropout, is_causal, scale, enable_gqa, logsumexp = options
     if found is None:
-        _, dropout, is_causal, scale, enable_gqa, logsumexp = options
         checked = Options(float(dropout), bool(is_causal), scale, bool(enable_gqa), number)
         return device_gradients.attend(arrays, checked, logsumexp=bool(logsumexp))
-    about, fault, out = found[:3]
-    if fault is not None:
-        Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True))).failed("flash", fault)
-    serving.served(*about)
-    return found[2:] if options[-1] else out
+    return found if logsumexp else found[0]

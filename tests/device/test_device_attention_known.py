@@ -8,6 +8,7 @@ from products import under
 
 from backendcfg import _native, ops
 from backendcfg.dispatch.device_attention import Arguments
+from backendcfg.dispatch.device_backward import BackwardArguments
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.ops import device_attention, device_gradients
 from backendcfg.schema.profile import defaults
@@ -250,9 +251,22 @@ def test_many_kinds_are_kept_and_then_all_are_forgotten(kernels, planned, monkey
     assert len(planned) == 258
 
 
+RESULT = ("bfloat16", SHAPE)
+
+
 @pytest.mark.parametrize(
     "changes",
-    [{"argument": b"x" * 513}, {"seed_place": 57}, {"places": (0, 8, 64)}, {"places": (0,) * 5}],
+    [
+        {"argument": b"x" * 513},
+        {"seed": (57,)},
+        {"arrays": (0, 8, 64)},
+        {"arrays": (0,) * 8},
+        {"results": (-2,)},
+        {"made": (RESULT,) * 5},
+        {"made": (("complex", SHAPE),)},
+        {"made": (("bfloat16", (1,) * 5),)},
+        {"count": 3},
+    ],
 )
 def test_what_does_not_fit_is_not_kept(kernels, changes):
     arrays = three()
@@ -260,13 +274,15 @@ def test_what_does_not_fit_is_not_kept(kernels, changes):
     attention(*arrays)
     (plan,) = device_attention._plans.values()
     (kernel,) = plan.kernels.values()
-    given = {
-        "arrays": tuple(arrays), "options": ("x",), "kernel": kernel, "grid": 1, "threads": 32,
-        "argument": bytes(64), "places": (0, 8, 16), "seed_place": -1,
-        "results": (("bfloat16", SHAPE, 24),), "about": (), **changes,
+    launch = {
+        "kernel": kernel, "grid": 1, "threads": 32, "argument": bytes(64), "arrays": (0, 8, 16),
+        "results": (24,), "seed": (), "made": (RESULT,), "count": 1, **changes,
     }  # fmt: skip
+    count, made = launch.pop("count"), launch.pop("made")
     with pytest.raises(ValueError, match="more than is kept of a call"):
-        _native.device_remember(*given.values())
+        _native.device_remember(
+            tuple(arrays), ("x",), False, (tuple(launch.values()),) * count, made, ()
+        )
 
 
 def test_a_result_that_is_not_aligned_is_left_to_python(kernels, planned, monkeypatch):
@@ -284,3 +300,59 @@ def test_a_result_that_is_not_aligned_is_left_to_python(kernels, planned, monkey
 def askew(shape, dtype):
     memory = aligned((int(np.prod(shape)) + 1,), dtype)
     return memory[1:].reshape(shape)
+
+
+backward = ops.scaled_dot_product_attention_backward
+
+
+def test_gradients_of_a_known_kind_are_those_that_python_makes(kernels, monkeypatch):
+    made, computed = [], device_gradients.computed
+    monkeypatch.setattr(
+        device_gradients,
+        "computed",
+        lambda *arguments, **keywords: made.append(1) or computed(*arguments, **keywords),
+    )
+    for seed in (0, 7):
+        arrays, grad_out = three(seed), normal(SHAPE, seed=seed + 3)
+        kernels.arrays = []
+        kernels.reads(*arrays, grad_out)
+        options = {"dropout_p": 0.25, "seed": seed, "is_causal": True}
+        out, total = attention(*arrays, return_logsumexp=True, **options)
+        found = backward(grad_out, *arrays, out, total, **options)
+    assert len(made) == 1
+    device_attention.forget()
+    again = backward(grad_out, *arrays, out, total, **options)
+    assert len(made) == 2
+    for one, other in zip(found, again, strict=True):
+        assert np.array_equal(one.array, other.array)
+    blocks = [bytearray(each[4]) for each in kernels.launched[-4:]]
+    for block in blocks:
+        given = BackwardArguments.from_buffer(block)
+        given.grad_query = given.grad_key = given.grad_value = given.delta = 0
+    assert blocks[:2] == blocks[2:]
+
+
+def test_a_second_launch_that_fails_is_said(kernels, devices):
+    arrays = three()
+    kernels.reads(*arrays)
+    out, total = attention(*arrays, return_logsumexp=True)
+    backward(out, *arrays, out, total)
+    devices.cuda.fail("cuLaunchKernel", 700, skip=1)
+    with pytest.raises(DeviceFailedError) as caught:
+        backward(out, *arrays, out, total)
+    assert caught.value.message.startswith("scaled_dot_product_attention_backward: the device's")
+    assert caught.value.notes[3] == "grad_out: bfloat16 array of shape (1, 2, 40, 64) on cuda:0"
+    devices.reset()
+    assert len(backward(out, *arrays, out, total)) == 3
+
+
+def test_gradients_of_a_known_kind_are_refused_under_flags_that_refuse_them(kernels):
+    arrays = three()
+    kernels.reads(*arrays)
+    out, total = attention(*arrays, return_logsumexp=True)
+    backward(out, *arrays, out, total)
+    with (
+        under(**{**defaults(), "cuda.enable_flash_sdp": False}),
+        pytest.raises(InvalidArgumentError, match="no kernel can serve it"),
+    ):
+        backward(out, *arrays, out, total)

@@ -1,13 +1,14 @@
-/* Calls of our own kernels whose kind was seen before. Python has made the argument block of the first
- * one; here it is kept, and a call of the same kind puts its own addresses into a copy. So the block
+/* Calls of our own kernels whose kind was seen before. Python has made the argument blocks of the first
+ * one; here they are kept, and a call of the same kind puts its own addresses into copies. So a block
  * has one description, and where its fields are is said by who made it. */
 #include "device.h"
 
 #include <stdlib.h>
 
 enum {
-    MOST_ARRAYS = 4,
-    MOST_RESULTS = 2,
+    MOST_ARRAYS = 7,
+    MOST_RESULTS = 4,
+    MOST_LAUNCHES = 2,
     MOST_DIMENSIONS = 4,
     MOST_BYTES = 512,                  /* of a block */
     MOST_KINDS = 256,
@@ -21,20 +22,25 @@ typedef struct {
 } Kind;
 
 typedef struct {
-    int32_t type, dimensions, place;
+    int32_t type, dimensions;
     int64_t shape[MOST_DIMENSIONS];
 } Result;
 
-/* What such a call does. Places are those of addresses in the block, in bytes; -1: none. */
+/* Places are those of addresses, and of the seed, in the block, in bytes; -1: none. */
 typedef struct {
     const bcfg_kernel *kernel;         /* for ever */
     uint32_t grid, threads;
-    int32_t array_places[MOST_ARRAYS], seed_place;
-    Result results[MOST_RESULTS];
-    int result_count;
-    PyObject *about;                   /* given back with the results; owned */
+    int32_t array_places[MOST_ARRAYS], result_places[MOST_RESULTS], seed_place;
     Py_ssize_t bytes;
     _Alignas(16) char block[MOST_BYTES];
+} Launch;
+
+/* What such a call does. */
+typedef struct {
+    PyObject *about;                   /* given back with the results; owned */
+    int result_count, launch_count;
+    Result results[MOST_RESULTS];
+    Launch launches[MOST_LAUNCHES];
 } Recipe;
 
 typedef struct {
@@ -84,9 +90,10 @@ static void describe(const DeviceArray *array, Kind *kind) {
     }
 }
 
-/* 1 where the arrays can make a call of a known kind, and are taken; 0 where they cannot; -1 with an
- * exception set. Only after 1 they must be dropped. */
-static int take(PyObject *arrays, Call *call) {
+/* 1 where the arrays can make a call of a known kind, and are taken; 0 where they cannot, one that needs
+ * a gradient unless autograd itself calls; -1 with an exception set. Only after 1 they must be
+ * dropped. */
+static int take(PyObject *arrays, bool is_recorded, Call *call) {
     Py_ssize_t count = PyTuple_GET_SIZE(arrays);
     memset(call->is_taken, 0, sizeof call->is_taken);
     call->kind.count = 0;
@@ -98,7 +105,7 @@ static int take(PyObject *arrays, Call *call) {
             call->kind.words[call->kind.count++] = 0;
             continue;
         }
-        int needs = needs_gradient(value);
+        int needs = is_recorded ? 0 : needs_gradient(value);
         if (needs != 0) {
             status = needs < 0 ? -1 : 0;
             break;
@@ -144,9 +151,23 @@ static int slot_of(const Kind *kind, PyObject *options, PyObject *flags) {
 
 /* --- calls of a known kind -------------------------------------------------------------------- */
 
-static void put_address(Recipe *recipe, int32_t place, const void *address) {
-    uint64_t number = (uintptr_t)address;
-    if (place >= 0) memcpy(recipe->block + place, &number, sizeof number);
+static void put(Launch *launch, int32_t place, uint64_t number) {
+    if (place >= 0) memcpy(launch->block + place, &number, sizeof number);
+}
+
+/* The results, new references; and their memory. 1 made, 0 not as the kernels were chosen for, -1 with an
+ * exception set. */
+static int make(const Call *call, const Recipe *recipe, PyObject **results, void **memory) {
+    for (int i = 0; i < recipe->result_count; i++) {
+        const Result *result = &recipe->results[i];
+        DeviceArray like = call->arrays[0], made;
+        bcfg_set_type(&like, result->type);
+        results[i] = bcfg_make_by_exchange(&like, result->dimensions, result->shape, &made);
+        if (results[i] == NULL) return -1;
+        memory[i] = made.data;
+        if ((uintptr_t)made.data % 16 != 0) return 0;
+    }
+    return 1;
 }
 
 /* Streams of other arrays, each once. */
@@ -164,55 +185,68 @@ static int others_of(const Call *call, void **others, bool *settles) {
     return count;
 }
 
-/* (about, what failed or None, results ...); or None, where the call is of another kind after all. */
-static PyObject *launch(const Call *call, Recipe *recipe) {
-    PyObject *answer = PyTuple_New(2 + recipe->result_count);
-    if (answer == NULL) return NULL;
-    for (int i = 0; i < MOST_ARRAYS; i++)
-        if (call->is_taken[i]) put_address(recipe, recipe->array_places[i], call->arrays[i].data);
-    for (int i = 0; i < recipe->result_count; i++) {
-        const Result *result = &recipe->results[i];
-        DeviceArray like = call->arrays[0], made;
-        bcfg_set_type(&like, result->type);
-        PyObject *array = bcfg_make_by_exchange(&like, result->dimensions, result->shape, &made);
-        if (array == NULL) {
-            Py_DECREF(answer);
-            return NULL;
-        }
-        PyTuple_SET_ITEM(answer, 2 + i, array);
-        if ((uintptr_t)made.data % 16 != 0) { /* the kernel was chosen for results that are aligned */
-            Py_DECREF(answer);
-            return Py_NewRef(Py_None);
-        }
-        put_address(recipe, result->place, made.data);
-    }
+static bcfg_outcome put_on_stream(const Call *call, const Recipe *recipe, bcfg_fault *fault) {
     void *others[MOST_ARRAYS];
     bool settles;
     int other_count = others_of(call, others, &settles);
-    bcfg_kernel_call launched = {
-        .work = {.driver = recipe->kernel->driver, .index = recipe->kernel->index,
-                 .settles = settles, .stream = call->arrays[0].stream, .others = others,
-                 .other_count = other_count},
-        .grid = recipe->grid, .threads = recipe->threads, .argument = recipe->block};
-    bcfg_fault fault = {"", 0, ""};
-    bcfg_outcome outcome;
-    Py_BEGIN_ALLOW_THREADS
-    outcome = bcfg_kernel_launch(recipe->kernel, &launched, &fault);
-    Py_END_ALLOW_THREADS
-    PyObject *failed = bcfg_fault_object(outcome, &fault);
-    PyTuple_SET_ITEM(answer, 0, Py_NewRef(recipe->about));
-    PyTuple_SET_ITEM(answer, 1, failed);
-    if (failed == NULL) Py_CLEAR(answer);
+    bcfg_outcome outcome = BCFG_DEVICE_OK;
+    for (int i = 0; i < recipe->launch_count && outcome == BCFG_DEVICE_OK; i++) {
+        const Launch *launch = &recipe->launches[i];
+        bcfg_kernel_call launched = {
+            .work = {.driver = launch->kernel->driver, .index = launch->kernel->index,
+                     .settles = settles, .stream = call->arrays[0].stream, .others = others,
+                     .other_count = other_count},
+            .grid = launch->grid, .threads = launch->threads, .argument = (void *)launch->block};
+        outcome = bcfg_kernel_launch(launch->kernel, &launched, fault);
+    }
+    return outcome;
+}
+
+/* (about, what failed or None, results ...); or None, where the call is of another kind after all. */
+static PyObject *carry_out(const Call *call, Recipe *recipe, uint64_t seed) {
+    PyObject *results[MOST_RESULTS] = {NULL}, *answer = NULL, *failed = NULL;
+    void *memory[MOST_RESULTS];
+    int status = make(call, recipe, results, memory);
+    if (status == 1) {
+        for (int i = 0; i < recipe->launch_count; i++) {
+            Launch *launch = &recipe->launches[i];
+            put(launch, launch->seed_place, seed);
+            for (int k = 0; k < MOST_ARRAYS; k++)
+                if (call->is_taken[k])
+                    put(launch, launch->array_places[k], (uintptr_t)call->arrays[k].data);
+            for (int k = 0; k < recipe->result_count; k++)
+                put(launch, launch->result_places[k], (uintptr_t)memory[k]);
+        }
+        bcfg_fault fault = {"", 0, ""};
+        bcfg_outcome outcome;
+        Py_BEGIN_ALLOW_THREADS
+        outcome = put_on_stream(call, recipe, &fault);
+        Py_END_ALLOW_THREADS
+        failed = bcfg_fault_object(outcome, &fault);
+        if (failed != NULL) answer = PyTuple_New(2 + recipe->result_count);
+    } else if (status == 0) {
+        answer = Py_NewRef(Py_None);
+    }
+    bool is_whole = status == 1 && answer != NULL;
+    if (is_whole) {
+        PyTuple_SET_ITEM(answer, 0, Py_NewRef(recipe->about));
+        PyTuple_SET_ITEM(answer, 1, failed);
+    } else {
+        Py_XDECREF(failed);
+    }
+    for (int i = 0; i < MOST_RESULTS; i++)
+        if (is_whole && i < recipe->result_count) PyTuple_SET_ITEM(answer, 2 + i, results[i]);
+        else Py_XDECREF(results[i]);
     return answer;
 }
 
 PyObject *bcfg_device_recall(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    if (count != 3 || !PyTuple_Check(arguments[0]))
-        return PyErr_Format(PyExc_TypeError, "device_recall: (arrays, options, seed)");
+    if (count != 4 || !PyTuple_Check(arguments[0]))
+        return PyErr_Format(PyExc_TypeError, "device_recall: (arrays, options, seed, is_recorded)");
     if (known_count == 0) Py_RETURN_NONE;
     Call call;
-    int status = take(arguments[0], &call);
+    int status = take(arguments[0], arguments[3] == Py_True, &call);
     if (status != 1) return status < 0 ? NULL : Py_NewRef(Py_None);
     PyObject *flags = bcfg_current_prepared(NULL, NULL), *answer = NULL;
     int slot = flags != NULL ? slot_of(&call.kind, arguments[1], flags) : -1;
@@ -222,10 +256,8 @@ PyObject *bcfg_device_recall(PyObject *module, PyObject *const *arguments, Py_ss
         /* A copy: results are made by others, and what they run may forget all that is known. */
         Recipe recipe = known_calls[slot]->recipe;
         uint64_t seed = PyLong_AsUnsignedLongLong(arguments[2]);
-        if (recipe.seed_place >= 0)
-            memcpy(recipe.block + recipe.seed_place, &seed, sizeof seed);
         Py_INCREF(recipe.about);
-        if (!PyErr_Occurred()) answer = launch(&call, &recipe);
+        if (!PyErr_Occurred()) answer = carry_out(&call, &recipe, seed);
         Py_DECREF(recipe.about);
     }
     Py_XDECREF(flags);
@@ -253,63 +285,72 @@ PyObject *bcfg_device_forget(PyObject *module, PyObject *ignored) {
     Py_RETURN_NONE;
 }
 
-static bool fits(int32_t place, Py_ssize_t bytes) {
-    return place >= -1 && place <= bytes - (int32_t)sizeof(uint64_t);
-}
-
-static bool parse_places(PyObject *tuple, Recipe *recipe) {
-    for (int i = 0; i < MOST_ARRAYS; i++) recipe->array_places[i] = -1;
-    if (PyTuple_GET_SIZE(tuple) > MOST_ARRAYS) return false;
+/* Places in a block; those that are not named are none. */
+static bool parse_places(PyObject *tuple, int most, Py_ssize_t bytes, int32_t *places) {
+    for (int i = 0; i < most; i++) places[i] = -1;
+    if (PyTuple_GET_SIZE(tuple) > most) return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
-        recipe->array_places[i] = (int32_t)PyLong_AsLong(PyTuple_GET_ITEM(tuple, i));
-        if (PyErr_Occurred() || !fits(recipe->array_places[i], recipe->bytes)) return false;
+        long place = PyLong_AsLong(PyTuple_GET_ITEM(tuple, i));
+        if (PyErr_Occurred() || place < -1 || place > bytes - (long)sizeof(uint64_t)) return false;
+        places[i] = (int32_t)place;
     }
     return true;
 }
 
-static bool parse_results(PyObject *tuple, Recipe *recipe) {
-    recipe->result_count = (int)PyTuple_GET_SIZE(tuple);
-    if (recipe->result_count > MOST_RESULTS) return false;
-    for (int i = 0; i < recipe->result_count; i++) {
-        Result *result = &recipe->results[i];
-        const char *element;
-        PyObject *shape;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(tuple, i), "sO!i", &element, &PyTuple_Type, &shape,
-                              &result->place))
-            return false;
-        result->type = bcfg_device_type(element);
-        result->dimensions = (int32_t)PyTuple_GET_SIZE(shape);
-        if (result->type < 0 || result->dimensions > MOST_DIMENSIONS ||
-            !fits(result->place, recipe->bytes))
-            return false;
-        for (int32_t d = 0; d < result->dimensions; d++)
-            result->shape[d] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d));
-    }
+static bool parse_launch(PyObject *tuple, Launch *launch) {
+    PyObject *capsule, *arrays, *results, *seed;
+    Py_buffer block;
+    if (!PyArg_ParseTuple(tuple, "OIIy*O!O!O!", &capsule, &launch->grid, &launch->threads, &block,
+                          &PyTuple_Type, &arrays, &PyTuple_Type, &results, &PyTuple_Type, &seed))
+        return false;
+    launch->kernel = bcfg_kernel_of(capsule);
+    launch->bytes = block.len;
+    bool fine = launch->kernel != NULL && block.len <= MOST_BYTES &&
+                parse_places(arrays, MOST_ARRAYS, block.len, launch->array_places) &&
+                parse_places(results, MOST_RESULTS, block.len, launch->result_places) &&
+                parse_places(seed, 1, block.len, &launch->seed_place);
+    if (fine) memcpy(launch->block, block.buf, (size_t)block.len);
+    PyBuffer_Release(&block);
+    return fine;
+}
+
+static bool parse_result(PyObject *tuple, Result *result) {
+    const char *element;
+    PyObject *shape;
+    if (!PyArg_ParseTuple(tuple, "sO!", &element, &PyTuple_Type, &shape)) return false;
+    result->type = bcfg_device_type(element);
+    result->dimensions = (int32_t)PyTuple_GET_SIZE(shape);
+    if (result->type < 0 || result->dimensions > MOST_DIMENSIONS) return false;
+    for (int32_t d = 0; d < result->dimensions; d++)
+        result->shape[d] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d));
     return !PyErr_Occurred();
+}
+
+static bool parse_recipe(PyObject *launches, PyObject *results, Recipe *recipe) {
+    recipe->launch_count = (int)PyTuple_GET_SIZE(launches);
+    recipe->result_count = (int)PyTuple_GET_SIZE(results);
+    bool fine = recipe->launch_count <= MOST_LAUNCHES && recipe->result_count <= MOST_RESULTS;
+    for (int i = 0; fine && i < recipe->launch_count; i++)
+        fine = parse_launch(PyTuple_GET_ITEM(launches, i), &recipe->launches[i]);
+    for (int i = 0; fine && i < recipe->result_count; i++)
+        fine = parse_result(PyTuple_GET_ITEM(results, i), &recipe->results[i]);
+    if (!fine && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "device_remember: more than is kept of a call");
+    return fine;
 }
 
 PyObject *bcfg_device_remember(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *arrays, *options, *capsule, *places, *results;
-    Recipe recipe = {.kernel = NULL};
-    Py_buffer block;
-    if (!PyArg_ParseTuple(arguments, "O!O!OIIy*O!iO!O:device_remember", &PyTuple_Type, &arrays,
-                          &PyTuple_Type, &options, &capsule, &recipe.grid, &recipe.threads, &block,
-                          &PyTuple_Type, &places, &recipe.seed_place, &PyTuple_Type, &results,
-                          &recipe.about))
+    PyObject *arrays, *options, *launches, *results;
+    Recipe recipe = {.about = NULL};
+    int is_recorded;
+    if (!PyArg_ParseTuple(arguments, "O!O!pO!O!O:device_remember", &PyTuple_Type, &arrays,
+                          &PyTuple_Type, &options, &is_recorded, &PyTuple_Type, &launches,
+                          &PyTuple_Type, &results, &recipe.about) ||
+        !parse_recipe(launches, results, &recipe))
         return NULL;
-    recipe.kernel = bcfg_kernel_of(capsule);
-    recipe.bytes = block.len;
-    bool fine = recipe.kernel != NULL && block.len <= MOST_BYTES &&
-                fits(recipe.seed_place, block.len) && parse_places(places, &recipe) &&
-                parse_results(results, &recipe);
-    if (fine) memcpy(recipe.block, block.buf, (size_t)block.len);
-    PyBuffer_Release(&block);
-    if (!fine && !PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "device_remember: more than is kept of a call");
-    if (!fine) return NULL;
     Call call;
-    int status = take(arrays, &call);
+    int status = take(arrays, is_recorded, &call);
     if (status == 1) drop(&call);
     if (status != 1) return status < 0 ? NULL : Py_NewRef(Py_None);
     if (known_count == MOST_KINDS) Py_DECREF(bcfg_device_forget(NULL, NULL));

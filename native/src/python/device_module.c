@@ -100,11 +100,11 @@ PyMethodDef bcfg_device_methods[] = {
      "device_launch(kernel, stream, others, settles, grid, threads, argument)\n--\n\nPut a kernel on "
      "a stream; None, or what failed."},
     {"device_recall", (PyCFunction)(void (*)(void))bcfg_device_recall, METH_FASTCALL,
-     "device_recall(arrays, options, seed)\n--\n\nMake a call of a kind that is remembered; None "
+     "device_recall(arrays, options, seed, is_recorded)\n--\n\nMake a call of a kind that is remembered; None "
      "where it is not."},
     {"device_remember", bcfg_device_remember, METH_VARARGS,
-     "device_remember(arrays, options, kernel, grid, threads, argument, places, seed_place, results, "
-     "about)\n--\n\nRemember a kind of call."},
+     "device_remember(arrays, options, is_recorded, launches, results, about)\n--\n\nRemember a kind "
+     "of call."},
     {"device_forget", bcfg_device_forget, METH_NOARGS,
      "device_forget()\n--\n\nForget what `device_remember` was told."},
     {NULL, NULL, 0, NULL},
