@@ -134,8 +134,10 @@ def test_other_flags_are_looked_at_anew(kernels, planned):
     arrays = three()
     kernels.reads(*arrays)
     attention(*arrays)
+    off = dict.fromkeys(("flash", "mem_efficient", "math"), False)
+    flags = {f"cuda.enable_{name}_sdp": value for name, value in off.items()}
     with (
-        under(**{**defaults(), "cuda.enable_flash_sdp": False}),
+        under(**{**defaults(), **flags}),
         pytest.raises(InvalidArgumentError, match="no kernel can serve it"),
     ):
         attention(*arrays)
@@ -351,8 +353,10 @@ def test_gradients_of_a_known_kind_are_refused_under_flags_that_refuse_them(kern
     kernels.reads(*arrays)
     out, total = attention(*arrays, return_logsumexp=True)
     backward(out, *arrays, out, total)
+    off = dict.fromkeys(("flash", "mem_efficient", "math"), False)
+    flags = {f"cuda.enable_{name}_sdp": value for name, value in off.items()}
     with (
-        under(**{**defaults(), "cuda.enable_flash_sdp": False}),
+        under(**{**defaults(), **flags}),
         pytest.raises(InvalidArgumentError, match="no kernel can serve it"),
     ):
         backward(out, *arrays, out, total)
