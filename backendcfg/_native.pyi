@@ -329,6 +329,41 @@ def device_remember(
 ) -> None: ...
 def device_forget() -> None: ...
 
+# Graphs of cuDNN, as backendcfg/dispatch/device_cudnn.py describes them. `work` is the tuple of
+# backendcfg/ops/device_arrays.py. What failed is (function, status, its name, what cuDNN says).
+#
+# The engines for a graph in cuDNN's order: (index, numerical notes, behaviour notes, is fallback).
+def device_engines(
+    work: tuple[Any, ...], graph: tuple[int, tuple[Any, ...]], /
+) -> list[tuple[int, int, int, bool]] | tuple[str, int, str, str]: ...
+
+# Make the plan of the engine at a place of that order: the bytes of its workspace.
+def device_prepare(
+    work: tuple[Any, ...], graph: tuple[int, tuple[Any, ...]], place: int, /
+) -> int | tuple[str, int, str, str]: ...
+
+# Run the plan of a graph's number and a place. False where the handle has none: nothing is done.
+def device_run(
+    work: tuple[Any, ...],
+    number: int,
+    place: int,
+    numbers: tuple[int, ...],
+    pointers: tuple[int, ...],
+    workspace: int,
+    /,
+) -> bool | tuple[str, int, str, str] | None: ...
+
+# The same twice: how many milliseconds the second took.
+def device_time(
+    work: tuple[Any, ...],
+    number: int,
+    place: int,
+    numbers: tuple[int, ...],
+    pointers: tuple[int, ...],
+    workspace: int,
+    /,
+) -> float | bool | tuple[str, int, str, str]: ...
+
 # The address of a recipe: how a library is called for one element type.
 def device_recipe(
     library: int,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backendcfg.dispatch import attention_cpu_rules as cpu_rules
+from backendcfg.dispatch import attention_cudnn_rules as cudnn_rules
 from backendcfg.dispatch import attention_device_rules as device_rules
 from backendcfg.dispatch import attention_gpu_rules as gpu_rules
 from backendcfg.dispatch import attention_rules as rules
@@ -65,7 +66,10 @@ _DEVICE = ("device",)
 _FLASH = ("flash",)
 _PROGRAMS = ("flash", "efficient", "math")  # what is compiled for a device
 _OUR_FUSED = ("flash", "efficient")
+_ON_NVIDIA = (*_PROGRAMS, "cudnn")
+_CUDA_AND_DEVICE = ("cuda", "device")
 _SHAPED = ("four-dimensional",)
+_SHAPED_ANYWHERE = ("four-dimensional", "cudnn-dimensions")
 _PLACED = ("gpu",)
 
 REQUIREMENTS = (
@@ -76,13 +80,6 @@ REQUIREMENTS = (
     Requirement(
         "on-cpu", "query, key and value are on the CPU", cpu_rules.on_cpu, OURS, places=_HERE
     ),
-    Requirement(
-        "serves-devices",
-        "it is a kernel of ours for devices, which cuDNN is not",
-        device_rules.serves,
-        ON_DEVICES,
-        places=_DEVICE,
-    ),
     Requirement("not-ragged", "no tensor is ragged", cpu_rules.dense, OURS, places=_OURS),
     Requirement(
         "valid",
@@ -92,12 +89,12 @@ REQUIREMENTS = (
         ("not-ragged",),
         places=_OURS,
     ),
-    Requirement("nvidia", "an NVIDIA device", device_rules.nvidia, _PROGRAMS, places=_DEVICE),
+    Requirement("nvidia", "an NVIDIA device", device_rules.nvidia, _ON_NVIDIA, places=_DEVICE),
     Requirement(
         "driver",
         "its driver is here, and knows the device",
         device_rules.driver,
-        _PROGRAMS,
+        _ON_NVIDIA,
         ("nvidia",),
         places=_DEVICE,
     ),
@@ -175,7 +172,7 @@ REQUIREMENTS = (
         "no-gradient",
         "nothing needs a gradient",
         device_rules.no_gradient,
-        ("efficient", "math"),
+        ("efficient", "math", "cudnn"),
         places=_DEVICE,
     ),
     Requirement(
@@ -197,8 +194,14 @@ REQUIREMENTS = (
         "tier",
         "no tier is promised that no device keeps",
         device_rules.tier,
-        _PROGRAMS,
+        _ON_NVIDIA,
         places=_DEVICE,
+    ),
+    *(
+        Requirement(
+            *(name, text, rule, ("cudnn",), after, rule.__module__ == gpu_rules.__name__, _DEVICE)
+        )
+        for name, text, rule, after in cudnn_rules.ROWS
     ),
     Requirement("on-cuda", "query, key and value are on a GPU", rules.on_cuda),
     Requirement("gpu", "a GPU is here", rules.gpu),
@@ -224,7 +227,8 @@ REQUIREMENTS = (
         "the mask is 2-D or 4-D, broadcasts to the scores, and needs no gradient",
         rules.mask_shape,
         ("cudnn",),
-        after=_SHAPED,
+        after=_SHAPED_ANYWHERE,
+        places=_CUDA_AND_DEVICE,
     ),
     Requirement(
         "equal-widths",
@@ -247,8 +251,9 @@ REQUIREMENTS = (
         "widths are multiples of 8 and 128 at most (256 on sm90, 192 and 128 on sm10x)",
         gpu_rules.cudnn_widths,
         ("cudnn",),
-        after=_SHAPED,
+        after=_SHAPED_ANYWHERE,
         on_gpu=True,
+        places=_CUDA_AND_DEVICE,
     ),
     Requirement(
         "training-width",
@@ -323,15 +328,17 @@ REQUIREMENTS = (
         "more than one key; more than one query with dropout",
         rules.cudnn_lengths,
         ("cudnn",),
-        after=_SHAPED,
+        after=_SHAPED_ANYWHERE,
+        places=_CUDA_AND_DEVICE,
     ),
     Requirement(
         "cudnn-version",
         "cuDNN 9 or newer, and for dropout not 9.11 to 9.13",
         gpu_rules.cudnn_version,
         ("cudnn",),
-        after=("kernel",),
+        after=("kernel", "cudnn-library"),
         on_gpu=True,
+        places=_CUDA_AND_DEVICE,
     ),
     Requirement(
         "deterministic",

@@ -19,13 +19,6 @@ UNKEPT_TIERS = ("cross-machine", "batch-invariant")
 """What nothing promises that computes on a device."""
 
 
-def serves(case: Case) -> str:
-    """It is one of the kernels that we have for devices."""
-    if case.kernel != "cudnn":
-        return ""
-    return "`cudnn` does not serve arrays of a device yet; `flash`, `efficient` and `math` do."
-
-
 def driver(case: Case) -> str:
     """NVIDIA's driver is here, and knows the device."""
     return case.device.no_driver

@@ -49,6 +49,8 @@ class Call:
         dropout: its probability.
         is_causal: whether a position sees those before it alone.
         enable_gqa: whether several heads of query may share one of key and value.
+        scale: what scores are multiplied by; None for 1 / sqrt(width).
+        is_aligned: whether query, key and value begin at multiples of 16 bytes.
     """
 
     query: Tensor
@@ -58,6 +60,8 @@ class Call:
     dropout: float = 0.0
     is_causal: bool = False
     enable_gqa: bool = False
+    scale: float | None = None
+    is_aligned: bool = True
 
     @property
     def trains(self) -> bool:
@@ -88,6 +92,7 @@ class Device:
         no_compiler: why none compiles our own kernels for it; "" where one does.
         no_products: why no library multiplies there, for our own "math"; "" where one does, or
             nobody asked.
+        no_cudnn: why cuDNN cannot serve arrays of it through us; "" where it can.
     """
 
     vendor: str = ""
@@ -101,6 +106,7 @@ class Device:
     no_driver: str = ""
     no_compiler: str = ""
     no_products: str = ""
+    no_cudnn: str = ""
 
     @property
     def sm(self) -> tuple[int, int]:

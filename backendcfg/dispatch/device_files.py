@@ -56,6 +56,7 @@ LIBRARIES = (
     DeviceLibrary("hip", "the HIP runtime", 3, AMD, "libamdhip64.so", {7: 7, 6: 6}),
     DeviceLibrary("hipblas", "hipBLAS", 4, AMD, "libhipblas.so", {3: 7, 2: 6}),
     DeviceLibrary("hipblaslt", "hipBLASLt", 5, AMD, "libhipblaslt.so", {1: 7, 0: 6}),
+    DeviceLibrary("cudnn", "cuDNN", 8, NVIDIA, "libcudnn.so", {9: 0}),  # one for every CUDA
 )
 BY_NAME = {library.name: library for library in LIBRARIES}
 

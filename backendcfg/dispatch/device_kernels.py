@@ -72,8 +72,25 @@ def device(kind: int, index: int, *, start: bool = True) -> tuple[Device, Driver
         ), Driver()
     capability = device_driver.capability(opened.path, index, start=start)
     known = capability if capability != (0, 0) else None
-    facts = Device("nvidia", known, is_ours=True, no_compiler=_no_compiler(known))
+    version, no_cudnn = cudnn()
+    facts = Device(
+        "nvidia",
+        known,
+        cudnn=version,
+        is_ours=True,
+        no_compiler=_no_compiler(known),
+        no_cudnn=no_cudnn,
+    )
     return facts, Driver(opened.path, opened.handle)
+
+
+def cudnn() -> tuple[int, str]:
+    """The version of cuDNN, as it writes it, and why it cannot be used, or ""."""
+    opened = open_device("cudnn")
+    if isinstance(opened, Unusable):
+        return 0, f"cuDNN cannot be used: {'; '.join(opened.reasons)}"
+    major, minor, patch = opened.version
+    return major * 10000 + minor * 100 + patch, ""
 
 
 def _no_compiler(capability: tuple[int, int] | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import _native, native
 from backendcfg.dispatch import (
     attention,
+    attention_cudnn_rules,
     attention_facts,
     device_attention_plain,
     device_gemm,
@@ -42,6 +43,9 @@ class Choice:
 def choose(call: Call, values: Mapping[str, Any], device: Device = _NOWHERE) -> Choice:
     """The first kernel that may and can serve a call, in the order of `cuda.sdp_priority`.
 
+    Where that says nothing, cuDNN is the first on the devices on which PyTorch tries it first, but
+    for calls with a mask: a query that sees nothing gets NaN of it, and 0 of our own kernels.
+
     Args:
         call: its arrays and options, in which nothing is wrong.
         values: the flags in force, those of `attention_facts.FLAGS` at least.
@@ -57,6 +61,9 @@ def choose(call: Call, values: Mapping[str, Any], device: Device = _NOWHERE) -> 
 def _choose(call: Call, values: Mapping[str, Any], device: Device) -> Choice:
     served = attention.ON_DEVICES if device.is_ours else attention.OURS
     switches = attention_facts.switches(values, "" if device.is_ours else _library(call))
+    is_free = device.is_ours and not values["cuda.sdp_priority"] and call.mask is None
+    if is_free and attention_cudnn_rules.leads(device):
+        switches = replace(switches, order=tuple(dict.fromkeys(("cudnn", *switches.order))))
     kernel, behind, against = "", [], {}
     needs: dict[str, str] = {}
     for name in switches.order:

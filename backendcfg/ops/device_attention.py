@@ -1,4 +1,4 @@
-"""Attention of arrays on CUDA devices, by our own kernels, on their stream and without copies.
+"""Attention of arrays on CUDA devices, by our kernels or cuDNN, on their stream, without copies.
 
 What a call is, and that it fits, is said here; C loads the kernel and puts it on the stream. All
 that follows from shapes, strides and flags is remembered, so that a call of a known kind makes its
@@ -22,10 +22,17 @@ from backendcfg.dispatch.device_attention import (
     variant,
 )
 from backendcfg.dispatch.device_attention_plain import efficient, summed_in
-from backendcfg.ops import attention_choice, device_math, device_products, serving
+from backendcfg.ops import (
+    attention_choice,
+    device_cudnn_attention,
+    device_math,
+    device_products,
+    serving,
+)
 from backendcfg.ops.attention_call import KEPT, OPERATION, flags_in_force
 from backendcfg.ops.device_arrays import Arguments, Held
 from backendcfg.ops.device_launch import put
+from backendcfg.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from backendcfg.dispatch.attention_shapes import Shapes
     from backendcfg.dispatch.device_attention import Launch
     from backendcfg.dispatch.device_attention_plain import Program, Start
+    from backendcfg.ops.device_cudnn_attention import Prepared
 
 NAMES = ("query", "key", "value", "attn_mask")
 _HELPS = [
@@ -57,7 +65,7 @@ class Plan(NamedTuple):
 
     Attributes:
         shapes: their sizes.
-        kernel: who serves: "flash", "efficient" or "math".
+        kernel: who serves: "flash", "efficient", "math" or "cudnn".
         because: why that one.
         driver: of the device.
         capability: of the device.
@@ -66,6 +74,7 @@ class Plan(NamedTuple):
         is_grouped: whether several heads of query share one of key and value.
         rounds: whether `math` may round scores and weights of 16 bits to 16 bits.
         is_checked: whether a result that is not finite is refused.
+        by_cudnn: what cuDNN runs; None where it does not serve.
     """
 
     shapes: Shapes
@@ -78,6 +87,7 @@ class Plan(NamedTuple):
     is_grouped: bool
     rounds: bool
     is_checked: bool
+    by_cudnn: Prepared | None = None
 
 
 _plans: dict[Hashable, Plan] = {}
@@ -97,7 +107,7 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
     """
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
     held = taken(given)
-    plan = known(given, held, (False,) * 4, options)
+    plan = known(given, held, (False,) * 4, options, logsumexp=logsumexp)
     kind = OPERATION, *options[:4], logsumexp
     return computed(given, held, plan, options, logsumexp=logsumexp, kind=kind)
 
@@ -107,6 +117,8 @@ def known(
     held: tuple[Held, Held, Held, Held | None],
     trains: tuple[bool, ...],
     options: Options,
+    *,
+    logsumexp: bool = True,
 ) -> Plan:
     """What is known of calls of a kind, found or made.
 
@@ -115,6 +127,7 @@ def known(
         held: the same, as C describes them.
         trains: which of them need a gradient.
         options: the others.
+        logsumexp: whether the logarithms are wanted too.
 
     Raises:
         InvalidArgumentError: an argument does not fit, or no kernel can serve.
@@ -123,10 +136,12 @@ def known(
         *((each.element, each.shape, each.steps) if each is not None else None for each in held),
         *(held[0].kind, held[0].ordinal, trains),
         *(options.dropout > 0, options.is_causal, options.enable_gqa, current()),
+        *(logsumexp, options.scale is None or options.scale > 0),
+        device_cudnn_attention.is_aligned(held),
     )
     plan = _plans.get(kind)
     if plan is None:
-        plan = _plan(given, held, trains, options)
+        plan = _plan(given, held, trains, options, logsumexp=logsumexp)
         if len(_plans) >= KEPT:
             _plans.clear()
         _plans[kind] = plan
@@ -163,7 +178,9 @@ def computed(
     results = (out_held, total_held)
     call = described(held, shapes, options, results)
     launched = None
-    if plan.kernel == "math":
+    if plan.by_cudnn is not None:
+        device_cudnn_attention.run(given, held, plan.by_cudnn, call.scale, results)
+    elif plan.kernel == "math":
         device_math.launch(given, held, plan, call, (out, *results))
     else:
         launched = _launch(given, held, plan, call, results)
@@ -236,6 +253,8 @@ def _plan(
     held: tuple[Held, Held, Held, Held | None],
     trains: tuple[bool, ...],
     options: Options,
+    *,
+    logsumexp: bool,
 ) -> Plan:
     """Check a call and choose its kernel, for all calls of its kind."""
     arrays = tuple(given.given.values())
@@ -244,7 +263,11 @@ def _plan(
         for each, array, needs in zip(held[:3], arrays[:3], trains[:3], strict=True)
     )
     mask = None if held[3] is None else _fact(held[3], arrays[3], trains[3])
-    call = Call(query, key, value, mask, options.dropout, options.is_causal, options.enable_gqa)
+    call = Call(
+        *(query, key, value, mask, options.dropout, options.is_causal, options.enable_gqa),
+        scale=options.scale,
+        is_aligned=device_cudnn_attention.is_aligned(held),
+    )
     if mask is not None and options.is_causal:
         given.refuse(
             "`attn_mask` must not be given with `is_causal`",
@@ -255,6 +278,16 @@ def _plan(
     values = flags_in_force()
     device, driver = device_kernels.device(held[0].kind, held[0].ordinal)
     choice = attention_choice.choose(call, values, device)
+    sizes, prepared = attention_shapes.sizes(call), None
+    if choice.kernel == "cudnn":
+        problem = device_cudnn_attention.problem_of(
+            held, sizes, is_causal=options.is_causal, with_logsumexp=logsumexp
+        )
+        found = device_cudnn_attention.prepare(given, held, problem, driver, values)
+        if isinstance(found, str):  # only cuDNN knows, and only when it is asked
+            choice = attention_choice.choose(call, values, replace(device, no_cudnn=found))
+        else:
+            prepared = found
     if not choice.kernel:
         given.refuse(
             f"no kernel can serve it on {held[0].place}",
@@ -262,7 +295,7 @@ def _plan(
             _HELPS,
         )
     return Plan(
-        attention_shapes.sizes(call),
+        sizes,
         choice.kernel,
         f"on a device; {choice.because}",
         driver,
@@ -272,6 +305,7 @@ def _plan(
         options.enable_gqa,
         bool(values["cuda.allow_fp16_bf16_reduction_math_sdp"]),
         bool(values["ops.check_finite"]),
+        prepared,
     )
 
 

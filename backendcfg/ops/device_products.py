@@ -85,6 +85,8 @@ def forked(operation: str) -> NoReturn:
 
 _ADVICE = {
     "MEMORY": "free memory on the device, or make the workspace smaller",
+    "SUBLIBRARY": "a part of cuDNN cannot be loaded: its files, libcudnn_*.so.9, must lie beside "
+    "each other and be of one version, and the engines that it compiles need NVIDIA's driver",
     "ALLOC_FAILED": "free memory on the device, or make the workspace smaller",
     "NOT_SUPPORTED": "the library has no kernel for this: set `cuda.preferred_blas_library`",
     "INVALID_VALUE": "the library refuses an argument: set `cuda.preferred_blas_library`",
@@ -198,6 +200,35 @@ def copy(operation: str, target: Any, source: Any) -> None:
         state="nothing was computed",
         helps=["pass PyTorch's alone or CuPy's, or add to the product of `matmul` yourself"],
     )
+
+
+def add(operation: str, target: Any, source: Any) -> None:
+    """Add a source, broadcast, to a target, by their own library and on its stream.
+
+    Raises:
+        InvalidArgumentError: it has no function for that.
+    """
+    if hasattr(target, "add_") and hasattr(source, "detach"):
+        target.detach().add_(source.detach())  # gradients are not followed here
+        return
+    if (cupy := sys.modules.get("cupy")) is not None and all(
+        isinstance(each, cupy.ndarray) for each in (target, source)
+    ):
+        cupy.add(target, source, out=target)
+        return
+    raise InvalidArgumentError(
+        f"{operation}: arrays of {_kind(source)} cannot be added to those of {_kind(target)} "
+        "on a device from here",
+        state="nothing was computed",
+        helps=["pass PyTorch's alone or CuPy's, or add it to the result yourself"],
+    )
+
+
+def permuted(value: Any, axes: tuple[int, ...]) -> Any:
+    """The same memory with its dimensions in another order, by its own library."""
+    if hasattr(value, "permute"):
+        return value.permute(axes)
+    return value.transpose(axes)  # NumPy's name, which CuPy's arrays have
 
 
 def make(like: Any, shape: tuple[int, ...], element: str, kind: int, index: int) -> Any:

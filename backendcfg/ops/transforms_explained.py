@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import (
     convolution_choice,
     convolution_shapes,
     device_choice,
+    device_convolution,
     device_einsum,
     einsum_equation,
     einsum_order,
@@ -18,6 +20,7 @@ from backendcfg.ops import (
 )
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import WAYS
+from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.fft import choice
 from backendcfg.ops.fft.arguments import check_element, check_real
@@ -54,6 +57,10 @@ def explain_convolution(question: Question) -> Answer:
         )
     except InvalidArgumentError as error:
         raise _of_explain(error, "conv2d: ") from None
+    what = f"conv2d of {shapes[0]} by {shapes[1]}"
+    if (place := place_of(question.option("device", "cpu"))) is not None:
+        where = f"{what} {name} on {KINDS[place[0]]}:{place[1]}"
+        return device_convolution.explained(call, place, where, tuple(WAYS))
     switches = Switches()
     way, because = convolution_choice.foreseen(call, switches)
     fixed = convolution_choice.fixed_by(switches)
@@ -64,7 +71,6 @@ def explain_convolution(question: Question) -> Answer:
         for name in WAYS
         if name != way
     )
-    what = f"conv2d of {shapes[0]} by {shapes[1]}"
     return Answer("conv2d", what, call.shape, way, "", because, reasons, convolution_choice.FLAGS)
 
 

@@ -67,6 +67,7 @@ LIBRARIES = (
         },
     ),
     Library("hipblas", "hipblas/hipblas.h", prelude=_AMD),
+    Library("cudnn", "cudnn_graph.h"),
     Library("hipblaslt", "hipblaslt/hipblaslt.h", prelude=f"{_AMD}\n#include <hipblas/hipblas.h>"),
 )
 

@@ -151,6 +151,10 @@ class OnDevice:
     def copy_(self, source):
         self.array[...] = source.array
 
+    def add_(self, source):
+        total = self.values() + source.values()
+        self.array[...] = narrowed(total) if self.element == "bfloat16" else total
+
     def _like(self, array):
         """An array of the same type; what NumPy computed of it is rounded to bfloat16."""
         if self.element == "bfloat16" and array.dtype != np.uint16:

@@ -57,10 +57,7 @@ def test_explain_prints_who_serves_and_what_stands_against_the_others(kernels):
         f"  flash      serves: {FIRST}",
         "  efficient  behind `flash` in the order",
         "  math       behind `flash` in the order",
-        (
-            "  cudnn      cuDNN attention has been runtime disabled.; `cudnn` does not serve arrays "
-            "of a device yet; `flash`, `efficient` and `math` do."
-        ),
+        "  cudnn      cuDNN attention has been runtime disabled.; cuDNN is left out.",
     ]
 
 

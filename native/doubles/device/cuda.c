@@ -40,6 +40,8 @@ static struct handle {
     struct handle *module;                         /* a function's */
     char text[128];                                /* a module's code as text; a function's name */
     int shared;                                    /* bytes that a function may have */
+    unsigned int flags;                            /* an event's */
+    double when;                                   /* it was recorded */
 } handles[HANDLES];
 static int handle_count;
 
@@ -100,6 +102,8 @@ static const struct {
     {BCFG_CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
      "an illegal memory access was encountered"},
     {BCFG_CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {BCFG_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
 };
 
 static int describe(int status, const char **said, int text) {
@@ -281,12 +285,36 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned int flags) {
 
 int cuEventCreate(void **event, unsigned int flags) {
     ENTER("cuEventCreate", P(event), I(flags))
-    return make(event, EVENT);
+    int made = make(event, EVENT);
+    if (made == 0) ((struct handle *)*event)->flags = flags;
+    return made;
 }
+
+/* What devices take for their work, in milliseconds; only doubles of other libraries move it. */
+static double now;
+
+API void double_spend(double milliseconds) { now += milliseconds; }
 
 int cuEventRecord(void *event, void *stream) {
     ENTER("cuEventRecord", P(event), P(stream))
     NEED(is_stream(stream) && is_handle(event, EVENT), INVALID_HANDLE)
+    ((struct handle *)event)->when = now;
+    return 0;
+}
+
+int cuEventSynchronize(void *event) {
+    ENTER("cuEventSynchronize", P(event))
+    NEED(is_handle(event, EVENT), INVALID_HANDLE)
+    return 0;
+}
+
+int cuEventElapsedTime(float *milliseconds, void *start, void *end) {
+    ENTER("cuEventElapsedTime", P(milliseconds), P(start), P(end))
+    NEED(is_handle(start, EVENT) && is_handle(end, EVENT), INVALID_HANDLE)
+    const struct handle *first = start, *last = end;
+    NEED(first->flags == BCFG_CU_EVENT_DEFAULT && last->flags == BCFG_CU_EVENT_DEFAULT,
+         INVALID_HANDLE)
+    *milliseconds = (float)(last->when - first->when);
     return 0;
 }
 

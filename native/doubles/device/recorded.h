@@ -60,13 +60,16 @@ static void add(const char *format, ...) {
 
 /* How one argument is written. Names come from the source text of the arguments. */
 typedef struct {
-    enum { INTEGER, POINTER, FLOATS } kind;
+    enum { INTEGER, POINTER, FLOATS, INTEGERS } kind;
     int64_t integer;
     double floats[2];
     int parts;
+    const int64_t *integers;                       /* as many as `integer` says */
 } argument;
 
 #define I(value) ((argument){.kind = INTEGER, .integer = (int64_t)(value)})
+#define LIST(values, count)                                                                        \
+    ((argument){.kind = INTEGERS, .integers = (values), .integer = (int64_t)(count)})
 #define P(value) ((argument){.kind = POINTER, .integer = (int64_t)(intptr_t)(value)})
 
 /* ENTER("cuInit", I(flags)): record a call, and leave the function if it is to fail. The names are the
@@ -104,6 +107,12 @@ static void write_argument(const argument *value) {
             add(", ");
             write_float(value->floats[1]);
         }
+        add("]");
+        return;
+    case INTEGERS:
+        add("[");
+        for (int64_t at = 0; at < value->integer; at++)
+            add("%s%lld", at ? ", " : "", (long long)value->integers[at]);
         add("]");
         return;
     default: add("%lld", (long long)value->integer);

@@ -42,6 +42,7 @@
     CONSTANT(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                               \
     CONSTANT(CU_MEMORYTYPE_HOST, 1)                                                                \
     CONSTANT(CU_MEMORYTYPE_DEVICE, 2)                                                              \
+    CONSTANT(CU_EVENT_DEFAULT, 0)                                                                  \
     CONSTANT(CU_EVENT_DISABLE_TIMING, 2)                                                           \
     CONSTANT(CU_STREAM_NON_BLOCKING, 1)                                                            \
     CONSTANT(CU_STREAM_CAPTURE_STATUS_NONE, 0)                                                     \
@@ -85,6 +86,8 @@ enum {
     REQUIRED(int, cuEventCreate, (void **event, unsigned int flags))                               \
     REQUIRED(int, cuEventRecord, (void *event, void *stream))                                      \
     REQUIRED(int, cuEventQuery, (void *event))                                                     \
+    REQUIRED(int, cuEventSynchronize, (void *event))                                               \
+    REQUIRED(int, cuEventElapsedTime, (float *milliseconds, void *start, void *end))               \
     REQUIRED(int, cuEventDestroy_v2, (void *event))                                                \
     REQUIRED(int, cuMemGetInfo_v2, (size_t *available, size_t *total))                             \
     REQUIRED(int, cuMemAlloc_v2, (uint64_t *pointer, size_t bytes))                                \

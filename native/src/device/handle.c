@@ -9,6 +9,7 @@ static const bcfg_vendor *const vendors[BCFG_DEVICE_KINDS] = {
     [BCFG_CUBLAS] = &bcfg_cublas_vendor,
     [BCFG_CUBLASLT] = &bcfg_cublaslt_vendor,
     [BCFG_HIPBLAS] = &bcfg_hipblas_vendor,
+    [BCFG_CUDNN] = &bcfg_cudnn_vendor,
 };
 
 bcfg_outcome bcfg_library_fault(const bcfg_device_library *library, const char *function,

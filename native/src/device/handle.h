@@ -30,6 +30,7 @@ typedef struct {
 } bcfg_vendor;
 
 extern const bcfg_vendor bcfg_cublas_vendor, bcfg_cublaslt_vendor, bcfg_hipblas_vendor;
+extern const bcfg_vendor bcfg_cudnn_vendor;
 
 /* Takes the handle of a library for a device and a stream, which needs the device to be current. Only
  * the first call of a stream makes one: some milliseconds. bcfg_handle_give must follow. */

@@ -34,6 +34,9 @@ static const symbol hipblas_symbols[] = {BCFG_HIPBLAS_SYMBOLS(REQUIRED, OPTIONAL
 #define TABLE bcfg_hipblaslt_table
 static const symbol hipblaslt_symbols[] = {BCFG_HIPBLASLT_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
+#define TABLE bcfg_cudnn_table
+static const symbol cudnn_symbols[] = {BCFG_CUDNN_SYMBOLS(REQUIRED, OPTIONAL)};
+#undef TABLE
 
 /* Each asks a library for its version without a device; -1 when it does not say. */
 static int64_t cuda_version(const void *table, void *handle) {
@@ -55,6 +58,13 @@ static int64_t cublas_version(const void *table, void *handle) {
 static int64_t cublaslt_version(const void *table, void *handle) {
     (void)handle;
     return (int64_t)((const bcfg_cublaslt_table *)table)->cublasLtGetVersion();
+}
+
+/* Before 9 a major version had less room: 8907 is 8.9.7. */
+static int64_t cudnn_version(const void *table, void *handle) {
+    (void)handle;
+    int64_t said = (int64_t)((const bcfg_cudnn_table *)table)->cudnnGetVersion();
+    return said >= 90000 ? said : said / 1000 * 10000 + said % 1000;
 }
 
 /* By the library's own SONAME, libhipblas.so.2: PyTorch's wheels rename the files. */
@@ -91,6 +101,7 @@ static const struct kind {
     [BCFG_HIP] = KIND(hip, soname_version, 6, 7),
     [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
     [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
+    [BCFG_CUDNN] = KIND(cudnn, cudnn_version, 9, 9),
 };
 
 static bcfg_device_library *_Atomic first_library;

@@ -7,6 +7,7 @@
 #include "device/abi_cublas.h"
 #include "device/abi_cublaslt.h"
 #include "device/abi_cuda.h"
+#include "device/abi_cudnn.h"
 #include "device/abi_hip.h"
 #include "device/abi_hipblas.h"
 #include "device/abi_hipblaslt.h"
@@ -36,6 +37,9 @@ static inline const bcfg_hipblas_table *bcfg_hipblas(const bcfg_device_library *
     return library->table;
 }
 static inline const bcfg_hipblaslt_table *bcfg_hipblaslt(const bcfg_device_library *library) {
+    return library->table;
+}
+static inline const bcfg_cudnn_table *bcfg_cudnn(const bcfg_device_library *library) {
     return library->table;
 }
 

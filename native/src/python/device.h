@@ -106,5 +106,11 @@ PyObject *bcfg_device_recall(PyObject *module, PyObject *const *arguments, Py_ss
 PyObject *bcfg_device_remember(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_forget(PyObject *module, PyObject *ignored);
 
+/* device_graph.c: functions of the module for graphs of cuDNN. */
+PyObject *bcfg_device_engines(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_prepare(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_run(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_time(PyObject *module, PyObject *arguments);
+
 extern PyMethodDef bcfg_device_methods[];
 #endif

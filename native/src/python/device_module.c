@@ -107,5 +107,16 @@ PyMethodDef bcfg_device_methods[] = {
      "of call."},
     {"device_forget", bcfg_device_forget, METH_NOARGS,
      "device_forget()\n--\n\nForget what `device_remember` was told."},
+    {"device_engines", bcfg_device_engines, METH_VARARGS,
+     "device_engines(work, graph)\n--\n\nThe engines that cuDNN names for a graph; or what failed."},
+    {"device_prepare", bcfg_device_prepare, METH_VARARGS,
+     "device_prepare(work, graph, place)\n--\n\nMake an engine's plan; its workspace, or what "
+     "failed."},
+    {"device_run", bcfg_device_run, METH_VARARGS,
+     "device_run(work, number, place, numbers, pointers, workspace)\n--\n\nRun a plan: None; False "
+     "where there is none; or what failed."},
+    {"device_time", bcfg_device_time, METH_VARARGS,
+     "device_time(work, number, place, numbers, pointers, workspace)\n--\n\nThe same, twice: how "
+     "many milliseconds the second took."},
     {NULL, NULL, 0, NULL},
 };
