@@ -108,7 +108,8 @@ class Family:
     def _first(self, name: str, pick: Pick) -> Found:
         """A profile that somebody named."""
         if is_path(name):
-            path = os.path.join(self.locations.cwd, os.path.expanduser(name))
+            base = os.path.dirname(pick.span.path) if pick.span else ""  # the file that names it
+            path = os.path.join(self.locations.cwd, base, os.path.expanduser(name))
             return Found(Path(path).stem, self._file(path))
         if not is_name(name):
             raise _not_a_name(name, pick)

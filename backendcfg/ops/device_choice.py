@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from backendcfg import _native
 from backendcfg.dispatch import device_gemm, device_recipes
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops.families import Answer, Reason
 from backendcfg.ops.serving import WORDS
+
+if TYPE_CHECKING:
+    from backendcfg.dispatch.device_gemm import Recipe
+    from backendcfg.dispatch.device_recipes import Chosen
 
 _KINDS = {name: kind for kind, name in device_gemm.KINDS.items()}
 
@@ -32,6 +36,23 @@ def place_of(device: Any) -> tuple[int, int] | None:
     return _KINDS[match.group(1)], int(match.group(2) or 0)
 
 
+def of_element(
+    element: str, place: tuple[int, int]
+) -> tuple[Chosen, Recipe | None, dict[str, str]]:
+    """What is chosen for products of a type on a device, how it is called, and why no other is.
+
+    Args:
+        element: NumPy's name of the type.
+        place: the device, as DLPack numbers it.
+    """
+    snapshot = _native.snapshot()
+    chosen = device_recipes.choose(snapshot, *place, element, start=False)
+    broken = device_recipes.unkept(device_recipes.flags_of(snapshot))
+    if broken and chosen.recipe is not None:
+        return chosen, None, {**chosen.reasons, chosen.recipe.provider: broken}
+    return chosen, chosen.recipe, chosen.reasons
+
+
 def of_product(
     operation: str, of: tuple[int, int, int], element: str, place: tuple[int, int]
 ) -> Answer:
@@ -44,13 +65,8 @@ def of_product(
         place: the device, as DLPack numbers it.
     """
     (m, n, k), (kind, index) = of, place
-    snapshot = _native.snapshot()
-    chosen = device_recipes.choose(snapshot, kind, index, element, start=False)
-    broken = device_recipes.unkept(device_recipes.flags_of(snapshot))
-    recipe, reasons = chosen.recipe, chosen.reasons
+    chosen, recipe, reasons = of_element(element, place)
     because = WORDS.get(chosen.because, "")
-    if broken and recipe is not None:
-        reasons, recipe = {**reasons, recipe.provider: broken}, None
     if recipe is not None:
         said = ", ".join(f"{what} {number}" for what, number in device_gemm.words(recipe).items())
         because = f"{because}: {said}"

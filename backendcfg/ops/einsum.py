@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backendcfg import _native
+from backendcfg.ops import device_einsum
 from backendcfg.ops.arrays import Taken, give, take
 from backendcfg.ops.einsum_equation import parse, parse_sublists, refuse
 from backendcfg.ops.einsum_order import is_fixed, order
@@ -44,6 +46,9 @@ def einsum(*arguments: Any) -> Any:
         InvalidArgumentError: the equation or an operand does not fit; the message names it.
     """
     operands, equation = _arguments(arguments)
+    for each in operands:
+        if type(each) is not np.ndarray and _native.device_holds(each):
+            return device_einsum.contract(operands, equation)
     taken = [take(each, f"operand {i}", "einsum") for i, each in enumerate(operands)]
     element = _common_element(taken)
     name = "float32" if element in NARROW else element  # dtype.name takes microseconds

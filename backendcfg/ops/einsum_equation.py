@@ -204,7 +204,11 @@ def _numbers(sublist: Any, whose: str) -> tuple[int, ...]:
     for label in sublist:
         if label is Ellipsis:
             labels.append(DOTS)
-        elif hasattr(label, "__index__") and 0 <= label.__index__() < len(LETTERS):
+        elif (
+            hasattr(label, "__index__")
+            and not isinstance(label, bool)
+            and 0 <= label.__index__() < len(LETTERS)
+        ):
             labels.append(label.__index__())
         else:
             refuse(f"{whose} must have labels from 0 to {len(LETTERS) - 1} or `...`, not {label!r}")

@@ -10,6 +10,8 @@ from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import (
     convolution_choice,
     convolution_shapes,
+    device_choice,
+    device_einsum,
     einsum_equation,
     einsum_order,
     families,
@@ -79,8 +81,11 @@ def explain_einsum(question: Question) -> Answer:
         labelled = einsum_equation.parse(equation, len(shapes)).label(shapes)
     except InvalidArgumentError as error:
         raise _of_explain(error, "einsum: ") from None
-    _, who, because = einsum_order.order(labelled.operands, labelled.output, Switches())
     what = f"einsum {equation} of {', '.join(map(str, shapes))}"
+    if (place := device_choice.place_of(question.option("device", "cpu"))) is not None:
+        name = element(question.dtype)
+        return device_einsum.explained(labelled, what, name, place, Switches())
+    _, who, because = einsum_order.order(labelled.operands, labelled.output, Switches())
     return Answer("einsum", what, labelled.shape, who, "", because, (), einsum_order.FLAGS)
 
 

@@ -151,6 +151,31 @@ class OnDevice:
     def copy_(self, source):
         self.array[...] = source.array
 
+    def _like(self, array):
+        """An array of the same type; what NumPy computed of it is rounded to bfloat16."""
+        if self.element == "bfloat16" and array.dtype != np.uint16:
+            array = narrowed(array).reshape(array.shape)  # that has a dimension at least
+        return OnDevice(array, self.element, self.place)
+
+    def transpose(self, axes):
+        return self._like(self.array.transpose(axes))
+
+    def reshape(self, shape):
+        return self._like(self.array.reshape(shape))
+
+    def diagonal(self, axis1, axis2):
+        return self._like(self.array.diagonal(axis1=axis1, axis2=axis2))
+
+    def repeat(self, count, axis):
+        return self._like(self.array.repeat(count, axis=axis))
+
+    def sum(self, axis):
+        values = self.values()
+        return self._like(values.sum(axis=axis, dtype=values.dtype))
+
+    def __mul__(self, other):
+        return self._like(self.values() * other.values())
+
     def values(self):
         """What it holds, in a type that NumPy computes."""
         return widened(self.array) if self.element == "bfloat16" else self.array

@@ -29,6 +29,10 @@ out of a negative
 out of a conjugate's base
 empty
 nothing inside
+ij,jk,kl->il
+bi,bi->b
+iji->j
+...ij,...jk->...ki
 error[invalid-argument]: matmul: the result has NaN or infinity, which `ops.check_finite` refuses
 torch.bfloat16 (2, 3) cpu
 matmul: `a` must be an array on cuda:0, as `b` is

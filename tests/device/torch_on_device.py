@@ -81,6 +81,15 @@ def main():
     held("empty", ops.matmul(a[:, :0], b), a[:, :0] @ b)
     held("nothing inside", ops.matmul(a[..., :0], b[:, :0]), a[..., :0] @ b[:, :0])
 
+    for equation, *shapes in (
+        ("ij,jk,kl->il", (3, 4), (4, 5), (5, 2)),
+        ("bi,bi->b", (6, 5), (6, 5)),
+        ("iji->j", (4, 3, 4)),
+        ("...ij,...jk->...ki", (2, 1, 3, 5), (6, 5, 4)),
+    ):
+        operands = [random(*shape).requires_grad_() for shape in shapes]
+        held(equation, ops.einsum(equation, *operands), torch.einsum(equation, *operands))
+
     with Scope(Prepared("finite", Compiled("finite", "none", {"ops.check_finite": True}))):
         ops.matmul(a, b)
         try:

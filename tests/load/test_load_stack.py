@@ -46,6 +46,17 @@ def test_without_anything_there_is_no_layer(world):
     assert (stack.name, stack.layers) == ("default", ())
 
 
+def test_a_file_that_settings_name_lies_beside_them_wherever_the_process_is(world, monkeypatch):
+    settle(world, project="profile = 'here.toml'")
+    (world / "project" / "here.toml").write_text("[mkl]\nverbose = 1\n")
+    (world / "project" / "below").mkdir()
+    monkeypatch.chdir(world / "project" / "below")
+    stack = load(Request())
+    assert stack.name == "here.toml"
+    assert [layer.profile for layer in stack.layers] == ["here"]
+    assert stack.layers[0].path == str(world / "project" / "here.toml")
+
+
 def test_layers_stand_from_weak_to_strong(world, monkeypatch):
     settle(world, project="log.level = 'info'", user="mkl.verbose = 1", system="threads.count = 1")
     monkeypatch.setenv("BACKENDCFG_MKLDNN_VERBOSE", "1")
