@@ -61,8 +61,9 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
     given = Arguments(OPERATION, dict(zip(device_attention.NAMES, arrays, strict=True)))
     plan = device_attention.known(given, device_attention.taken(given), trains, options)
     torch = sys.modules.get("torch")
-    if torch is None or not all(isinstance(each, torch.Tensor) for each in arrays[:3]):
-        given.refuse("gradients are recorded where query, key and value are PyTorch's alone")
+    tensors = [each for each in arrays if each is not None]
+    if torch is None or not all(isinstance(each, torch.Tensor) for each in tensors):
+        given.refuse("gradients are recorded where all arrays are PyTorch's alone")
     shapes = plan.shapes
     lead = (1,) * (2 - len(shapes.lead)) + shapes.lead
     key_heads = arrays[1].shape[-3] if options.enable_gqa else lead[1]

@@ -10,7 +10,6 @@ from products import under
 
 from backendcfg import ops
 from backendcfg.dispatch import device_driver
-from backendcfg.errors import InvalidArgumentError
 from backendcfg.schema.profile import defaults
 
 NAME = "scaled_dot_product_attention"
@@ -70,9 +69,12 @@ def test_explain_of_what_nothing_serves_gives_every_reason(kernels):
     )
 
 
-def test_the_backward_pass_has_no_device_to_be_explained_for(kernels):
-    with pytest.raises(InvalidArgumentError, match="is for arrays of the CPU"):
-        ops.explain(f"{NAME}_backward", SHAPES, "bfloat16", device="cuda:0")
+def test_the_backward_pass_is_explained_too(kernels):
+    said = ops.explain(f"{NAME}_backward", SHAPES, "bfloat16", device="cuda:0")
+    assert (said.provider, said.because) == ("flash", FIRST)
+    said = ops.explain(f"{NAME}_backward", SHAPES, "float32", device="cuda:0")
+    assert said.provider == ""
+    assert said.reasons[0].why == "It computes bfloat16 and float16, not float32."
 
 
 PROGRAM = Path(__file__).with_name("torch_attention_on_device.py")
