@@ -307,6 +307,28 @@ def device_launch(
     /,
 ) -> tuple[str, int, str] | None: ...
 
+# Make a call of a kind that is remembered: (about, what failed or None, results ...). None where
+# it is not; and where an array needs a gradient, unless autograd itself calls: `is_recorded`.
+# Options begin with the operation.
+def device_recall(
+    arrays: tuple[Any, ...], options: tuple[Any, ...], seed: int, is_recorded: bool, /
+) -> tuple[Any, ...] | None: ...
+
+# Remember a kind of call: types, shapes, strides, places and alignment of these arrays, these
+# options, and the flags in force. Each launch is (kernel, grid, threads, argument, and the places
+# in it of the arrays' addresses, of the results' and of the seed, in bytes, -1 for none); each
+# result (element, shape).
+def device_remember(
+    arrays: tuple[Any, ...],
+    options: tuple[Any, ...],
+    is_recorded: bool,
+    launches: tuple[tuple[Any, ...], ...],
+    results: tuple[tuple[str, tuple[int, ...]], ...],
+    about: Any,
+    /,
+) -> None: ...
+def device_forget() -> None: ...
+
 # Graphs of cuDNN, as backendcfg/dispatch/device_cudnn.py describes them. `work` is the tuple of
 # backendcfg/ops/device_arrays.py. What failed is (function, status, its name, what cuDNN says).
 #

@@ -64,8 +64,9 @@ _HERE = ("cpu",)
 _OURS = ("cpu", "device")
 _DEVICE = ("device",)
 _FLASH = ("flash",)
+_PROGRAMS = ("flash", "efficient", "math")  # what is compiled for a device
 _OUR_FUSED = ("flash", "efficient")
-_ON_NVIDIA = ("flash", "cudnn")
+_ON_NVIDIA = (*_PROGRAMS, "cudnn")
 _CUDA_AND_DEVICE = ("cuda", "device")
 _SHAPED = ("four-dimensional",)
 _SHAPED_ANYWHERE = ("four-dimensional", "cudnn-dimensions")
@@ -78,13 +79,6 @@ REQUIREMENTS = (
     ),
     Requirement(
         "on-cpu", "query, key and value are on the CPU", cpu_rules.on_cpu, OURS, places=_HERE
-    ),
-    Requirement(
-        "serves-devices",
-        "it serves arrays of a device, as flash and cuDNN do",
-        device_rules.serves,
-        ON_DEVICES,
-        places=_DEVICE,
     ),
     Requirement("not-ragged", "no tensor is ragged", cpu_rules.dense, OURS, places=_OURS),
     Requirement(
@@ -106,9 +100,9 @@ REQUIREMENTS = (
     ),
     Requirement(
         "instructions",
-        "sm_80 or newer",
+        "flash: sm_80 or newer; the others: sm_50 or newer",
         device_rules.architecture,
-        _FLASH,
+        _PROGRAMS,
         ("nvidia", "driver"),
         places=_DEVICE,
     ),
@@ -116,8 +110,15 @@ REQUIREMENTS = (
         "compiler",
         "NVRTC is here, and compiles for the device",
         device_rules.compiler,
-        _FLASH,
+        _PROGRAMS,
         ("nvidia",),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "device-products",
+        "a library that multiplies there is here",
+        device_rules.products,
+        ("math",),
         places=_DEVICE,
     ),
     Requirement(
@@ -136,10 +137,26 @@ REQUIREMENTS = (
         places=_DEVICE,
     ),
     Requirement(
+        "value-width",
+        "value is 256 wide at most",
+        device_rules.value_width,
+        ("efficient",),
+        ("valid",),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "device-width",
+        "query and value have a width",
+        device_rules.has_width,
+        ("efficient", "math"),
+        ("valid",),
+        places=_DEVICE,
+    ),
+    Requirement(
         "four-at-most",
         "query, key and value have 4 dimensions at most",
         device_rules.four_at_most,
-        _FLASH,
+        _PROGRAMS,
         ("valid",),
         places=_DEVICE,
     ),
@@ -155,14 +172,21 @@ REQUIREMENTS = (
         "no-gradient",
         "nothing needs a gradient",
         device_rules.no_gradient,
-        _ON_NVIDIA,
+        ("efficient", "math", "cudnn"),
+        places=_DEVICE,
+    ),
+    Requirement(
+        "no-gradient-of-mask",
+        "the mask needs no gradient",
+        device_rules.no_gradient_of_mask,
+        _FLASH,
         places=_DEVICE,
     ),
     Requirement(
         "countable",
         "positions and blocks are fewer than 2**31",
         device_rules.countable,
-        _FLASH,
+        _PROGRAMS,
         ("valid",),
         places=_DEVICE,
     ),

@@ -1,31 +1,22 @@
-"""Requirements of our own attention kernel on NVIDIA GPUs, which serves `ops`.
+"""Requirements of our own attention kernels on NVIDIA GPUs, which serve `ops`.
 
 As in `attention_rules.py`, each function says why a rule is broken, or "". They are other rules
-than those of PyTorch's kernels: ours takes masks, groups of heads, and lengths that differ.
+than those of PyTorch's kernels: ours take masks, groups of heads, and lengths that differ.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backendcfg.dispatch import device_attention_plain
 from backendcfg.dispatch.attention_gpu_rules import HALF
 from backendcfg.dispatch.device_attention import OLDEST
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.attention_facts import Case
 
-SERVING = ("flash", "cudnn")
-"""The kernels that serve arrays of a device."""
-
 UNKEPT_TIERS = ("cross-machine", "batch-invariant")
 """What nothing promises that computes on a device."""
-
-
-def serves(case: Case) -> str:
-    """We have it for devices."""
-    if case.kernel in SERVING:
-        return ""
-    return f"`{case.kernel}` does not serve arrays of a device yet; `flash` does."
 
 
 def driver(case: Case) -> str:
@@ -40,17 +31,24 @@ def nvidia(case: Case) -> str:
 
 def architecture(case: Case) -> str:
     """The device has the instructions of the kernel."""
-    if case.device.sm >= OLDEST:
+    oldest = OLDEST if case.kernel == "flash" else device_attention_plain.OLDEST
+    if case.device.sm >= oldest:
         return ""
+    least = f"It needs sm_{oldest[0]}{oldest[1]} or newer, and"
     if case.device.capability is None:
-        return "It needs sm_80 or newer, and the driver does not say what this device is."
+        return f"{least} the driver does not say what this device is."
     major, minor = case.device.sm
-    return f"It needs sm_80 or newer, and this is sm_{major}{minor}."
+    return f"{least} this is sm_{major}{minor}."
 
 
 def compiler(case: Case) -> str:
     """A compiler for the device is here."""
     return case.device.no_compiler
+
+
+def products(case: Case) -> str:
+    """A library multiplies on the device."""
+    return case.device.no_products
 
 
 def sixteen_bits(case: Case) -> str:
@@ -68,6 +66,19 @@ def widths(case: Case) -> str:
     if 32 <= query <= 256 and query % 8 == 0:
         return ""
     return f"It needs heads that are 32 to 256 wide, a multiple of 8, not {query}."
+
+
+def value_width(case: Case) -> str:
+    """Values that fit the registers of the kernel."""
+    width, widest = case.call.value.shape[-1], device_attention_plain.WIDEST
+    return "" if width <= widest else f"It needs value to be at most {widest} wide, not {width}."
+
+
+def has_width(case: Case) -> str:
+    """There is something to multiply."""
+    if case.call.query.shape[-1] and case.call.value.shape[-1]:
+        return ""
+    return "It needs query and value to have a width."
 
 
 def four_at_most(case: Case) -> str:
@@ -103,6 +114,14 @@ def no_gradient(case: Case) -> str:
     return "It gives no gradients, and one of the arrays needs one."
 
 
+def no_gradient_of_mask(case: Case) -> str:
+    """The mask needs no gradient."""
+    mask = case.call.mask
+    if mask is None or not mask.requires_grad:
+        return ""
+    return "It gives no gradient of the mask, which needs one."
+
+
 def countable(case: Case) -> str:
     """Positions and blocks can be counted in 32 bits."""
     call = case.call
@@ -110,7 +129,8 @@ def countable(case: Case) -> str:
     pairs = 1
     for length in call.query.shape[:-2]:
         pairs *= length
-    if max(longest, pairs * -(-call.query.shape[-2] // 64)) < 2**31:
+    rows = 64 if case.kernel == "flash" else 8  # of a block, at least
+    if max(longest, pairs * -(-call.query.shape[-2] // rows)) < 2**31:
         return ""
     return f"It counts in 32 bits, and {longest - 512} rows of {pairs} heads are more."
 

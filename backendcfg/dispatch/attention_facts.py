@@ -90,6 +90,8 @@ class Device:
         is_ours: whether it is asked for our own kernels, and not for PyTorch's.
         no_driver: why its driver cannot be used, for our own kernels; "" where it can.
         no_compiler: why none compiles our own kernels for it; "" where one does.
+        no_products: why no library multiplies there, for our own "math"; "" where one does, or
+            nobody asked.
         no_cudnn: why cuDNN cannot serve arrays of it through us; "" where it can.
     """
 
@@ -103,6 +105,7 @@ class Device:
     is_ours: bool = False
     no_driver: str = ""
     no_compiler: str = ""
+    no_products: str = ""
     no_cudnn: str = ""
 
     @property

@@ -12,20 +12,37 @@ import threading
 
 from backendcfg import environ
 from backendcfg.dispatch import cuda_compiler
-from backendcfg.dispatch.device_attention import NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Protocol
 
     from backendcfg.dispatch.cuda_compiler import Compiler
-    from backendcfg.dispatch.device_attention import Variant
+
+    class Kernel(Protocol):
+        """A variant of a kernel: what its code follows from besides its source."""
+
+        @property
+        def name(self) -> str:
+            """Of the source and of the symbol in it."""
+
+        @property
+        def macros(self) -> dict[str, int]:
+            """What the source asks for."""
+
 
 KEPT = 256
 """Kernels that are kept on disk; the oldest ones go. One has 30 to 100 kB."""
 
-HEADERS = ("attention_tiles.h", "instructions.h")
-"""What the source of the attention kernel includes."""
+HEADERS = (
+    "attention_numbers.h",
+    "attention_parts.h",
+    "attention_tiles.h",
+    "dropout.h",
+    "instructions.h",
+)
+"""What the sources of the attention kernels include."""
 
 _SOURCES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "kernels")
 _codes: dict[str, bytes] = {}
@@ -46,13 +63,13 @@ def directory() -> str:
     return os.path.join(environ.cache_directory(), "kernels")
 
 
-def attention(variant: Variant, capability: tuple[int, int]) -> bytes:
-    """The code of a variant of the attention kernel, for devices of a compute capability.
+def attention(variant: Kernel, capability: tuple[int, int]) -> bytes:
+    """The code of a variant of an attention kernel, for devices of a compute capability.
 
     The first call for a variant takes one to three seconds, unless it is kept from earlier.
 
     Returns:
-        A cubin, for cuModuleLoadData; its function is `device_attention.NAME`.
+        A cubin, for cuModuleLoadData; its function is `variant.name`.
 
     Raises:
         MissingLibraryError: there is no CUDA compiler, or none for such devices.
@@ -60,10 +77,10 @@ def attention(variant: Variant, capability: tuple[int, int]) -> bytes:
     compiler = cuda_compiler.compiler()
     options = attention_options(variant, compiler.architecture(capability))
     headers = {name: source(name) for name in HEADERS}
-    return code(compiler, f"{NAME}.cu", source(f"{NAME}.cu"), headers, options)
+    return code(compiler, f"{variant.name}.cu", source(f"{variant.name}.cu"), headers, options)
 
 
-def attention_options(variant: Variant, architecture: int) -> list[str]:
+def attention_options(variant: Kernel, architecture: int) -> list[str]:
     """What the compiler is told for a variant, `architecture` as 90 for sm_90."""
     macros = [f"-D{name}={value}" for name, value in variant.macros.items()]
     return [f"--gpu-architecture=sm_{architecture}", "--std=c++17", *macros]

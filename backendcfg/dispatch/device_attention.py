@@ -23,7 +23,8 @@ NAME = "attention_forward"
 
 _LIMIT = 2**31 - 1
 _STAGES = 2
-_LOG2_OF_E = 1.4426950408889634
+LOG2_OF_E = 1.4426950408889634
+"""Scores are in units of ln 2."""
 
 
 @record(frozen=True)
@@ -116,6 +117,11 @@ class Variant:
     is_aligned: bool = True
 
     @property
+    def name(self) -> str:
+        """The symbol, and the source's name."""
+        return NAME
+
+    @property
     def padded(self) -> int:
         """The width in shared memory: products are 16 deep."""
         return -(-self.width // 16) * 16
@@ -189,7 +195,7 @@ class Launch:
     grid: int
     threads: int
     shared_bytes: int
-    arguments: Arguments
+    arguments: ctypes.Structure
 
 
 def refusal(call: Attention, capability: tuple[int, int]) -> str:
@@ -230,7 +236,7 @@ def variant(call: Attention, shared_limit: int) -> Variant:
             is_causal=call.is_causal,
             mask="" if call.mask is None else call.mask_element,
             has_dropout=call.dropout > 0,
-            is_aligned=_is_aligned(call),
+            is_aligned=is_aligned(call),
         )
         for tiles in choices
     ]
@@ -251,9 +257,21 @@ def launch(call: Attention, chosen: Variant, cache_bytes: int) -> Launch | None:
     blocks, pairs = -(-call.queries // chosen.tiles.rows), call.batch * call.heads
     if not blocks * pairs:
         return None
-    scale = ctypes.c_float(abs(call.scale) * _LOG2_OF_E).value
+    scale = ctypes.c_float(abs(call.scale) * LOG2_OF_E).value
+    arguments = argument_block(call)
+    arguments.blocks, arguments.pairs = blocks, pairs
+    arguments.section = section(
+        pairs, call.heads // call.key_heads, call.width, call.keys, cache_bytes
+    )
+    arguments.sign = 0 if scale == 0 else int(math.copysign(1, call.scale))
+    arguments.scale = scale or 1.0
+    return Launch(blocks * pairs, 32 * chosen.tiles.warps, chosen.shared_bytes, arguments)
+
+
+def argument_block(call: Attention) -> Arguments:
+    """What a kernel is told of a call in either pass: all but its own blocks, and the scale."""
     mask = call.mask or Matrix(0, (0, 0, 0, 0))
-    arguments = Arguments(
+    return Arguments(
         query=call.query.address,
         key=call.key.address,
         value=call.value.address,
@@ -271,17 +289,12 @@ def launch(call: Attention, chosen: Variant, cache_bytes: int) -> Launch | None:
         group=call.heads // call.key_heads,
         queries=call.queries,
         keys=call.keys,
-        blocks=blocks,
-        pairs=pairs,
-        section=_section(call, cache_bytes),
-        sign=0 if scale == 0 else int(math.copysign(1, call.scale)),
-        scale=scale or 1.0,
         kept=1 / (1 - call.dropout) if call.dropout < 1 else 0.0,
     )
-    return Launch(blocks * pairs, 32 * chosen.tiles.warps, chosen.shared_bytes, arguments)
 
 
-def _is_aligned(call: Attention) -> bool:
+def is_aligned(call: Attention) -> bool:
+    """Whether all rows begin at multiples of 16 bytes."""
     sizes = {
         "query": (call.batch, call.heads, call.queries),
         "key": (call.batch, call.key_heads, call.keys),
@@ -300,8 +313,15 @@ def _is_aligned(call: Attention) -> bool:
     )
 
 
-def _section(call: Attention, cache_bytes: int) -> int:
-    """Heads of queries whose keys and values fill half of the cache, whole groups of them."""
-    pairs, group = call.batch * call.heads, call.heads // call.key_heads
-    each = 4 * call.width * max(call.keys, 1)
+def section(pairs: int, group: int, width: int, length: int, cache_bytes: int) -> int:
+    """Heads whose blocks are worked on side by side: what they walk over fills half of the cache.
+
+    Args:
+        pairs: all heads.
+        group: of them, those that walk over the same.
+        width: of a head.
+        length: rows of each of the two arrays that a head walks over.
+        cache_bytes: the second-level cache.
+    """
+    each = 4 * width * max(length, 1)
     return max(1, min(pairs, cache_bytes // 2 // each * group))

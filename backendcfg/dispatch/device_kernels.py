@@ -11,7 +11,12 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
-from backendcfg.dispatch import cuda_compiler, cuda_kernels, device_attention, device_driver
+from backendcfg.dispatch import (
+    cuda_compiler,
+    cuda_kernels,
+    device_attention_plain,
+    device_driver,
+)
 from backendcfg.dispatch.attention_facts import Device
 from backendcfg.dispatch.device_gemm import CUDA
 from backendcfg.dispatch.device_opening import Unusable, open_device
@@ -19,9 +24,11 @@ from backendcfg.errors import MissingLibraryError
 from backendcfg.records import record
 
 if TYPE_CHECKING:
+    from backendcfg.dispatch import device_backward
     from backendcfg.dispatch.device_attention import Variant
+    from backendcfg.dispatch.device_attention_plain import Program
 
-_loaded: dict[tuple[int, int, Variant], Any] = {}
+_loaded: dict[tuple[int, int, Variant | device_backward.Variant | Program], Any] = {}
 _lock = threading.Lock()
 
 
@@ -90,7 +97,7 @@ def _no_compiler(capability: tuple[int, int] | None) -> str:
     """Why no compiler is here for a device, or ""; of no known one, why none is here at all."""
     try:
         compiler = cuda_compiler.compiler()
-        if capability is not None and capability >= device_attention.OLDEST:
+        if capability is not None and capability >= device_attention_plain.OLDEST:
             compiler.architecture(capability)
     except MissingLibraryError as error:
         said = "; ".join((error.message, *error.notes))
@@ -98,8 +105,13 @@ def _no_compiler(capability: tuple[int, int] | None) -> str:
     return ""
 
 
-def attention(driver: Driver, index: int, capability: tuple[int, int], chosen: Variant) -> Any:
-    """A variant of the attention kernel on a device: loaded once, compiled where nobody kept it.
+def attention(
+    driver: Driver,
+    index: int,
+    capability: tuple[int, int],
+    chosen: Variant | device_backward.Variant | Program,
+) -> Any:
+    """A variant of an attention kernel on a device: loaded once, compiled where nobody kept it.
 
     Returns:
         A capsule, for `_native.device_launch`; or what failed, as that says it.
@@ -116,9 +128,7 @@ def attention(driver: Driver, index: int, capability: tuple[int, int], chosen: V
     with _lock:
         if (known := _loaded.get(key)) is not None:
             return known
-        made = _native.device_kernel(
-            driver.handle, index, code, device_attention.NAME, chosen.shared_bytes
-        )
+        made = _native.device_kernel(driver.handle, index, code, chosen.name, chosen.shared_bytes)
         if not isinstance(made, tuple):
             _loaded[key] = made
         return made

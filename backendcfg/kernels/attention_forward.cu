@@ -21,17 +21,9 @@
  *     DROPOUT                 1 or 0
  *     ALIGNED                 1: rows begin at multiples of 16 bytes; 0: anywhere
  */
-#include "attention_tiles.h"
+#include "attention_parts.h"
 
 /* --- scores ----------------------------------------------------------------------------------- */
-
-DEVICE void take_query(unsigned to[ROW_TILES][4], unsigned queries, unsigned depth) {
-    unsigned lane = thread_index() % 32, warp = thread_index() / 32;
-    UNROLL
-    for (unsigned r = 0; r < ROW_TILES; r++)
-        load_matrix(to[r], lane_at(queries, ROWS, (warp * ROW_TILES + r) * 16, lane % 16, 2 * depth,
-                                   lane / 16));
-}
 
 DEVICE void make_scores(float scores[ROW_TILES][KEY_TILES][4],
                         unsigned held[QUERY_IN_REGISTERS ? DEPTH : 1][ROW_TILES][4],
@@ -53,7 +45,7 @@ DEVICE void make_scores(float scores[ROW_TILES][KEY_TILES][4],
                 for (int i = 0; i < 4; i++)
                     query[r][i] = held[QUERY_IN_REGISTERS ? depth : 0][r][i];
         } else {
-            take_query(query, queries, depth);
+            take_rows(query, queries, depth);
         }
         UNROLL
         for (unsigned j = 0; j < KEY_TILES / 2; j++) {
@@ -67,16 +59,6 @@ DEVICE void make_scores(float scores[ROW_TILES][KEY_TILES][4],
             }
         }
     }
-}
-
-/* The score of a query and a key under the mask; an added mask takes scores in units of ln 2. */
-DEVICE float masked(const attention_arguments *job, long long row, float score, int key) {
-    const float log2_of_e = 1.4426950408889634f;
-    long long place = row + key * job->mask_strides[3];
-    if (MASK == 1) return load_byte((const unsigned char *)job->mask + place) ? score : MINUS_INFINITY;
-    float added = MASK == 2 ? widen(BFLOAT16, load_half((const half_bits *)job->mask + place))
-                            : load_float((const float *)job->mask + place);
-    return multiply_add(added, log2_of_e, score * job->scale);
 }
 
 /* Minus infinity where a key is not seen, and the mask. */
@@ -103,22 +85,6 @@ DEVICE void hide(const attention_arguments *job, float scores[ROW_TILES][KEY_TIL
 }
 
 /* --- dropout ---------------------------------------------------------------------------------- */
-
-/* Four words of Philox 4x32-10, as native/src/kernels/philox.h has them. */
-DEVICE void philox(unsigned long long seed, unsigned words[4]) {
-    unsigned low = (unsigned)seed, high = (unsigned)(seed >> 32);
-    UNROLL
-    for (int round = 0; round < 10; round++) {
-        unsigned left = upper_product(words[0], 0xD2511F53u), left_low = words[0] * 0xD2511F53u;
-        unsigned right = upper_product(words[2], 0xCD9E8D57u), right_low = words[2] * 0xCD9E8D57u;
-        words[0] = right ^ words[1] ^ low;
-        words[2] = left ^ words[3] ^ high;
-        words[1] = right_low;
-        words[3] = left_low;
-        low += 0x9E3779B9u;
-        high += 0xBB67AE85u;
-    }
-}
 
 /* Zero where a weight is dropped. Two neighbours of a lane's group share the four words of four
  * keys, in two rows: each makes those of one row, and they exchange halves. */
@@ -184,67 +150,7 @@ DEVICE void weigh(unsigned weights[ROW_TILES][KEY_TILES][2],
         }
 }
 
-/* Adds weights times values. Two fragments of scores side by side are one of weights. */
-DEVICE void add_values(float out[ROW_TILES][WIDTH_TILES][4],
-                       unsigned weights[ROW_TILES][KEY_TILES][2], unsigned values) {
-    unsigned lane = thread_index() % 32;
-    UNROLL
-    for (unsigned step = 0; step < KEYS / 16; step++) {
-        unsigned weight[ROW_TILES][4];
-        UNROLL
-        for (int r = 0; r < ROW_TILES; r++)
-            UNROLL
-            for (int i = 0; i < 4; i++) weight[r][i] = weights[r][2 * step + i / 2][i % 2];
-        UNROLL
-        for (unsigned j = 0; j < WIDTH_TILES / 2; j++) {
-            unsigned value[4]; /* two tiles 8 wide, both halves of the keys of each */
-            load_matrix_transposed(value,
-                                   lane_at(values, KEYS, step * 16, lane % 16, 2 * j, lane / 16));
-            UNROLL
-            for (int r = 0; r < ROW_TILES; r++) {
-                multiply(BFLOAT16, out[r][2 * j], weight[r], value[0], value[1]);
-                multiply(BFLOAT16, out[r][2 * j + 1], weight[r], value[2], value[3]);
-            }
-        }
-    }
-}
-
 /* --- results ---------------------------------------------------------------------------------- */
-
-/* The output of a warp's rows, divided by the sums, goes through its own rows of the queries' tile so
- * that global memory is written 16 bytes at a time. */
-DEVICE void write_rows(const attention_arguments *job, float out[ROW_TILES][WIDTH_TILES][4],
-                       float factor[ROW_TILES][2], unsigned tile, int pair, int first_row) {
-    unsigned lane = thread_index() % 32, base = thread_index() / 32 * ROW_TILES * 16;
-    warp_barrier();
-    UNROLL
-    for (unsigned r = 0; r < ROW_TILES; r++)
-        UNROLL
-        for (unsigned half = 0; half < 2; half++)
-            UNROLL
-            for (unsigned j = 0; j < WIDTH_TILES; j++)
-                store_shared_word(
-                    lane_at(tile, ROWS, base + r * 16, lane / 4 + half * 8, j & ~1u, j & 1) +
-                        lane % 4 * 4,
-                    pack(BFLOAT16, out[r][j][2 * half] * factor[r][half],
-                         out[r][j][2 * half + 1] * factor[r][half]));
-    warp_barrier();
-    half_bits *to = job->out + pair / job->heads * job->out_strides[0] +
-                    pair % job->heads * job->out_strides[1];
-    UNROLL
-    for (unsigned turn = 0; turn < ROW_TILES * 16 * CHUNKS / 32; turn++) {
-        unsigned row = (turn * 32 + lane) / CHUNKS, chunk = (turn * 32 + lane) % CHUNKS;
-        sixteen_bytes it = load_shared(tile + chunk_at(ROWS, base + row, chunk));
-        int query = first_row + (int)row;
-        if (query >= job->queries || chunk * 8 >= WIDTH) continue;
-        half_bits *place = to + query * job->out_strides[2] + chunk * 8;
-        if (ALIGNED)
-            store_sixteen(place, it);
-        else
-            for (int i = 0; i < 8; i++)
-                store_half(place + i, (half_bits)(it.word[i / 2] >> i % 2 * 16));
-    }
-}
 
 /* Ends the sums: what the output is to be multiplied with, and the logarithms. */
 DEVICE void end_rows(const attention_arguments *job, float highest[ROW_TILES][2],
@@ -271,23 +177,12 @@ DEVICE void end_rows(const attention_arguments *job, float highest[ROW_TILES][2]
         }
 }
 
-/* Which head and which rows a block has. Under a causal mask later rows have more to do, so they come
- * first; heads whose keys fit the cache together take turns. */
-DEVICE void locate(const attention_arguments *job, int *pair, int *first_row) {
-    unsigned index = block_index(), blocks = (unsigned)job->blocks;
-    unsigned section = (unsigned)job->section, number = index / (blocks * section);
-    unsigned first = number * section, within = index - number * blocks * section;
-    unsigned side_by_side = (unsigned)job->pairs - first;
-    if (side_by_side > section) side_by_side = section;
-    unsigned block = within / side_by_side;
-    *pair = (int)(first + within % side_by_side);
-    *first_row = (int)(CAUSAL ? blocks - 1 - block : block) * ROWS;
-}
-
 KERNEL(THREADS, RESIDENT) attention_forward(const attention_arguments job) {
     unsigned queries = shared_window(), stages = queries + QUERY_BYTES;
-    int pair, block_row;
-    locate(&job, &pair, &block_row);
+    int pair, block;
+    locate(&job, &pair, &block);
+    /* Under a causal mask later rows have more to do, so they come first. */
+    int block_row = (CAUSAL ? job.blocks - 1 - block : block) * ROWS;
     int batch = pair / job.heads, head = pair % job.heads, key_head = head / job.group;
     const half_bits *query =
         job.query + batch * job.query_strides[0] + head * job.query_strides[1];
@@ -317,7 +212,7 @@ KERNEL(THREADS, RESIDENT) attention_forward(const attention_arguments job) {
         block_barrier();
         UNROLL
         for (unsigned depth = 0; depth < DEPTH; depth++)
-            take_query(held[QUERY_IN_REGISTERS ? depth : 0], queries, depth);
+            take_rows(held[QUERY_IN_REGISTERS ? depth : 0], queries, depth);
     }
 
     float out[ROW_TILES][WIDTH_TILES][4], highest[ROW_TILES][2], sum[ROW_TILES][2];
@@ -352,7 +247,7 @@ KERNEL(THREADS, RESIDENT) attention_forward(const attention_arguments job) {
         unsigned weights[ROW_TILES][KEY_TILES][2];
         weigh(weights, scores, out, highest, sum, scale);
         if (DROPOUT) drop(&job, weights, pair, warp_row, first_key);
-        add_values(out, weights, keys + KEY_BYTES);
+        add_product(out, weights, keys + KEY_BYTES);
     }
 
     if (steps == 0) { /* the queries may still be on their way to where the output goes */
@@ -361,5 +256,6 @@ KERNEL(THREADS, RESIDENT) attention_forward(const attention_arguments job) {
     }
     float factor[ROW_TILES][2];
     end_rows(&job, highest, sum, factor, scale, pair, warp_row);
-    write_rows(&job, out, factor, queries, pair, warp_row);
+    half_bits *to = job.out + batch * job.out_strides[0] + head * job.out_strides[1];
+    write_rows(to, job.out_strides[2], job.queries, out, factor, queries, warp_row);
 }

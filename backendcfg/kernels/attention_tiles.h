@@ -1,4 +1,4 @@
-/* The tiles of attention_forward.cu: their sizes, where their numbers lie in shared memory, and how they
+/* The tiles of the attention kernels: their sizes, where their numbers lie in shared memory, and how they
  * get there. */
 #ifndef BACKENDCFG_ATTENTION_TILES_H
 #define BACKENDCFG_ATTENTION_TILES_H

@@ -1,5 +1,5 @@
-/* What a GPU has and C has not, behind one set of functions: everything in attention_forward.cu that
- * is an instruction of the device, or an access to its memories, goes through here.
+/* What a GPU has and C has not, behind one set of functions: everything in the kernels that is an
+ * instruction of the device, or an access to its memories, goes through here.
  *
  * Two implementations: inline PTX, for NVRTC and nvcc, and in native/doubles/gpu_block.h a block of
  * threads on the host, for tests. The PTX ISA names what they have in common (numbers as in PTX ISA
@@ -103,6 +103,11 @@ DEVICE void store_shared_word(unsigned to, unsigned it) {
 DEVICE unsigned char load_byte(const unsigned char *from) { return __ldg(from); }
 DEVICE half_bits load_half(const half_bits *from) { return __ldg(from); }
 DEVICE float load_float(const float *from) { return __ldg(from); }
+DEVICE sixteen_bytes load_chunk(const void *from) {
+    uint4 four = __ldg((const uint4 *)from);
+    sixteen_bytes it = {{four.x, four.y, four.z, four.w}};
+    return it;
+}
 DEVICE void store_half(half_bits *to, half_bits it) { *to = it; }
 DEVICE void store_float(float *to, float it) { *to = it; }
 DEVICE void store_sixteen(void *to, sixteen_bytes it) {

@@ -22,6 +22,8 @@ from backendcfg.ops import (
     attention_layout,
     attention_math,
     device_attention,
+    device_gradients,
+    device_known,
     serving,
 )
 from backendcfg.ops.arrays import give, take
@@ -59,7 +61,7 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
     Args:
         query: (..., heads, queries, width); float32, float64, bfloat16 or float16. NumPy arrays,
             PyTorch or JAX arrays on the CPU, or what `__array_interface__` or `__dlpack__`
-            describes; bfloat16 or float16 on a CUDA device. Leading dimensions broadcast.
+            describes; or all of these on a CUDA device. Leading dimensions broadcast.
         key: (..., heads, keys, width), of the dtype of query.
         value: (..., heads, keys, value width), of the dtype of query.
         attn_mask: broadcasts to (..., heads, queries, keys). bool: whether a query sees a key;
@@ -110,12 +112,10 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
             serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
             return found if return_logsumexp else found[0]
     elif type(query) is not np.ndarray and _native.device_holds(query):
-        return device_attention.attend(
+        return device_known.attend(
             (query, key, value, attn_mask),
-            device_attention.Options(
-                float(dropout_p), bool(is_causal), scale, bool(enable_gqa), int(seed or 0)
-            ),
-            logsumexp=bool(return_logsumexp),
+            (OPERATION, dropout_p, is_causal, scale, enable_gqa, return_logsumexp),
+            seed,
         )
     arrays = _taken(OPERATION, query, key, value, attn_mask)
     route = _route(OPERATION, arrays, (dropout_p, is_causal, enable_gqa))
@@ -170,6 +170,14 @@ def scaled_dot_product_attention_backward(  # noqa: PLR0917 - as forward
     attention_call.check_options(
         BACKWARD, dropout_p, scale, seed, {"is_causal": is_causal, "enable_gqa": enable_gqa}
     )
+    if type(query) is not np.ndarray and _native.device_holds(query):
+        return device_gradients.backward(
+            (grad_out, out, logsumexp),
+            (query, key, value, attn_mask),
+            device_attention.Options(
+                float(dropout_p), bool(is_causal), scale, bool(enable_gqa), int(seed or 0)
+            ),
+        )
     arrays = _taken(BACKWARD, query, key, value, attn_mask)
     route = _route(BACKWARD, arrays, (dropout_p, is_causal, enable_gqa))
     results = _results(route, grad_out, out, logsumexp)

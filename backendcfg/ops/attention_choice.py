@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
-from backendcfg.dispatch import attention, attention_cudnn_rules, attention_facts
+from backendcfg.dispatch import (
+    attention,
+    attention_cudnn_rules,
+    attention_facts,
+    device_attention_plain,
+    device_gemm,
+    device_recipes,
+)
 from backendcfg.dispatch.attention_facts import Device
 from backendcfg.records import replace
 
@@ -44,6 +51,14 @@ def choose(call: Call, values: Mapping[str, Any], device: Device = _NOWHERE) -> 
         values: the flags in force, those of `attention_facts.FLAGS` at least.
         device: the GPU whose arrays our own kernel is asked for; by default the CPU.
     """
+    found = _choose(call, values, device)
+    if found.kernel == "math" and device.is_ours and (why := _no_products(call, values)):
+        # Asked for only now: it loads a library that other kernels do without.
+        return _choose(call, values, replace(device, no_products=why))
+    return found
+
+
+def _choose(call: Call, values: Mapping[str, Any], device: Device) -> Choice:
     served = attention.ON_DEVICES if device.is_ours else attention.OURS
     switches = attention_facts.switches(values, "" if device.is_ours else _library(call))
     is_free = device.is_ours and not values["cuda.sdp_priority"] and call.mask is None
@@ -79,3 +94,15 @@ def _library(call: Call) -> str:
     operation = "dgemm" if call.query.dtype == "float64" else "sgemm"
     handles = native.ordered(snapshot, operation)
     return native.describe(handles[0]).name if handles else ""
+
+
+def _no_products(call: Call, values: Mapping[str, Any]) -> str:
+    """Why no library multiplies for `math` where the arrays are, or ""."""
+    rounds = values["cuda.allow_fp16_bf16_reduction_math_sdp"]
+    element = device_attention_plain.multiplied_in(call.query.dtype, rounds=bool(rounds))
+    place = device_gemm.CUDA, call.query.index
+    chosen = device_recipes.choose(_native.snapshot(), *place, element, start=False)
+    if chosen.recipe is not None:
+        return ""
+    told = "; ".join(f"{name}: {why}" for name, why in chosen.reasons.items())
+    return f"No library can multiply {element} there: {told}."

@@ -1,4 +1,4 @@
-"""Attention of arrays on CUDA devices, by our own kernel or cuDNN, on their stream, without copies.
+"""Attention of arrays on CUDA devices, by our kernels or cuDNN, on their stream, without copies.
 
 What a call is, and that it fits, is said here; C loads the kernel and puts it on the stream. All
 that follows from shapes, strides and flags is remembered, so that a call of a known kind makes its
@@ -21,20 +21,31 @@ from backendcfg.dispatch.device_attention import (
     refusal,
     variant,
 )
-from backendcfg.ops import attention_choice, device_cudnn_attention, device_products, serving
+from backendcfg.dispatch.device_attention_plain import efficient, summed_in
+from backendcfg.ops import (
+    attention_choice,
+    device_cudnn_attention,
+    device_math,
+    device_products,
+    serving,
+)
 from backendcfg.ops.attention_call import KEPT, OPERATION, flags_in_force
-from backendcfg.ops.device_arrays import Arguments, Held, needs_gradient
+from backendcfg.ops.device_arrays import Arguments, Held
+from backendcfg.ops.device_launch import put
 from backendcfg.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from backendcfg.dispatch import device_backward
     from backendcfg.dispatch.attention_shapes import Shapes
+    from backendcfg.dispatch.device_attention import Launch
+    from backendcfg.dispatch.device_attention_plain import Program, Start
     from backendcfg.ops.device_cudnn_attention import Prepared
 
 NAMES = ("query", "key", "value", "attn_mask")
 _HELPS = [
-    "meet what `flash` needs, as its notes say, or compute on the CPU: all kernels are there",
+    "meet what one of them needs, as its notes say, or compute on the CPU",
     'ask `ops.explain(..., device="cuda:0")` what stands against each',
 ]
 
@@ -54,12 +65,14 @@ class Plan(NamedTuple):
 
     Attributes:
         shapes: their sizes.
-        kernel: who serves.
-        because: why it does.
+        kernel: who serves: "flash", "efficient", "math" or "cudnn".
+        because: why that one.
         driver: of the device.
         capability: of the device.
         memories: shared memory of a block and the second-level cache, in bytes.
         kernels: by variant; they differ by how memory is aligned.
+        is_grouped: whether several heads of query share one of key and value.
+        rounds: whether `math` may round scores and weights of 16 bits to 16 bits.
         is_checked: whether a result that is not finite is refused.
         by_cudnn: what cuDNN runs; None where it does not serve.
     """
@@ -70,7 +83,9 @@ class Plan(NamedTuple):
     driver: device_kernels.Driver
     capability: tuple[int, int]
     memories: tuple[int, int]
-    kernels: dict[Variant, Any]
+    kernels: dict[Variant | device_backward.Variant | Program, Any]
+    is_grouped: bool
+    rounds: bool
     is_checked: bool
     by_cudnn: Prepared | None = None
 
@@ -79,7 +94,7 @@ _plans: dict[Hashable, Plan] = {}
 
 
 def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bool) -> Any:
-    """The operation for arrays of which query is on a device; see `scaled_dot_product_attention`.
+    """The operation for arrays of which query is on a device, and none needs a gradient.
 
     Args:
         arrays: query, key, value and the mask or None.
@@ -91,8 +106,32 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         DeviceFailedError: the device failed.
     """
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
-    held = _taken(given)
-    trains = tuple(needs_gradient(each) for each in arrays)
+    held = taken(given)
+    plan = known(given, held, (False,) * 4, options, logsumexp=logsumexp)
+    kind = OPERATION, *options[:4], logsumexp
+    return computed(given, held, plan, options, logsumexp=logsumexp, kind=kind)
+
+
+def known(
+    given: Arguments,
+    held: tuple[Held, Held, Held, Held | None],
+    trains: tuple[bool, ...],
+    options: Options,
+    *,
+    logsumexp: bool = True,
+) -> Plan:
+    """What is known of calls of a kind, found or made.
+
+    Args:
+        given: the arrays of a call.
+        held: the same, as C describes them.
+        trains: which of them need a gradient.
+        options: the others.
+        logsumexp: whether the logarithms are wanted too.
+
+    Raises:
+        InvalidArgumentError: an argument does not fit, or no kernel can serve.
+    """
     kind = (
         *((each.element, each.shape, each.steps) if each is not None else None for each in held),
         *(held[0].kind, held[0].ordinal, trains),
@@ -106,29 +145,105 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         if len(_plans) >= KEPT:
             _plans.clear()
         _plans[kind] = plan
+    return plan
+
+
+def computed(
+    given: Arguments,
+    held: tuple[Held, Held, Held, Held | None],
+    plan: Plan,
+    options: Options,
+    *,
+    logsumexp: bool,
+    kind: tuple[Any, ...],
+    is_recorded: bool = False,
+) -> Any:
+    """Make the results of a call that is checked, and launch; gradients are not recorded.
+
+    Args:
+        given: the arrays.
+        held: the same, as C describes them.
+        plan: of the call.
+        options: the others.
+        logsumexp: give (result, logsumexp) back.
+        kind: what else than arrays the next call is known by, which C makes alone.
+        is_recorded: autograd itself calls.
+    """
     shapes = plan.shapes
     element = held[0].element
     out, out_held = given.make(shapes.out, element)
-    total, total_held = given.make(shapes.out[:-1], "float32") if logsumexp else (None, None)
+    total, total_held = None, None
+    if logsumexp:
+        total, total_held = given.make(shapes.out[:-1], summed_in(element))
+    results = (out_held, total_held)
+    call = described(held, shapes, options, results)
+    launched = None
     if plan.by_cudnn is not None:
-        scale = shapes.width**-0.5 if options.scale is None else float(options.scale)
-        results = (out_held, total_held)
-        device_cudnn_attention.run(given, held, plan.by_cudnn, scale, results)
+        device_cudnn_attention.run(given, held, plan.by_cudnn, call.scale, results)
+    elif plan.kernel == "math":
+        device_math.launch(given, held, plan, call, (out, *results))
     else:
-        _launch(given, held, plan, options, (out_held, total_held))
+        launched = _launch(given, held, plan, call, results)
+    about = OPERATION, plan.kernel, plan.because, (*shapes.scores, shapes.width), element
     if plan.is_checked:
         device_products.finite(OPERATION, out)
-    sizes = (*shapes.scores, shapes.width)
-    serving.served(OPERATION, plan.kernel, plan.because, sizes, element)
+    elif launched is not None:
+        kernel, start = launched
+        block = type(start.arguments)
+        kept = [(element, shapes.out), (summed_in(element), shapes.out[:-1])]
+        places = (
+            places_in(block, "query", "key", "value", "mask"),
+            places_in(block, "out", "logsumexp"),
+        )
+        put_in = places[0], places[1][: 1 + logsumexp], places_in(block, "seed")
+        made = kernel, start.grid, start.threads, start.arguments, *put_in
+        arrays = tuple(given.given.values())
+        _native.device_remember(
+            arrays, kind, is_recorded, (made,), tuple(kept[: 1 + logsumexp]), about
+        )
+    serving.served(*about)
     return (out, total) if logsumexp else out
+
+
+def recalled(
+    operation: str,
+    names: tuple[str, ...],
+    arrays: tuple[Any, ...],
+    kind: tuple[Any, ...],
+    seed: int,
+    *,
+    is_recorded: bool = False,
+) -> tuple[Any, ...] | None:
+    """The results of a call that C can make alone; None where it is of no kind that was kept.
+
+    Args:
+        operation: for messages, as the names of the arrays are.
+        names: of the arrays.
+        arrays: of the call, None where there is none.
+        kind: what else its kind is known by.
+        seed: of the dropout.
+        is_recorded: autograd itself calls, so that it need not be asked.
+
+    Raises:
+        DeviceFailedError: the device failed.
+    """
+    found = _native.device_recall(arrays, kind, seed, is_recorded)
+    if found is None:
+        return None
+    if found[1] is not None:
+        Arguments(operation, dict(zip(names, arrays, strict=True))).failed("flash", found[1])
+    serving.served(*found[0])
+    return found[2:]
 
 
 def forget() -> None:
     """Forget what is known of calls; the next one of each kind is looked at anew."""
     _plans.clear()
+    _native.device_forget()
 
 
-def _taken(given: Arguments) -> tuple[Held, Held, Held, Held | None]:
+def taken(given: Arguments) -> tuple[Held, Held, Held, Held | None]:
+    """The arrays of a call, as C describes them."""
     query, key, value = (given.take(name) for name in NAMES[:3])
     return query, key, value, None if given.given["attn_mask"] is None else given.take("attn_mask")
 
@@ -187,6 +302,8 @@ def _plan(
         device.sm,
         device_driver.memories(driver.path, held[0].ordinal),
         {},
+        options.enable_gqa,
+        bool(values["cuda.allow_fp16_bf16_reduction_math_sdp"]),
         bool(values["ops.check_finite"]),
         prepared,
     )
@@ -197,7 +314,7 @@ def _fact(held: Held, value: Any, needs: bool) -> Tensor:
     return Tensor(held.shape, held.strides, element, "cuda", held.ordinal, needs)
 
 
-def _matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:
+def matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:
     """An array as the kernel takes it: what is broadcast has steps of 0."""
     wanted = (*lead, *lengths)
     shape, steps = held.shape, held.strides
@@ -209,17 +326,19 @@ def _matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matr
     return Matrix(held.address, (found[0], found[1], found[2], found[3]))
 
 
-def _call(
+def described(
     held: tuple[Held, Held, Held, Held | None],
     shapes: Shapes,
     options: Options,
     results: tuple[Held, Held | None],
 ) -> Attention:
+    """A call as the kernels take it, with where its results are."""
     query, key, value, mask = held
     lead = (1,) * (2 - len(shapes.lead)) + shapes.lead
     # Heads that share a key keep their own number; others are broadcast like all else.
     key_heads = key.shape[-3] if options.enable_gqa else lead[1]
-    keyed = (lead[0], key_heads)
+    value_heads = value.shape[-3] if options.enable_gqa else lead[1]
+    keyed, valued = (lead[0], key_heads), (lead[0], value_heads)
     out, total = results
     return Attention(
         element=query.element,
@@ -229,12 +348,12 @@ def _call(
         queries=shapes.queries,
         keys=shapes.keys,
         width=shapes.width,
-        query=_matrix(query, lead, (shapes.queries, shapes.width)),
-        key=_matrix(key, keyed, (shapes.keys, shapes.width)),
-        value=_matrix(value, keyed, (shapes.keys, shapes.width)),
-        out=_matrix(out, lead, (shapes.queries, shapes.width)),
+        query=matrix(query, lead, (shapes.queries, shapes.width)),
+        key=matrix(key, keyed, (shapes.keys, shapes.width)),
+        value=matrix(value, valued, (shapes.keys, shapes.value_width)),
+        out=matrix(out, lead, (shapes.queries, shapes.value_width)),
         scale=shapes.width**-0.5 if options.scale is None else float(options.scale),
-        mask=None if mask is None else _matrix(mask, lead, (shapes.queries, shapes.keys)),
+        mask=None if mask is None else matrix(mask, lead, (shapes.queries, shapes.keys)),
         mask_element="bool" if mask is None else mask.element,
         logsumexp=0 if total is None else total.address,
         is_causal=options.is_causal,
@@ -247,33 +366,25 @@ def _launch(
     given: Arguments,
     held: tuple[Held, Held, Held, Held | None],
     plan: Plan,
-    options: Options,
+    call: Attention,
     results: tuple[Held, Held | None],
-) -> None:
-    """Put the kernel on the stream of query."""
+) -> tuple[Any, Launch | Start] | None:
+    """Put the kernel on the stream of query; None where there is nothing to compute."""
     query = held[0]
-    call = _call(held, plan.shapes, options, results)
+    if plan.kernel == "efficient":
+        begun = efficient(call, plan.shapes.value_width)
+        if begun is None:
+            return None
+        return put(given, (*held, *results), plan, begun.program, begun), begun
     chosen = variant(call, plan.memories[0])
     start = launch(call, chosen, plan.memories[1])
     if start is None:
-        return
-    kernel = plan.kernels.get(chosen)
-    if kernel is None:
-        if why := refusal(call, plan.capability):
-            given.refuse(f"no kernel can serve it on {query.place}", [f"flash: {why}"])
-        kernel = device_kernels.attention(plan.driver, query.ordinal, plan.capability, chosen)
-        if isinstance(kernel, tuple):
-            given.failed("flash", kernel)
-        plan.kernels[chosen] = kernel
-    _, _, _, stream, others, settles = given.work(0, plan.driver.handle, *held, *results)
-    fault = _native.device_launch(
-        kernel,
-        stream,
-        others,
-        settles,
-        start.grid,
-        start.threads,
-        start.arguments,
-    )
-    if fault is not None:
-        given.failed("flash", fault)
+        return None
+    if chosen not in plan.kernels and (why := refusal(call, plan.capability)):
+        given.refuse(f"no kernel can serve it on {query.place}", [f"flash: {why}"])
+    return put(given, (*held, *results), plan, chosen, start), start
+
+
+def places_in(block: Any, *names: str) -> tuple[int, ...]:
+    """Where fields of an argument block are, in bytes."""
+    return tuple(getattr(block, name).offset for name in names)

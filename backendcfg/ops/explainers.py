@@ -33,7 +33,10 @@ def of_attention(question: Question) -> Answer:
     shapes = _shapes(question, 3, 4)
     name = element(question.dtype)
     hidden = element(question.option("mask_dtype", "bool"))
-    query, key, value = (_tensor(shape, name) for shape in shapes[:3])
+    place = place_of(question.option("device", "cpu"))
+    # On a device the backward pass is that of the kernel that gives gradients.
+    trains = place is not None and question.operation != ATTENTION
+    query, key, value = (_tensor(shape, name, requires_grad=trains) for shape in shapes[:3])
     call = Call(
         query,
         key,
@@ -45,9 +48,6 @@ def of_attention(question: Question) -> Answer:
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")
-    place = place_of(question.option("device", "cpu"))
-    if place is not None and question.operation != ATTENTION:
-        raise InvalidArgumentError(f"explain: `{question.operation}` is for arrays of the CPU")
     device = Device() if place is None else device_kernels.device(*place, start=False)[0]
     choice = attention_choice.choose(call, question.values, device)
     where = "" if place is None else f" on {KINDS[place[0]]}:{place[1]}"
@@ -89,5 +89,6 @@ def _shapes(question: Question, least: int, most: int = 0) -> tuple[tuple[int, .
     return shapes
 
 
-def _tensor(shape: tuple[int, ...], dtype: str) -> Tensor:
-    return Tensor(shape, attention_facts.row_major(shape), dtype)
+def _tensor(shape: tuple[int, ...], dtype: str, *, requires_grad: bool = False) -> Tensor:
+    strides = attention_facts.row_major(shape)
+    return Tensor(shape, strides, dtype, requires_grad=requires_grad)

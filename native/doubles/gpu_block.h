@@ -278,6 +278,11 @@ DEVICE unsigned char load_byte(const unsigned char *from) {
 }
 DEVICE half_bits load_half(const half_bits *from) { return gpu_may(from, 2, false) ? *from : 0; }
 DEVICE float load_float(const float *from) { return gpu_may(from, 4, false) ? *from : 0; }
+DEVICE sixteen_bytes load_chunk(const void *from) {
+    sixteen_bytes it = {{0}};
+    if (gpu_may(from, 16, false)) memcpy(&it, from, 16);
+    return it;
+}
 DEVICE void store_half(half_bits *to, half_bits it) {
     if (gpu_may(to, 2, true)) *to = it;
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <ucontext.h>
 
-enum { GPU_LANES = 32, GPU_WARPS = 8, GPU_SHARED = 232448, GPU_STACK = 65536, GPU_RANGES = 8 };
+enum { GPU_LANES = 32, GPU_WARPS = 8, GPU_SHARED = 232448, GPU_STACK = 65536, GPU_RANGES = 16 };
 
 enum gpu_operation {
     GPU_SYNC, GPU_EXCHANGE, GPU_MULTIPLY, GPU_MATRIX, GPU_MATRIX_TRANSPOSED, GPU_COPY,

@@ -17,19 +17,85 @@ from device_arrays import OnDevice, aligned, held, narrowed, widened
 
 from backendcfg import ops
 from backendcfg.dispatch import cuda_compiler, cuda_kernels, device_kernels
-from backendcfg.dispatch.device_attention import NAME, Arguments
+from backendcfg.dispatch import device_attention as forward
+from backendcfg.dispatch import device_attention_plain as plain
+from backendcfg.dispatch import device_backward as backward
 from backendcfg.ops import device_attention
 
-_PATH = Path(__file__).resolve().parents[1] / "dispatch" / "emulated_gpu.py"
-_spec = importlib.util.spec_from_file_location("emulated_gpu", _PATH)
-emulated_gpu = sys.modules.setdefault("emulated_gpu", importlib.util.module_from_spec(_spec))
-if not hasattr(emulated_gpu, "Compiler"):
-    _spec.loader.exec_module(emulated_gpu)
+
+def _of_dispatch(name):
+    """A module of the tests of dispatch, of which there is one in a process."""
+    path = Path(__file__).resolve().parents[1] / "dispatch" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
+    if not hasattr(module, "Compiler"):
+        spec.loader.exec_module(module)
+    return module
+
+
+emulated_gpu = _of_dispatch("emulated_gpu")
+emulated_plain = _of_dispatch("emulated_plain")
+
 
 RUN = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_uint] * 3, ctypes.c_void_p
 )
 ILLEGAL_ADDRESS = 700
+
+
+def _plain_parts(given, program):
+    """Memory of a program without tensor cores that no test has made itself."""
+    sizes = {0: 4, 1: 8, 2: 2, 3: 2}
+    size = sizes[program.macros["ELEMENT"]]
+    if program.name == "attention_gather":
+        parts = [(given.target, given.count * sizes[program.macros["TO"]], 1)]
+        # What a library has multiplied is known from the arguments, as what is made.
+        return [*parts, (given.source, given.count * 4, 0)] if size == 4 else parts
+    if program.name == "attention_softmax":
+        scores = given.rows * given.keys * size
+        return [(given.scores, scores, 1), (given.logsumexp, given.rows * max(size, 4), 1)]
+    rows = given.pairs * given.queries
+    return [
+        (given.out, rows * given.value_width * size, 1),
+        (given.logsumexp, rows * max(size, 4), 1),
+    ]
+
+
+def _forward_parts(given, chosen):
+    """Memory that the forward kernel makes: (address, bytes, whether it is written)."""
+    rows = given.pairs * given.queries
+    return [(given.out, rows * chosen.width * 2, 1), (given.logsumexp, rows * 4, 1)]
+
+
+def _backward_parts(given, chosen):
+    """Memory of a backward kernel that no test has made itself."""
+    call = given.call
+    pairs = call.pairs * call.group if chosen.of_keys else call.pairs
+    rows, keys = pairs * call.queries, pairs // call.group * call.keys
+    steps = given.grad_out_strides
+    lengths = pairs // call.heads, call.heads, call.queries
+    reach = sum((size - 1) * step for size, step in zip(lengths, steps, strict=True) if size)
+    parts = [
+        (given.grad_out, (reach + chosen.width) * 2, 0),
+        (call.logsumexp, rows * 4, 0),
+        (given.delta, rows * 4, not chosen.of_keys),
+    ]
+    if chosen.of_keys:
+        return [
+            *parts,
+            *((each, keys * chosen.width * 2, 1) for each in (given.grad_key, given.grad_value)),
+        ]
+    parts.append((call.out, rows * chosen.width * 2, 0))
+    return [*parts, (given.grad_query, rows * chosen.width * 2, 1)]
+
+
+KINDS = {
+    forward.NAME: (forward.Arguments, _forward_parts),
+    backward.NAME: (backward.BackwardArguments, _backward_parts),
+    "attention_efficient": (plain.Arguments, _plain_parts),
+    "attention_gather": (plain.GatherArguments, _plain_parts),
+    "attention_softmax": (plain.SoftmaxArguments, _plain_parts),
+}
 
 
 class Sm90:
@@ -52,6 +118,7 @@ class Emulator:
 
     def __init__(self, folder):
         self.compiler = emulated_gpu.Compiler(folder)
+        self.plain = emulated_plain.Compiler(folder)
         self.callback = RUN(self._run)
         self.variants, self.arrays, self.launched, self.fault = [], [], [], b""
 
@@ -79,22 +146,24 @@ class Emulator:
         return f"{len(self.variants) - 1}".encode()
 
     def _run(self, code, name, grid, threads, shared, block):
-        if name != NAME.encode():
-            return ILLEGAL_ADDRESS
         chosen = self.variants[int(code)]
-        given = Arguments.from_buffer_copy(ctypes.string_at(block, ctypes.sizeof(Arguments)))
+        if name != chosen.name.encode():
+            return ILLEGAL_ADDRESS
+        kind, made = KINDS[chosen.name]
+        given = kind.from_buffer_copy(ctypes.string_at(block, ctypes.sizeof(kind)))
         self.launched.append((chosen, grid, threads, shared, given))
-        rows = given.pairs * given.queries
-        ranges = (emulated_gpu.Range * 8)()
-        ranges[0] = emulated_gpu.Range(given.out, rows * chosen.width * 2, 1)
-        ranges[1] = emulated_gpu.Range(given.logsumexp, rows * 4, 1)
-        for at, array in enumerate(self.arrays, 2):
+        parts = made(given, chosen)
+        for array in self.arrays:
             whole = emulated_gpu.whole(array)
-            ranges[at] = emulated_gpu.Range(whole.ctypes.data, whole.nbytes, 0)
+            parts.append((whole.ctypes.data, whole.nbytes, 0))
+        ranges = (emulated_gpu.Range * emulated_gpu.RANGES)()
+        for at, part in enumerate(parts):
+            ranges[at] = emulated_gpu.Range(*part)
         report = emulated_gpu.Report()
-        self.compiler.library(chosen).run_attention(
-            ctypes.byref(given), grid, ctypes.c_uint64(shared), 0, ranges, ctypes.byref(report)
-        )
+        is_plain = isinstance(chosen, plain.Program)
+        library = (self.plain if is_plain else self.compiler).library(chosen)
+        run = library.run_program if is_plain else library.run_attention
+        run(ctypes.byref(given), grid, ctypes.c_uint64(shared), 0, ranges, ctypes.byref(report))
         self.fault = report.fault
         return ILLEGAL_ADDRESS if report.fault else 0
 
@@ -127,10 +196,12 @@ def on_the_cpu(query, key, value, mask=None, **options):
     return ops.scaled_dot_product_attention(*arrays, hidden, **options)
 
 
-def assert_near(result, wanted):
+def assert_near(result, wanted, element=""):
     """That a result is what 16 bits can hold of what is wanted."""
     assert type(result) is OnDevice
     assert result.shape == wanted.shape
     values = widened(result.array) if result.element == "bfloat16" else result.array
-    unit = {"bfloat16": 2e-2, "float16": 3e-3, "float32": 2e-5}[result.element]
+    unit = {"bfloat16": 2e-2, "float16": 3e-3, "float32": 2e-5, "float64": 1e-5}[
+        element or result.element
+    ]
     np.testing.assert_allclose(np.asarray(values, "float64"), wanted, rtol=unit, atol=unit)

@@ -20,6 +20,8 @@ from backendcfg.dispatch.device_attention import Arguments, Attention, Matrix, l
 DOUBLES = Path(__file__).resolve().parents[2] / "native" / "doubles"
 SHARED = 232448
 """Bytes of shared memory of a block, at most, on an H200."""
+RANGES = 16
+"""Arrays that a kernel may be handed, at most."""
 CACHE = 50 << 20
 OPERATIONS = (
     "sync", "exchange", "multiply", "matrix", "transposed", "copy", "load", "store", "store_word",
@@ -53,7 +55,7 @@ class Compiler:
         if key not in self.libraries:
             place = self.folder / f"{len(self.libraries)}"
             place.mkdir()
-            for name in ("attention_forward.cu", *cuda_kernels.HEADERS):
+            for name in (f"{chosen.name}.cu", *cuda_kernels.HEADERS):
                 text = cuda_kernels.source(name)
                 (place / name).write_text(text.replace(*mutant) if mutant else text)
             macros = [f"-D{name}={value}" for name, value in chosen.macros.items()]
@@ -147,7 +149,7 @@ def run(compiler, query, key, value, *, out=None, mask=None, shared=SHARED, cach
     parts = [(query, 0), (key, 0), (value, 0), (out, 1), (logsumexp, 1)]
     if mask is not None:
         parts.append((mask, 0))
-    ranges = (Range * 8)()
+    ranges = (Range * RANGES)()
     for index, (array, is_written) in enumerate(parts):
         held = whole(array)
         ranges[index] = Range(held.ctypes.data, held.nbytes, is_written)

@@ -11,8 +11,9 @@ from importlib import metadata
 import pytest
 from test_device_attention_launch import A100, H200, RTX_4090, call
 
-from backendcfg.dispatch import cuda_compiler, cuda_kernels
-from backendcfg.dispatch.device_attention import NAME, Matrix, variant
+from backendcfg.dispatch import cuda_compiler, cuda_kernels, device_backward
+from backendcfg.dispatch.device_attention import Matrix, variant
+from backendcfg.dispatch.device_backward import Gradients
 from backendcfg.errors import InternalError, MissingLibraryError
 
 FAKE = """
@@ -130,15 +131,42 @@ def test_every_kind_of_variant_compiles_and_keeps_its_sums_in_registers(real, na
     assert used["spilled"] <= (0 if name in CLEAN and real.version == PINNED else SPILLS)
 
 
+BACKWARD = {
+    "64": call(),
+    "64 causal, dropout, mask": call(
+        is_causal=True, dropout=0.1, mask=Matrix(0, (0, 0, 0, 1)), query=Matrix(2, (0, 0, 0, 1))
+    ),
+    "128 causal": call(width=128, is_causal=True),
+    "192": call(width=192),
+    "256": call(width=256),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+def test_the_backward_kernels_compile_and_keep_their_sums_in_registers(real, name):
+    made = BACKWARD[name]
+    gradients = Gradients(made.out, made.query, made.key, made.value, 4096)
+    for architecture in (80, 90, 100) if name == "128 causal" else (90,):
+        for chosen in device_backward.variants(made, gradients, H200):
+            used = compiled_variant(real, chosen, architecture)
+            assert used["registers"] <= 255
+            assert used["spilled"] <= SPILLS
+
+
 def compiled(real, name, architecture):
     made, limit = VARIANTS[name]
-    options = cuda_kernels.attention_options(variant(made, limit), architecture)
+    return compiled_variant(real, variant(made, limit), architecture)
+
+
+def compiled_variant(real, chosen, architecture):
+    options = cuda_kernels.attention_options(chosen, architecture)
     headers = {each: cuda_kernels.source(each) for each in cuda_kernels.HEADERS}
+    name = chosen.name
     found = real.compile(
-        NAME, cuda_kernels.source(f"{NAME}.cu"), headers, [*options, "--ptxas-options=-v"]
+        name, cuda_kernels.source(f"{name}.cu"), headers, [*options, "--ptxas-options=-v"]
     )
     assert found.code.startswith(b"\x7fELF")
-    assert NAME.encode() in found.code
+    assert name.encode() in found.code
     registers = re.search(r"Used (\d+) registers", found.log)
     spilled = re.search(r"(\d+) bytes spill stores", found.log)
     assert registers, found.log

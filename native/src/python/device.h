@@ -71,6 +71,8 @@ void bcfg_set_type(DeviceArray *array, int32_t type);
 
 /* The name of a bcfg_element or DeviceType, "float32"; "" for none. Static storage. */
 const char *bcfg_device_element(int32_t type);
+/* The type of that name, or -1. */
+int32_t bcfg_device_type(const char *name);
 
 /* device_work.c: what Python says of a call's work, (library, driver, index, stream, others, settles)
  * with a library of 0 for none. 0, or -1 with an exception set. */
@@ -96,6 +98,13 @@ PyObject *bcfg_device_holds(PyObject *module, PyObject *value);
 PyObject *bcfg_device_make(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
+/* The kernel in a capsule of these; NULL with an exception set. */
+const bcfg_kernel *bcfg_kernel_of(PyObject *capsule);
+
+/* device_known.c: functions of the module for calls of kinds that were seen. */
+PyObject *bcfg_device_recall(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *bcfg_device_remember(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_forget(PyObject *module, PyObject *ignored);
 
 /* device_linalg.c */
 PyObject *bcfg_device_linalg_sizes(PyObject *module, PyObject *arguments);

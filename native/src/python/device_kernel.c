@@ -49,7 +49,7 @@ PyObject *bcfg_device_array(PyObject *module, PyObject *value) {
     return made;
 }
 
-static int32_t type_named(const char *name) {
+int32_t bcfg_device_type(const char *name) {
     for (int32_t type = 0; type < DEVICE_TYPES; type++)
         if (strcmp(bcfg_device_element(type), name) == 0) return type;
     return -1;
@@ -63,7 +63,7 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments) {
         return NULL;
     int64_t sizes[BCFG_DEVICE_DIMENSIONS];
     Py_ssize_t count = PyTuple_GET_SIZE(shape);
-    int32_t type = type_named(name);
+    int32_t type = bcfg_device_type(name);
     if (count > BCFG_DEVICE_DIMENSIONS || type < 0)
         return PyErr_Format(PyExc_ValueError, "device_make: no such shape or element");
     for (Py_ssize_t d = 0; d < count; d++)
@@ -111,6 +111,10 @@ PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments) {
     return PyCapsule_New(kernel, capsule_name, NULL);
 }
 
+const bcfg_kernel *bcfg_kernel_of(PyObject *capsule) {
+    return PyCapsule_GetPointer(capsule, capsule_name);
+}
+
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *capsule, *streams;
@@ -121,7 +125,7 @@ PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "OKO!pIIy*:device_launch", &capsule, &stream, &PyTuple_Type,
                           &streams, &settles, &call.grid, &call.threads, &argument))
         return NULL;
-    const bcfg_kernel *kernel = PyCapsule_GetPointer(capsule, capsule_name);
+    const bcfg_kernel *kernel = bcfg_kernel_of(capsule);
     DeviceWork work;
     PyObject *result = NULL;
     if (kernel != NULL && bcfg_parse_streams(streams, &work) == 0) {

@@ -117,6 +117,14 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_linalg", bcfg_device_linalg, METH_VARARGS,
      "device_linalg(work, step)\n--\n\nPut a step of linear algebra on a stream; None, or what "
      "failed."},
+    {"device_recall", (PyCFunction)(void (*)(void))bcfg_device_recall, METH_FASTCALL,
+     "device_recall(arrays, options, seed, is_recorded)\n--\n\nMake a call of a kind that is remembered; None "
+     "where it is not."},
+    {"device_remember", bcfg_device_remember, METH_VARARGS,
+     "device_remember(arrays, options, is_recorded, launches, results, about)\n--\n\nRemember a kind "
+     "of call."},
+    {"device_forget", bcfg_device_forget, METH_NOARGS,
+     "device_forget()\n--\n\nForget what `device_remember` was told."},
     {"device_engines", bcfg_device_engines, METH_VARARGS,
      "device_engines(work, graph)\n--\n\nThe engines that cuDNN names for a graph; or what failed."},
     {"device_prepare", bcfg_device_prepare, METH_VARARGS,

@@ -1,0 +1,100 @@
+/* What the forward and the backward pass of attention have in common: fragments from tiles, the mask,
+ * products with a step's tile, results. */
+#ifndef BACKENDCFG_ATTENTION_PARTS_H
+#define BACKENDCFG_ATTENTION_PARTS_H
+
+#include "attention_tiles.h"
+#include "dropout.h"
+
+/* Which head a block has, and which of its blocks it is. Heads whose numbers fit the cache together
+ * take turns. */
+DEVICE void locate(const attention_arguments *job, int *pair, int *block) {
+    unsigned index = block_index(), blocks = (unsigned)job->blocks;
+    unsigned section = (unsigned)job->section, number = index / (blocks * section);
+    unsigned first = number * section, within = index - number * blocks * section;
+    unsigned side_by_side = (unsigned)job->pairs - first;
+    if (side_by_side > section) side_by_side = section;
+    *pair = (int)(first + within % side_by_side);
+    *block = (int)(within / side_by_side);
+}
+
+/* The fragments of a warp's own rows, 16 columns of them. */
+DEVICE void take_rows(unsigned to[ROW_TILES][4], unsigned tile, unsigned depth) {
+    unsigned lane = thread_index() % 32, warp = thread_index() / 32;
+    UNROLL
+    for (unsigned r = 0; r < ROW_TILES; r++)
+        load_matrix(to[r], lane_at(tile, ROWS, (warp * ROW_TILES + r) * 16, lane % 16, 2 * depth,
+                                   lane / 16));
+}
+
+/* The score of a query and a key under the mask; an added mask takes scores in units of ln 2. */
+DEVICE float masked(const attention_arguments *job, long long row, float score, int key) {
+    const float log2_of_e = 1.4426950408889634f;
+    long long place = row + key * job->mask_strides[3];
+    if (MASK == 1) return load_byte((const unsigned char *)job->mask + place) ? score : MINUS_INFINITY;
+    float added = MASK == 2 ? widen(BFLOAT16, load_half((const half_bits *)job->mask + place))
+                            : load_float((const float *)job->mask + place);
+    return multiply_add(added, log2_of_e, score * job->scale);
+}
+
+/* Adds weights times the numbers of a step's tile. Two fragments of scores side by side are one of
+ * weights. */
+DEVICE void add_product(float out[ROW_TILES][WIDTH_TILES][4],
+                       unsigned weights[ROW_TILES][KEY_TILES][2], unsigned values) {
+    unsigned lane = thread_index() % 32;
+    UNROLL
+    for (unsigned step = 0; step < KEYS / 16; step++) {
+        unsigned weight[ROW_TILES][4];
+        UNROLL
+        for (int r = 0; r < ROW_TILES; r++)
+            UNROLL
+            for (int i = 0; i < 4; i++) weight[r][i] = weights[r][2 * step + i / 2][i % 2];
+        UNROLL
+        for (unsigned j = 0; j < WIDTH_TILES / 2; j++) {
+            unsigned value[4]; /* two tiles 8 wide, both halves of the keys of each */
+            load_matrix_transposed(value,
+                                   lane_at(values, KEYS, step * 16, lane % 16, 2 * j, lane / 16));
+            UNROLL
+            for (int r = 0; r < ROW_TILES; r++) {
+                multiply(BFLOAT16, out[r][2 * j], weight[r], value[0], value[1]);
+                multiply(BFLOAT16, out[r][2 * j + 1], weight[r], value[2], value[3]);
+            }
+        }
+    }
+}
+
+/* Numbers of a warp's rows, times a factor for each, go through its own rows of a tile so that global
+ * memory is written 16 bytes at a time. */
+DEVICE void write_rows(half_bits *to, long long stride, int count,
+                       float numbers[ROW_TILES][WIDTH_TILES][4], float factor[ROW_TILES][2],
+                       unsigned tile, int first_row) {
+    unsigned lane = thread_index() % 32, base = thread_index() / 32 * ROW_TILES * 16;
+    warp_barrier();
+    UNROLL
+    for (unsigned r = 0; r < ROW_TILES; r++)
+        UNROLL
+        for (unsigned half = 0; half < 2; half++)
+            UNROLL
+            for (unsigned j = 0; j < WIDTH_TILES; j++)
+                store_shared_word(
+                    lane_at(tile, ROWS, base + r * 16, lane / 4 + half * 8, j & ~1u, j & 1) +
+                        lane % 4 * 4,
+                    pack(BFLOAT16, numbers[r][j][2 * half] * factor[r][half],
+                         numbers[r][j][2 * half + 1] * factor[r][half]));
+    warp_barrier();
+    UNROLL
+    for (unsigned turn = 0; turn < ROW_TILES * 16 * CHUNKS / 32; turn++) {
+        unsigned row = (turn * 32 + lane) / CHUNKS, chunk = (turn * 32 + lane) % CHUNKS;
+        sixteen_bytes it = load_shared(tile + chunk_at(ROWS, base + row, chunk));
+        int number = first_row + (int)row;
+        if (number >= count || chunk * 8 >= WIDTH) continue;
+        half_bits *place = to + number * stride + chunk * 8;
+        if (ALIGNED)
+            store_sixteen(place, it);
+        else
+            for (int i = 0; i < 8; i++)
+                store_half(place + i, (half_bits)(it.word[i / 2] >> i % 2 * 16));
+    }
+}
+
+#endif

@@ -1,0 +1,40 @@
+"""Attention on devices, of kinds that were seen: C makes such a call alone.
+
+The first call of a kind is checked, planned and launched by `device_attention`, which hands C the
+argument block that it made. C compares the arrays of later calls with those, and the options and
+the flags in force; where all are alike it makes the results and launches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backendcfg.ops import device_gradients
+from backendcfg.ops.attention_call import OPERATION
+from backendcfg.ops.device_attention import NAMES, Options, recalled
+
+
+def attend(
+    arrays: tuple[Any, Any, Any, Any],
+    options: tuple[str, float, bool, float | None, bool, bool],
+    seed: int | None,
+) -> Any:
+    """The operation for arrays of which query is on a device; see `scaled_dot_product_attention`.
+
+    Args:
+        arrays: query, key, value and the mask or None.
+        options: the operation, `dropout_p`, `is_causal`, `scale`, `enable_gqa` and
+            `return_logsumexp`, checked.
+        seed: of the dropout.
+
+    Raises:
+        InvalidArgumentError: an argument does not fit, or no kernel can serve.
+        DeviceFailedError: the device failed.
+    """
+    number = 0 if seed is None else int(seed)
+    found = recalled(OPERATION, NAMES, arrays, options, number)
+    _, dropout, is_causal, scale, enable_gqa, logsumexp = options
+    if found is None:
+        checked = Options(float(dropout), bool(is_causal), scale, bool(enable_gqa), number)
+        return device_gradients.attend(arrays, checked, logsumexp=bool(logsumexp))
+    return found if logsumexp else found[0]
