@@ -247,8 +247,10 @@ def call_of(*shape, keys=None, **more):
             H200,
             (
                 "It computes nothing of arrays without numbers.",
-                "It needs query, key and value at addresses that are multiples of 16 bytes, and "
-                "strides above 0 that are multiples of 8 numbers.",
+                (
+                    "It needs query, key and value at addresses that are multiples of 16 bytes, and "
+                    "strides above 0 that are multiples of 8 numbers."
+                ),
             ),
         ),
         (call_of(2, 3, 40, 264), H200, ("head_dim should be no more than 256",)),
