@@ -242,7 +242,17 @@ def call_of(*shape, keys=None, **more):
             ),
         ),
         (call_of(0, 3, 40, 64), H200, ("It computes nothing of arrays without numbers.",)),
-        (call_of(2, 3, 40, 0), H200, ("It computes nothing of arrays without numbers.",)),
+        (
+            Call(*[tensor(2, 3, 40, 0, strides=(0, 8, 8, 1))] * 2, tensor(2, 3, 40, 8)),
+            H200,
+            (
+                "It computes nothing of arrays without numbers.",
+                (
+                    "It needs query, key and value at addresses that are multiples of 16 bytes, and "
+                    "strides above 0 that are multiples of 8 numbers."
+                ),
+            ),
+        ),
         (call_of(2, 3, 40, 264), H200, ("head_dim should be no more than 256",)),
         (
             call_of(2, 3, 40, 64, keys=(2, 3, 1, 64)),
