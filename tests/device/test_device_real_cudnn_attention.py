@@ -26,7 +26,7 @@ def folders():
     for pattern, what in NEEDED.items():
         files = [each for path in sys.path for each in Path(path).glob(f"nvidia/*/lib/{pattern}")]
         if not files:
-            pytest.skip(f"NVIDIA's wheel of {what} is not installed")
+            pytest.skip(f"NVIDIA's wheel of {what}, too large for every run, is not here")
         found.append(str(files[0].parent))
     return found
 
