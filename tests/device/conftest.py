@@ -6,15 +6,11 @@ import ctypes
 import json
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+from compiling import DOUBLES, FLAGS, NATIVE
 
 from backendcfg.dispatch import device_files, device_opening
-
-NATIVE = Path(__file__).resolve().parents[2] / "native"
-DOUBLES = NATIVE / "doubles" / "device"
-FLAGS = ["-shared", "-fPIC", "-fvisibility=hidden", "-O1", "-Wall", "-Wextra", "-Werror"]
 
 # File name -> (source, definitions). The name is the SONAME too, as in the vendors' files.
 LIBRARIES = {

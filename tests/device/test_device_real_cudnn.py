@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import DOUBLES, FLAGS, NATIVE
+from compiling import DOUBLES, FLAGS, NATIVE
 
 from backendcfg.dispatch.device_cudnn import NOTES
 from backendcfg.dispatch.device_files import World, find

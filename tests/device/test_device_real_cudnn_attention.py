@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import FLAGS
+from compiling import FLAGS
 from test_device_real_cudnn import COMPILES, cudnn, load  # noqa: F401 - one is a fixture
 
 from backendcfg.dispatch.device_cudnn import NOTES
