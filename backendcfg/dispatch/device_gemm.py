@@ -8,7 +8,7 @@ Nothing is opened or asked here: what a call does and what `explain` shows come 
 
 from __future__ import annotations
 
-from backendcfg.records import record
+from backendcfg.records import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FP32 = "cuda.matmul.fp32_precision"
 FP32_OF_CUDA = "cudnn.fp32_precision"
 FP32_OF_ALL = "fp32_precision"
+EMULATION = "ops.float32_emulation"
 ACCUMULATION = "cuda.matmul.allow_fp16_accumulation"
 LIBRARY = "cuda.preferred_blas_library"
 CUBLAS_WORKSPACE = "cuda.cublas_workspace_size"
@@ -29,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
     FP32: "none",
     FP32_OF_CUDA: "none",
     FP32_OF_ALL: "none",
+    EMULATION: "none",
     "cuda.matmul.allow_fp16_reduced_precision_reduction": True,
     "cuda.matmul.allow_fp16_reduced_precision_reduction_split_k": True,
     "cuda.matmul.allow_bf16_reduced_precision_reduction": True,
@@ -56,8 +58,9 @@ _HALF = {"float16": "fp16", "bfloat16": "bf16"}
 
 # cublasComputeType_t
 COMPUTE_16F, COMPUTE_32F, COMPUTE_64F, COMPUTE_FAST_TF32 = 64, 68, 70, 77
+COMPUTE_BF16X9 = 78  # since 12.9
 # cublasMath_t
-DEFAULT_MATH, TF32_MATH, DISALLOW_REDUCED = 0, 3, 16
+DEFAULT_MATH, TF32_MATH, BF16X9_MATH, DISALLOW_REDUCED = 0, 3, 4, 16
 # cublasGemmAlgo_t
 ALGORITHM_DEFAULT, ALGORITHM_TENSOR = -1, 99
 # cublasLtReductionScheme_t
@@ -130,11 +133,20 @@ def recipe(
     return PROVIDERS[provider](flags, element, capability)
 
 
+def for_version(made: Recipe, version: tuple[int, int, int]) -> Recipe:
+    """What a version of its library can follow: before emulation, products in plain float32."""
+    if made.compute_type != COMPUTE_BF16X9 or version >= (12, 9, 0):
+        return made
+    return replace(made, compute_type=COMPUTE_32F, math_mode=DEFAULT_MATH)
+
+
 def _cublas(flags: Mapping[str, Any], element: str, capability: tuple[int, int]) -> Recipe | str:
     compute, scale = _types(flags, element, capability)
     math = DEFAULT_MATH
     if element in ("float32", "complex64") and tf32(flags):
         compute, math = COMPUTE_FAST_TF32, TF32_MATH
+    elif compute == COMPUTE_BF16X9:
+        math = BF16X9_MATH
     if element in _HALF:
         reduction, split_k = _reductions(flags, element)
         if not split_k:
@@ -231,6 +243,8 @@ def _types(flags: Mapping[str, Any], element: str, capability: tuple[int, int]) 
         return COMPUTE_64F, TYPES[element]
     if element == "float16" and flags[ACCUMULATION] and capability >= (7, 0):
         return COMPUTE_16F, TYPES["float16"]
+    if flags[EMULATION] == "bf16x9" and element in ("float32", "complex64"):
+        return COMPUTE_BF16X9, TYPES[element]
     return COMPUTE_32F, TYPES["float32" if element in _HALF else element]
 
 
@@ -317,8 +331,13 @@ _COMPUTE = {
     COMPUTE_32F: "CUBLAS_COMPUTE_32F",
     COMPUTE_64F: "CUBLAS_COMPUTE_64F",
     COMPUTE_FAST_TF32: "CUBLAS_COMPUTE_32F_FAST_TF32",
+    COMPUTE_BF16X9: "CUBLAS_COMPUTE_32F_EMULATED_16BFX9",
 }
-_MATH = {DEFAULT_MATH: "CUBLAS_DEFAULT_MATH", TF32_MATH: "CUBLAS_TF32_TENSOR_OP_MATH"}
+_MATH = {
+    DEFAULT_MATH: "CUBLAS_DEFAULT_MATH",
+    TF32_MATH: "CUBLAS_TF32_TENSOR_OP_MATH",
+    BF16X9_MATH: "CUBLAS_FP32_EMULATED_BF16X9_MATH",
+}
 _SCHEME = {
     SCHEME_NONE: "CUBLASLT_REDUCTION_SCHEME_NONE",
     SCHEME_COMPUTE_TYPE: "CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE",

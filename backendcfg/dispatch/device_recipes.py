@@ -113,6 +113,7 @@ def choose(snapshot: int, kind: int, index: int, element: str, *, start: bool = 
             reasons[name] = "; ".join(opened.reasons)
         elif isinstance(opened, OpenLibrary):
             because = "first" if name == order[0] else "able"
+            made = device_gemm.for_version(made, opened.version)
             able[name] = Chosen(made, opened.path, opened.handle, driver.handle, because)
     return _first(able, reasons, adder)
 

@@ -219,6 +219,15 @@ class Ops(Document):
         bool,
         Flag("Serve by what `backendcfg tune` measured; never under a tier.", ("native",)),
     ] = True
+    float32_emulation: Annotated[
+        Literal["none", "bf16x9"],
+        Flag(
+            "Let cuBLAS compute float32 products by nine of bfloat16, unless TF32 is asked for.",
+            ("native",),
+            ("nvidia-gpu",),
+            source="https://docs.nvidia.com/cuda/cublas/#floating-point-emulation",
+        ),
+    ] = "none"
 
 
 class Log(Document):

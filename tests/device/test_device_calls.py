@@ -45,6 +45,16 @@ def test_cublas_is_told_what_the_flags_say(devices, flags, element, told):
     assert len(devices.cublas.calls(*GEMMS)) == 2
 
 
+@pytest.mark.parametrize(
+    ("element", "told"), [("float32", (78, 4)), ("complex64", (78, 4)), ("float64", (70, 0))]
+)
+def test_cublas_is_told_to_emulate_float32(devices, element, told):
+    with under(ops__float32_emulation="bf16x9"):
+        multiply(element)
+    (call,) = devices.cublas.calls(*GEMMS)
+    assert (call["compute_type"], call["math_mode"]) == told
+
+
 MASKS = [
     ({}, "float16", 7),
     ({"allow_fp16_reduced_precision_reduction": False}, "float16", 2),

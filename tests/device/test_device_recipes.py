@@ -10,6 +10,7 @@ AMPERE, HOPPER, MAXWELL = (8, 0), (9, 0), (5, 2)
 FP16 = "cuda.matmul.allow_fp16_reduced_precision_reduction"
 BF16 = "cuda.matmul.allow_bf16_reduced_precision_reduction"
 FP32 = "cuda.matmul.fp32_precision"
+EMULATION = "ops.float32_emulation"
 
 
 def made(provider, element, flags=None, capability=AMPERE):
@@ -80,6 +81,24 @@ CHANGES = [
         },
     ),
     ({"fp32_precision": "bf16"}, {}),
+    (
+        {EMULATION: "bf16x9"},
+        {
+            ("cublas", "float32"): {"compute_type": 78, "math_mode": 4},
+            ("cublas", "complex64"): {"compute_type": 78, "math_mode": 4},
+            ("cublaslt", "float32"): {"compute_type": 78},
+            ("cublaslt", "complex64"): {"compute_type": 78},
+        },
+    ),
+    (
+        {EMULATION: "bf16x9", FP32: "tf32"},  # what is asked for by name comes first
+        {
+            ("cublas", "float32"): {"compute_type": 77, "math_mode": 3},
+            ("cublas", "complex64"): {"compute_type": 77, "math_mode": 3},
+            ("cublaslt", "float32"): {"compute_type": 77},
+            ("cublaslt", "complex64"): {"compute_type": 78},
+        },
+    ),
     (
         {FP16: False},
         {
@@ -203,6 +222,17 @@ GFX942, GFX90A = (9, 4), (9, 0)
 def test_without_flags_hipblas_is_called_as_pytorch_calls_it(element):
     assert made("hipblas", element, None, GFX942) == Recipe("hipblas", element, *HIPBLAS[element])
     assert made("hipblas", element, None, GFX90A).workspace == 32 << 20
+
+
+@pytest.mark.parametrize(("provider", "plain"), [("cublas", (68, 0)), ("cublaslt", (68, 0))])
+def test_a_library_from_before_emulation_computes_in_float32(provider, plain):
+    asked = made(provider, "float32", {EMULATION: "bf16x9"})
+    assert device_gemm.for_version(asked, (12, 9, 0)) is asked
+    older = device_gemm.for_version(asked, (12, 8, 5))
+    assert (older.compute_type, older.math_mode) == plain
+    assert older == made(provider, "float32")
+    tf32 = made(provider, "float32", {FP32: "tf32"})
+    assert device_gemm.for_version(tf32, (12, 4, 0)) is tf32
 
 
 def test_xf32_stands_for_tf32_on_the_devices_that_have_it():
