@@ -70,9 +70,9 @@ def keep_triangle(value: Any, *, upper: bool) -> None:
 
 def unit_diagonal(value: Any) -> None:
     """Set the diagonal of each matrix to one."""
-    if _cupy(value) is not None:
-        for at in range(min(value.shape[-2:])):
-            value[..., at, at] = 1
+    if (cupy := _cupy(value)) is not None:
+        places = cupy.arange(min(value.shape[-2:]))
+        value[..., places, places] = 1  # one kernel
     else:
         value.diagonal(0, -2, -1).fill_(1)
 

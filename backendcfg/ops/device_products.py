@@ -166,6 +166,14 @@ def place_of(pointer: int) -> int:
     return device_driver.device_of(pointer)
 
 
+def stream_of(value: Any, index: int) -> int | None:
+    """The stream that PyTorch works on now on a device; None for what is no tensor of its."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return None
+    return int(torch.cuda.current_stream(index).cuda_stream)
+
+
 def dense(operation: str, name: str, value: Any) -> Any:
     """The same array with its rows one after the other, made by its own library.
 
@@ -293,6 +301,7 @@ def bind() -> None:
         dense=dense,
         copy=copy,
         finite=finite,
+        stream=stream_of,
     )
 
 

@@ -106,7 +106,9 @@ class Solver:
         self.element, self.lead, self.matrices = element, lead, math.prod(lead)
         self.sizes = sizes
         first = self.arrays.first
-        key = (current(), first.kind, first.ordinal, element, self.function)
+        # As `open_device`: what is loaded later may have to be preferred, and `explain` says so.
+        loaded = _native.mapped()
+        key = (current(), loaded, first.kind, first.ordinal, element, self.function)
         known = _chosen.get(key)
         if known is None:
             known = self._look(first)

@@ -106,10 +106,13 @@ class Table(Structure):
 
 
 def aligned(shape, dtype):
-    """An array whose memory starts at a multiple of 256, as an allocator of a device gives it."""
+    """An array whose memory starts at a multiple of 256, as an allocator of a device gives it.
+
+    What it holds is nobody's: neither zeros nor numbers that would pass for a result.
+    """
     dtype = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    room = np.zeros(size + 256, np.uint8)
+    room = np.full(size + 256, 0xA5, np.uint8)
     start = -room.ctypes.data % 256
     return room[start : start + size].view(dtype).reshape(shape)
 

@@ -7,8 +7,10 @@ import pytest
 from linalg_on_device import ELEMENTS, Matrix, matrices, positive, there
 from products import under
 
+from backendcfg import _native
+from backendcfg.dispatch import device_opening
 from backendcfg.dispatch.device_gemm import ROCM
-from backendcfg.dispatch.device_linalg import DEFAULTS, PROVIDERS, choose, order
+from backendcfg.dispatch.device_linalg import DEFAULTS, PROVIDERS, Step, choose, order
 from backendcfg.errors import DeviceFailedError
 from backendcfg.ops import device_solver, explain, linalg
 
@@ -115,10 +117,6 @@ def test_an_older_one_is_told_where_that_is_promised(version, flags, mode):
 
 
 def test_one_that_has_no_modes_says_so(devices, hipsolver, device_file):
-    from backendcfg import _native
-    from backendcfg.dispatch import device_opening
-    from backendcfg.dispatch.device_linalg import Step
-
     path = device_file("libhipsolver.so.0", "OLD")
     old = device_opening._open(device_opening.DeviceFile(path, "hipsolver", 0, "loaded"))
     assert old.version == (0, 0, 0)
@@ -131,6 +129,17 @@ def test_one_that_has_no_modes_says_so(devices, hipsolver, device_file):
     )
     told = step._replace(deterministic=0)
     assert _native.device_linalg_sizes(work, told)[1] == 0
+
+
+def test_a_handle_is_as_it_was_made_where_nothing_is_promised_any_more(hipsolver, devices, device):
+    double = device("libhipsolver.so.0")
+    found = device_opening.DeviceFile(double.path, "hipsolver", 0, "loaded")
+    work = (device_opening._open(found).handle, devices.find("hip").handle, 0, 0, (), False)
+    step = Step(0, 0, False, "N", "N", 0, 1, 4, 4, 0, (0, 0))
+    for mode in (0, 241, 241, 0, 241, 0):
+        assert _native.device_linalg_sizes(work, step._replace(deterministic=mode))[1] == 0
+    told = [call["mode"] for call in double.calls("hipsolverSetDeterministicMode")]
+    assert told == [241, 242, 241, 242]
 
 
 @pytest.mark.parametrize("preferred", ["default", "cusolver", "hipsolver"])

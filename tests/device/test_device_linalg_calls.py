@@ -307,6 +307,22 @@ def test_a_library_that_cannot_serve_is_passed_over_loudly(solver, devices):
     assert re.search(r"^  magma  ", said, re.MULTILINE)
 
 
+def test_a_library_that_is_loaded_later_serves_as_explain_says(solver, devices, monkeypatch):
+    devices.without("magma")
+    with under(**{PREFER: "magma"}):
+        with pytest.warns(UserWarning, match="not by `magma`"):
+            linalg.inv(square())
+        devices._absent.clear()
+        devices.bring("magma")
+        loads, unloads = _native.mapped()
+        monkeypatch.setattr(_native, "mapped", lambda: (loads + 1, unloads))
+        with ops.trace() as traced:
+            linalg.inv(square())
+        said = ops.explain("linalg.inv", ((4, 4),), "float64", device="cuda:0")
+    (entry,) = traced
+    assert entry.provider == said.provider == "magma"
+
+
 def test_explain_says_what_a_call_does(solver):
     answer = ops.explain("linalg.solve", ((4, 4), (4, 2)), "complex64", device="cuda:0")
     text = str(answer)

@@ -318,3 +318,19 @@ def test_what_numpy_can_do_for_cupy_s_arrays_is_done_by_its_functions(monkeypatc
     pivots = np.empty(3, np.int32)
     device_layout.copy("linalg.lu_factor", "pivots", pivots, np.array([3, 2, 3], np.int64))
     assert pivots.tolist() == [3, 2, 3]
+
+
+def test_the_diagonal_of_cupy_s_arrays_is_set_at_once(monkeypatch):
+    class Counted(np.ndarray):
+        kernels = 0
+
+        def __setitem__(self, index, value):
+            Counted.kernels += 1
+            super().__setitem__(index, value)
+
+    monkeypatch.setitem(sys.modules, "cupy", np)
+    value = np.zeros((2, 5, 3)).view(Counted)
+    device_layout.unit_diagonal(value)
+    assert np.array_equal(value.diagonal(0, -2, -1), np.ones((2, 3)))
+    assert value.sum() == 6
+    assert Counted.kernels == 1

@@ -7,7 +7,8 @@
 /* What is lent to a call. */
 typedef struct {
     void *handle;
-    int deterministic;       /* what the handle was told; 0 before it was told anything */
+    int deterministic;       /* what the handle was told; 0 while it is as it was made */
+    int usual;               /* its mode as it was made, once it was told another */
 } solver_handle;
 
 static const char *name_of(const bcfg_device_library *library, int status) {
@@ -49,14 +50,23 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
     return status;
 }
 
-/* Tells the handle what the flags promise. */
+/* Tells the handle what the flags promise; where they promise nothing any more, it is as it was. */
 static int promise(const bcfg_hipsolver_table *hipsolver, solver_handle *handle,
                    const bcfg_step *step, const char **function) {
-    if (step->deterministic == 0 || step->deterministic == handle->deterministic) return 0;
+    if (step->deterministic == handle->deterministic) return 0;
     *function = "hipsolverSetDeterministicMode";
-    if (hipsolver->hipsolverSetDeterministicMode == NULL) /* before version 2.3 */
+    if (hipsolver->hipsolverSetDeterministicMode == NULL ||
+        hipsolver->hipsolverGetDeterministicMode == NULL) /* before version 2.3 */
         return BCFG_HIPSOLVER_STATUS_NOT_SUPPORTED;
-    int status = hipsolver->hipsolverSetDeterministicMode(handle->handle, step->deterministic);
+    int status = 0;
+    if (handle->deterministic == 0) {
+        *function = "hipsolverGetDeterministicMode";
+        status = hipsolver->hipsolverGetDeterministicMode(handle->handle, &handle->usual);
+        if (status != 0) return status;
+    }
+    int mode = step->deterministic != 0 ? step->deterministic : handle->usual;
+    *function = "hipsolverSetDeterministicMode";
+    status = hipsolver->hipsolverSetDeterministicMode(handle->handle, mode);
     if (status == 0) handle->deterministic = step->deterministic;
     return status;
 }

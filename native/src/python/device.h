@@ -28,6 +28,7 @@ typedef struct {
     int32_t dimensions;
     bool read_only;
     bool settles;                      /* its owner knows no stream: the call waits for the device */
+    bool lazy;                         /* it stood for its conjugate or negative: this is a copy */
     void *stream;                      /* that its work is in order on */
     char *data;
     int64_t shape[BCFG_DEVICE_DIMENSIONS], strides[BCFG_DEVICE_DIMENSIONS]; /* in bytes */
@@ -43,6 +44,7 @@ typedef struct {
     PyObject *dense;   /* (operation, name, value) -> the same, its rows one after the other */
     PyObject *copy;    /* (operation, target, source): puts a source, broadcast, into a target */
     PyObject *finite;  /* (operation, result): raises where it holds NaN or infinity */
+    PyObject *stream;  /* (value, index) -> the stream that its library works on, or None */
 } DeviceCallbacks;
 extern DeviceCallbacks bcfg_device_callbacks;
 
@@ -53,6 +55,9 @@ int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known);
  * reference, NULL with an exception set. *made borrows it. */
 PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t dimensions, const int64_t *shape,
                                 DeviceArray *made);
+/* The array that a lazy conjugate or negative stands for, computed by its library: new reference, or
+ * NULL; with no exception where the value is plain. It has PyTorch's methods to ask for that. */
+PyObject *bcfg_resolved(PyObject *value, int32_t element);
 /* Workspaces from the allocator of the library that owns an array. */
 bcfg_allocator bcfg_allocator_of(const DeviceArray *array);
 

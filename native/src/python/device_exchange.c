@@ -101,9 +101,7 @@ static int says(PyObject *value, PyObject *method) {
     return yes;
 }
 
-/* The array that a lazy conjugate or negative stands for, computed by its library: new reference,
- * or NULL; with no exception where the value is plain. */
-static PyObject *resolved(PyObject *value, int32_t element) {
+PyObject *bcfg_resolved(PyObject *value, int32_t element) {
     bool is_complex = element == BCFG_COMPLEX64 || element == BCFG_COMPLEX128;
     if (!have_names()) return NULL;
     int conjugate = is_complex ? says(value, is_conj) : 0;
@@ -161,10 +159,11 @@ int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known) {
     /* Read before its owner runs again: the numbers are borrowed until then. */
     if (bcfg_read_dlpack(&tensor, taken) < 0) return -1;
     if (lazy && taken->element >= 0) {
-        PyObject *plain = resolved(value, taken->element);
+        PyObject *plain = bcfg_resolved(value, taken->element);
         if (plain == NULL && PyErr_Occurred()) return -1;
         if (plain != NULL) {
             taken->holder = plain;
+            taken->lazy = true;
             if (exchange->tensor_from_object(plain, &tensor) != 0 ||
                 bcfg_read_dlpack(&tensor, taken) < 0)
                 return -1;

@@ -6,16 +6,18 @@ DeviceCallbacks bcfg_device_callbacks;
 static PyObject *bind(PyObject *module, PyObject *arguments, PyObject *keywords) {
     (void)module;
     static char *names[] = {"refuse", "failed", "place", "recipe", "make",
-                            "dense",  "copy",   "finite", NULL};
+                            "dense",  "copy",   "finite", "stream", NULL};
     DeviceCallbacks *to = &bcfg_device_callbacks;
     PyObject **slots[] = {&to->refuse, &to->failed, &to->place, &to->recipe,
-                          &to->make,   &to->dense,  &to->copy,  &to->finite};
-    PyObject *given[8] = {NULL};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$OOOOOOOO:device_bind", names,
+                          &to->make,   &to->dense,  &to->copy,  &to->finite,
+                          &to->stream};
+    enum { COUNT = sizeof slots / sizeof *slots };
+    PyObject *given[COUNT] = {NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$OOOOOOOOO:device_bind", names,
                                      &given[0], &given[1], &given[2], &given[3], &given[4],
-                                     &given[5], &given[6], &given[7]))
+                                     &given[5], &given[6], &given[7], &given[8]))
         return NULL;
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < COUNT; i++)
         if (given[i] != NULL)
             Py_XSETREF(*slots[i], given[i] == Py_None ? NULL : Py_NewRef(given[i]));
     Py_RETURN_NONE;

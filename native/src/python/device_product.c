@@ -231,9 +231,7 @@ static int compute(DeviceCall *call, const bcfg_snapshot *snapshot) {
         if (bcfg_device_fit_out(call) < 0) return -1;
         /* What was taken of a lazy conjugate or negative is a copy: the product goes beside it too. */
         const DeviceArray *out = &call->arrays[DEVICE_OUT];
-        if (out->exchange != NULL && out->holder != NULL && !is_empty(call) &&
-            make_result(call) < 0)
-            return -1;
+        if (out->lazy && !is_empty(call) && make_result(call) < 0) return -1;
     } else if (make_result(call) < 0) {
         return -1;
     }

@@ -207,6 +207,34 @@ static int by_capsule(PyObject *value, DeviceArray *taken) {
     return status;
 }
 
+/* What PyTorch's interface leaves unsaid, in releases whose tensors have no table of functions: that
+ * numbers stand for their conjugates or negatives, and the stream that works on them. */
+static int complete(PyObject *value, DeviceArray *taken) {
+    PyObject *method = attribute(value, "is_conj");
+    if (method == NULL) return PyErr_Occurred() ? -1 : 1;
+    Py_DECREF(method);
+    PyObject *plain = taken->element < 0 ? NULL : bcfg_resolved(value, taken->element);
+    if (PyErr_Occurred()) return -1;
+    if (plain != NULL) {
+        taken->holder = plain;
+        taken->lazy = true;
+        PyObject *interface = PyObject_GetAttrString(plain, "__cuda_array_interface__");
+        int status = interface == NULL ? -1 : by_interface(interface, taken);
+        Py_XDECREF(interface);
+        if (status != 1) return -1;
+    }
+    if (!taken->settles) return 1;
+    if (bcfg_need(bcfg_device_callbacks.stream, "stream") == NULL) return -1;
+    PyObject *stream = PyObject_CallFunction(bcfg_device_callbacks.stream, "Oi", value,
+                                             (int)taken->index);
+    if (stream != NULL && stream != Py_None) {
+        taken->stream = PyLong_AsVoidPtr(stream);
+        taken->settles = false;
+    }
+    Py_XDECREF(stream);
+    return PyErr_Occurred() ? -1 : 1;
+}
+
 int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken) {
     taken->object = value;
     taken->kind = taken->index = -1;
@@ -223,13 +251,14 @@ int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken) {
     Py_DECREF(interface);
     if (status == 1 && taken->type < 0 && placed) /* bfloat16 has a name in DLPack alone */
         return by_capsule(value, taken);
-    return status == 1 && !placed ? place_by_driver(taken) : status;
+    if (status == 1 && !placed) status = place_by_driver(taken);
+    return status == 1 ? complete(value, taken) : status;
 }
 
 int bcfg_take_device(PyObject *value, DeviceArray *taken) {
     taken->holder = NULL;
     taken->exchange = NULL;
-    taken->read_only = taken->settles = false;
+    taken->read_only = taken->settles = taken->lazy = false;
     bool known;
     int status = bcfg_take_by_exchange(value, taken, &known);
     if (status == 0 && !known) status = bcfg_take_by_protocol(value, taken);
