@@ -6,9 +6,10 @@ than those of PyTorch's kernels: ours take masks, groups of heads, and lengths t
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
-from backendcfg.dispatch import device_attention_plain
+from backendcfg.dispatch import attention_shapes, device_attention_plain
 from backendcfg.dispatch.attention_gpu_rules import HALF
 from backendcfg.dispatch.device_attention import OLDEST
 
@@ -124,13 +125,11 @@ def no_gradient_of_mask(case: Case) -> str:
 
 def countable(case: Case) -> str:
     """Positions and blocks can be counted in 32 bits."""
-    call = case.call
-    longest = max(call.query.shape[-2], call.key.shape[-2]) + 512
-    pairs = 1
-    for length in call.query.shape[:-2]:
-        pairs *= length
+    shapes = attention_shapes.sizes(case.call)
+    longest = max(shapes.queries, shapes.keys) + 512
+    pairs = prod(shapes.lead)
     rows = 64 if case.kernel == "flash" else 8  # of a block, at least
-    if max(longest, pairs * -(-call.query.shape[-2] // rows)) < 2**31:
+    if max(longest, pairs * -(-shapes.queries // rows)) < 2**31:
         return ""
     return f"It counts in 32 bits, and {longest - 512} rows of {pairs} heads are more."
 

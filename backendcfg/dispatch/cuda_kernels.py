@@ -38,6 +38,7 @@ KEPT = 256
 HEADERS = (
     "attention_numbers.h",
     "attention_parts.h",
+    "attention_slices.h",
     "attention_tiles.h",
     "dropout.h",
     "instructions.h",

@@ -22,8 +22,8 @@ OLDEST = (5, 0)
 WIDEST = 256
 """Columns of values that `efficient` has registers for."""
 
-HEADERS = ("attention_numbers.h", "dropout.h", "instructions.h")
-"""What every program includes."""
+HEADERS = ("attention_numbers.h", "attention_slices.h", "dropout.h", "instructions.h")
+"""What the programs include."""
 
 CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
 """Element types as the sources number them."""
@@ -55,7 +55,7 @@ class Program:
 
 
 class Arguments(ctypes.Structure):
-    """`efficient_arguments` of attention_efficient.cu."""
+    """`efficient_arguments` of attention_slices.h."""
 
     _fields_ = [
         *((name, ctypes.c_uint64) for name in ("query", "key", "value", "mask", "out")),

@@ -1,6 +1,5 @@
 /* What the kernels without tensor cores share: numbers of every element type, and masks. See
- * attention_efficient.cu,
- * attention_gather.cu and attention_softmax.cu.
+ * attention_efficient.cu, attention_gather.cu and attention_softmax.cu.
  *
  * They run on devices from sm_50 on: nothing here is newer, and what instructions.h has of newer ones
  * is not used. */

@@ -27,11 +27,13 @@ DEVICE void take_rows(unsigned to[ROW_TILES][4], unsigned tile, unsigned depth) 
                                    lane / 16));
 }
 
-/* The score of a query and a key under the mask; an added mask takes scores in units of ln 2. */
+/* The score of a query and a key under the mask; an added mask takes scores in units of ln 2. What hides is
+ * added too, so that a score that is NaN stays one, as in our kernels of the CPU. */
 DEVICE float masked(const attention_arguments *job, long long row, float score, int key) {
     const float log2_of_e = 1.4426950408889634f;
     long long place = row + key * job->mask_strides[3];
-    if (MASK == 1) return load_byte((const unsigned char *)job->mask + place) ? score : MINUS_INFINITY;
+    if (MASK == 1)
+        return score + (load_byte((const unsigned char *)job->mask + place) ? 0 : MINUS_INFINITY);
     float added = MASK == 2 ? widen(BFLOAT16, load_half((const half_bits *)job->mask + place))
                             : load_float((const float *)job->mask + place);
     return multiply_add(added, log2_of_e, score * job->scale);

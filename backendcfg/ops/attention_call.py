@@ -6,6 +6,7 @@ kind pays for a lookup alone.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -123,6 +124,8 @@ def check_options(
         isinstance(scale, bool) or not isinstance(scale, (int, float, np.floating, np.integer))
     ):
         refuse(operation, f"`scale` must be a number or None, not {scale!r}")
+    if isinstance(scale, int) and abs(scale) > sys.float_info.max:
+        refuse(operation, "`scale` must be a number that float64 holds")
     whole = not isinstance(seed, bool) and isinstance(seed, (int, np.integer))
     if seed is not None and not (whole and 0 <= seed < 1 << 64):
         refuse(operation, f"`seed` must be an integer from 0 to 2**64 - 1, or None, not {seed!r}")

@@ -231,7 +231,8 @@ def recalled(
     if found is None:
         return None
     if found[1] is not None:
-        Arguments(operation, dict(zip(names, arrays, strict=True))).failed("flash", found[1])
+        given = Arguments(operation, dict(zip(names, arrays, strict=True)))
+        given.failed(found[0][1], found[1])
     serving.served(*found[0])
     return found[2:]
 

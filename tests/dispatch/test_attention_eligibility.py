@@ -53,6 +53,15 @@ def test_a_usual_call_on_a_new_gpu_can_use_every_kernel(kernel):
     assert reasons(kernel, call(), H200, ON) == ()
 
 
+@pytest.mark.parametrize("kernel", ["flash", "efficient", "math"])
+def test_what_our_kernels_on_a_gpu_count_is_what_broadcasting_makes(kernel):
+    ours = Device("nvidia", (9, 0), is_ours=True)
+    query, key = (array(*lead, 4, 64) for lead in ((65536, 1), (1, 32768)))
+    told = reasons(kernel, Call(query, key, key), ours, ON)
+    assert told == ("It counts in 32 bits, and 4 rows of 2147483648 heads are more.",)
+    assert reasons(kernel, Call(query, query, query), ours, ON) == ()
+
+
 @pytest.mark.parametrize("kernel", attention.KERNELS)
 def test_every_reason_is_told_and_not_the_first_alone(kernel):
     made = call(dtype="float64", lengths=(0, 32), heads=(4, 2, 2))

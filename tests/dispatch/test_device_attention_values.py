@@ -160,6 +160,20 @@ def test_a_nan_reaches_the_rows_that_see_it_and_no_others(compiler):
     assert np.array_equal(it.bits[0, 0, :70], clean.bits[0, 0, :70])
 
 
+@pytest.mark.parametrize("mask_element", ["bool", "float32"])
+def test_a_mask_does_not_hide_a_key_of_nan_as_on_the_cpu(compiler, mask_element):
+    query, key, value = three(70, 90, 64)
+    key[0, 0, 7, 3] = 0x7FC0
+    mask = np.ones((1, 1, 70, 90), bool)
+    mask[..., 7] = False
+    if mask_element == "float32":
+        mask = np.where(mask, np.float32(0), np.float32(-np.inf))
+    it = gpu.run(compiler, query, key, value, mask=mask, mask_element=mask_element)
+    assert it.report.fault == b""
+    assert np.isnan(it.out).all()
+    assert np.isnan(it.logsumexp).all()
+
+
 def test_an_infinite_score_takes_the_row(compiler):
     query, key, value = three(20, 90, 64)
     query[0, 0, 4], query[0, 0, 5] = 0x3F80, 0xBF80  # ones, and minus ones

@@ -43,6 +43,7 @@ def says(text):
         ({"return_logsumexp": 0}, "`return_logsumexp` must be a bool, not 0"),
         ({"scale": "1"}, "`scale` must be a number or None, not '1'"),
         ({"scale": True}, "`scale` must be a number or None, not True"),
+        ({"scale": -(10**5000)}, "`scale` must be a number that float64 holds"),
         ({"seed": -1}, "`seed` must be an integer from 0 to 2**64 - 1, or None, not -1"),
         (
             {"seed": 1 << 64},
