@@ -114,6 +114,16 @@ def test_memory_is_given_back_with_the_last_who_holds_it(devices):
     assert current.value is None
 
 
+def test_no_thread_waits_for_the_interpreter_while_memory_waits_for_the_device(devices):
+    """A function on a stream may be Python's: whoever waits for the device must let it run."""
+    result = ops.matmul(by_interface((3, 5)), by_interface((5, 4)))
+    holds = ctypes.cast(ctypes.pythonapi.PyGILState_Check, ctypes.c_void_p).value
+    devices.cuda.set(asks=holds)
+    del result
+    gc.collect()
+    assert [call["answer"] for call in devices.cuda.calls("cuMemFree_v2")] == [0]
+
+
 def test_an_empty_result_needs_no_memory(devices):
     result = ops.matmul(by_capsule((0, 5)), by_capsule((5, 4)))
     assert (result.shape, result._address) == ((0, 4), 0)
@@ -227,6 +237,30 @@ def test_a_tensor_may_end_what_it_borrowed_on_another_thread():
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_library_may_end_what_it_borrowed_when_the_interpreter_is_gone():
+    """As one does whose own memory is torn down at the end of the process."""
+    code = (
+        "import ctypes, sys\n"
+        "from backendcfg import _native\n"
+        "api = ctypes.pythonapi\n"
+        "api.PyCapsule_GetPointer.restype = ctypes.c_void_p\n"
+        "api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]\n"
+        "api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]\n"
+        "capsule = _native.device_lend(object(), 0, 2, 0, 2, 32, (0,), False)\n"
+        "tensor = api.PyCapsule_GetPointer(capsule, b'dltensor')\n"
+        "taken = b'used_dltensor'\n"
+        "api.PyCapsule_SetName(capsule, taken)\n"
+        "end = ctypes.c_void_p.from_address(tensor + 56).value\n"
+        "libc = ctypes.CDLL(None)\n"
+        "libc.__cxa_atexit.argtypes = [ctypes.c_void_p] * 3\n"
+        "assert libc.__cxa_atexit(end, tensor, None) == 0\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_it_is_lent_where_it_is_and_not_copied(devices):
