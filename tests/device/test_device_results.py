@@ -130,6 +130,13 @@ def test_an_empty_result_needs_no_memory(devices):
     assert devices.cuda.calls("cuMemAlloc_v2") == []
 
 
+def test_an_operand_without_numbers_may_have_any_strides(devices):
+    a, b = np.empty((2, 0), "float32"), np.empty((0, 3), "float32")
+    a, b = (np.lib.stride_tricks.as_strided(each, strides=(0, 0)) for each in (a, b))
+    result = ops.matmul(ByInterface(a, 1, place=(2, 0)), ByInterface(b, 1, place=(2, 0)))
+    assert np.array_equal(values(result), np.zeros((2, 3), "float32"))
+
+
 def test_a_full_device_is_said_and_passes(devices):
     a, b = by_interface((3, 5)), by_interface((5, 4))
     devices.cuda.fail("cuMemAlloc_v2", 2)
