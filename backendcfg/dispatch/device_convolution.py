@@ -112,7 +112,7 @@ class Problem(NamedTuple):
         element: of all three tensors.
         sizes, strides: of x, w and y; strides in numbers.
         alignments: of their memory in bytes.
-        before, after: zeros around x, vertically and horizontally.
+        padding: zeros above and below, and at the left and right.
         steps, dilations: of the window.
     """
 
@@ -120,8 +120,7 @@ class Problem(NamedTuple):
     sizes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     alignments: tuple[int, int, int]
-    before: tuple[int, int]
-    after: tuple[int, int]
+    padding: tuple[int, int]
     steps: tuple[int, int]
     dilations: tuple[int, int]
 
@@ -142,8 +141,8 @@ def describe(problem: Problem) -> Description:
         CONVOLUTION_SPATIAL_DIMS=2,
         CONVOLUTION_DILATIONS=problem.dilations,
         CONVOLUTION_FILTER_STRIDES=problem.steps,
-        CONVOLUTION_PRE_PADDINGS=problem.before,
-        CONVOLUTION_POST_PADDINGS=problem.after,
+        CONVOLUTION_PRE_PADDINGS=problem.padding,
+        CONVOLUTION_POST_PADDINGS=problem.padding,
     )
     operation = graph.add(
         "OPERATION_CONVOLUTION_FORWARD",

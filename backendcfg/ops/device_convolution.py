@@ -19,7 +19,7 @@ from backendcfg.dispatch.device_cudnn import alignment
 from backendcfg.dispatch.device_gemm import CUDA
 from backendcfg.dispatch.device_opening import require_device
 from backendcfg.errors import DeviceFailedError, TierNotKeptError
-from backendcfg.ops import convolution_shapes, device_graphs, device_products
+from backendcfg.ops import convolution_shapes, device_graphs, device_library, device_products
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.device_arrays import Arguments, Held
 from backendcfg.ops.device_graphs import Found, NoEngineError, Search, Tensors
@@ -76,16 +76,15 @@ class _Kind(NamedTuple):
 
     Attributes:
         channels_last: how all tensors lie for cuDNN.
-        lies: whether x and w do so; else they are copied.
+        lies: whether x and w do so; else they are copied. An x that lacks zeros below or at the
+            right is copied with them: few engines of cuDNN take more there than above and left.
         sizes, strides: of x, w and y as cuDNN takes them.
-        after: zeros below and at the right.
     """
 
     channels_last: bool
     lies: tuple[bool, bool]
     sizes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-    after: tuple[int, int]
 
 
 _kinds: dict[Hashable, _Kind] = {}
@@ -125,7 +124,7 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -
     ]
     geometry = convolution_shapes.geometry(operands[0], operands[1], operands[2], *options)  # type: ignore[arg-type]  # only the bias may be None
     kind = _kind(given, geometry, x, w)
-    out, y = _result(given, geometry, channels_last=kind.channels_last)
+    out, y = _memory(given, geometry.shape, geometry.element, channels_last=kind.channels_last)
     if 0 not in geometry.shape:
         chosen = _serve(_call(given, geometry, kind, (x, w, y)))
         if b is not None:
@@ -198,17 +197,19 @@ def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> _Kind:
     last = geometry.element != "float64" and any(
         _lies(each, channels_last=True) and not _lies(each, channels_last=False) for each in (x, w)
     )
-    x_size, w_size, y_size = sizes = (geometry.input, geometry.weight, geometry.shape)
+    x_size, w_size, y_size = sizes = (_padded(geometry), geometry.weight, geometry.shape)
     kind = _Kind(
         last,
-        (_lies(x, channels_last=last), _lies(w, channels_last=last)),
+        (
+            x_size == geometry.input and _lies(x, channels_last=last),
+            _lies(w, channels_last=last),
+        ),
         sizes,
         (
             rules.packed(x_size, channels_last=last),
             rules.packed(w_size, channels_last=last),
             rules.packed(y_size, channels_last=last),
         ),
-        _after(geometry),
     )
     if len(_kinds) >= REMEMBERED:
         _kinds.clear()
@@ -227,32 +228,39 @@ def _laid(given: Arguments, name: str, held: Held, *, channels_last: bool) -> tu
     return copy, given.hold(name, copy)
 
 
-def _result(given: Arguments, geometry: Geometry, *, channels_last: bool) -> tuple[Any, Held]:
-    """Memory for the result, always with a batch."""
-    shape = geometry.shape
+def _memory(
+    given: Arguments, shape: tuple[int, ...], element: str, *, channels_last: bool
+) -> tuple[Any, Held]:
+    """Memory in the order that is wanted, always with a batch."""
     if not channels_last:
-        return given.make(shape, geometry.element)
-    made, held = given.make(tuple(shape[axis] for axis in _NHWC), geometry.element)
+        return given.make(shape, element)
+    made, held = given.make(tuple(shape[axis] for axis in _NHWC), element)
     return device_products.permuted(made, _NCHW), held
 
 
-def _after(geometry: Geometry) -> tuple[int, int]:
-    """Zeros below and right: as many as above and left, but for an odd "same"."""
-    both = [
-        geometry.padding[d]
-        if (
-            geometry.input[2 + d]
-            + 2 * geometry.padding[d]
-            - (geometry.weight[2 + d] - 1) * geometry.dilation[d]
-            - 1
+def _padded(geometry: Geometry) -> tuple[int, ...]:
+    """The shape of x with the zeros below and right that an odd "same" has more than above."""
+    batch, channels, *sizes = geometry.input
+    more = (
+        max(after - before, 0)
+        for before, after in zip(geometry.padding, geometry.padding_after, strict=True)
+    )
+    return batch, channels, *(size + zeros for size, zeros in zip(sizes, more, strict=True))
+
+
+def _extended(
+    given: Arguments, x: Held, shape: tuple[int, ...], *, channels_last: bool
+) -> tuple[Any, Held]:
+    """A copy of the input with zeros below and at the right, as PyTorch makes it."""
+    value = given.given["input"]
+    if not device_library.is_known(value):
+        given.refuse(
+            "`input` must be PyTorch's or CuPy's where more zeros are below or right than above",
+            helps=["pass it as one of theirs, or with these zeros in it"],
         )
-        // geometry.stride[d]
-        + 1
-        == geometry.out[d]
-        else geometry.padding_after[d]
-        for d in range(2)
-    ]
-    return both[0], both[1]
+    copy, held = _memory(given, shape, x.element, channels_last=channels_last)
+    device_library.fill(copy, value.reshape(_four(x.shape, 1)), zero=True)
+    return copy, held
 
 
 def _call(
@@ -261,7 +269,10 @@ def _call(
     """A call with its arrays in the order that is wanted; the last is the result."""
     x, w, y = arrays
     keeps = []
-    if not kind.lies[0]:
+    if kind.sizes[0] != geometry.input:
+        copy, x = _extended(given, x, kind.sizes[0], channels_last=kind.channels_last)
+        keeps.append(copy)
+    elif not kind.lies[0]:
         copy, x = _laid(given, "input", x, channels_last=kind.channels_last)
         keeps.append(copy)
     if not kind.lies[1]:
@@ -273,7 +284,6 @@ def _call(
         kind.strides,
         (alignment(x.address), alignment(w.address), alignment(y.address)),
         geometry.padding,
-        kind.after,
         geometry.stride,
         geometry.dilation,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg.probe.variables import VARIABLES, contradictions
 from backendcfg.resolve.conflict import Conflict
-from backendcfg.resolve.facts import visible_gpus
+from backendcfg.resolve.facts import has_package, visible_gpus
 
 if TYPE_CHECKING:
     from backendcfg.resolve.ground import Ground
@@ -118,7 +118,9 @@ CONFLICTS: tuple[Conflict, ...] = (
         "warn-only-and-tier",
         ("determinism.algorithms",),
         ("determinism.tier",),
-        lambda algorithms, tier, ground: algorithms == "warn" and _promised(tier),
+        lambda algorithms, tier, ground: (
+            algorithms == "warn" and _promised(tier) and has_package(ground.host, "torch")
+        ),
         "with `warn`, PyTorch warns and then runs the nondeterministic kernel all the same",
         'set `determinism.algorithms = "deterministic"`',
     ),
@@ -226,7 +228,9 @@ CONFLICTS: tuple[Conflict, ...] = (
         "ieee-and-onednn-fpmath",
         ("onednn.default_fpmath_mode",),
         (*ONEDNN_LEAVES, "mkldnn.fp32_precision", "fp32_precision"),
-        lambda mode, precision, ground: mode != "strict" and precision == "ieee",
+        lambda mode, precision, ground: (
+            mode != "strict" and precision == "ieee" and has_package(ground.host, "torch")
+        ),
         "oneDNN takes its default mode where PyTorch leaves it open, and may then compute float32 "
         "in fewer bits",
         'set `onednn.default_fpmath_mode = "strict"`',

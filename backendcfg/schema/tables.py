@@ -144,7 +144,11 @@ class Determinism(Document):
     ] = "none"
     algorithms: Annotated[
         Literal["any", "warn", "deterministic"],
-        Flag("torch.use_deterministic_algorithms: off, warn only, on.", ("torch",), source=TORCH),
+        Flag(
+            "torch.use_deterministic_algorithms: off, warn only, on.",
+            ("torch", "native"),
+            source=TORCH,
+        ),
     ] = "any"
     fill_uninitialized_memory: Annotated[
         bool,

@@ -99,10 +99,14 @@ class Cuda(Document):
         torch_flag("Flash attention library on ROCm.", needs=("amd-gpu",)),
     ] = Preference()
     cublas_workspace_size: Annotated[
-        int, Field(ge=0), torch_flag("cuBLAS workspace in bytes; 0 keeps torch's.", needs=GPU)
+        int,
+        Field(ge=0),
+        torch_flag("cuBLAS workspace in bytes; 0 keeps torch's.", "native", needs=GPU),
     ] = 0
     cublaslt_workspace_size: Annotated[
-        int, Field(ge=0), torch_flag("cuBLASLt workspace in bytes; 0 keeps torch's.", needs=GPU)
+        int,
+        Field(ge=0),
+        torch_flag("cuBLASLt workspace in bytes; 0 keeps torch's.", "native", needs=GPU),
     ] = 0
     enable_flash_sdp: Annotated[
         bool, torch_flag("Allow the flash attention kernel.", "native", source=SDPA)
@@ -131,8 +135,16 @@ class Cuda(Document):
     ] = False
 
 
-class CudnnPart(Document):
-    """`torch.backends.cudnn.conv` and `.rnn`."""
+class CudnnConvolution(Document):
+    """`torch.backends.cudnn.conv`."""
+
+    fp32_precision: Annotated[
+        Tf32Or, torch_flag("Internal precision of float32 in cuDNN.", "native", needs=GPU)
+    ] = "tf32"
+
+
+class CudnnRecurrence(Document):
+    """`torch.backends.cudnn.rnn`."""
 
     fp32_precision: Annotated[
         Tf32Or, torch_flag("Internal precision of float32 in cuDNN.", needs=GPU)
@@ -161,10 +173,10 @@ class Cudnn(Document):
         ),
     ] = True
     fp32_precision: Annotated[
-        Tf32Or, torch_flag("Internal precision of float32 in all of CUDA.", needs=GPU)
+        Tf32Or, torch_flag("Internal precision of float32 in all of CUDA.", "native", needs=GPU)
     ] = "none"
-    conv: CudnnPart = CudnnPart()
-    rnn: CudnnPart = CudnnPart()
+    conv: CudnnConvolution = CudnnConvolution()
+    rnn: CudnnRecurrence = CudnnRecurrence()
     depthwise_kernel: Annotated[
         Literal["auto", "cudnn", "native"],
         torch_flag("Kernel for depthwise convolution.", needs=("nvidia-gpu",)),

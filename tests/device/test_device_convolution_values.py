@@ -58,15 +58,20 @@ def test_it_is_right_for_every_option(devices, options, groups):
     assert_near(result, on_the_cpu(x, w, groups=groups, **options))
 
 
-def test_an_odd_padding_has_its_zero_below_and_at_the_right(devices):
-    """The double refuses what only some of cuDNN's engines take; so what it was told is read."""
-    from backendcfg.errors import InvalidArgumentError
-
-    x, w = normal((1, 2, 5, 6)), normal((2, 2, 2, 4))
-    with pytest.raises(InvalidArgumentError, match="no engine of cuDNN can serve it on cuda:0"):
-        ops.conv2d(x, w, padding="same")
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 6), (3, 5, 6)])
+def test_an_odd_padding_is_a_copy_with_its_zeros_below_and_at_the_right(
+    devices, shape, channels_last
+):
+    """The double refuses, as most engines of cuDNN, more zeros there than above and left."""
+    x = normal((2, *shape[-3:]), channels_last=channels_last)
+    x = x if len(shape) == 4 else OnDevice(x.array[1])
+    w = normal((4, 3, 2, 4), seed=1, channels_last=channels_last)
+    result = ops.conv2d(x, w, padding="same")
+    assert result.shape == (*shape[:-3], 4, 5, 6)
+    assert_near(result, on_the_cpu(x, w, padding="same"))
     (told,) = attributes(devices, 1)
-    assert (told[105], told[104]) == ((3, [0, 1]), (3, [1, 2]))
+    assert (told[105], told[104]) == ((3, [0, 1]), (3, [0, 1]))
 
 
 def test_one_image_without_a_batch_gives_one_back(devices):

@@ -114,10 +114,27 @@ def test_memory_is_given_back_with_the_last_who_holds_it(devices):
     assert current.value is None
 
 
+def test_no_thread_waits_for_the_interpreter_while_memory_waits_for_the_device(devices):
+    """A function on a stream may be Python's: whoever waits for the device must let it run."""
+    result = ops.matmul(by_interface((3, 5)), by_interface((5, 4)))
+    holds = ctypes.cast(ctypes.pythonapi.PyGILState_Check, ctypes.c_void_p).value
+    devices.cuda.set(asks=holds)
+    del result
+    gc.collect()
+    assert [call["answer"] for call in devices.cuda.calls("cuMemFree_v2")] == [0]
+
+
 def test_an_empty_result_needs_no_memory(devices):
     result = ops.matmul(by_capsule((0, 5)), by_capsule((5, 4)))
     assert (result.shape, result._address) == ((0, 4), 0)
     assert devices.cuda.calls("cuMemAlloc_v2") == []
+
+
+def test_an_operand_without_numbers_may_have_any_strides(devices):
+    a, b = np.empty((2, 0), "float32"), np.empty((0, 3), "float32")
+    a, b = (np.lib.stride_tricks.as_strided(each, strides=(0, 0)) for each in (a, b))
+    result = ops.matmul(ByInterface(a, 1, place=(2, 0)), ByInterface(b, 1, place=(2, 0)))
+    assert np.array_equal(values(result), np.zeros((2, 3), "float32"))
 
 
 def test_a_full_device_is_said_and_passes(devices):
@@ -227,6 +244,30 @@ def test_a_tensor_may_end_what_it_borrowed_on_another_thread():
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_library_may_end_what_it_borrowed_when_the_interpreter_is_gone():
+    """As one does whose own memory is torn down at the end of the process."""
+    code = (
+        "import ctypes, sys\n"
+        "from backendcfg import _native\n"
+        "api = ctypes.pythonapi\n"
+        "api.PyCapsule_GetPointer.restype = ctypes.c_void_p\n"
+        "api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]\n"
+        "api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]\n"
+        "capsule = _native.device_lend(object(), 0, 2, 0, 2, 32, (0,), False)\n"
+        "tensor = api.PyCapsule_GetPointer(capsule, b'dltensor')\n"
+        "taken = b'used_dltensor'\n"
+        "api.PyCapsule_SetName(capsule, taken)\n"
+        "end = ctypes.c_void_p.from_address(tensor + 56).value\n"
+        "libc = ctypes.CDLL(None)\n"
+        "libc.__cxa_atexit.argtypes = [ctypes.c_void_p] * 3\n"
+        "assert libc.__cxa_atexit(end, tensor, None) == 0\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_it_is_lent_where_it_is_and_not_copied(devices):

@@ -98,6 +98,16 @@ def test_an_input_that_lies_well_is_not_copied(devices):
     assert sorted(OnDevice.allocated) == [3 * 8 * 8, 3 * 8 * 16]  # the work area and the result
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_real_numbers_that_begin_where_no_complex_ones_may_are_copied(devices, dtype):
+    signal = signals((3, 10), dtype)
+    for first in (0, 1, 2):  # one plan, which all three need
+        part = signal[:, first : first + 7]
+        result = ops.fft.rfft(OnDevice(part))
+        assert np.allclose(result.array, np.fft.rfft(part), rtol=1e-5)
+        assert (runs(devices)[-1]["input"] == part.ctypes.data) == (first != 1)
+
+
 def test_what_becomes_real_numbers_is_copied_because_cufft_overwrites_it(devices):
     array = on_device((3, 5))
     before = array.array.copy()

@@ -18,7 +18,8 @@ def dormant(flag, host):
     ("flag", "host", "reason"),
     [
         ("cudnn.conv.fp32_precision", a_host(packages=TORCH), "no NVIDIA or AMD GPU is here"),
-        ("cudnn.conv.fp32_precision", a_host(gpus=(H100,)), "PyTorch is not here"),
+        ("cudnn.rnn.fp32_precision", a_host(gpus=(H100,)), "PyTorch is not here"),
+        ("cudnn.conv.fp32_precision", a_host(gpus=(H100,)), ""),
         ("cudnn.conv.fp32_precision", a_host(gpus=(H100,), packages=TORCH), ""),
         ("cudnn.conv.fp32_precision", a_host(gpus=(MI300X,), packages=TORCH), ""),
         ("cudnn.benchmark", a_host(), ""),

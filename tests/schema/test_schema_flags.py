@@ -1,9 +1,12 @@
 """What every flag owes: a text, a variable of its own, a valid default, a true spelling."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+import backendcfg
 from backendcfg import environ
 from backendcfg.load.complaints import adapt, valid
 from backendcfg.schema.describe import Kind
@@ -68,6 +71,22 @@ def test_a_flag_says_what_it_does_and_who_reads_it(name):
     flag = flags()[name].flag
     assert flag.summary.endswith(".")
     assert flag.readers
+
+
+OPERATIONS = Path(backendcfg.__file__).parent
+_LOOKED_AT = re.compile(r'"([a-z0-9_]+(?:\.[a-z0-9_]+)*)"')
+
+
+def test_a_flag_that_our_operations_look_at_says_so():
+    sources = [*OPERATIONS.glob("ops/**/*.py"), *OPERATIONS.glob("dispatch/*.py")]
+    looked_at = {name for each in sources for name in _LOOKED_AT.findall(each.read_text("utf-8"))}
+    silent = [
+        name
+        for name, field in flags().items()
+        if name in looked_at and "native" not in field.flag.readers
+    ]
+    # MKL obeys that one, and is asked what it then keeps.
+    assert silent == ["blas.mkl.cbwr"]
 
 
 def test_every_flag_has_a_variable_of_its_own():

@@ -96,6 +96,7 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
         *(type(request.array), element),
         *(request.kind, request.axes, request.sizes, request.norm, request.conjugates),
         *(held.kind, held.ordinal, held.element, held.shape, held.steps, current()),
+        _is_aligned(held),
     )
     call = _calls.get(key)
     if call is None:
@@ -133,6 +134,11 @@ def _element_of(value: Any, held: Held) -> str:
     if torch is None or not isinstance(value, torch.Tensor):
         return "float64"
     return "float64" if torch.get_default_dtype() is torch.float64 else "float32"
+
+
+def _is_aligned(held: Held) -> bool:
+    """Whether it begins where cuFFT may read: also real numbers at a multiple of complex ones."""
+    return held.address % device_fft.ITEM[device_fft.COMPLEX.get(held.element, "complex128")] == 0
 
 
 def _prepared(request: Request, held: Held, element: str, given: Arguments) -> Call:
@@ -176,7 +182,8 @@ def _prepared(request: Request, held: Held, element: str, given: Arguments) -> C
     if not axes:
         return Call(common, (), (signals, read), (), request.shape, ())
     # What becomes real numbers is copied always: cuFFT overwrites it.
-    if (held.shape, held.element) == (signals, read) and kind != "irfft" and not request.conjugates:
+    fits = (held.shape, held.element) == (signals, read) and _is_aligned(held)
+    if fits and kind != "irfft" and not request.conjugates:
         one = device_fft.single(kind, axes, (held.shape, held.strides, read), result)
         if one is not None:
             return Call(common, (one,), None, (), request.shape, ())

@@ -2,7 +2,8 @@
  *
  * Settings: version (13000 is 13.0), devices, capability (90 is 9.0), memory (bytes of all devices
  * together), processors (multiprocessors of each), capturing (a CUstreamCaptureStatus),
- * shared (bytes that a block may have), cache (bytes of the second level).
+ * shared (bytes that a block may have), cache (bytes of the second level), asks (address of an
+ * `int (void)` whose answer cuMemFree_v2 records; 0 for none).
  *
  * A pointer of a device is one of the host. Work on streams is done at once; events and streams are
  * handles that only this library knows, so that a wrong one is refused.
@@ -20,7 +21,8 @@
     SETTING(processors, 132)                                                                       \
     SETTING(capturing, 0)                                                                          \
     SETTING(shared, 232448)                                                                        \
-    SETTING(cache, 50 << 20)
+    SETTING(cache, 50 << 20)                                                                       \
+    SETTING(asks, 0)
 #include "recorded.h"
 
 #include "device/abi_cuda.h"
@@ -369,7 +371,8 @@ int cuMemAlloc_v2(uint64_t *pointer, size_t bytes) {
 }
 
 int cuMemFree_v2(uint64_t pointer) {
-    ENTER("cuMemFree_v2", P(pointer))
+    int answer = setting_asks ? ((int (*)(void))(intptr_t)setting_asks)() : -1;
+    ENTER("cuMemFree_v2", P(pointer), I(answer))
     return release(pointer);
 }
 

@@ -3,7 +3,8 @@
  * VERSION is what it says of itself: 120500 is 12.5.0. Like cuFFT it takes up to 3 dimensions, the
  * advanced data layout, and real and complex numbers of one precision, single or double; a plan
  * that was told to allocate nothing needs a work area; a transform from complex to real numbers
- * overwrites its input. Work areas are written over, as far as they go.
+ * overwrites its input; real numbers, too, begin where complex ones may. Work areas are written over,
+ * as far as they go.
  *
  * Settings: work, bytes of a work area for each number of the signals; plans, how many may exist.
  */
@@ -252,6 +253,8 @@ int cufftXtExec(int plan, void *input, void *output, int direction) {
     NEED(plan_of->made, INVALID_PLAN)
     NEED(plan_of->allocates || plan_of->bytes == 0 || plan_of->area != NULL, NO_WORKSPACE)
     NEED(input != NULL && output != NULL, INVALID_VALUE)
+    uintptr_t number = 2 * (uintptr_t)precision(plan_of->in.type); /* a complex one, in bytes */
+    NEED((uintptr_t)input % number == 0 && (uintptr_t)output % number == 0, INVALID_VALUE)
     NEED(direction == BCFG_CUFFT_FORWARD || direction == BCFG_CUFFT_INVERSE, INVALID_VALUE)
     if (plan_of->area != NULL) memset(plan_of->area, 0xff, plan_of->bytes);
     int to_real = !is_complex(plan_of->out.type), from_real = !is_complex(plan_of->in.type);

@@ -17,6 +17,12 @@ static bool aligned(int64_t size, const bcfg_product *product, const bcfg_operan
 
 static bool view(int64_t size, const bcfg_product *product, const bcfg_operand *operand,
                  int64_t rows, int64_t columns, bcfg_view *seen) {
+    bcfg_operand packed = *operand;
+    if (rows == 0 || columns == 0) { /* nothing is read: its strides may be anything */
+        packed.row_stride = size * at_least(columns, 1);
+        packed.column_stride = size;
+        operand = &packed;
+    }
     return aligned(size, product, operand) &&
            bcfg_view_of(size, operand, operand->data, rows, columns, INT64_MAX, seen);
 }

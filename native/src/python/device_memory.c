@@ -34,7 +34,15 @@ static void discard(owned *held) {
     free(held);
 }
 
-static void give_back(PyObject *capsule) { discard(PyCapsule_GetPointer(capsule, memory_name)); }
+static void give_back(PyObject *capsule) {
+    owned *held = PyCapsule_GetPointer(capsule, memory_name);
+    /* While the process ends, the driver may have gone before: it takes its memory with it. */
+    if (!Py_IsInitialized()) return;
+    /* What the device is waited for may itself need the interpreter: a function on a stream. */
+    Py_BEGIN_ALLOW_THREADS
+    discard(held);
+    Py_END_ALLOW_THREADS
+}
 
 PyObject *bcfg_device_memory(PyObject *module, PyObject *arguments) {
     (void)module;
@@ -79,6 +87,8 @@ typedef struct {
 } lent;
 
 static void end(lent *of) {
+    /* A library's own memory may outlive the interpreter, which then takes no calls. */
+    if (!Py_IsInitialized()) return;
     PyGILState_STATE state = PyGILState_Ensure(); /* whoever borrowed it may end it anywhere */
     Py_DECREF(of->owner);
     PyGILState_Release(state);
