@@ -54,6 +54,7 @@ static struct context {
 static _Thread_local struct context *stack[DEPTH];
 static _Thread_local int depth;
 static int64_t used; /* bytes, of all devices together */
+API int64_t double_used(void) { return used; }
 
 static struct context *current(void) { return depth ? stack[depth - 1] : NULL; }
 
