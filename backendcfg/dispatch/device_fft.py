@@ -11,9 +11,8 @@ from __future__ import annotations
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.dispatch.device_gemm import CUDA, KINDS, TYPES
-from backendcfg.dispatch.device_opening import Unusable, open_device
-from backendcfg.records import field, record
+from backendcfg.dispatch.device_gemm import TYPES
+from backendcfg.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -242,36 +241,6 @@ def scale(kind: str, norm: str, sizes: Sequence[int]) -> float:
     if norm == "ortho":
         return 1 / sqrt(count)
     return 1 / count if (norm == "forward") == (direction(kind) == FORWARD) else 1.0
-
-
-@record(frozen=True)
-class Chosen:
-    """The library that transforms, or why there is none.
-
-    Attributes:
-        library: its handle; 0 where there is none.
-        driver: that of the driver.
-        path: the file of the library.
-        reasons: why not, a line each.
-    """
-
-    library: int = 0
-    driver: int = 0
-    path: str = ""
-    reasons: tuple[str, ...] = field(default_factory=tuple)
-
-
-def choose(kind: int) -> Chosen:
-    """Who transforms on devices of a kind, as DLPack numbers it."""
-    if kind != CUDA:
-        return Chosen(reasons=(f"cuFFT is NVIDIA's: it serves no {KINDS[kind]} device",))
-    driver = open_device("cuda")
-    if isinstance(driver, Unusable):
-        return Chosen(reasons=driver.reasons)
-    cufft = open_device("cufft")
-    if isinstance(cufft, Unusable):
-        return Chosen(reasons=cufft.reasons)
-    return Chosen(cufft.handle, driver.handle, cufft.path)
 
 
 def unkept(tier: str) -> str:

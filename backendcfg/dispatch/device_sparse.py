@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backendcfg.dispatch.device_gemm import CUDA, KINDS, TYPES
-from backendcfg.dispatch.device_opening import Unusable, open_device
-from backendcfg.records import field, record
+from backendcfg.dispatch.device_gemm import TYPES
+from backendcfg.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,39 +44,6 @@ class SparseAlgorithm:
     split_k: int = 1
     split_k_mode: int = 0
     most: int = -1
-
-
-@record(frozen=True)
-class Chosen:
-    """The library that multiplies, or why there is none.
-
-    Attributes:
-        library: its handle; 0 where there is none.
-        driver: that of the driver.
-        path: the file of the library.
-        reasons: why not, a line each.
-    """
-
-    library: int = 0
-    driver: int = 0
-    path: str = ""
-    reasons: tuple[str, ...] = field(default_factory=tuple)
-
-
-def choose(kind: int) -> Chosen:
-    """Who multiplies sparse matrices on devices of a kind, as DLPack numbers it."""
-    if kind != CUDA:
-        return Chosen(reasons=(f"cuSPARSELt is NVIDIA's: it serves no {KINDS[kind]} device",))
-    driver = open_device("cuda")
-    if isinstance(driver, Unusable):
-        return Chosen(reasons=driver.reasons)
-    library = open_device("cusparselt")
-    if isinstance(library, Unusable):
-        return Chosen(reasons=library.reasons)
-    if library.version < OLDEST:
-        said = ".".join(map(str, library.version))
-        return Chosen(reasons=(f"{library.path} is cuSPARSELt {said}: 0.7 is the oldest served",))
-    return Chosen(library.handle, driver.handle, library.path)
 
 
 def unkept(tier: str, algorithm: SparseAlgorithm | None = None) -> str:

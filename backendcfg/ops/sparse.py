@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from backendcfg import _native
-from backendcfg.dispatch import device_sparse
+from backendcfg.dispatch import device_alone, device_sparse
 from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.dispatch.device_sparse import SparseAlgorithm
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError, TierNotKeptError
@@ -55,7 +55,7 @@ class _Product(NamedTuple):
     """One product, ready to be run."""
 
     given: Arguments
-    chosen: device_sparse.Chosen
+    chosen: device_alone.Chosen
     numbers: tuple[int, ...]
     a: Held
     b: Held
@@ -255,14 +255,14 @@ def _known(given: Arguments, name: str) -> None:
         given.refuse(f"`{name}` must be PyTorch's or CuPy's", helps=["pass it as one of theirs"])
 
 
-def _chosen(given: Arguments, held: Held, how: SparseAlgorithm) -> device_sparse.Chosen:
+def _chosen(given: Arguments, held: Held, how: SparseAlgorithm) -> device_alone.Chosen:
     if broken := device_sparse.unkept(Switches().tier, how):
         raise TierNotKeptError(
             f"{given.operation}: {broken}",
             state="nothing was computed",
             helps=["use a profile of a lower tier"],
         )
-    chosen = device_sparse.choose(held.kind)
+    chosen = device_alone.choose("cusparselt", held.kind, device_sparse.OLDEST)
     if not chosen.library:
         raise MissingLibraryError(
             f"{given.operation}: no library can multiply 2:4 sparse matrices on {held.place}",
@@ -335,10 +335,10 @@ def explain_sparse(question: Question) -> Answer:
         why = device_sparse.misfit_dense(shapes[1], shapes[0][1], name)
     if why:
         raise InvalidArgumentError(f"explain: an operand must {why}")
-    chosen = device_sparse.Chosen(reasons=("the CPU has no sparse products",))
+    chosen = device_alone.Chosen(reasons=("the CPU has no sparse products",))
     where = "the CPU"
     if place is not None:
-        chosen = device_sparse.choose(place[0])
+        chosen = device_alone.choose("cusparselt", place[0], device_sparse.OLDEST)
         where = f"{KINDS[place[0]]}:{place[1]}"
     broken = device_sparse.unkept(Switches().tier)
     reasons = (broken,) if broken else chosen.reasons

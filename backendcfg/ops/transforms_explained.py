@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from backendcfg.dispatch import device_fft
+from backendcfg.dispatch import device_alone, device_fft
 from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import (
@@ -125,7 +125,7 @@ def explain_transform(question: Question) -> Answer:
 
 
 def _on_device(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -> Answer:
-    chosen = device_fft.choose(place[0])
+    chosen = device_alone.choose("cufft", place[0])
     broken = device_fft.unkept(Switches().tier)
     reasons = (broken,) if broken else chosen.reasons
     who = "" if reasons else "cufft"

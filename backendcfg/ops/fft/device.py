@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg import _native
 from backendcfg._native import current
-from backendcfg.dispatch import device_fft
+from backendcfg.dispatch import device_alone, device_fft
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.ops import device_library, device_products
 from backendcfg.ops.device_arrays import Arguments, Held
@@ -151,7 +151,7 @@ def _prepared(request: Request, held: Held, element: str, given: Arguments) -> C
             state="nothing was computed",
             helps=["transform on the CPU", "use a profile of a lower tier"],
         )
-    chosen = device_fft.choose(held.kind)
+    chosen = device_alone.choose("cufft", held.kind)
     if not chosen.library:
         raise MissingLibraryError(
             f"{operation}: no library can transform on {held.place}",
