@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from backendcfg.schema import tables, torch_backends
+from backendcfg.schema import frameworks, tables, torch_backends
 from backendcfg.schema.base import Document, Fp32
 from backendcfg.schema.flag import Flag, FlagField, iterate
 
@@ -38,12 +38,12 @@ class Flags(Document):
     seed: tables.Seed = tables.Seed()
     ops: tables.Ops = tables.Ops()
     log: tables.Log = tables.Log()
-    torch: tables.Torch = tables.Torch()
-    onednn: tables.OneDnn = tables.OneDnn()
-    jax: tables.Jax = tables.Jax()
-    tensorflow: tables.TensorFlow = tables.TensorFlow()
-    cupy: tables.Cupy = tables.Cupy()
-    nccl: tables.Nccl = tables.Nccl()
+    torch: frameworks.Torch = frameworks.Torch()
+    onednn: frameworks.OneDnn = frameworks.OneDnn()
+    jax: frameworks.Jax = frameworks.Jax()
+    tensorflow: frameworks.TensorFlow = frameworks.TensorFlow()
+    cupy: frameworks.Cupy = frameworks.Cupy()
+    nccl: frameworks.Nccl = frameworks.Nccl()
     environment: Annotated[
         dict[VariableName, str],
         Flag(
