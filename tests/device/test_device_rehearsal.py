@@ -16,7 +16,8 @@ def rehearse(*options):
     """What a run of tests/gpu says, of those that the options choose."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            # Not from where this runs, which may hold the sources beside what is installed.
+            *(sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
             *("-p", "gpu_rehearsal", *options, "-m", "gpu", str(TESTS / "gpu")),
         ],
         capture_output=True,

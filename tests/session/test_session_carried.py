@@ -20,6 +20,8 @@ ELSEWHERE = {
     "ops.calibration",
     # Read by the compiled part.
     "ops.check_finite",
+    # Read where a recipe for a device is made.
+    "ops.float32_emulation",
 }
 
 
