@@ -76,6 +76,11 @@ class Attention:
     dropout: float = 0.0
     seed: int = 0
 
+    @property
+    def kept(self) -> float:
+        """What weights that are not dropped are multiplied by."""
+        return 1 / (1 - self.dropout) if self.dropout < 1 else 0.0
+
 
 @record(frozen=True)
 class Tiles:
@@ -289,7 +294,7 @@ def argument_block(call: Attention) -> Arguments:
         group=call.heads // call.key_heads,
         queries=call.queries,
         keys=call.keys,
-        kept=1 / (1 - call.dropout) if call.dropout < 1 else 0.0,
+        kept=call.kept,
     )
 
 

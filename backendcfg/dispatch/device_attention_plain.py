@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 
-from backendcfg.dispatch.device_attention import Matrix
+from backendcfg.dispatch.device_attention import LOG2_OF_E, Matrix
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -28,7 +28,6 @@ HEADERS = ("attention_numbers.h", "attention_slices.h", "dropout.h", "instructio
 CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
 """Element types as the sources number them."""
 
-_LOG2_OF_E = 1.4426950408889634
 _NOTHING = Matrix(0, (0, 0, 0, 0))
 
 
@@ -173,8 +172,8 @@ def efficient(call: Attention, value_width: int) -> Start | None:
         mask_strides=mask.strides,
         seed=call.seed,
         threshold=int(call.dropout * 2**32),
-        scale=call.scale * _LOG2_OF_E,
-        kept=_kept(call),
+        scale=call.scale * LOG2_OF_E,
+        kept=call.kept,
         heads=call.heads,
         group=call.heads // call.key_heads,
         queries=call.queries,
@@ -253,8 +252,8 @@ def softmax(call: Attention, scores: int, element: str, *, scale: float) -> Star
         rows=rows,
         seed=call.seed,
         threshold=int(call.dropout * 2**32),
-        scale=scale * _LOG2_OF_E,
-        kept=_kept(call),
+        scale=scale * LOG2_OF_E,
+        kept=call.kept,
         heads=call.heads,
         queries=call.queries,
         keys=call.keys,
@@ -267,10 +266,6 @@ def _macros(call: Attention) -> tuple[tuple[str, int], ...]:
     if call.mask is not None:
         mask = 1 if call.mask_element == "bool" else 2 + CODES[call.mask_element]
     return (("CAUSAL", int(call.is_causal)), ("MASK", mask), ("DROPOUT", int(call.dropout > 0)))
-
-
-def _kept(call: Attention) -> float:
-    return 1 / (1 - call.dropout) if call.dropout < 1 else 0.0
 
 
 def _size(element: str) -> int:

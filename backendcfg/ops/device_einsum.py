@@ -16,6 +16,7 @@ from backendcfg.dispatch import device_gemm, device_recipes
 from backendcfg.ops import device_products
 from backendcfg.ops.device_arrays import Arguments
 from backendcfg.ops.device_choice import of_element
+from backendcfg.ops.device_library import plain
 from backendcfg.ops.einsum_order import FLAGS, order
 from backendcfg.ops.einsum_plan import Plan, View, plan
 from backendcfg.ops.families import Answer, Reason
@@ -103,7 +104,7 @@ def contract(operands: list[Any], equation: Equation) -> Any:
     switches = Switches()
     steps, provider, because = order(labelled.operands, labelled.output, switches)
     found = plan(labelled, steps, _PLANNED, fixed=False)
-    result = _run(found, labelled, [_plain(each) for each in operands], library)
+    result = _run(found, labelled, [plain(each) for each in operands], library)
     served(OPERATION, provider, because, labelled.shape, first.element)
     if switches["ops.check_finite"]:
         device_products.finite(OPERATION, result)
@@ -146,10 +147,6 @@ def _library_of(given: Arguments) -> _Library:
     if len({type(value) for value in given.given.values()}) > 1:
         given.refuse("the operands must be of one library")
     return _Numpy()
-
-
-def _plain(value: Any) -> Any:
-    return value.detach() if hasattr(value, "detach") else value  # gradients are not followed
 
 
 def _view(view: View, array: Any, library: _Library) -> Any:

@@ -7,16 +7,10 @@ NumPy's.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
-
-
-def _cupy(value: Any) -> Any:
-    """CuPy, where the array is one of its own; None otherwise."""
-    cupy = sys.modules.get("cupy")
-    return cupy if cupy is not None and isinstance(value, cupy.ndarray) else None
+from backendcfg.ops.device_library import cupy_of
 
 
 def columns(value: Any) -> Any:
@@ -30,7 +24,7 @@ def copy(operation: str, name: str, target: Any, source: Any) -> None:
     Raises:
         InvalidArgumentError: they are of two libraries, or of one that copies nothing.
     """
-    if (cupy := _cupy(target)) is not None and isinstance(source, cupy.ndarray):
+    if (cupy := cupy_of(target)) is not None and isinstance(source, cupy.ndarray):
         cupy.copyto(target, source, casting="same_kind")
         return
     if cupy is None and hasattr(target, "copy_") and hasattr(source, "copy_"):
@@ -53,14 +47,14 @@ def triangle(value: Any, *, upper: bool, within: int = 0) -> Any:
         within: 1 leaves the diagonal out.
     """
     offset = within if upper else -within
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         return cupy.triu(value, offset) if upper else cupy.tril(value, offset)
     return value.triu(offset) if upper else value.tril(offset)
 
 
 def keep_triangle(value: Any, *, upper: bool) -> None:
     """Clear the other triangle of each matrix."""
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         value[...] = cupy.triu(value) if upper else cupy.tril(value)
     elif upper:
         value.triu_()
@@ -70,7 +64,7 @@ def keep_triangle(value: Any, *, upper: bool) -> None:
 
 def unit_diagonal(value: Any) -> None:
     """Set the diagonal of each matrix to one."""
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         places = cupy.arange(min(value.shape[-2:]))
         value[..., places, places] = 1  # one kernel
     else:
@@ -79,7 +73,7 @@ def unit_diagonal(value: Any) -> None:
 
 def identity(value: Any) -> None:
     """Make each matrix the identity."""
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         value[...] = cupy.eye(*value.shape[-2:], dtype=value.dtype)
     else:
         value.zero_()
@@ -88,7 +82,7 @@ def identity(value: Any) -> None:
 
 def zero(value: Any) -> None:
     """Set all to zero."""
-    if _cupy(value) is not None:
+    if cupy_of(value) is not None:
         value[...] = 0
     else:
         value.zero_()
@@ -96,7 +90,7 @@ def zero(value: Any) -> None:
 
 def ramp(value: Any) -> None:
     """Count from 1 along the last dimension."""
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         value[...] = cupy.arange(1, value.shape[-1] + 1, dtype=value.dtype)
     else:
         value.fill_(1).cumsum_(-1)
@@ -104,25 +98,17 @@ def ramp(value: Any) -> None:
 
 def clamp(value: Any, largest: int) -> None:
     """Bring numbers into the range from 1 to the largest that is allowed."""
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         cupy.clip(value, 1, largest, out=value)
     else:
         value.clamp_(1, largest)
-
-
-def conjugate(value: Any) -> None:
-    """Conjugate all, in place."""
-    if (cupy := _cupy(value)) is not None:
-        cupy.conjugate(value, out=value)
-    else:
-        value.conj_physical_()
 
 
 def spoil(value: Any, info: Any) -> None:
     """Fill what belongs to a matrix whose `info` is not zero with NaN."""
     shape = (*info.shape, *(1 for _ in value.shape[len(info.shape) :]))
     failed = info.reshape(shape) != 0
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         value[...] = cupy.where(failed, float("nan"), value)
     else:
         value.masked_fill_(failed, float("nan"))
@@ -130,14 +116,14 @@ def spoil(value: Any, info: Any) -> None:
 
 def sound(value: Any) -> Any:
     """For each matrix whether its numbers (..., n) are finite."""
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         return cupy.isfinite(value).all(-1)
     return value.isfinite().all(-1)
 
 
 def zeros_on_diagonal(value: Any) -> Any:
     """For each matrix and place of the diagonal whether it is zero."""
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         return cupy.diagonal(value, 0, -2, -1) == 0
     return value.diagonal(0, -2, -1) == 0
 

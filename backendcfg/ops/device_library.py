@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _cupy(value: Any) -> Any:
+def cupy_of(value: Any) -> Any:
     """CuPy, where the array is its; else None."""
     cupy = sys.modules.get("cupy")
     return cupy if cupy is not None and isinstance(value, cupy.ndarray) else None
@@ -21,7 +21,7 @@ def _cupy(value: Any) -> Any:
 
 def is_known(value: Any) -> bool:
     """Whether the functions here can work with an array."""
-    return hasattr(value, "copy_") or _cupy(value) is not None
+    return hasattr(value, "copy_") or cupy_of(value) is not None
 
 
 def plain(value: Any) -> Any:
@@ -42,7 +42,7 @@ def fill(target: Any, source: Any, *, zero: bool) -> None:
     corner = tuple(
         slice(0, min(one, other)) for one, other in zip(target.shape, source.shape, strict=True)
     )
-    if _cupy(target) is not None:
+    if cupy_of(target) is not None:
         if zero:
             target.fill(0)
         target[corner] = source[corner]
@@ -55,14 +55,14 @@ def fill(target: Any, source: Any, *, zero: bool) -> None:
 
 def turned(value: Any, order: Sequence[int]) -> Any:
     """A view whose dimensions are in another order."""
-    if _cupy(value) is not None:
+    if cupy_of(value) is not None:
         return value.transpose(tuple(order))
     return plain(value).permute(tuple(order))
 
 
 def multiply(value: Any, factor: float) -> None:
     """Multiply an array by a number, in place."""
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         cupy.multiply(value, factor, out=value)
     else:
         value.mul_(factor)
@@ -70,7 +70,7 @@ def multiply(value: Any, factor: float) -> None:
 
 def conjugate(value: Any) -> None:
     """Conjugate an array, in place."""
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         cupy.conj(value, out=value)
     else:
         value.conj_physical_()
@@ -78,6 +78,6 @@ def conjugate(value: Any) -> None:
 
 def roll(value: Any, shifts: Sequence[int], axes: Sequence[int]) -> Any:
     """A copy whose numbers are moved along some axes, around the end."""
-    if (cupy := _cupy(value)) is not None:
+    if (cupy := cupy_of(value)) is not None:
         return cupy.roll(value, tuple(shifts), axis=tuple(axes))
     return plain(value).roll(tuple(shifts), tuple(axes))

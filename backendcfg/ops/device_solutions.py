@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg.dispatch.device_linalg import CHOLESKY, CHOLESKY_SOLVE, LU, LU_SOLVE
 from backendcfg.ops import device_layout as layout
+from backendcfg.ops import device_library
 from backendcfg.ops.device_arrays import SIZES
 from backendcfg.ops.device_solver import Solver, Stack
 
@@ -174,7 +175,7 @@ def lu_solve(solver: Solver, options: Options) -> tuple[Any, ...]:
     if options.adjoint and not options.left:
         transpose = "N"
     if conjugates:
-        layout.conjugate(solution.value)
+        device_library.conjugate(solution.value)
     pivots = _shared(pivots, own, solver)
     solver.run(
         LU_SOLVE,
@@ -186,7 +187,7 @@ def lu_solve(solver: Solver, options: Options) -> tuple[Any, ...]:
         pivots=pivots,
     )
     if conjugates:
-        layout.conjugate(solution.value)
+        device_library.conjugate(solution.value)
     result = solution.columns if options.left else solution.value
     solver.finish(result)
     return (result,)

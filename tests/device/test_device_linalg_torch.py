@@ -1,11 +1,9 @@
 """Linear algebra of PyTorch's own tensors, said to be on a device, by what their own methods do."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run
 
 PROGRAM = Path(__file__).with_name("torch_linalg_on_device.py")
 FUNCTIONS = (
@@ -38,13 +36,4 @@ linalg.eigh: matrix 0 of the stack was not decomposed: the iteration did not con
 def test_tensors_of_pytorch_are_factorised_and_give_what_pytorch_gives(device_file):
     exchange = device_file("libexchange.so")
     files = [device_file(name) for name in ("libcuda.so.1", "libcusolver.so.12")]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM), exchange, *files],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == HELD
+    assert run(PROGRAM, exchange, *files) == HELD

@@ -1,11 +1,9 @@
 """Tensors of PyTorch, compressed and multiplied through their own table of functions."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run
 
 PROGRAM = Path(__file__).with_name("torch_sparse_on_device.py")
 HELD = """\
@@ -26,13 +24,4 @@ SparseAlgorithm(number=3, split_k=1, split_k_mode=0, most=5)
 def test_tensors_of_pytorch_are_multiplied_through_their_own_table(device_file, definitions):
     files = [device_file(f) for f in ("libexchange.so", "libcuda.so.1")]
     files.append(device_file("libcusparseLt.so.0", *definitions))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM), *files],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == HELD
+    assert run(PROGRAM, *files) == HELD

@@ -1,11 +1,9 @@
 """PyTorch's own tensors through their own table of functions, said to be on a device."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run
 
 PROGRAM = Path(__file__).with_name("torch_on_device.py")
 HELD = """\
@@ -46,19 +44,6 @@ def test_tensors_of_pytorch_are_multiplied_through_their_own_table(device_file):
     exchange = device_file("libexchange.so")
     files = [device_file(f) for f in ("libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13")]
     assert run(PROGRAM, exchange, *files) == HELD
-
-
-def run(program, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(program), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.torch

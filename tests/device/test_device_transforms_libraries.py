@@ -1,7 +1,5 @@
 """Transforms of arrays of PyTorch, by its own table of functions, and of CuPy, by a small one of it."""
 
-import os
-import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from programs import run
 from transforms import forget, signals
 
 from backendcfg import ops
@@ -49,16 +48,7 @@ def _fresh():
 @pytest.mark.torch
 def test_tensors_of_pytorch_are_transformed_through_their_own_table(device_file):
     files = [device_file(f) for f in ("libexchange.so", "libcuda.so.1", "libcufft.so.12")]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(PROGRAM), *files],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == HELD
+    assert run(PROGRAM, *files) == HELD
 
 
 class Array:
