@@ -14,9 +14,10 @@ BENCHMARKS = TESTS.parent / "benchmarks"
 
 def rehearse(*options):
     """What a run of tests/gpu says, of those that the options choose."""
+    # An empty entry would be where this runs, which may hold the sources beside what is installed.
+    path = [str(TESTS / "device"), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [
-            # Not from where this runs, which may hold the sources beside what is installed.
             *(sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
             *("-p", "gpu_rehearsal", *options, "-m", "gpu", str(TESTS / "gpu")),
         ],
@@ -27,9 +28,7 @@ def rehearse(*options):
         env={
             **os.environ,
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(
-                [str(TESTS / "device"), os.environ.get("PYTHONPATH", "")]
-            ),
+            "PYTHONPATH": os.pathsep.join(path),
         },
     )
     assert done.returncode == 0, done.stdout + done.stderr
