@@ -10,6 +10,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 BENCHMARKS = TESTS.parent / "benchmarks"
+EVIDENCE = TESTS.parent / "docs" / "gpu-evidence.md"
 
 
 def rehearse(*options):
@@ -68,6 +69,17 @@ def test_the_tests_of_each_family_are_rehearsed_on_doubles(device_file, chosen):
 def test_attention_is_rehearsed_by_the_kernels_for_the_cpu():
     said = rehearse("-k", "attention and (square or mask or bits or graph)")
     assert passed(said) > 20
+
+
+@pytest.mark.torch
+def test_each_command_that_would_confirm_a_statement_chooses_tests():
+    names = [line.casefold() for line in rehearse("--collect-only").splitlines() if "::" in line]
+    page = EVIDENCE.read_text(encoding="utf-8")
+    commands = {quoted or word for quoted, word in re.findall(r'-k (?:"([^"]+)"|(\w+))', page)}
+    assert len(commands) > 20
+    for command in commands - {"NAME"}:
+        asked = re.sub(r"(?!and\b|or\b|not\b)\b\w+", r"('\g<0>' in name)", command)
+        assert any(eval(asked, {"name": name}) for name in names), command
 
 
 def run(program, *arguments):

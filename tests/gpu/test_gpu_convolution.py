@@ -8,8 +8,9 @@ from torch.nn.functional import conv2d
 from backendcfg import ops
 
 PRECISION = "cudnn.conv.fp32_precision"
-# Of the largest difference, relative to the sum of sizes of what was added up.
-ROUNDING = {"float32": 2e-6, "float64": 1e-14, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+# Of the largest difference, relative to the sum of sizes of what was added up. Engines by Winograd
+# and Fourier round more than a sum does, and less than TF32.
+ROUNDING = {"float32": 5e-6, "float64": 2e-14, "float16": 2.0**-9, "bfloat16": 2.0**-6}
 TF32 = 2.0**-10
 EXACT = {PRECISION: "ieee"}
 DETERMINISTIC = {"cudnn.deterministic": True, "determinism.tier": "run-to-run"}
@@ -52,7 +53,7 @@ def test_a_convolution_is_as_exact_as_its_type(cuda, dtype, name, last):
     with under(**EXACT):
         result, by = served(ops.conv2d, x, w, bias, **options)
     assert (by, result.dtype, result.device) == ("cudnn", x.dtype, x.device)
-    assert error(result, x, w, bias, **options) < 4 * ROUNDING[dtype]
+    assert error(result, x, w, bias, **options) < ROUNDING[dtype]
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -79,7 +80,7 @@ def test_the_fastest_of_several_engines_is_right(cuda, dtype):
     x, w, options = arguments(cuda, "3 by 3", dtype)
     with under(**EXACT, **{"cudnn.benchmark": True, "cudnn.benchmark_limit": 0}):
         for _ in range(3):
-            assert error(ops.conv2d(x, w, **options), x, w, **options) < 4 * ROUNDING[dtype]
+            assert error(ops.conv2d(x, w, **options), x, w, **options) < ROUNDING[dtype]
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
@@ -98,8 +99,8 @@ def test_views_are_read_as_they_lie(cuda):
     views = (x[1:], x[..., ::2], x[:, :, 1:], x.mT, x[:1].expand(4, 8, 20, 18))
     with under(**EXACT):
         for view in views:
-            assert error(ops.conv2d(view, w), view, w) < 4 * ROUNDING["float32"]
-            assert error(ops.conv2d(view, w.mT), view, w.mT) < 4 * ROUNDING["float32"]
+            assert error(ops.conv2d(view, w), view, w) < ROUNDING["float32"]
+            assert error(ops.conv2d(view, w.mT), view, w.mT) < ROUNDING["float32"]
 
 
 def test_a_graph_repeats_a_convolution(cuda):
