@@ -67,8 +67,15 @@ def test_the_tests_of_each_family_are_rehearsed_on_doubles(device_file, chosen):
 
 @pytest.mark.torch
 def test_attention_is_rehearsed_by_the_kernels_for_the_cpu():
-    said = rehearse("-k", "attention and (square or mask or bits or graph)")
+    said = rehearse("-k", "attention and not gradients and (square or mask or bits or graph)")
     assert passed(said) > 20
+
+
+@pytest.mark.torch
+def test_gradients_are_rehearsed_by_the_emulated_kernels(device_file, tmp_path):
+    doubles = "--doubles=" + ":".join(map(device_file, ("libexchange.so", "libcuda.so.1")))
+    said = rehearse(doubles, f"--emulated={tmp_path}", "-k", "gradients and (77 or groups or mask)")
+    assert passed(said) > 5
 
 
 @pytest.mark.torch

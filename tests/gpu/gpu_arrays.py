@@ -83,6 +83,12 @@ class Cuda:
         """One number everywhere."""
         return torch.full(shape, value, dtype=getattr(torch, dtype), device=self.device)
 
+    def mask(self, *shape):
+        """Which keys a query sees: most of them, and the first always."""
+        seen = self.random(*shape) < 0.5
+        seen[..., 0] = True
+        return seen
+
     @contextlib.contextmanager
     def busy(self):
         """Another stream multiplies all the while."""
