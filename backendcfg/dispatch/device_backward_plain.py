@@ -1,8 +1,8 @@
 """The gradients of attention on NVIDIA GPUs without tensor cores: of `efficient` and of `math`.
 
-Pure functions over numbers, as in `device_attention_plain.py`, whose programs these are. Each
-gradient is a kernel of its own, from one source, backendcfg/kernels/attention_efficient_backward.cu;
-those of query, key and mask read a number for each query, of attention_delta.cu.
+Pure functions over numbers, as in `device_attention_plain.py`. Each gradient is a kernel of its
+own, all from backendcfg/kernels/attention_efficient_backward.cu; those of query, key and mask read
+a number for each query, which attention_delta.cu makes.
 """
 
 from __future__ import annotations

@@ -76,7 +76,10 @@ def run(compiler, query, key, value, grad_out, *, of=OF[:3], mask=None, element=
         made = plain.narrow(np.full(arrays[name].shape, np.nan), kind) if given is None else given
         target = matrix(made)
         if name == "mask":
-            steps = [0 if size == 1 else step for size, step in zip(made.shape, target.strides)]
+            steps = [
+                0 if size == 1 else step
+                for size, step in zip(made.shape, target.strides, strict=True)
+            ]
             target = Matrix(target.address, tuple(steps))
         begun = gradient(name, call, passed, target)
         if begun is not None:
