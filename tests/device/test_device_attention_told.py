@@ -73,7 +73,7 @@ def test_the_backward_pass_is_explained_too(kernels):
     said = ops.explain(f"{NAME}_backward", SHAPES, "bfloat16", device="cuda:0")
     assert (said.provider, said.because) == ("flash", FIRST)
     said = ops.explain(f"{NAME}_backward", SHAPES, "float32", device="cuda:0")
-    assert said.provider == ""
+    assert said.provider == "efficient"
     assert said.reasons[0].why == "It computes bfloat16 and float16, not float32."
 
 
