@@ -1,13 +1,13 @@
 """Run as a program: PyTorch's own tensors, said to be on a device, attended to by our own kernel.
 
-Its arguments are the compiled exchange.c, the double of the driver, and a folder.
+Its arguments are the compiled exchange.c, the doubles of the driver and of cuBLAS, and a folder.
 """
 
 import ctypes
 import sys
 from pathlib import Path
 
-EXCHANGE, CUDA, FOLDER = sys.argv[1:]
+EXCHANGE, CUDA, CUBLAS, FOLDER = sys.argv[1:]
 sys.argv[1:] = [EXCHANGE, CUDA]
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -20,6 +20,7 @@ from torch.autograd import forward_ad  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention as theirs  # noqa: E402
 
 from backendcfg import ops  # noqa: E402
+from backendcfg.dispatch.device_backward_plain import OF  # noqa: E402
 from backendcfg.errors import InvalidArgumentError  # noqa: E402
 from backendcfg.schema.profile import defaults  # noqa: E402
 
@@ -38,6 +39,13 @@ class Memory:
         kind = ctypes.c_uint8 * storage.nbytes()
         self.held = tensor
         self.array = np.frombuffer(kind.from_address(storage.data_ptr()), np.uint8)
+
+
+def name_of(chosen):
+    """A kernel, or what it gives the gradient of."""
+    if chosen.name == "attention_efficient_backward":
+        return OF[chosen.macros["OF"]]
+    return chosen.name.removeprefix("attention_")
 
 
 def main():
@@ -106,9 +114,7 @@ def main():
                 unit = {torch.float32: 2e-5, torch.float64: 1e-12}.get(arrays[0].dtype, 3e-2)
                 bound = unit * (1 + other.grad.abs().max().item())
                 assert torch.allclose(one.grad.double(), other.grad, rtol=unit, atol=bound), said
-        print(
-            said, [each[0].name.removeprefix("attention_") for each in emulator.launched[before:]]
-        )
+        print(said, [name_of(each[0]) for each in emulator.launched[before:]])
 
     arrays = [random(2, 4, 40, 64) for _ in range(3)]
     trained("all three", arrays, is_causal=True)
@@ -168,6 +174,7 @@ def main():
     trained("a mask alone", arrays, mask, needs=(False, False, False))
     mask = random(20, 20, dtype=single).requires_grad_()
     trained("a mask of 16 bits' arrays", [random(1, 2, 20, 64) for _ in range(3)], mask)
+    ctypes.CDLL(CUBLAS)  # as if a framework had brought it
     with under(**{**defaults(), "cuda.sdp_priority": ("math",)}):
         trained("math", arrays)
         trained("math with a mask", arrays, random(20, 20, dtype=single).requires_grad_())
