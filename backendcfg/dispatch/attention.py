@@ -172,7 +172,7 @@ REQUIREMENTS = (
         "no-gradient",
         "nothing needs a gradient",
         device_rules.no_gradient,
-        ("efficient", "math", "cudnn"),
+        ("cudnn",),
         places=_DEVICE,
     ),
     Requirement(

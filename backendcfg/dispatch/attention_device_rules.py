@@ -129,7 +129,15 @@ def countable(case: Case) -> str:
     longest = max(shapes.queries, shapes.keys) + 512
     pairs = prod(shapes.lead)
     rows = 64 if case.kernel == "flash" else 8  # of a block, at least
-    if max(longest, pairs * -(-shapes.queries // rows)) < 2**31:
+    blocks = pairs * -(-shapes.queries // rows)
+    if case.kernel != "flash" and case.call.trains:
+        # Those of a gradient lie along its columns too.
+        columns = -(-max(shapes.width, shapes.value_width) // 64)
+        blocks = max(blocks, pairs * -(-longest // 32) * columns)
+    if (mask := case.call.mask) is not None and mask.requires_grad:
+        sizes = (1, *mask.shape)
+        blocks = max(blocks, prod(sizes[:-2]) * -(-sizes[-2] // 32) * -(-sizes[-1] // 64))
+    if max(longest, blocks) < 2**31:
         return ""
     return f"It counts in 32 bits, and {longest - 512} rows of {pairs} heads are more."
 

@@ -40,6 +40,7 @@ HEADERS = (
     "attention_parts.h",
     "attention_slices.h",
     "attention_tiles.h",
+    "attention_walk.h",
     "dropout.h",
     "instructions.h",
 )

@@ -2,7 +2,8 @@
 
 Pure functions over numbers, as in `device_attention.py`: the macros of a program, its grid and the
 bytes of its arguments. The sources are backendcfg/kernels/attention_efficient.cu, and for `math`
-attention_gather.cu and attention_softmax.cu, which stand around two products of a library.
+attention_gather.cu and attention_softmax.cu, which stand around two products of a library. Their
+gradients are in `device_backward_plain.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from backendcfg.records import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from backendcfg.dispatch.device_attention import Attention
+    from backendcfg.dispatch.device_backward_plain import BackwardArguments, DeltaArguments
 
 OLDEST = (5, 0)
 """The first compute capability that has what the programs need."""
@@ -22,7 +26,13 @@ OLDEST = (5, 0)
 WIDEST = 256
 """Columns of values that `efficient` has registers for."""
 
-HEADERS = ("attention_numbers.h", "attention_slices.h", "dropout.h", "instructions.h")
+HEADERS = (
+    "attention_numbers.h",
+    "attention_slices.h",
+    "attention_walk.h",
+    "dropout.h",
+    "instructions.h",
+)
 """What the programs include."""
 
 CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
@@ -54,7 +64,7 @@ class Program:
 
 
 class Arguments(ctypes.Structure):
-    """`efficient_arguments` of attention_slices.h."""
+    """`efficient_arguments` of attention_efficient.cu."""
 
     _fields_ = [
         *((name, ctypes.c_uint64) for name in ("query", "key", "value", "mask", "out")),
@@ -105,7 +115,7 @@ class Start:
 
     program: Program
     grid: int
-    arguments: Arguments | GatherArguments | SoftmaxArguments
+    arguments: Arguments | GatherArguments | SoftmaxArguments | BackwardArguments | DeltaArguments
 
     @property
     def threads(self) -> int:
@@ -136,7 +146,7 @@ def efficient(call: Attention, value_width: int) -> Start | None:
             `summed_in` its element.
         value_width: of value and out, at most `WIDEST`.
     """
-    size = _size(call.element)
+    size = size_of(call.element)
     rows = 32 if call.element == "float64" else 64
     blocks, pairs = -(-call.queries // rows), call.batch * call.heads
     if not blocks * pairs * value_width:
@@ -152,7 +162,7 @@ def efficient(call: Attention, value_width: int) -> Start | None:
             ("COLUMNS", columns),
             # Three blocks hide more than two, where they leave a thread the registers it needs.
             ("RESIDENT", 3 if columns == 64 and size == 4 else 2),
-            *_macros(call),
+            *macros(call),
             ("ALIGNED", int(_is_aligned(call, value_width))),
         ),
         threads=128,
@@ -242,7 +252,7 @@ def softmax(call: Attention, scores: int, element: str, *, scale: float) -> Star
         return None
     mask = call.mask or _NOTHING
     program = Program(
-        "attention_softmax", (("ELEMENT", CODES[element]), *_macros(call)), threads=256
+        "attention_softmax", (("ELEMENT", CODES[element]), *macros(call)), threads=256
     )
     arguments = SoftmaxArguments(
         scores=scores,
@@ -261,38 +271,49 @@ def softmax(call: Attention, scores: int, element: str, *, scale: float) -> Star
     return Start(program, -(-rows // 8), arguments)
 
 
-def _macros(call: Attention) -> tuple[tuple[str, int], ...]:
+def macros(call: Attention) -> tuple[tuple[str, int], ...]:
+    """The choices that a program makes for any call: masks and dropout."""
     mask = 0
     if call.mask is not None:
         mask = 1 if call.mask_element == "bool" else 2 + CODES[call.mask_element]
     return (("CAUSAL", int(call.is_causal)), ("MASK", mask), ("DROPOUT", int(call.dropout > 0)))
 
 
-def _size(element: str) -> int:
+def size_of(element: str) -> int:
     """Bytes of what is computed with."""
     return 8 if element == "float64" else 4
 
 
 def _is_aligned(call: Attention, value_width: int) -> bool:
     """Whether rows are dense, whole chunks of 16 bytes that begin at such; of 32 and 64 bits."""
-    if call.element not in ("float32", "float64"):
+    queries, keys = (call.batch, call.heads, call.queries), (call.batch, call.key_heads, call.keys)
+    given = [
+        (call.query, (*queries, call.width)),
+        (call.key, (*keys, call.width)),
+        (call.value, (*keys, value_width)),
+        (call.out, (*queries, value_width)),
+    ]
+    return is_chunked(call.element, given)
+
+
+def is_chunked(element: str, given: Sequence[tuple[Matrix, tuple[int, int, int, int]]]) -> bool:
+    """Whether the rows of matrices are whole chunks of 16 bytes that begin at such.
+
+    Args:
+        element: theirs; those of 16 bits are read by numbers.
+        given: each, and its sizes.
+    """
+    if element not in ("float32", "float64"):
         return False
-    pack = 16 // _size(call.element)
-    each = {
-        "query": (call.batch, call.heads, call.queries, call.width),
-        "key": (call.batch, call.key_heads, call.keys, call.width),
-        "value": (call.batch, call.key_heads, call.keys, value_width),
-        "out": (call.batch, call.heads, call.queries, value_width),
-    }
-    matrices = {"query": call.query, "key": call.key, "value": call.value, "out": call.out}
+    pack = 16 // size_of(element)
     return all(
         matrix.address % 16 == 0
-        and each[name][3] % pack == 0
+        and sizes[3] % pack == 0
         and matrix.strides[3] == 1
         and all(
             stride % pack == 0
-            for size, stride in zip(each[name][:3], matrix.strides[:3], strict=True)
+            for size, stride in zip(sizes[:3], matrix.strides[:3], strict=True)
             if size > 1
         )
-        for name, matrix in matrices.items()
+        for matrix, sizes in given
     )

@@ -11,8 +11,8 @@
  * of its place `across`: the weights of a row are made and read by one warp.
  *
  * No two blocks share a sum and no block splits one: the bits of a row depend on nothing but the row
- * and its keys. Written in what C and C++ have in common, as attention_forward.cu is; what is brought
- * to the block, and where it lies there, is in attention_slices.h. The variant is chosen by macros, see
+ * and its keys. Written in what C and C++ have in common, as attention_forward.cu is; how a block is
+ * cut, and its products, are in attention_slices.h. The variant is chosen by macros, see
  * backendcfg/dispatch/device_attention_plain.py:
  *
  *     ELEMENT                 of the arrays, see attention_numbers.h
@@ -25,59 +25,57 @@
  */
 #include "attention_slices.h"
 
-/* --- products --------------------------------------------------------------------------------- */
+/* Strides count numbers: batch, head, row, column. Mirrored by `Arguments` in
+ * backendcfg/dispatch/device_attention_plain.py. */
+typedef struct {
+    const void *query, *key, *value, *mask;
+    void *out, *logsumexp; /* (batch, heads, queries), dense, of `real`; NULL: not wanted */
+    long long query_strides[4], key_strides[4], value_strides[4], out_strides[4], mask_strides[4];
+    unsigned long long seed, threshold; /* words of the generator below it are dropped */
+    double scale;                       /* in units of ln 2 */
+    double kept;                        /* what a weight that is not dropped is multiplied by */
+    int heads, group;                   /* of queries; of them, to a head of keys */
+    int queries, keys;
+    int width, value_width;
+    int blocks, pairs; /* to a head of queries; batch * heads */
+} efficient_arguments;
 
-DEVICE void add_scores(real scores[OWN_ROWS][OWN_KEYS], unsigned stage) {
-    unsigned across = thread_index() % 16, down = thread_index() / 16;
-    ROLLED
-    for (unsigned depth = 0; depth < SLICE; depth += PACK) {
-        chunk key[OWN_KEYS];
-        UNROLL
-        for (unsigned j = 0; j < OWN_KEYS; j++)
-            key[j] = take_chunk(stage + ((ROWS + across + 16 * j) * SLICE_STEP + depth) *
-                                            (unsigned)sizeof(real));
-        UNROLL
-        for (unsigned i = 0; i < OWN_ROWS; i++) {
-            chunk query =
-                take_chunk(stage + ((down + 8 * i) * SLICE_STEP + depth) * (unsigned)sizeof(real));
-            UNROLL
-            for (int e = 0; e < PACK; e++)
-                UNROLL
-                for (int j = 0; j < OWN_KEYS; j++)
-                    scores[i][j] = combine(query.at[e], key[j].at[e], scores[i][j]);
+/* What a block works on. */
+typedef struct {
+    long long query, key, value; /* where its heads begin, in numbers */
+    int pair, batch, head, first_row;
+} place;
+
+/* --- slices ----------------------------------------------------------------------------------- */
+
+/* Columns from `first` on of the block's queries, and of KEYS keys. */
+DEVICE void fetch_slice(chunk held[HELD], const efficient_arguments *job, const place *at,
+                        int first, int first_key) {
+    UNROLL
+    for (int turn = 0; turn < HELD; turn++) {
+        int index = (int)thread_index_anew() + turn * THREADS;
+        int row = index / (SLICE / PACK), column = first + index % (SLICE / PACK) * PACK;
+        if (row < ROWS) {
+            row += at->first_row;
+            held[turn] = fetch_chunk(job->query, at->query + row * job->query_strides[2],
+                                     job->query_strides[3], column, job->width, row < job->queries);
+        } else {
+            row += first_key - ROWS;
+            held[turn] = fetch_chunk(job->key, at->key + row * job->key_strides[2],
+                                     job->key_strides[3], column, job->width, row < job->keys);
         }
     }
 }
 
-/* Weights of keys from `first` on of the step, times their values. */
-DEVICE void add_values(real out[OWN_ROWS][OWN_CHUNKS][PACK], unsigned weights, unsigned stage,
-                       unsigned first) {
-    unsigned across = thread_index() % 16, down = thread_index() / 16;
-    ROLLED
-    for (unsigned key = 0; key < VALUE_KEYS; key += PACK) {
-        UNROLL
-        for (unsigned part = 0; part < OWN_ROWS; part += ROWS_AT_ONCE) {
-            chunk weight[ROWS_AT_ONCE];
-            UNROLL
-            for (unsigned i = 0; i < ROWS_AT_ONCE; i++)
-                weight[i] = take_chunk(
-                    weights + ((down + 8 * (part + i)) * WEIGHT_STEP + first + key) *
-                                  (unsigned)sizeof(real));
-            UNROLL
-            for (unsigned e = 0; e < PACK; e++)
-                UNROLL
-                for (unsigned j = 0; j < OWN_CHUNKS; j++) {
-                    chunk value =
-                        take_chunk(stage + ((key + e) * COLUMNS + (across + 16 * j) * PACK) *
-                                               (unsigned)sizeof(real));
-                    UNROLL
-                    for (unsigned i = 0; i < ROWS_AT_ONCE; i++)
-                        UNROLL
-                        for (int c = 0; c < PACK; c++)
-                            out[part + i][j][c] =
-                                combine(weight[i].at[e], value.at[c], out[part + i][j][c]);
-                }
-        }
+/* VALUE_KEYS rows of the values. */
+DEVICE void fetch_values(chunk held[HELD], const efficient_arguments *job, const place *at,
+                         int first_key) {
+    UNROLL
+    for (int turn = 0; turn * THREADS < VALUE_CHUNKS; turn++) {
+        int index = (int)thread_index_anew() + turn * THREADS;
+        int row = first_key + index / (COLUMNS / PACK), column = index % (COLUMNS / PACK) * PACK;
+        held[turn] = fetch_chunk(job->value, at->value + row * job->value_strides[2],
+                                 job->value_strides[3], column, job->value_width, row < job->keys);
     }
 }
 

@@ -1,6 +1,7 @@
-/* What a block of attention_efficient.cu works on, and how it comes there: the argument, chunks of 16
- * bytes, and slices of queries, keys and values on their way from the arrays, by registers, to shared
- * memory. The macros are those of the kernel. */
+/* What attention_efficient.cu and attention_efficient_backward.cu share: how a block of threads is cut,
+ * chunks of 16 bytes on their way from the arrays, by registers, to shared memory, and the two products.
+ * The macros are those of the kernels; where a block of the backward pass has rows of its own side, and
+ * walks over those of the other, these are the queries and the keys here. */
 #ifndef BACKENDCFG_ATTENTION_SLICES_H
 #define BACKENDCFG_ATTENTION_SLICES_H
 
@@ -27,30 +28,9 @@ enum {
     WEIGHT_BYTES = ROWS * WEIGHT_STEP * (int)sizeof(real)
 };
 
-/* Strides count numbers: batch, head, row, column. Mirrored by `Arguments` in
- * backendcfg/dispatch/device_attention_plain.py. */
-typedef struct {
-    const void *query, *key, *value, *mask;
-    void *out, *logsumexp; /* (batch, heads, queries), dense, of `real`; NULL: not wanted */
-    long long query_strides[4], key_strides[4], value_strides[4], out_strides[4], mask_strides[4];
-    unsigned long long seed, threshold; /* words of the generator below it are dropped */
-    double scale;                       /* in units of ln 2 */
-    double kept;                        /* what a weight that is not dropped is multiplied by */
-    int heads, group;                   /* of queries; of them, to a head of keys */
-    int queries, keys;
-    int width, value_width;
-    int blocks, pairs; /* to a head of queries; batch * heads */
-} efficient_arguments;
-
 typedef struct {
     real at[PACK];
 } chunk;
-
-/* What a block works on. */
-typedef struct {
-    long long query, key, value; /* where its heads begin, in numbers */
-    int pair, batch, head, first_row;
-} place;
 
 /* --- shared memory ---------------------------------------------------------------------------- */
 
@@ -96,6 +76,17 @@ DEVICE sixteen_bytes bytes_of(chunk all) {
 
 DEVICE chunk take_chunk(unsigned from) { return chunk_of(load_shared(from)); }
 
+DEVICE real take_real(unsigned from) {
+#if ELEMENT == FLOAT64
+    two_words bits;
+    bits.word[0] = load_shared_word(from), bits.word[1] = load_shared_word(from + 4);
+#else
+    one_word bits;
+    bits.word = load_shared_word(from);
+#endif
+    return bits.number;
+}
+
 DEVICE void store_real(unsigned to, real it) {
 #if ELEMENT == FLOAT64
     two_words bits;
@@ -109,7 +100,7 @@ DEVICE void store_real(unsigned to, real it) {
 #endif
 }
 
-/* --- slices ----------------------------------------------------------------------------------- */
+/* --- on the way ----------------------------------------------------------------------------------- */
 
 /* A chunk of a row; zeros where there is no such row or column. */
 DEVICE chunk fetch_chunk(const void *from, long long row, long long step, int column, int columns,
@@ -126,25 +117,6 @@ DEVICE chunk fetch_chunk(const void *from, long long row, long long step, int co
     return all;
 }
 
-/* Columns from `first` on of the block's queries, and of KEYS keys. */
-DEVICE void fetch_slice(chunk held[HELD], const efficient_arguments *job, const place *at,
-                        int first, int first_key) {
-    UNROLL
-    for (int turn = 0; turn < HELD; turn++) {
-        int index = (int)thread_index_anew() + turn * THREADS;
-        int row = index / (SLICE / PACK), column = first + index % (SLICE / PACK) * PACK;
-        if (row < ROWS) {
-            row += at->first_row;
-            held[turn] = fetch_chunk(job->query, at->query + row * job->query_strides[2],
-                                     job->query_strides[3], column, job->width, row < job->queries);
-        } else {
-            row += first_key - ROWS;
-            held[turn] = fetch_chunk(job->key, at->key + row * job->key_strides[2],
-                                     job->key_strides[3], column, job->width, row < job->keys);
-        }
-    }
-}
-
 DEVICE void store_slice(const chunk held[HELD], unsigned stage) {
     UNROLL
     for (int turn = 0; turn < HELD; turn++) {
@@ -155,23 +127,68 @@ DEVICE void store_slice(const chunk held[HELD], unsigned stage) {
     }
 }
 
-/* VALUE_KEYS rows of the values. */
-DEVICE void fetch_values(chunk held[HELD], const efficient_arguments *job, const place *at,
-                         int first_key) {
-    UNROLL
-    for (int turn = 0; turn * THREADS < VALUE_CHUNKS; turn++) {
-        int index = (int)thread_index_anew() + turn * THREADS;
-        int row = first_key + index / (COLUMNS / PACK), column = index % (COLUMNS / PACK) * PACK;
-        held[turn] = fetch_chunk(job->value, at->value + row * job->value_strides[2],
-                                 job->value_strides[3], column, job->value_width, row < job->keys);
-    }
-}
-
 DEVICE void store_values(const chunk held[HELD], unsigned stage) {
     UNROLL
     for (int turn = 0; turn * THREADS < VALUE_CHUNKS; turn++)
         store_shared(stage + (thread_index() + (unsigned)turn * THREADS) * 16,
                      bytes_of(held[turn]));
+}
+
+/* --- products --------------------------------------------------------------------------------- */
+
+/* Rows of a slice times rows of it. */
+DEVICE void add_scores(real scores[OWN_ROWS][OWN_KEYS], unsigned stage) {
+    unsigned across = thread_index() % 16, down = thread_index() / 16;
+    ROLLED
+    for (unsigned depth = 0; depth < SLICE; depth += PACK) {
+        chunk key[OWN_KEYS];
+        UNROLL
+        for (unsigned j = 0; j < OWN_KEYS; j++)
+            key[j] = take_chunk(stage + ((ROWS + across + 16 * j) * SLICE_STEP + depth) *
+                                            (unsigned)sizeof(real));
+        UNROLL
+        for (unsigned i = 0; i < OWN_ROWS; i++) {
+            chunk query =
+                take_chunk(stage + ((down + 8 * i) * SLICE_STEP + depth) * (unsigned)sizeof(real));
+            UNROLL
+            for (int e = 0; e < PACK; e++)
+                UNROLL
+                for (int j = 0; j < OWN_KEYS; j++)
+                    scores[i][j] = combine(query.at[e], key[j].at[e], scores[i][j]);
+        }
+    }
+}
+
+/* Weights of keys from `first` on of the step, times their values. */
+DEVICE void add_values(real out[OWN_ROWS][OWN_CHUNKS][PACK], unsigned weights, unsigned stage,
+                       unsigned first) {
+    unsigned across = thread_index() % 16, down = thread_index() / 16;
+    ROLLED
+    for (unsigned key = 0; key < VALUE_KEYS; key += PACK) {
+        UNROLL
+        for (unsigned part = 0; part < OWN_ROWS; part += ROWS_AT_ONCE) {
+            chunk weight[ROWS_AT_ONCE];
+            UNROLL
+            for (unsigned i = 0; i < ROWS_AT_ONCE; i++)
+                weight[i] = take_chunk(
+                    weights + ((down + 8 * (part + i)) * WEIGHT_STEP + first + key) *
+                                  (unsigned)sizeof(real));
+            UNROLL
+            for (unsigned e = 0; e < PACK; e++)
+                UNROLL
+                for (unsigned j = 0; j < OWN_CHUNKS; j++) {
+                    chunk value =
+                        take_chunk(stage + ((key + e) * COLUMNS + (across + 16 * j) * PACK) *
+                                               (unsigned)sizeof(real));
+                    UNROLL
+                    for (unsigned i = 0; i < ROWS_AT_ONCE; i++)
+                        UNROLL
+                        for (int c = 0; c < PACK; c++)
+                            out[part + i][j][c] =
+                                combine(weight[i].at[e], value.at[c], out[part + i][j][c]);
+                }
+        }
+    }
 }
 
 #endif

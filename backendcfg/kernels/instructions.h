@@ -100,6 +100,12 @@ DEVICE void store_shared_word(unsigned to, unsigned it) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(it) : "memory");
 }
 
+DEVICE unsigned load_shared_word(unsigned from) {
+    unsigned it;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(it) : "r"(from) : "memory");
+    return it;
+}
+
 DEVICE unsigned char load_byte(const unsigned char *from) { return __ldg(from); }
 DEVICE half_bits load_half(const half_bits *from) { return __ldg(from); }
 DEVICE float load_float(const float *from) { return __ldg(from); }

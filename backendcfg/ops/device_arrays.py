@@ -10,6 +10,7 @@ A call has one place, that of its first array; nothing is moved and nothing conv
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from backendcfg import _native
@@ -288,3 +289,31 @@ class Arguments:
 def needs_gradient(value: Any) -> bool:
     """Whether a tensor needs a gradient, and gradients are recorded now."""
     return getattr(value, "requires_grad", False) is True and attention_facts.grad_enabled(value)
+
+
+def refuse_tangents(operation: str, names: tuple[str, ...], arrays: tuple[Any, ...]) -> None:
+    """Refuse arrays of PyTorch that carry a tangent of its forward mode, which would be lost.
+
+    Args:
+        operation: what would lose it.
+        names: of its arrays.
+        arrays: them; None where there is none.
+
+    Raises:
+        InvalidArgumentError: one of them carries one.
+    """
+    # Without a level, which is nearly always, there are no tangents.
+    forward = sys.modules.get("torch.autograd.forward_ad")
+    if forward is None or getattr(forward, "_current_level", -1) < 0:
+        return
+    tensor = sys.modules["torch"].Tensor
+    given = dict(zip(names, arrays, strict=True))
+    for name, value in given.items():
+        if isinstance(value, tensor) and forward.unpack_dual(value).tangent is not None:
+            Arguments(operation, given).refuse(
+                f"`{name}` carries a tangent of PyTorch's forward mode, which is not followed",
+                helps=[
+                    "call PyTorch's own function where tangents are wanted",
+                    f"pass its primal: `torch.autograd.forward_ad.unpack_dual({name}).primal`",
+                ],
+            )

@@ -1,23 +1,25 @@
 """The gradients of attention on CUDA devices: for PyTorch's autograd, and for who asks for them.
 
-The forward pass keeps its result and the logarithms; two kernels go back from them, on the stream
-that is current then. See backendcfg/dispatch/device_backward.py.
+The forward pass keeps its result and the logarithms; kernels go back from them, on the stream that
+is current then: of `flash` two, see backendcfg/dispatch/device_backward.py; of `efficient` and
+`math` those of `device_gradients_plain`.
 """
 
 from __future__ import annotations
 
 import functools
-import operator
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backendcfg import _native
 from backendcfg.dispatch.device_attention import Arguments as ForwardBlock
+from backendcfg.dispatch.device_attention_plain import summed_in
 from backendcfg.dispatch.device_backward import BackwardArguments, Gradients, launch, variants
+from backendcfg.dispatch.device_backward_plain import OF
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import device_attention, device_products, serving
+from backendcfg.ops import device_attention, device_gradients_plain, device_products, serving
 from backendcfg.ops.attention_call import OPERATION
-from backendcfg.ops.device_arrays import Arguments, needs_gradient
+from backendcfg.ops.device_arrays import Arguments, needs_gradient, refuse_tangents
 from backendcfg.ops.device_launch import put
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ BACKWARD = f"{OPERATION}_backward"
 RESULTS = ("grad_out", "out", "logsumexp")
 ALL_NAMES = (*device_attention.NAMES, *RESULTS)
 RECORDED = "recorded"
+_ALL = (True, True, True, False)
 
 # Where the addresses of the arrays, of the results and the seed are in the argument block, in which
 # the block of the forward pass comes first.
@@ -38,7 +41,7 @@ _PLACES = (
         BackwardArguments.grad_out.offset,
         *device_attention.places_in(ForwardBlock, "out", "logsumexp"),
     ),
-    device_attention.places_in(BackwardArguments, "grad_query", "delta", "grad_key", "grad_value"),
+    device_attention.places_in(BackwardArguments, "delta", "grad_query", "grad_key", "grad_value"),
     device_attention.places_in(ForwardBlock, "seed"),
 )
 
@@ -66,12 +69,11 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         given.refuse("gradients are recorded where all arrays are PyTorch's alone")
     shapes = plan.shapes
     lead = (1,) * (2 - len(shapes.lead)) + shapes.lead
-    key_heads = arrays[1].shape[-3] if options.enable_gqa else lead[1]
+    heads = [each.shape[-3] if options.enable_gqa else lead[1] for each in arrays[1:3]]
     # Autograd then sums the gradients of what was broadcast.
     query = arrays[0].expand(*lead, shapes.queries, shapes.width)
-    key, value = (
-        each.expand(lead[0], key_heads, shapes.keys, shapes.width) for each in arrays[1:3]
-    )
+    key = arrays[1].expand(lead[0], heads[0], shapes.keys, shapes.width)
+    value = arrays[2].expand(lead[0], heads[1], shapes.keys, shapes.value_width)
     out, total = _function(torch).apply(query, key, value, arrays[3], options, plan)
     return (out, total) if logsumexp else out
 
@@ -107,14 +109,14 @@ def _function(torch: Any) -> Any:
             if grad_out.stride(-1) != 1:  # of a sum: one number, expanded
                 grad_out = grad_out.contiguous()
             *arrays, out, total = context.saved_tensors
-            wanted = context.needs_input_grad
+            wanted = context.needs_input_grad[:4]
             found = OfAttention.apply(
-                grad_out, *arrays, out.detach(), total, *context.called, wanted[1] or wanted[2]
+                grad_out, *arrays, out.detach(), total, *context.called, wanted
             )
             gradients = (
-                each if needed else None for each, needed in zip(found, wanted[:3], strict=True)
+                each if needed else None for each, needed in zip(found, wanted, strict=True)
             )
-            return *gradients, None, None, None
+            return *gradients, None, None
 
     class OfAttention(torch.autograd.Function):  # type: ignore[misc]
         """Its gradients, which have none: autograd would else take them for constants."""
@@ -131,19 +133,19 @@ def _function(torch: Any) -> Any:
             total: Any,
             options: Options,
             plan: Plan,
-            of_keys: bool,
-        ) -> tuple[Any, Any, Any]:
+            wanted: tuple[bool, ...],
+        ) -> tuple[Any, ...]:
             arrays, results = (query, key, value, mask), (grad_out, out, total)
             # Flags are those of the forward pass, wherever autograd calls this.
-            kind = RECORDED, plan.because, *options[:4], of_keys
+            kind = RECORDED, plan.because, *options[:4], wanted
             found = None
             if not plan.is_checked:
                 found = _recalled((*arrays, *results), kind, options, is_recorded=True)
-            if found is None:
-                return computed(
-                    arrays, results, options, plan, kind=kind, of_keys=of_keys, is_recorded=True
-                )
-            return found[0], *(found[2:] if of_keys else (None, None))
+            if found is not None:
+                return _named(dict(zip(_made(plan, wanted), found, strict=True)))
+            return computed(
+                arrays, results, options, plan, kind=kind, wanted=wanted, is_recorded=True
+            )
 
         @staticmethod
         def backward(_context: Any, *_: Any) -> NoReturn:
@@ -176,7 +178,7 @@ def _forward(arrays: tuple[Any, Any, Any, Any], options: Options, plan: Plan) ->
 def _recalled(
     arrays: tuple[Any, ...], kind: tuple[Any, ...], options: Options, *, is_recorded: bool
 ) -> tuple[Any, ...] | None:
-    """The gradient of query, the numbers that the second kernel needs, and the other gradients."""
+    """What `_made` names of a call of a kind that was kept, or None."""
     return device_attention.recalled(
         BACKWARD, ALL_NAMES, arrays, kind, options.seed, is_recorded=is_recorded
     )
@@ -196,14 +198,15 @@ def backward(
         InvalidArgumentError: an argument does not fit, or no kernel can serve.
         DeviceFailedError: the device failed.
     """
+    refuse_tangents(BACKWARD, ALL_NAMES, (*arrays, *results))
     kind = BACKWARD, *options[:4]
     found = _recalled((*arrays, *results), kind, options, is_recorded=False)
     if found is not None:
-        return found[0], found[2], found[3]
+        return found[1], found[2], found[3]
     given = _arguments(arrays, results)
     held = device_attention.taken(given)
     # As if they needed them: so no kernel is chosen that gives none.
-    plan = device_attention.known(given, held, (True, True, True, False), options)
+    plan = device_attention.known(given, held, _ALL, options)
     for name, each in zip(device_attention.NAMES[1:3], held[1:3], strict=True):
         shared = -3 if options.enable_gqa else -2
         if each is not None and each.shape[:shared] != held[0].shape[:shared]:
@@ -211,17 +214,18 @@ def backward(
                 f"`{name}` must have the leading dimensions of `query`",
                 helps=["expand it, and sum its gradient over what it was expanded by"],
             )
-    if held[0].shape != plan.shapes.out:
+    if held[0].shape[:-2] != plan.shapes.lead:
         given.refuse("`query` must have the leading dimensions of the result")
     for name in RESULTS:
         found = given.take(name)
-        element = "float32" if name == "logsumexp" else held[0].element
+        element = summed_in(held[0].element) if name == "logsumexp" else held[0].element
         shape = plan.shapes.out[:-1] if name == "logsumexp" else plan.shapes.out
         if found.element != element:
             given.refuse(f"`{name}` must hold {element}")
         if found.shape != shape:
             given.refuse(f"`{name}` must have the shape {shape}")
-    return computed(arrays, results, options, plan, kind=kind)
+    first, second, third, _ = computed(arrays, results, options, plan, kind=kind, wanted=_ALL)
+    return first, second, third
 
 
 def computed(
@@ -231,10 +235,10 @@ def computed(
     plan: Plan,
     *,
     kind: tuple[Any, ...],
-    of_keys: bool = True,
+    wanted: tuple[bool, ...],
     is_recorded: bool = False,
-) -> tuple[Any, Any, Any]:
-    """The gradients of query, key and value, for a call that is checked.
+) -> tuple[Any, Any, Any, Any]:
+    """The gradients of query, key, value and the mask, for a call that is checked.
 
     Args:
         arrays: query, key, value and the mask or None.
@@ -242,7 +246,7 @@ def computed(
         options: the others.
         plan: of the call.
         kind: what else than arrays the next call is known by, which C makes alone.
-        of_keys: whether those of key and value are wanted; else None stands for them.
+        wanted: which of them; None stands for the others, as far as they are not made beside one.
         is_recorded: autograd itself calls.
 
     Raises:
@@ -250,50 +254,77 @@ def computed(
     """
     given = _arguments(arrays, results)
     held = device_attention.taken(given)
+    sizes = (*plan.shapes.scores, plan.shapes.width)
+    about = BACKWARD, plan.kernel, plan.because, sizes, held[0].element
+    put_all = _launch if plan.kernel == "flash" else device_gradients_plain.launch
+    made, launches = put_all(given, held, options, plan, wanted)
+    if launches is not None and not plan.is_checked:
+        made_of = tuple(made_as for _, made_as in made.values())
+        _native.device_remember((*arrays, *results), kind, is_recorded, launches, made_of, about)
+    found = _named({name: each for name, (each, _) in made.items()})
+    if plan.is_checked:
+        for each in found:
+            if each is not None:
+                device_products.finite(BACKWARD, each)
+    serving.served(*about)
+    return found
+
+
+def _made(plan: Plan, wanted: tuple[bool, ...]) -> tuple[str, ...]:
+    """What is made for the gradients that are wanted, in order."""
+    if plan.kernel != "flash":
+        return device_gradients_plain.made(wanted)
+    return ("delta", *OF[: 3 if wanted[1] or wanted[2] else 1])
+
+
+def _named(made: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """The gradients in the order of the arrays, None where there is none."""
+    query, key, value, mask = (made.get(name) for name in OF)
+    return query, key, value, mask
+
+
+def _launch(
+    given: Arguments,
+    held: tuple[Held, Held, Held, Held | None],
+    options: Options,
+    plan: Plan,
+    wanted: tuple[bool, ...],
+) -> tuple[dict[str, tuple[Any, tuple[str, tuple[int, ...]]]], tuple[Any, ...] | None]:
+    """Put the kernels of `flash` on the stream; see `device_gradients_plain.launch`."""
     shapes = plan.shapes
-    about = BACKWARD, "flash", plan.because, (*shapes.scores, shapes.width), held[0].element
     # What is made here must live until both kernels are on the stream: memory that was given back
     # before would be given out again for what is made next.
     rows = [_rows(given, name) for name in RESULTS[:2]]
     (_, grad_out), (_, out) = rows
-    kept_total, total = given.dense("logsumexp", results[2])
-    grad_query, query = given.make(held[0].shape, held[0].element)
-    grad_key, key = given.make(held[1].shape, held[0].element) if of_keys else (None, None)
-    grad_value, value = given.make(held[2].shape, held[0].element) if of_keys else (None, None)
-    kept_delta, delta = given.make(shapes.out[:-1], "float32")
+    kept_total, total = given.dense("logsumexp", given.given["logsumexp"])
+    arrays: dict[str, Any] = {}
+    memory: dict[str, Held] = {}
+    like = {"delta": total, "query": held[0], "key": held[1], "value": held[2]}
+    for name in _made(plan, wanted):
+        arrays[name], memory[name] = given.make(like[name].shape, like[name].element)
     call = device_attention.described(held, shapes, options, (out, total))
     lead, keyed = (call.batch, call.heads), (call.batch, call.key_heads)
     of_query, of_key = (call.queries, call.width), (call.keys, call.width)
     gradients = Gradients(
         device_attention.matrix(grad_out, lead, of_query),
-        device_attention.matrix(query, lead, of_query),
-        device_attention.matrix(key or held[1], keyed, of_key),
-        device_attention.matrix(value or held[2], keyed, of_key),
-        delta.address,
+        device_attention.matrix(memory["query"], lead, of_query),
+        device_attention.matrix(memory.get("key", held[1]), keyed, of_key),
+        device_attention.matrix(memory.get("value", held[2]), keyed, of_key),
+        memory["delta"].address,
     )
-    touched = (*held, grad_out, out, total, query, key, value, delta)
+    touched = (*held, grad_out, out, total, *memory.values())
     launches = []
     for chosen in variants(call, gradients, plan.memories[0]):
         start = launch(call, gradients, chosen, plan.memories[1])
-        if start is not None and (of_keys or not chosen.of_keys):
+        if start is not None and ("key" in memory or not chosen.of_keys):
             kernel = put(given, touched, plan, chosen, start)
             launches.append((kernel, start.grid, start.threads, start.arguments, *_PLACES))
     passed = [each for each, _ in rows] + [kept_total]
-    if not plan.is_checked and all(map(operator.is_, passed, results)):
-        shaped = [each.shape for each in (query, delta, key, value) if each is not None]
-        elements = held[0].element, "float32", held[0].element, held[0].element
-        made_of = tuple(zip(elements, shaped, strict=False))
-        _native.device_remember(
-            (*arrays, *results), kind, is_recorded, tuple(launches), made_of, about
-        )
-    del rows, kept_total, kept_delta
-    made = grad_query, grad_key, grad_value
-    if plan.is_checked:
-        for each in made:
-            if each is not None:
-                device_products.finite(BACKWARD, each)
-    serving.served(*about)
-    return made
+    is_plain = all(each is given.given[name] for each, name in zip(passed, RESULTS, strict=True))
+    made = {
+        name: (each, (memory[name].element, memory[name].shape)) for name, each in arrays.items()
+    }
+    return made, tuple(launches) if is_plain else None
 
 
 def _arguments(arrays: tuple[Any, ...], results: tuple[Any, ...]) -> Arguments:

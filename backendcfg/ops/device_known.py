@@ -11,6 +11,7 @@ from typing import Any
 
 from backendcfg.ops import device_gradients
 from backendcfg.ops.attention_call import OPERATION
+from backendcfg.ops.device_arrays import refuse_tangents
 from backendcfg.ops.device_attention import NAMES, Options, recalled
 
 
@@ -28,9 +29,10 @@ def attend(
         seed: of the dropout.
 
     Raises:
-        InvalidArgumentError: an argument does not fit, or no kernel can serve.
+        InvalidArgumentError: an argument does not fit, carries a tangent, or no kernel can serve.
         DeviceFailedError: the device failed.
     """
+    refuse_tangents(OPERATION, NAMES, arrays)
     number = 0 if seed is None else int(seed)
     found = recalled(OPERATION, NAMES, arrays, options, number)
     _, dropout, is_causal, scale, enable_gqa, logsumexp = options

@@ -149,7 +149,8 @@ static void gpu_carry_out(unsigned warp) {
     case GPU_COPY: gpu_warp_banks(lanes, 16); break;
     case GPU_LOAD_SHARED: gpu_warp_banks(lanes, 16); break;
     case GPU_STORE_SHARED: gpu_warp_banks(lanes, 16); break;
-    case GPU_STORE_WORD: gpu_warp_banks(lanes, 4); break;
+    case GPU_STORE_WORD:
+    case GPU_LOAD_WORD: gpu_warp_banks(lanes, 4); break;
     default: break;
     }
 }
@@ -271,6 +272,14 @@ DEVICE void store_shared_word(unsigned to, unsigned it) {
     gpu_request request = {.operation = GPU_STORE_WORD, .address = to};
     gpu_meet(&request);
     if (gpu_shared_may(to, 4)) memcpy(gpu.shared + to, &it, 4);
+}
+
+DEVICE unsigned load_shared_word(unsigned from) {
+    gpu_request request = {.operation = GPU_LOAD_WORD, .address = from};
+    gpu_meet(&request);
+    unsigned it = 0;
+    if (gpu_shared_may(from, 4)) memcpy(&it, gpu.shared + from, 4);
+    return it;
 }
 
 DEVICE unsigned char load_byte(const unsigned char *from) {

@@ -2,7 +2,8 @@
  *
  *     cc -shared -fPIC -O2 -I../../backendcfg/kernels -I. -DPROGRAM=3 -DELEMENT=0 ... gpu_plain.c
  *
- * PROGRAM is 1 for attention_efficient, 2 for attention_gather and 3 for attention_softmax. */
+ * PROGRAM is 1 for attention_efficient, 2 for attention_gather, 3 for attention_softmax, 4 for
+ * attention_efficient_backward and 5 for attention_delta. */
 #include "../src/kernels/philox.h"
 #if PROGRAM == 1
 #include "attention_efficient.cu"
@@ -12,6 +13,14 @@ static void body(const void *job) { attention_efficient(*(const arguments *)job)
 #include "attention_gather.cu"
 typedef gather_arguments arguments;
 static void body(const void *job) { attention_gather(*(const arguments *)job); }
+#elif PROGRAM == 4
+#include "attention_efficient_backward.cu"
+typedef backward_arguments arguments;
+static void body(const void *job) { attention_efficient_backward(*(const arguments *)job); }
+#elif PROGRAM == 5
+#include "attention_delta.cu"
+typedef delta_arguments arguments;
+static void body(const void *job) { attention_delta(*(const arguments *)job); }
 #else
 #include "attention_softmax.cu"
 typedef softmax_arguments arguments;
@@ -33,7 +42,7 @@ void dropout_row(uint64_t seed, double probability, uint64_t batch_head, int64_t
 
 uint64_t arguments_size(void) { return sizeof(arguments); }
 uint64_t ranges(void) { return GPU_RANGES; }
-#if PROGRAM == 1
+#if PROGRAM == 1 || PROGRAM == 4
 uint64_t shared_bytes(void) { return WEIGHT_BYTES + 2 * STAGE_BYTES; }
 #else
 uint64_t shared_bytes(void) { return 0; }

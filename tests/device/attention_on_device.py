@@ -20,6 +20,7 @@ from backendcfg.dispatch import cuda_compiler, cuda_kernels, device_kernels
 from backendcfg.dispatch import device_attention as forward
 from backendcfg.dispatch import device_attention_plain as plain
 from backendcfg.dispatch import device_backward as backward
+from backendcfg.dispatch import device_backward_plain as backward_plain
 from backendcfg.ops import device_attention
 
 
@@ -61,6 +62,51 @@ def _plain_parts(given, program):
     ]
 
 
+def _reach(strides, sizes, size):
+    """Bytes from the first number of an array to behind its last."""
+    if 0 in sizes:
+        return 0
+    last = sum((count - 1) * step for count, step in zip(sizes, strides, strict=True))
+    return (last + 1) * size
+
+
+def _gradient_parts(given, program):
+    """Memory of a gradient without tensor cores that no test has made itself."""
+    sizes = {0: 4, 1: 8, 2: 2, 3: 2}
+    size = sizes[program.macros["ELEMENT"]]
+    rows = given.batches * given.heads * given.queries * max(size, 4)
+    queries = given.batches, given.heads, given.queries
+    keys = given.batches, given.heads // given.key_group, given.keys
+    values = given.batches, given.heads // given.value_group, given.keys
+    of = backward_plain.OF[program.macros["OF"]]
+    made = {
+        "query": (*queries, given.width),
+        "key": (*keys, given.width),
+        "value": (*values, given.value_width),
+        "mask": tuple(given.mask_sizes),
+    }[of]
+    kind = sizes[program.macros["MASK"] - 2] if of == "mask" else size
+    pushed = _reach(given.grad_out_strides, (*queries, given.value_width), size)
+    return [
+        (given.gradient, _reach(given.gradient_strides, made, kind), 1),
+        (given.grad_out, pushed, 0),
+        (given.logsumexp, rows, 0),
+        (given.delta, rows, 0),
+    ]
+
+
+def _delta_parts(given, program):
+    """Memory of the sums of rows that no test has made itself."""
+    size = {0: 4, 1: 8, 2: 2, 3: 2}[program.macros["ELEMENT"]]
+    pairs = given.rows // given.queries
+    lengths = pairs // given.heads, given.heads, given.queries, given.width
+    return [
+        (given.delta, given.rows * max(size, 4), 1),
+        (given.out, _reach(given.out_strides, lengths, size), 0),
+        (given.grad_out, _reach(given.grad_out_strides, lengths, size), 0),
+    ]
+
+
 def _forward_parts(given, chosen):
     """Memory that the forward kernel makes: (address, bytes, whether it is written)."""
     rows = given.pairs * given.queries
@@ -95,6 +141,8 @@ KINDS = {
     "attention_efficient": (plain.Arguments, _plain_parts),
     "attention_gather": (plain.GatherArguments, _plain_parts),
     "attention_softmax": (plain.SoftmaxArguments, _plain_parts),
+    "attention_efficient_backward": (backward_plain.BackwardArguments, _gradient_parts),
+    "attention_delta": (backward_plain.DeltaArguments, _delta_parts),
 }
 
 

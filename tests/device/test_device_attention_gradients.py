@@ -14,6 +14,7 @@ forward = ops.scaled_dot_product_attention
 backward = ops.scaled_dot_product_attention_backward
 SHAPE = (1, 2, 40, 64)
 NAME = "scaled_dot_product_attention_backward"
+OTHERS = ("cuda.enable_mem_efficient_sdp", "cuda.enable_math_sdp")
 
 
 def passed(kernels, *arrays, mask=None, **options):
@@ -140,8 +141,11 @@ def test_what_does_not_fit_is_refused_by_name(kernels):
 
 def test_what_no_kernel_serves_is_refused_with_every_reason():
     query, total = normal(SHAPE, "float32"), normal(SHAPE[:-1], "float32")
-    error = refused(query, query, query, query, query, total)
+    with under(**{**defaults(), **dict.fromkeys(OTHERS, False)}):
+        error = refused(query, query, query, query, query, total)
     assert error.message == f"{NAME}: no kernel can serve it on cuda:0"
+    assert "efficient: Memory Efficient attention has been runtime disabled." in error.notes
+    assert "cudnn: It gives no gradients, and one of the arrays needs one." in error.notes
     assert "flash: It computes bfloat16 and float16, not float32." in error.notes
 
 

@@ -264,10 +264,10 @@ RESULT = ("bfloat16", SHAPE)
         {"arrays": (0, 8, 64)},
         {"arrays": (0,) * 8},
         {"results": (-2,)},
-        {"made": (RESULT,) * 5},
+        {"made": (RESULT,) * 6},
         {"made": (("complex", SHAPE),)},
         {"made": (("bfloat16", (1,) * 5),)},
-        {"count": 3},
+        {"count": 6},
     ],
 )
 def test_what_does_not_fit_is_not_kept(kernels, changes):

@@ -145,19 +145,6 @@ def test_a_kind_of_call_that_was_seen_is_launched_anew_with_its_own_arrays(kerne
     assert [program.name for program, *_ in kernels.launched] == ["attention_efficient"] * 3
 
 
-def test_the_gradients_of_what_flash_does_not_serve_are_refused(kernels, devices):
-    query = normal((1, 2, 40, 64), "float32")
-    kernels.reads(query)
-    out, logsumexp = attention(query, query, query, return_logsumexp=True)
-    launches = len(kernels.launched)
-    with pytest.raises(InvalidArgumentError) as caught:
-        ops.scaled_dot_product_attention_backward(query, query, query, query, out, logsumexp)
-    told = "It gives no gradients, and one of the arrays needs one."
-    assert {f"efficient: {told}", f"math: {told}"} <= set(caught.value.notes)
-    assert "flash: It computes bfloat16 and float16, not float32." in caught.value.notes
-    assert len(kernels.launched) == launches
-
-
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_math_multiplies_by_the_library_of_the_profile(kernels, devices, element):
     arrays = three(element=element)

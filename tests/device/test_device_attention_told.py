@@ -73,7 +73,7 @@ def test_the_backward_pass_is_explained_too(kernels):
     said = ops.explain(f"{NAME}_backward", SHAPES, "bfloat16", device="cuda:0")
     assert (said.provider, said.because) == ("flash", FIRST)
     said = ops.explain(f"{NAME}_backward", SHAPES, "float32", device="cuda:0")
-    assert said.provider == ""
+    assert said.provider == "efficient"
     assert said.reasons[0].why == "It computes bfloat16 and float16, not float32."
 
 
@@ -97,7 +97,29 @@ two dimensions ['forward', 'backward', 'backward']
 a sum of itself
 dropout as on the CPU
 scaled_dot_product_attention_backward: on a device it has no gradients of its own
-It gives no gradient of the mask, which needs one.
+torch.float32 ['efficient', 'delta', 'query', 'key', 'value']
+torch.float64 ['efficient', 'delta', 'query', 'key', 'value']
+torch.float16 ['efficient', 'delta', 'query', 'key', 'value']
+causal ['efficient', 'delta', 'query', 'key', 'value']
+key alone ['efficient', 'delta', 'key']
+value alone ['efficient', 'value']
+other widths ['efficient', 'delta', 'query', 'key', 'value']
+groups ['efficient', 'delta', 'query', 'key', 'value']
+broadcast ['efficient', 'delta', 'query', 'key', 'value']
+two dimensions ['efficient', 'delta', 'query', 'key', 'value']
+a mask (20, 20) ['efficient', 'delta', 'query', 'key', 'value', 'mask']
+a mask (2, 1, 20, 20) ['efficient', 'delta', 'query', 'key', 'value', 'mask']
+a mask (4, 1, 20) ['efficient', 'delta', 'query', 'key', 'value', 'mask']
+a mask (2, 4, 20, 1) ['efficient', 'delta', 'query', 'key', 'value', 'mask']
+a mask (1, 1) ['efficient', 'delta', 'query', 'key', 'value', 'mask']
+a mask (20,) ['efficient', 'delta', 'query', 'key', 'value', 'mask']
+a mask alone ['efficient', 'delta', 'mask']
+a mask of 16 bits' arrays ['efficient', 'delta', 'query', 'key', 'value', 'mask']
+math ['gather', 'gather', 'gather', 'softmax', 'delta', 'query', 'key', 'value']
+math with a mask ['gather', 'gather', 'gather', 'softmax', 'delta', 'query', 'key', 'value', 'mask']
+math of 16 bits ['gather', 'gather', 'gather', 'softmax', 'gather', 'delta', 'query', 'key', 'value']
+scaled_dot_product_attention_backward: on a device it has no gradients of its own
+scaled_dot_product_attention: `key` carries a tangent of PyTorch's forward mode, which is not followed
 """
 
 
@@ -107,7 +129,8 @@ def test_tensors_of_pytorch_attend_through_their_own_table(device_file, tmp_path
     done = subprocess.run(
         [
             *(sys.executable, "-W", "ignore", str(PROGRAM)),
-            *(exchange, device_file("libcuda.so.1"), str(tmp_path)),
+            *(exchange, device_file("libcuda.so.1"), device_file("libcublas.so.13")),
+            str(tmp_path),
         ],
         capture_output=True,
         text=True,

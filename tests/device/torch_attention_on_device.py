@@ -1,13 +1,13 @@
 """Run as a program: PyTorch's own tensors, said to be on a device, attended to by our own kernel.
 
-Its arguments are the compiled exchange.c, the double of the driver, and a folder.
+Its arguments are the compiled exchange.c, the doubles of the driver and of cuBLAS, and a folder.
 """
 
 import ctypes
 import sys
 from pathlib import Path
 
-EXCHANGE, CUDA, FOLDER = sys.argv[1:]
+EXCHANGE, CUDA, CUBLAS, FOLDER = sys.argv[1:]
 sys.argv[1:] = [EXCHANGE, CUDA]
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -15,10 +15,14 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import torch_on_device  # noqa: E402, F401 - it changes PyTorch's table of functions
 from attention_on_device import Emulator  # noqa: E402
+from products import under  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention as theirs  # noqa: E402
 
 from backendcfg import ops  # noqa: E402
+from backendcfg.dispatch.device_backward_plain import OF  # noqa: E402
 from backendcfg.errors import InvalidArgumentError  # noqa: E402
+from backendcfg.schema.profile import defaults  # noqa: E402
 
 
 class Patch:
@@ -35,6 +39,13 @@ class Memory:
         kind = ctypes.c_uint8 * storage.nbytes()
         self.held = tensor
         self.array = np.frombuffer(kind.from_address(storage.data_ptr()), np.uint8)
+
+
+def name_of(chosen):
+    """A kernel, or what it gives the gradient of."""
+    if chosen.name == "attention_efficient_backward":
+        return OF[chosen.macros["OF"]]
+    return chosen.name.removeprefix("attention_")
 
 
 def main():
@@ -78,27 +89,32 @@ def main():
         held("without gradients", arrays)
 
     def trained(said, arrays, mask=None, needs=(True, True, True), **options):
-        """The gradients are those of PyTorch's own attention in float32."""
+        """The gradients are those of PyTorch's own attention in float64."""
+        of_mask = mask is not None and mask.requires_grad
         given = [
             each.detach().requires_grad_(flag) for each, flag in zip(arrays, needs, strict=True)
         ]
-        wide = [each.detach().float().requires_grad_() for each in arrays]
+        wide = [each.detach().double().requires_grad_() for each in arrays]
+        hidden = mask
+        if mask is not None and mask.dtype is not torch.bool:
+            hidden = mask.detach().double().requires_grad_(of_mask)
         emulator.arrays = []
         emulator.reads(*(Memory(each) for each in (*given, mask) if each is not None))
         before = len(emulator.launched)
         result = ops.scaled_dot_product_attention(*given, mask, **options)
         assert result.requires_grad, said
-        (result.float() * result.float()).sum().backward()
-        (theirs(*wide, mask, **options) ** 2).sum().backward()
-        for one, other, needed in zip(given, wide, needs, strict=True):
+        (result.double() ** 2).sum().backward()
+        (theirs(*wide, hidden, **options) ** 2).sum().backward()
+        pairs = [*zip(given, wide, needs, strict=True), *([(mask, hidden, True)] * of_mask)]
+        for one, other, needed in pairs:
             assert (one.grad is not None) == needed, said
             if needed:
                 assert one.grad.dtype is one.dtype
-                bound = 3e-2 * other.grad.abs().max().item()
-                assert torch.allclose(one.grad.float(), other.grad, rtol=3e-2, atol=bound), said
-        print(
-            said, [each[0].name.removeprefix("attention_") for each in emulator.launched[before:]]
-        )
+                assert one.grad.shape == one.shape
+                unit = {torch.float32: 2e-5, torch.float64: 1e-12}.get(arrays[0].dtype, 3e-2)
+                bound = unit * (1 + other.grad.abs().max().item())
+                assert torch.allclose(one.grad.double(), other.grad, rtol=unit, atol=bound), said
+        print(said, [name_of(each[0]) for each in emulator.launched[before:]])
 
     arrays = [random(2, 4, 40, 64) for _ in range(3)]
     trained("all three", arrays, is_causal=True)
@@ -138,11 +154,50 @@ def main():
         once.sum().backward()
     except InvalidArgumentError as error:
         print(error.message)
-    mask = random(40, 40).requires_grad_()
+    single = torch.float32
+    for dtype in (single, torch.float64, torch.float16):
+        trained(f"{dtype}", [random(1, 2, 20, 20, dtype=dtype) for _ in range(3)])
+    arrays = [random(2, 4, 20, 20, dtype=single) for _ in range(3)]
+    trained("causal", arrays, is_causal=True)
+    trained("key alone", arrays, needs=(False, True, False))
+    trained("value alone", arrays, needs=(False, False, True))
+    trained("other widths", [*arrays[:2], random(2, 4, 20, 7, dtype=single)])
+    few = [random(2, 2, 20, 20, dtype=single) for _ in range(2)]
+    trained("groups", [arrays[0], *few], enable_gqa=True)
+    spread = [random(4, 20, 20, dtype=single), random(1, 1, 20, 20, dtype=single)]
+    trained("broadcast", [arrays[0], *spread])
+    trained("two dimensions", [random(20, 20, dtype=single) for _ in range(3)])
+    for shape in ((20, 20), (2, 1, 20, 20), (4, 1, 20), (2, 4, 20, 1), (1, 1), (20,)):
+        mask = random(*shape, dtype=single).requires_grad_()
+        trained(f"a mask {shape}", arrays, mask)
+    mask = random(4, 20, 20, dtype=single).requires_grad_()
+    trained("a mask alone", arrays, mask, needs=(False, False, False))
+    mask = random(20, 20, dtype=single).requires_grad_()
+    trained("a mask of 16 bits' arrays", [random(1, 2, 20, 64) for _ in range(3)], mask)
+    ctypes.CDLL(CUBLAS)  # as if a framework had brought it
+    with under(**{**defaults(), "cuda.sdp_priority": ("math",)}):
+        trained("math", arrays)
+        trained("math with a mask", arrays, random(20, 20, dtype=single).requires_grad_())
+        trained("math of 16 bits", [random(1, 2, 20, 20) for _ in range(3)], is_causal=True)
+    query = arrays[0].detach().requires_grad_()
+    emulator.reads(Memory(query))
+    (once,) = torch.autograd.grad(
+        ops.scaled_dot_product_attention(query, query, query).sum(), query, create_graph=True
+    )
     try:
-        ops.scaled_dot_product_attention(query, query, query, mask)
+        once.sum().backward()
     except InvalidArgumentError as error:
-        print(next(each for each in error.notes if each.startswith("flash: "))[7:])
+        print(error.message)
+    emulator.reads(*(Memory(each) for each in arrays))
+    for _ in range(2):  # of a kind that was seen, too
+        ops.scaled_dot_product_attention(*arrays)
+    with forward_ad.dual_level():
+        ops.scaled_dot_product_attention(*arrays)  # without a tangent
+        dual = forward_ad.make_dual(arrays[1], torch.ones_like(arrays[1]))
+        try:
+            ops.scaled_dot_product_attention(arrays[0], dual, arrays[2])
+        except InvalidArgumentError as error:
+            print(error.message)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ RANGES = 16
 CACHE = 50 << 20
 OPERATIONS = (
     "sync", "exchange", "multiply", "matrix", "transposed", "copy", "load", "store", "store_word",
+    "load_word",
 )  # fmt: skip
 
 

@@ -24,7 +24,13 @@ from backendcfg.dispatch.device_attention_plain import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROGRAMS = {"attention_efficient": 1, "attention_gather": 2, "attention_softmax": 3}
+PROGRAMS = {
+    "attention_efficient": 1,
+    "attention_gather": 2,
+    "attention_softmax": 3,
+    "attention_efficient_backward": 4,
+    "attention_delta": 5,
+}
 ROUNDED = {"float32": 0, "float64": 0, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """What the rounding of a result to an element type changes, at most."""
 

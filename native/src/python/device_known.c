@@ -7,8 +7,8 @@
 
 enum {
     MOST_ARRAYS = 7,
-    MOST_RESULTS = 4,
-    MOST_LAUNCHES = 2,
+    MOST_RESULTS = 5,
+    MOST_LAUNCHES = 5,
     MOST_DIMENSIONS = 4,
     MOST_BYTES = 512,                  /* of a block */
     MOST_KINDS = 256,
