@@ -42,19 +42,22 @@ static struct handle *handle_of(void *pointer) {
 
 int cublasCreate_v2(void **handle) {
     ENTER("cublasCreate_v2", P(handle))
-    for (int at = 0; at < HANDLES; at++)
-        if (!handles[at].live) {
-            handles[at] = (struct handle){.live = 1};
-            *handle = &handles[at];
-            return 0;
-        }
-    return BCFG_CUBLAS_STATUS_ALLOC_FAILED;
+    int at = 0;
+    pthread_mutex_lock(&recording);
+    while (at < HANDLES && handles[at].live) at++;
+    if (at < HANDLES) handles[at] = (struct handle){.live = 1};
+    pthread_mutex_unlock(&recording);
+    NEED(at < HANDLES, ALLOC_FAILED)
+    *handle = &handles[at];
+    return 0;
 }
 
 int cublasDestroy_v2(void *handle) {
     ENTER("cublasDestroy_v2", P(handle))
     HANDLE(handle)
+    pthread_mutex_lock(&recording);
     known->live = 0;
+    pthread_mutex_unlock(&recording);
     return 0;
 }
 

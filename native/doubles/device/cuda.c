@@ -68,7 +68,7 @@ static int is_context(const void *pointer) {
 }
 
 static int is_handle(const void *pointer, int kind) {
-    for (int at = 0; at < handle_count; at++)
+    for (int at = 0; at < __atomic_load_n(&handle_count, __ATOMIC_ACQUIRE); at++)
         if (pointer == &handles[at]) return handles[at].kind == kind;
     return 0;
 }
@@ -236,9 +236,15 @@ int cuCtxGetDevice(int *device) {
 
 static int make(void **place, int kind) {
     NEED(current(), INVALID_CONTEXT)
-    NEED(handle_count < HANDLES, OUT_OF_MEMORY)
-    handles[handle_count] = (struct handle){.kind = kind, .device = current()->device};
-    *place = &handles[handle_count++];
+    pthread_mutex_lock(&recording);
+    struct handle *made = handle_count < HANDLES ? &handles[handle_count] : NULL;
+    if (made) {
+        *made = (struct handle){.kind = kind, .device = current()->device};
+        __atomic_store_n(&handle_count, handle_count + 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&recording);
+    NEED(made, OUT_OF_MEMORY)
+    *place = made;
     return 0;
 }
 

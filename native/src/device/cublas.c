@@ -17,6 +17,10 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
     return status;
 }
 
+static void destroy(const bcfg_handle *handle) {
+    (void)bcfg_cublas(handle->library)->cublasDestroy_v2(handle->handle);
+}
+
 static bool borrows(const bcfg_device_library *library) {
     (void)library;
     return true;
@@ -65,5 +69,5 @@ static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const v
         is->compute_type, is->algorithm);
 }
 
-const bcfg_vendor bcfg_cublas_vendor = {name_of, create};
+const bcfg_vendor bcfg_cublas_vendor = {name_of, create, destroy};
 const bcfg_backend bcfg_cublas_backend = {borrows, lend, set, multiply, 0};

@@ -34,6 +34,6 @@ static const char *name_of(const bcfg_device_library *library, int status) {
     return bcfg_cublaslt(library)->cublasLtGetStatusName(status);
 }
 
-const bcfg_vendor bcfg_cublaslt_vendor = {name_of, create};
+const bcfg_vendor bcfg_cublaslt_vendor = {name_of, create, destroy};
 const bcfg_backend bcfg_cublaslt_backend = {NULL, NULL, NULL, multiply,
                                             BCFG_CUBLAS_STATUS_NOT_SUPPORTED};

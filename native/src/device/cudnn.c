@@ -39,7 +39,17 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
     return status;
 }
 
-const bcfg_vendor bcfg_cudnn_vendor = {name_of, create};
+static void destroy(const bcfg_handle *handle) {
+    const bcfg_cudnn_call call = {.handle = (bcfg_handle *)handle};
+    kept *mine = handle->kept;
+    for (int i = 0; mine != NULL && i < SETS * WAYS; i++)
+        bcfg_cudnn_destroy(&call, mine->plans[i / WAYS][i % WAYS].descriptor);
+    if (mine != NULL) bcfg_cudnn_forget(&call, &mine->latest);
+    free(mine);
+    (void)bcfg_cudnn(handle->library)->cudnnDestroy(handle->handle);
+}
+
+const bcfg_vendor bcfg_cudnn_vendor = {name_of, create, destroy};
 
 static kept *kept_with(const bcfg_cudnn_call *call) {
     if (call->handle->kept == NULL) call->handle->kept = calloc(1, sizeof(kept));

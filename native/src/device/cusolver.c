@@ -59,6 +59,14 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
     return 0;
 }
 
+static void destroy(const bcfg_handle *handle) {
+    const bcfg_cusolver_table *cusolver = bcfg_cusolver(handle->library);
+    solver_handle *made = handle->handle;
+    (void)cusolver->cusolverDnDestroyParams(made->params);
+    (void)cusolver->cusolverDnDestroy(made->handle);
+    free(made);
+}
+
 /* Tells the handle what the flags promise: the size of a workspace may depend on it. */
 static int promise(const bcfg_cusolver_table *cusolver, solver_handle *handle,
                    const bcfg_step *step, const char **function) {
@@ -257,5 +265,5 @@ static int compute(const bcfg_device_library *library, void *lent, const bcfg_st
     return status;
 }
 
-const bcfg_vendor bcfg_cusolver_vendor = {name_of, create};
+const bcfg_vendor bcfg_cusolver_vendor = {name_of, create, destroy};
 const bcfg_solver bcfg_cusolver_solver = {supports, sizes, compute};

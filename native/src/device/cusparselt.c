@@ -39,8 +39,6 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
     return status;
 }
 
-const bcfg_vendor bcfg_cusparselt_vendor = {name_of, create};
-
 /* Each step runs when those before it succeeded, and leaves its name. */
 #define STEP(name, ...)                                                                            \
     do {                                                                                           \
@@ -60,6 +58,17 @@ static void discard(const bcfg_cusparselt_table *lt, kept_plan *old) {
         (void)lt->cusparseLtMatDescriptorDestroy(matrices[i]);
     free(old);
 }
+
+static void destroy(const bcfg_handle *handle) {
+    const bcfg_cusparselt_table *lt = bcfg_cusparselt(handle->library);
+    all_plans *kept = handle->kept;
+    for (int i = 0; kept != NULL && i < PLANS; i++) discard(lt, kept->plans[i]);
+    free(kept);
+    (void)lt->cusparseLtDestroy(handle->handle);
+    free(handle->handle);
+}
+
+const bcfg_vendor bcfg_cusparselt_vendor = {name_of, create, destroy};
 
 static int select_algorithm(const bcfg_cusparselt_table *lt, const void *handle, kept_plan *it,
                             const char **function) {

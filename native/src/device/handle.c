@@ -3,7 +3,9 @@
 
 #include <stdlib.h>
 
-static bcfg_handle *all; /* under the lock; never freed, because a stream may still use its memory */
+/* Under the lock. */
+static bcfg_handle *all;
+static uint64_t clock_of_use;
 
 static const bcfg_vendor *const vendors[BCFG_DEVICE_KINDS] = {
     [BCFG_CUBLAS] = &bcfg_cublas_vendor,
@@ -36,10 +38,53 @@ static bcfg_handle *find(const bcfg_device_library *library, int32_t index, cons
     return at;
 }
 
+static void keep(bcfg_handle *handle) {
+    bcfg_lock();
+    handle->captured = true;
+    bcfg_unlock();
+}
+
+/* Takes the handle that was used longest ago out of the list; NULL while few enough lie idle. */
+static bcfg_handle *spare(const bcfg_device_library *library, int32_t index) {
+    bcfg_lock();
+    int idle = 0;
+    bcfg_handle **oldest = NULL, *found = NULL;
+    for (bcfg_handle **at = &all; *at != NULL; at = &(*at)->next) {
+        const bcfg_handle *one = *at;
+        if (one->busy || one->captured || one->library != library || one->index != index) continue;
+        idle++;
+        if (oldest == NULL || one->used < (*oldest)->used) oldest = at;
+    }
+    if (idle >= BCFG_IDLE_HANDLES) {
+        found = *oldest;
+        *oldest = found->next;
+    }
+    bcfg_unlock();
+    return found;
+}
+
+void bcfg_workspace_return(const bcfg_device_library *driver, void *memory, void *holder,
+                           void (*release)(void *)) {
+    if (release != NULL)
+        release(holder);
+    else if (memory != NULL)
+        bcfg_place_free(driver, memory);
+}
+
+/* The library first: it knows of the workspace until then. */
+static void discard(bcfg_handle *old) {
+    vendors[old->library->kind]->destroy(old);
+    bcfg_workspace_return(old->driver, old->workspace, old->holder, old->release);
+    free(old);
+}
+
 bcfg_outcome bcfg_handle_take(const bcfg_device_library *library, const bcfg_device_library *driver,
                               int32_t index, void *stream, bcfg_handle **taken, bcfg_fault *fault) {
     *taken = find(library, index, stream);
-    if (*taken != NULL) return BCFG_DEVICE_OK;
+    if (*taken != NULL) {
+        if (!(*taken)->captured && bcfg_place_captures(driver, stream)) keep(*taken);
+        return BCFG_DEVICE_OK;
+    }
     bcfg_handle *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL) return BCFG_DEVICE_MEMORY;
     fresh->library = library;
@@ -48,6 +93,9 @@ bcfg_outcome bcfg_handle_take(const bcfg_device_library *library, const bcfg_dev
     fresh->stream = stream;
     fresh->busy = true;
     fresh->math_mode = fresh->atomics = -1;
+    fresh->captured = bcfg_place_captures(driver, stream);
+    /* Ending one waits for the device, which a capture does not survive. */
+    for (bcfg_handle *old; !fresh->captured && (old = spare(library, index)) != NULL;) discard(old);
     const char *function = "";
     int status = vendors[library->kind]->create(library, stream, &fresh->handle, &function);
     if (status != 0) {
@@ -65,5 +113,6 @@ bcfg_outcome bcfg_handle_take(const bcfg_device_library *library, const bcfg_dev
 void bcfg_handle_give(bcfg_handle *handle) {
     bcfg_lock();
     handle->busy = false;
+    handle->used = ++clock_of_use;
     bcfg_unlock();
 }

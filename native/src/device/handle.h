@@ -11,6 +11,8 @@ typedef struct bcfg_handle {
     int32_t index;                     /* of the device */
     void *stream;
     bool busy;                         /* under the lock */
+    bool captured;                     /* the same: a graph may write into its memory, so it stays */
+    uint64_t used;                     /* the same: when it was given back, on a clock of its own */
     void *handle;                      /* the library's */
     void *kept;                        /* what the library's own file keeps with it; NULL at first */
     int32_t math_mode, atomics;        /* what was last set; -1 for never */
@@ -27,7 +29,14 @@ typedef struct {
     /* A handle that puts its work on a stream. Nothing is left of it on failure. */
     int (*create)(const bcfg_device_library *library, void *stream, void **handle,
                   const char **function);
+    /* Ends it, with what the library's own file keeps with it. Nothing can be done where that fails:
+     * nobody uses it any more. */
+    void (*destroy)(const bcfg_handle *handle);
 } bcfg_vendor;
+
+/* How many handles of one library may lie idle on one device when another is made. A program may make
+ * streams without end, and each handle has a workspace; PyTorch takes turns among 32 streams. */
+enum { BCFG_IDLE_HANDLES = 64 };
 
 extern const bcfg_vendor bcfg_cublas_vendor;
 extern const bcfg_vendor bcfg_cublaslt_vendor;
@@ -40,10 +49,18 @@ extern const bcfg_vendor bcfg_magma_vendor;
 extern const bcfg_vendor bcfg_hipsolver_vendor;
 
 /* Takes the handle of a library for a device and a stream, which needs the device to be current. Only
- * the first call of a stream makes one: some milliseconds. bcfg_handle_give must follow. */
+ * the first call of a stream makes one: some milliseconds. Where too many lie idle, the one that was
+ * used longest ago is ended first, which waits for the device; never one that a captured graph may
+ * refer to, and not while the stream is captured. The caller must hold no lock that work on the device
+ * may wait for. bcfg_handle_give must follow. */
 bcfg_outcome bcfg_handle_take(const bcfg_device_library *library, const bcfg_device_library *driver,
                               int32_t index, void *stream, bcfg_handle **taken, bcfg_fault *fault);
 void bcfg_handle_give(bcfg_handle *handle);
+
+/* Gives a workspace back to who lent it: a framework's allocator hands it out again in the order of
+ * the stream; the driver waits. Without a function to release it, it is the driver's memory. */
+void bcfg_workspace_return(const bcfg_device_library *driver, void *memory, void *holder,
+                           void (*release)(void *holder));
 
 /* Fills in a fault of a library and returns BCFG_DEVICE_FAULT. */
 bcfg_outcome bcfg_library_fault(const bcfg_device_library *library, const char *function,

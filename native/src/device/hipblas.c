@@ -17,6 +17,10 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
     return status;
 }
 
+static void destroy(const bcfg_handle *handle) {
+    (void)bcfg_hipblas(handle->library)->hipblasDestroy(handle->handle);
+}
+
 /* Before version 3 it has memory of its own, which no call can change. */
 static bool borrows(const bcfg_device_library *library) {
     return bcfg_hipblas(library)->hipblasSetWorkspace != NULL;
@@ -65,5 +69,5 @@ static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const v
         is->compute_type, is->algorithm);
 }
 
-const bcfg_vendor bcfg_hipblas_vendor = {name_of, create};
+const bcfg_vendor bcfg_hipblas_vendor = {name_of, create, destroy};
 const bcfg_backend bcfg_hipblas_backend = {borrows, lend, set, multiply, 0};

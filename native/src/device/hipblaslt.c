@@ -34,6 +34,6 @@ static const char *name_of(const bcfg_device_library *library, int status) {
     return NULL;
 }
 
-const bcfg_vendor bcfg_hipblaslt_vendor = {name_of, create};
+const bcfg_vendor bcfg_hipblaslt_vendor = {name_of, create, destroy};
 const bcfg_backend bcfg_hipblaslt_backend = {NULL, NULL, NULL, multiply,
                                              BCFG_HIPBLAS_STATUS_NOT_SUPPORTED};

@@ -50,6 +50,12 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
     return status;
 }
 
+static void destroy(const bcfg_handle *handle) {
+    solver_handle *made = handle->handle;
+    (void)bcfg_hipsolver(handle->library)->hipsolverDestroy(made->handle);
+    free(made);
+}
+
 /* Tells the handle what the flags promise; where they promise nothing any more, it is as it was. */
 static int promise(const bcfg_hipsolver_table *hipsolver, solver_handle *handle,
                    const bcfg_step *step, const char **function) {
@@ -187,5 +193,5 @@ static int compute(const bcfg_device_library *library, void *lent, const bcfg_st
     return status;
 }
 
-const bcfg_vendor bcfg_hipsolver_vendor = {name_of, create};
+const bcfg_vendor bcfg_hipsolver_vendor = {name_of, create, destroy};
 const bcfg_solver bcfg_hipsolver_solver = {supports, sizes, compute};

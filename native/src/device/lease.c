@@ -1,16 +1,6 @@
 /* Handles with a workspace, set as a recipe says. */
 #include "device/backend.h"
 
-/* Gives a workspace back to who lent it: a framework's allocator hands it out again in the order of
- * the stream; the driver waits. A handle without a holder's function has the driver's memory. */
-static void give_back(const bcfg_handle *handle, void *memory, void *holder,
-                      void (*release)(void *)) {
-    if (release != NULL)
-        release(holder);
-    else if (memory != NULL)
-        bcfg_place_free(handle->driver, memory);
-}
-
 /* Gets memory of the size that the recipe says. */
 static bcfg_outcome provide(bcfg_handle *handle, int64_t bytes, const bcfg_allocator *allocator,
                             bcfg_fault *fault) {
@@ -35,10 +25,10 @@ static bcfg_outcome provide(bcfg_handle *handle, int64_t bytes, const bcfg_alloc
     int status = backend->lend == NULL ? 0
                                        : backend->lend(handle, memory, (size_t)bytes, &function);
     if (status != 0) {
-        give_back(handle, memory, holder, release);
+        bcfg_workspace_return(handle->driver, memory, holder, release);
         return bcfg_library_fault(handle->library, function, status, fault);
     }
-    give_back(handle, handle->workspace, handle->holder, handle->release);
+    bcfg_workspace_return(handle->driver, handle->workspace, handle->holder, handle->release);
     handle->workspace = memory;
     handle->holder = holder;
     handle->release = release;

@@ -20,7 +20,8 @@ typedef struct {
     bcfg_visit visit;
 } bcfg_lease;
 
-/* Enters the device and takes a handle. Only the first call of a stream gets a workspace. On success bcfg_lease_end must follow, on the same thread. */
+/* Enters the device and takes a handle. Only the first call of a stream gets a workspace. Waits as
+ * bcfg_handle_take does. On success bcfg_lease_end must follow, on the same thread. */
 bcfg_outcome bcfg_lease_begin(const bcfg_recipe *recipe, int32_t index, void *stream,
                               const bcfg_allocator *allocator, bcfg_lease *lease,
                               bcfg_fault *fault);

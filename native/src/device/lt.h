@@ -178,6 +178,14 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
     return TABLE_OF(library)->LT(Create)(handle);
 }
 
+static void destroy(const bcfg_handle *handle) {
+    const TABLE *lt = TABLE_OF(handle->library);
+    all_plans *kept = handle->kept;
+    for (int i = 0; kept != NULL && i < PLANS; i++) discard(lt, &kept->plans[i]);
+    free(kept);
+    (void)lt->LT(Destroy)(handle->handle);
+}
+
 static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const void *alpha,
                     const void *beta, const char **function) {
     const TABLE *lt = TABLE_OF(lease->recipe->is.library);

@@ -55,6 +55,11 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
     return BCFG_MAGMA_SUCCESS;
 }
 
+static void destroy(const bcfg_handle *handle) {
+    /* What magma_init counts stays: the library itself is kept. */
+    bcfg_magma(handle->library)->magma_queue_destroy_internal(handle->handle, HERE);
+}
+
 /* It computes sizes of memory in 32 bits. What is here is more than any of its formulas. */
 static bool supports(const bcfg_device_library *library, const bcfg_step *step) {
     (void)library;
@@ -299,5 +304,5 @@ static int compute(const bcfg_device_library *library, void *queue, const bcfg_s
     return info < 0 ? info : 0;
 }
 
-const bcfg_vendor bcfg_magma_vendor = {name_of, create};
+const bcfg_vendor bcfg_magma_vendor = {name_of, create, destroy};
 const bcfg_solver bcfg_magma_solver = {supports, sizes, compute};

@@ -101,6 +101,10 @@ bcfg_outcome bcfg_place_settle(const bcfg_device_library *driver, void *stream, 
     return said(driver, function, status, fault);
 }
 
+bool bcfg_place_captures(const bcfg_device_library *driver, void *stream) {
+    return calls_of(driver)->captures(driver, stream);
+}
+
 bcfg_outcome bcfg_place_clear(const bcfg_device_library *driver, void *memory, size_t bytes,
                               void *stream, bcfg_fault *fault) {
     const char *function = "";

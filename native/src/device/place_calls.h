@@ -15,6 +15,7 @@ typedef struct {
     int (*order)(const bcfg_device_library *driver, void *before, void *after,
                  const char **function);
     int (*settle)(const bcfg_device_library *driver, void *stream, const char **function);
+    bool (*captures)(const bcfg_device_library *driver, void *stream);
     int (*clear)(const bcfg_device_library *driver, void *memory, size_t bytes, void *stream,
                  const char **function);
     int (*allocate)(const bcfg_device_library *driver, size_t bytes, void **memory,

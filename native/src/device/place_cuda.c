@@ -61,6 +61,14 @@ static int settle(const bcfg_device_library *driver, void *stream, const char **
     return bcfg_cuda(driver)->cuStreamSynchronize(stream);
 }
 
+static bool captures(const bcfg_device_library *driver, void *stream) {
+    int status = BCFG_CU_STREAM_CAPTURE_STATUS_NONE;
+    /* The legacy stream is never captured, and asking for it fails while another one is. */
+    if (stream == NULL || stream == BCFG_CUDA_STREAM_LEGACY) return false;
+    return bcfg_cuda(driver)->cuStreamIsCapturing(stream, &status) != BCFG_CUDA_SUCCESS ||
+           status != BCFG_CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 static int clear(const bcfg_device_library *driver, void *memory, size_t bytes, void *stream,
                  const char **function) {
     *function = "cuMemsetD8Async";
@@ -80,5 +88,5 @@ static void give_back(const bcfg_device_library *driver, void *memory) {
     (void)bcfg_cuda(driver)->cuMemFree_v2((uint64_t)(uintptr_t)memory);
 }
 
-const bcfg_place_calls bcfg_cuda_calls = {name_of, start,  enter, leave,    order,
-                                          settle,  clear, allocate, give_back};
+const bcfg_place_calls bcfg_cuda_calls = {name_of, start,    enter, leave,    order,
+                                          settle,  captures, clear, allocate, give_back};

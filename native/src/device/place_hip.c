@@ -51,6 +51,13 @@ static int settle(const bcfg_device_library *driver, void *stream, const char **
     return bcfg_hip(driver)->hipStreamSynchronize(stream);
 }
 
+static bool captures(const bcfg_device_library *driver, void *stream) {
+    int status = BCFG_hipStreamCaptureStatusNone;
+    if (stream == NULL) return false; /* the legacy stream is never captured */
+    return bcfg_hip(driver)->hipStreamIsCapturing(stream, &status) != BCFG_hipSuccess ||
+           status != BCFG_hipStreamCaptureStatusNone;
+}
+
 static int clear(const bcfg_device_library *driver, void *memory, size_t bytes, void *stream,
                  const char **function) {
     *function = "hipMemsetAsync";
@@ -67,5 +74,5 @@ static void give_back(const bcfg_device_library *driver, void *memory) {
     (void)bcfg_hip(driver)->hipFree(memory);
 }
 
-const bcfg_place_calls bcfg_hip_calls = {name_of, start,  enter, leave,    order,
-                                         settle,  clear, allocate, give_back};
+const bcfg_place_calls bcfg_hip_calls = {name_of, start,    enter, leave,    order,
+                                         settle,  captures, clear, allocate, give_back};

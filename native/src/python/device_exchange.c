@@ -216,6 +216,7 @@ PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t dimensions, con
     return made->object;
 }
 
+/* Workspaces are got and given back without the interpreter, which an allocator may want. */
 static bool workspace_get(void *context, int64_t bytes, void **memory, void **holder) {
     const DeviceArray *array = context;
     int64_t shape[1] = {bytes}, strides[1] = {1};
@@ -223,11 +224,12 @@ static bool workspace_get(void *context, int64_t bytes, void **memory, void **ho
                           .type = {1, 8, 1}, .shape = shape, .strides = strides};
     DLManagedTensorVersioned *managed = NULL;
     Complaint complaint;
-    if (array->exchange->allocate(&prototype, &managed, &complaint, complain) != 0 ||
-        managed == NULL) {
-        PyErr_Clear();
-        return false;
-    }
+    PyGILState_STATE state = PyGILState_Ensure();
+    bool got = array->exchange->allocate(&prototype, &managed, &complaint, complain) == 0 &&
+               managed != NULL;
+    if (!got) PyErr_Clear();
+    PyGILState_Release(state);
+    if (!got) return false;
     *memory = (char *)managed->tensor.data + managed->tensor.byte_offset;
     *holder = managed;
     return true;
@@ -235,7 +237,10 @@ static bool workspace_get(void *context, int64_t bytes, void **memory, void **ho
 
 static void workspace_release(void *holder) {
     DLManagedTensorVersioned *managed = holder;
-    if (managed->deleter != NULL) managed->deleter(managed);
+    if (managed->deleter == NULL) return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    managed->deleter(managed);
+    PyGILState_Release(state);
 }
 
 bcfg_allocator bcfg_allocator_of(const DeviceArray *array) {

@@ -161,16 +161,18 @@ static bcfg_outcome run(const DeviceCall *call, const bcfg_recipe *recipe, bcfg_
     work.other_count = other_streams(call, a->stream, others);
     for (int i = 0; i < DEVICE_ARGUMENTS; i++)
         work.settles = work.settles || (call->taken[i] && call->arrays[i].settles);
-    bcfg_outcome outcome =
-        bcfg_lease_begin(recipe, a->index, a->stream, &allocator, &lease, fault);
-    if (outcome != BCFG_DEVICE_OK) return outcome;
+    bcfg_outcome outcome;
+    /* Beginning may wait for the device, where a function on a stream may wait for the interpreter. */
     Py_BEGIN_ALLOW_THREADS
-    outcome = bcfg_work_gather(&work, fault);
-    if (outcome == BCFG_DEVICE_OK)
-        outcome = bcfg_gemm_run_plan(&lease, plan, call->alpha, beta, fault);
-    if (outcome != BCFG_DEVICE_UNSUPPORTED || !goes_on)
-        outcome = bcfg_work_scatter(&work, outcome, fault);
-    bcfg_lease_end(&lease);
+    outcome = bcfg_lease_begin(recipe, a->index, a->stream, &allocator, &lease, fault);
+    if (outcome == BCFG_DEVICE_OK) {
+        outcome = bcfg_work_gather(&work, fault);
+        if (outcome == BCFG_DEVICE_OK)
+            outcome = bcfg_gemm_run_plan(&lease, plan, call->alpha, beta, fault);
+        if (outcome != BCFG_DEVICE_UNSUPPORTED || !goes_on)
+            outcome = bcfg_work_scatter(&work, outcome, fault);
+        bcfg_lease_end(&lease);
+    }
     Py_END_ALLOW_THREADS
     return outcome;
 }
