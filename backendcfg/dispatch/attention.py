@@ -172,7 +172,7 @@ REQUIREMENTS = (
         "no-gradient",
         "nothing needs a gradient",
         device_rules.no_gradient,
-        ("efficient", "math", "cudnn"),
+        ("efficient", "math"),
         places=_DEVICE,
     ),
     Requirement(

@@ -15,7 +15,7 @@ from backendcfg import _native
 from backendcfg.dispatch.device_attention import Arguments as ForwardBlock
 from backendcfg.dispatch.device_backward import BackwardArguments, Gradients, launch, variants
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import device_attention, device_products, serving
+from backendcfg.ops import device_attention, device_cudnn_gradients, device_products, serving
 from backendcfg.ops.attention_call import OPERATION
 from backendcfg.ops.device_arrays import Arguments, needs_gradient
 from backendcfg.ops.device_launch import put
@@ -66,11 +66,11 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         given.refuse("gradients are recorded where all arrays are PyTorch's alone")
     shapes = plan.shapes
     lead = (1,) * (2 - len(shapes.lead)) + shapes.lead
-    key_heads = arrays[1].shape[-3] if options.enable_gqa else lead[1]
     # Autograd then sums the gradients of what was broadcast.
     query = arrays[0].expand(*lead, shapes.queries, shapes.width)
     key, value = (
-        each.expand(lead[0], key_heads, shapes.keys, shapes.width) for each in arrays[1:3]
+        each.expand(lead[0], each.shape[-3] if options.enable_gqa else lead[1], -1, -1)
+        for each in arrays[1:3]
     )
     out, total = _function(torch).apply(query, key, value, arrays[3], options, plan)
     return (out, total) if logsumexp else out
@@ -211,7 +211,7 @@ def backward(
                 f"`{name}` must have the leading dimensions of `query`",
                 helps=["expand it, and sum its gradient over what it was expanded by"],
             )
-    if held[0].shape != plan.shapes.out:
+    if held[0].shape[:-1] != plan.shapes.out[:-1]:
         given.refuse("`query` must have the leading dimensions of the result")
     for name in RESULTS:
         found = given.take(name)
@@ -251,6 +251,8 @@ def computed(
     given = _arguments(arrays, results)
     held = device_attention.taken(given)
     shapes = plan.shapes
+    if plan.by_cudnn is not None:
+        return device_cudnn_gradients.computed(given, held, plan, options.scale)
     about = BACKWARD, "flash", plan.because, (*shapes.scores, shapes.width), held[0].element
     # What is made here must live until both kernels are on the stream: memory that was given back
     # before would be given out again for what is made next.
