@@ -189,9 +189,9 @@ def _laid(gradients: Gradients, given: Arguments, held: Four) -> tuple[Any, Held
 
 def _dense(given: Arguments, name: str) -> tuple[Any, Held]:
     """An argument that lies as cuDNN copies whole vectors from: itself, or a copy."""
-    held = given.take(name)
-    if held.is_dense and not held.address % ALIGNMENT:
-        return given.given[name], held
+    value, held = given.dense(name, given.given[name])
+    if not held.address % ALIGNMENT:
+        return value, held
     made, target = given.make(held.shape, held.element)
-    device_products.copy(given.operation, made, given.given[name])
+    device_products.copy(given.operation, made, value)
     return made, target

@@ -3,9 +3,9 @@
  * so that a graph that says something else gives other numbers.
  *
  * cuDNN knows attention by its operations, and so does the double: a graph that is not made of those of
- * `patterns`, or is of widths that are no multiples of 8, has no engine. That is what cuDNN 9.28 was seen
- * to do with graphs for devices that were only described to it. So were engines 1 and 2. Engine 3 is the
- * double's own: one that may give other bits from run to run.
+ * `attention` or `gradients`, or is of widths that are no multiples of 8, has no engine. That is what
+ * cuDNN 9.28 was seen to do with graphs for devices that were only described to it. So were engines 1
+ * and 2. Engine 3 is the double's own: one that may give other bits from run to run.
  */
 #ifndef ATTENTION_GRAPH_H
 #define ATTENTION_GRAPH_H
@@ -101,17 +101,16 @@ static int matches(const char *found, const char *pattern) {
     return matches(found, pattern + 1) || matches(found, strchr(pattern, ')'));
 }
 
-/* Attention, and its gradients. */
-static const char *const patterns[] = {"x*(+)(ii>s)M-eSl+/x",
-                                       "*S*x*(+)-(ii>s)etx(S)x-**tx(S)tx(=)"};
+static const char attention[] = "x*(+)(ii>s)M-eSl+/x";
+static const char gradients[] = "*S*x*(+)-(ii>s)etx(S)x-**tx(S)tx(=)";
 
-static int is_attention(const descriptor *graph) {
+static int is_of(const descriptor *graph, const char *pattern) {
     int64_t count;
     const int64_t *operations = values_of(graph, N(ATTR_OPERATIONGRAPH_OPS), &count);
     char found[MOST_TENSORS] = "";
     for (int64_t at = 0; at < count && at < MOST_TENSORS - 1; at++)
         found[at] = letter_of((const descriptor *)(intptr_t)operations[at]);
-    return matches(found, patterns[0]) || matches(found, patterns[1]);
+    return matches(found, pattern);
 }
 
 /* Whether heads are as wide as its engines take them: along what lies side by side in memory. */
@@ -148,13 +147,15 @@ static engine about_attention(int number) {
 
 static int name_attention(const descriptor *graph, int64_t mode, int *engines) {
     static const int usual[] = {AT_RANDOM, IN_TURNS, WHOLE};
-    if (mode == N(HEUR_MODE_FALLBACK) || !is_attention(graph) || !are_widths_whole(graph)) return 0;
+    if (!is_of(graph, attention) && !is_of(graph, gradients)) return 0;
+    if (mode == N(HEUR_MODE_FALLBACK) || !are_widths_whole(graph)) return 0;
     memcpy(engines, usual, sizeof usual);
     return 3;
 }
 
 static int take_attention(const descriptor *graph, int engine) {
     tensor query = queries_of(graph);
+    NEED((setting_untrained >> engine & 1) == 0 || !is_of(graph, gradients), NOT_SUPPORTED)
     NEED(engine != IN_TURNS || query.sizes[2] > 1, NOT_SUPPORTED_SHAPE)
     NEED(query.type == N(DATA_HALF) || query.type == N(DATA_BFLOAT16), NOT_SUPPORTED_DATA_TYPE)
     return 0;
