@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from backendcfg.ops.device_cudnn_attention import Four, Prepared
 
 
-# How many ways in which gradients of results lie have plans, for the calls of a kind.
+# How many ways in which gradients of results lie have plans, for the calls of a kind; one that lies
+# otherwise is made dense, which costs less than compiling.
 _KEPT = 16
 
 
@@ -40,11 +41,10 @@ class Gradients(NamedTuple):
     """What gives the gradients of the calls of a kind.
 
     Attributes:
-        problem: their graph is made for, with a dense gradient of the result.
+        problem: what the graph is made for, with a dense gradient of the result.
         driver: of the device.
         values: the flags that were in force.
-        plans: by how the gradient of the result lies; why there is none where cuDNN takes it so
-            not.
+        plans: what runs it, by how the gradient of the result lies; or why nothing does.
     """
 
     problem: Backward
@@ -167,8 +167,6 @@ def _prepared(
             *(given, held, (graph, numbers), gradients.driver, gradients.values),
             what="its gradients",
         )
-        if len(gradients.plans) >= _KEPT:
-            return found  # of a call whose gradients lie anew each time
         gradients.plans[grad_out] = found
     return found
 
@@ -179,9 +177,11 @@ def _laid(gradients: Gradients, given: Arguments, held: Four) -> tuple[Any, Held
     steps = zip(grad_out.shape[:-1], grad_out.strides[:-1], strict=True)
     is_even = all(step > 0 and step % 8 == 0 for length, step in steps if length > 1)
     if is_even and grad_out.strides[-1] == 1 and not grad_out.address % ALIGNMENT:
-        found = _prepared(gradients, given, held, device_cudnn_attention.array(grad_out))
-        if not isinstance(found, str):
-            return given.given["grad_out"], grad_out, found
+        lies = device_cudnn_attention.array(grad_out)
+        if lies in gradients.plans or len(gradients.plans) < _KEPT:
+            found = _prepared(gradients, given, held, lies)
+            if not isinstance(found, str):
+                return given.given["grad_out"], grad_out, found
     found = _prepared(gradients, given, held, gradients.problem.grad_out)
     assert not isinstance(found, str)  # noqa: S101 - the call was made because there is one
     return *_dense(given, "grad_out"), found

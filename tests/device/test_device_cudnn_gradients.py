@@ -115,6 +115,19 @@ def test_each_way_in_which_the_gradient_of_the_result_lies_has_a_plan(devices):
     assert len(finalised) == len(devices.cudnn.calls(EXECUTE)) == 4  # variant packs alone
 
 
+def test_a_gradient_that_lies_anew_each_time_is_made_dense_in_the_end(devices):
+    arrays = three((1, 1, 8, 32), (1, 1, 8, 32))
+    made = []
+    for gap in range(8, 168, 8):
+        memory = aligned((1, 1, 8, 32 + gap), "uint16")
+        memory[...] = normal((1, 1, 8, 32 + gap), seed=9).array
+        devices.cudnn.reset()
+        assert_same(*passed(*arrays, grad_out=OnDevice(memory[..., :32], "bfloat16")))
+        made.append(len(devices.cudnn.calls("cudnnBackendCreateDescriptor")) > 2)
+    # With that of a dense one there are 16.
+    assert made == [True] * 15 + [False] * 5
+
+
 @pytest.mark.parametrize("start", [1, 4])
 def test_a_gradient_that_begins_anywhere_or_is_spread_is_made_dense(devices, start):
     memory = aligned((2, 3, 40, 64 + start), "uint16")
