@@ -169,13 +169,6 @@ REQUIREMENTS = (
         places=_DEVICE,
     ),
     Requirement(
-        "no-gradient",
-        "nothing needs a gradient",
-        device_rules.no_gradient,
-        ("cudnn",),
-        places=_DEVICE,
-    ),
-    Requirement(
         "no-gradient-of-mask",
         "the mask needs no gradient",
         device_rules.no_gradient_of_mask,

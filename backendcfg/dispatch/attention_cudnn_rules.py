@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FASTEST = ((9, 0), (10, 0), (10, 3))
 FASTEST_AFTER = 91500
 _MOST = 65535
+_BLOCK = 128
 
 
 def leads(device: Device) -> bool:
@@ -100,6 +101,27 @@ def dropout(case: Case) -> str:
     return "A seed drops the same weights wherever it is used, and cuDNN would drop others."
 
 
+def gradients(case: Case) -> str:
+    """A version, a device and lengths of whose gradients nothing is known against."""
+    call, version, switches = case.call, case.device.cudnn, case.switches
+    if not call.trains:
+        return ""
+    if version < 90600:
+        return "Its gradients need cuDNN 9.6 or newer: older ones add to what they find in memory."
+    keys = call.key.shape[-2]
+    if version <= FASTEST_AFTER and keys % _BLOCK:
+        return (
+            f"Its gradients of {keys} keys, which is no multiple of {_BLOCK}, need a cuDNN after "
+            "9.15.0."
+        )
+    if case.device.sm[0] == 10 and (switches.deterministic or switches.tier != "none"):
+        return (
+            "On sm_10x its gradients may differ from run to run, which `determinism.algorithms` or "
+            "`determinism.tier` forbids."
+        )
+    return ""
+
+
 _SHAPED = ("cudnn-dimensions",)
 
 ROWS: tuple[tuple[str, str, Rule, tuple[str, ...]], ...] = (
@@ -141,5 +163,11 @@ ROWS: tuple[tuple[str, str, Rule, tuple[str, ...]], ...] = (
     ("cudnn-bugs", "not 9.10.0 or 9.10.1; no single causal query before 9.10", without_bugs, ()),
     ("cudnn-scale", "the scale is above 0", scale, ()),
     ("cudnn-dropout", "no weight is dropped", dropout, ()),
+    (
+        "cudnn-gradients",
+        f"training: cuDNN 9.6; up to 9.15.0 keys by {_BLOCK}; not on sm_10x where bits must repeat",
+        gradients,
+        ("cudnn-library", *_SHAPED),
+    ),
 )
 """The name, the text, the rule and what must hold before it is looked at."""

@@ -107,14 +107,6 @@ def rows_side_by_side(case: Case) -> str:
     )
 
 
-def no_gradient(case: Case) -> str:
-    """No backward pass will want anything."""
-    call = case.call
-    if not call.trains and (call.mask is None or not call.mask.requires_grad):
-        return ""
-    return "It gives no gradients, and one of the arrays needs one."
-
-
 def no_gradient_of_mask(case: Case) -> str:
     """The mask needs no gradient."""
     mask = case.call.mask

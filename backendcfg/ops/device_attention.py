@@ -25,6 +25,7 @@ from backendcfg.dispatch.device_attention_plain import efficient, summed_in
 from backendcfg.ops import (
     attention_choice,
     device_cudnn_attention,
+    device_cudnn_gradients,
     device_math,
     device_products,
     serving,
@@ -285,6 +286,10 @@ def _plan(
             held, sizes, is_causal=options.is_causal, with_logsumexp=logsumexp
         )
         found = device_cudnn_attention.prepare(given, held, problem, driver, values)
+        if any(trains) and not isinstance(found, str):
+            found = device_cudnn_gradients.prepare(
+                *(found, given, held, problem), driver=driver, values=values
+            )
         if isinstance(found, str):  # only cuDNN knows, and only when it is asked
             choice = attention_choice.choose(call, values, replace(device, no_cudnn=found))
         else:

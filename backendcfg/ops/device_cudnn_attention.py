@@ -14,19 +14,21 @@ import ctypes
 from typing import TYPE_CHECKING, NamedTuple
 
 from backendcfg.dispatch import cudnn_attention
-from backendcfg.dispatch.cudnn_attention import ALIGNMENT, Array, Problem
+from backendcfg.dispatch.cudnn_attention import Problem
+from backendcfg.dispatch.cudnn_operations import ALIGNMENT, Array, dense
 from backendcfg.dispatch.device_opening import require_device
 from backendcfg.ops import device_graphs
 from backendcfg.ops.device_graphs import NoEngineError, Search, Tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from backendcfg.dispatch.attention_shapes import Shapes
-    from backendcfg.dispatch.device_cudnn import Engine
+    from backendcfg.dispatch.device_cudnn import Description, Engine
     from backendcfg.dispatch.device_kernels import Driver
     from backendcfg.ops.device_arrays import Arguments, Held
+    from backendcfg.ops.device_cudnn_gradients import Gradients
     from backendcfg.ops.device_graphs import Plan
 
     Four = tuple[Held, Held, Held, Held | None]
@@ -41,6 +43,7 @@ class Prepared(NamedTuple):
         plan: the graph and its engine.
         tensors: the numbers of the tensors that a run is given.
         hidden: what a hidden score is set to.
+        gradients: what gives the gradients of the call; None where nothing needs one.
     """
 
     library: int
@@ -48,6 +51,7 @@ class Prepared(NamedTuple):
     plan: Plan
     tensors: tuple[int, ...]
     hidden: float
+    gradients: Gradients | None = None
 
 
 def is_aligned(held: Four) -> bool:
@@ -55,10 +59,15 @@ def is_aligned(held: Four) -> bool:
     return not any(each.address % ALIGNMENT for each in held if each is not None)
 
 
+def must_repeat(values: Mapping[str, Any]) -> bool:
+    """Whether the flags promise the same bits from run to run."""
+    is_deterministic: bool = values["determinism.algorithms"] == "deterministic"
+    return is_deterministic or values["determinism.tier"] != "none"
+
+
 def unmet(values: Mapping[str, Any]) -> Callable[[Engine], str]:
     """Why an engine may not serve under the flags, as a function of it."""
-    repeats = values["determinism.algorithms"] == "deterministic"
-    repeats = repeats or values["determinism.tier"] != "none"
+    repeats = must_repeat(values)
 
     def why(engine: Engine) -> str:
         varies = repeats and "NONDETERMINISTIC" in engine.notes
@@ -89,17 +98,31 @@ def prepare(
     Raises:
         DeviceFailedError: cuDNN or the driver failed.
     """
+    described = cudnn_attention.graph(problem), cudnn_attention.numbers(problem)
+    return ready(given, held, described, driver, values)
+
+
+def ready(
+    given: Arguments,
+    held: Sequence[Held | None],
+    described: tuple[Description, tuple[int, ...]],
+    driver: Driver,
+    values: Mapping[str, Any],
+    *,
+    what: str = "it",
+) -> Prepared | str:
+    """As `prepare`, for a graph and the numbers of the tensors that a run is given."""
+    graph, numbers = described
     library = require_device("cudnn")
     major, minor, patch = library.version
     work = given.work(library.handle, driver.handle, *held)
-    search = Search(given, work, cudnn_attention.graph(problem), Tensors((), ()))
+    search = Search(given, work, graph, Tensors((), ()))
     try:
         plan = search.ready(search.engines(), unmet(values))
     except NoEngineError as error:
-        what = f"cuDNN {major}.{minor}.{patch} has no engine for it"
-        return ": ".join((what, "; ".join(error.reasons))) if error.reasons else f"{what}."
+        none = f"cuDNN {major}.{minor}.{patch} has no engine for {what}"
+        return ": ".join((none, "; ".join(error.reasons))) if error.reasons else f"{none}."
     hidden = cudnn_attention.hidden_score(major * 10000 + minor * 100 + patch)
-    numbers = cudnn_attention.numbers(problem)
     return Prepared(library.handle, driver.handle, plan, numbers, hidden)
 
 
@@ -155,17 +178,17 @@ def problem_of(held: Four, shapes: Shapes, *, is_causal: bool, with_logsumexp: b
     batch, heads = shapes.lead
     out = (batch, heads, shapes.queries, shapes.value_width)
     return Problem(
-        _array(query),
-        _array(key),
-        _array(value),
-        Array(query.element, out, cudnn_attention.dense(out)),
-        None if mask is None else _array(mask),
+        array(query),
+        array(key),
+        array(value),
+        Array(query.element, out, dense(out)),
+        None if mask is None else array(mask),
         is_causal,
         with_logsumexp,
     )
 
 
-def _array(held: Held) -> Array:
+def array(held: Held) -> Array:
     """An array of four dimensions. A dimension of one number has the stride of a dense one."""
     missing = 4 - len(held.shape)
     shape = (1,) * missing + held.shape

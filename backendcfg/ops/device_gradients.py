@@ -2,7 +2,7 @@
 
 The forward pass keeps its result and the logarithms; kernels go back from them, on the stream that
 is current then: of `flash` two, see backendcfg/dispatch/device_backward.py; of `efficient` and
-`math` those of `device_gradients_plain`.
+`math` those of `device_gradients_plain`; for `cudnn` its own, see `device_cudnn_gradients`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from backendcfg.dispatch.device_attention_plain import summed_in
 from backendcfg.dispatch.device_backward import BackwardArguments, Gradients, launch, variants
 from backendcfg.dispatch.device_backward_plain import OF
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import device_attention, device_gradients_plain, device_products, serving
+from backendcfg.ops import (
+    device_attention,
+    device_cudnn_gradients,
+    device_gradients_plain,
+    device_products,
+    serving,
+)
 from backendcfg.ops.attention_call import OPERATION
 from backendcfg.ops.device_arrays import Arguments, needs_gradient, refuse_tangents
 from backendcfg.ops.device_launch import put
@@ -214,7 +220,7 @@ def backward(
                 f"`{name}` must have the leading dimensions of `query`",
                 helps=["expand it, and sum its gradient over what it was expanded by"],
             )
-    if held[0].shape[:-2] != plan.shapes.lead:
+    if held[0].shape[:-1] != plan.shapes.out[:-1]:
         given.refuse("`query` must have the leading dimensions of the result")
     for name in RESULTS:
         found = given.take(name)
@@ -254,6 +260,8 @@ def computed(
     """
     given = _arguments(arrays, results)
     held = device_attention.taken(given)
+    if plan.by_cudnn is not None:
+        return *device_cudnn_gradients.computed(given, held, plan, options.scale), None
     sizes = (*plan.shapes.scores, plan.shapes.width)
     about = BACKWARD, plan.kernel, plan.because, sizes, held[0].element
     put_all = _launch if plan.kernel == "flash" else device_gradients_plain.launch

@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from real_cudnn import DEVICE, H100, build, engines, expect, give, make
 from real_cudnn import cudnn as library
 
-from backendcfg.dispatch.cudnn_attention import Array, Problem, dense, graph
+from backendcfg.dispatch.cudnn_attention import Problem, graph
+from backendcfg.dispatch.cudnn_operations import Array, dense
 
 SHARED = {80: 166912, 90: 232448, 100: 232448, 120: 101376}
 """Devices, and how much shared memory a block may have there."""
@@ -59,15 +60,16 @@ def described(capability):
     return device
 
 
-def main():
+def answer(graphs):
+    """Print what is named for graphs, by name and device."""
     devices = {capability: described(capability) for capability in SHARED}
     said = {
         name: {capability: engines(built, device, 3) for capability, device in devices.items()}
-        for name, each in PROBLEMS.items()
-        for built in (build(graph(each)),)
+        for name, each in graphs.items()
+        for built in (build(each),)
     }
     print("answers: " + json.dumps(said))
 
 
 if __name__ == "__main__":
-    main()
+    answer({name: graph(each) for name, each in PROBLEMS.items()})

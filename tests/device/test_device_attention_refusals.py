@@ -73,7 +73,6 @@ def test_a_call_that_nothing_serves_is_refused_with_every_reason(devices):
         "  note: math: Math attention has been runtime disabled.\n"
         "  note: math: `determinism.tier` promises `cross-machine`, which no kernel on a device "
         "keeps.\n"
-        "  note: cudnn: It gives no gradients, and one of the arrays needs one.\n"
         "  note: cudnn: `determinism.tier` promises `cross-machine`, which no kernel on a device "
         "keeps.\n"
         "  note: cudnn: cuDNN is left out.\n"

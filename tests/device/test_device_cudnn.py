@@ -11,7 +11,7 @@ from products import under
 from test_device_abi import check  # noqa: F401 - a fixture
 
 from backendcfg import _native, ops
-from backendcfg.dispatch import cudnn_attention, device_cudnn
+from backendcfg.dispatch import cudnn_operations, device_cudnn
 from backendcfg.dispatch import device_convolution as rules
 from backendcfg.ops import device_convolution
 
@@ -40,8 +40,8 @@ def test_the_numbers_in_python_are_those_of_our_header(check):  # noqa: F811
         "CUDNN_BACKEND_{}_DESCRIPTOR": device_cudnn.DESCRIPTORS,
         "CUDNN_TYPE_{}": device_cudnn.TYPES,
         "CUDNN_ATTR_{}": {name: number for name, (number, _) in device_cudnn.ATTRIBUTES.items()},
-        "CUDNN_POINTWISE_{}": cudnn_attention.MODES,
-        "CUDNN_REDUCE_TENSOR_{}": cudnn_attention.REDUCERS,
+        "CUDNN_POINTWISE_{}": cudnn_operations.MODES,
+        "CUDNN_REDUCE_TENSOR_{}": cudnn_operations.REDUCERS,
         "CUDNN_NUMERICAL_NOTE_{}": device_cudnn.NOTES,
         "CUDNN_BEHAVIOR_NOTE_{}": device_cudnn.BEHAVIOURS,
     }
@@ -141,7 +141,7 @@ def test_plans_are_kept_up_to_a_number_and_then_destroyed(devices, new_stream):
         (1, ()),
         (1, ((17, ((906, 3),)),)),
         (1, ((17, ((906, 3, ("one",)),)),)),
-        (1, tuple((17, ()) for _ in range(65))),
+        (1, tuple((17, ()) for _ in range(129))),
         (1, ((17, ((906, 3, tuple(range(5000))),)),)),
         ("one", ()),
     ],

@@ -31,10 +31,9 @@ def folders():
     return found
 
 
-@pytest.fixture(scope="module")
-def answers(cudnn, folders, tmp_path_factory):  # noqa: F811
-    """By problem and device: (notes, status, workspace) of each engine's plan."""
-    folder, missing = tmp_path_factory.mktemp("driver"), set()
+def asked(program, cudnn, folders, folder):  # noqa: F811
+    """What a program prints of cuDNN, which finds a driver there that has what it links to."""
+    missing = set()
     for _ in range(64):
         functions = [
             GIVING.format(name) if GIVES.match(name) else f"int {name}(void) {{ return 0; }}"
@@ -46,7 +45,7 @@ def answers(cudnn, folders, tmp_path_factory):  # noqa: F811
         command = ["cc", *FLAGS, "-Wl,-soname,libcuda.so.1", str(folder / "more.c")]
         subprocess.run([*command, "-o", str(folder / "libcuda.so.1")], check=True)
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), str(cudnn)],
+            [sys.executable, str(program), str(cudnn)],
             capture_output=True,
             text=True,
             timeout=300,
@@ -65,6 +64,12 @@ def answers(cudnn, folders, tmp_path_factory):  # noqa: F811
     said = [line for line in done.stdout.splitlines() if line.startswith("answers: ")]
     assert said, text
     return json.loads(said[0].partition(": ")[2])
+
+
+@pytest.fixture(scope="module")
+def answers(cudnn, folders, tmp_path_factory):  # noqa: F811
+    """By problem and device: (notes, status, workspace) of each engine's plan."""
+    return asked(PROGRAM, cudnn, folders, tmp_path_factory.mktemp("driver"))
 
 
 WELL = ["plain", "float16", "causal", "logsumexp", "groups", "narrow", "mask", "mask of rows"]

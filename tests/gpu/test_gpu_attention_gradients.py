@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gpu_arrays import under
+from gpu_arrays import served, under
 from gpu_attention import CALLS, KERNELS, OPERATION, arguments, needs
 from torch.nn.functional import scaled_dot_product_attention as theirs
 
@@ -42,6 +42,21 @@ def test_gradients_are_right(cuda, kernel, dtype, name):
     arrays, options = arguments(cuda, name, dtype)
     needs(cuda, kernel, arrays, dtype, options, BACKWARD)
     assert_right(cuda, arrays, dtype, **options)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_that_are_asked_for_are_right(cuda, kernel, dtype, name):
+    arrays, options = arguments(cuda, name, dtype)
+    needs(cuda, kernel, arrays, dtype, options, BACKWARD)
+    out, total = ops.scaled_dot_product_attention(*arrays, return_logsumexp=True, **options)
+    found, by = served(
+        ops.scaled_dot_product_attention_backward, out, *arrays, out, total, **options
+    )
+    assert by == kernel
+    wanted = gradients(theirs, [each.double() for each in arrays], out.double(), **options)
+    for one, other in zip(found, wanted, strict=True):
+        assert float((one.double() - other).abs().max() / other.abs().max()) < TOLERANCES[dtype]
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)

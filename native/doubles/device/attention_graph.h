@@ -3,9 +3,9 @@
  * so that a graph that says something else gives other numbers.
  *
  * cuDNN knows attention by its operations, and so does the double: a graph that is not made of those of
- * `pattern`, or is of widths that are no multiples of 8, has no engine. That is what cuDNN 9.28 was seen
- * to do with graphs for devices that were only described to it. So were engines 1 and 2. Engine 3 is the
- * double's own: one that may give other bits from run to run.
+ * `attention` or `gradients`, or is of widths that are no multiples of 8, has no engine. That is what
+ * cuDNN 9.28 was seen to do with graphs for devices that were only described to it. So were engines 1
+ * and 2. Engine 3 is the double's own: one that may give other bits from run to run.
  */
 #ifndef ATTENTION_GRAPH_H
 #define ATTENTION_GRAPH_H
@@ -43,7 +43,11 @@ enum { MOST_TENSORS = 64, FOUR = 4 };
     RULE(OPERATION_REDUCTION, OPERATION_REDUCTION_YDESC, BACKEND_DESCRIPTOR, 1, 1, 1,              \
          N(BACKEND_TENSOR_DESCRIPTOR))                                                             \
     RULE(OPERATION_REDUCTION, OPERATION_REDUCTION_DESC, BACKEND_DESCRIPTOR, 1, 1, 1,               \
-         N(BACKEND_REDUCTION_DESCRIPTOR))
+         N(BACKEND_REDUCTION_DESCRIPTOR))                                                          \
+    RULE(OPERATION_RESHAPE, OPERATION_RESHAPE_XDESC, BACKEND_DESCRIPTOR, 1, 1, 1,                  \
+         N(BACKEND_TENSOR_DESCRIPTOR))                                                             \
+    RULE(OPERATION_RESHAPE, OPERATION_RESHAPE_YDESC, BACKEND_DESCRIPTOR, 1, 1, 1,                  \
+         N(BACKEND_TENSOR_DESCRIPTOR))
 
 /* A tensor while a graph runs: its memory, or that of a virtual one, which is dense. */
 typedef struct {
@@ -62,6 +66,7 @@ static char letter_of(const descriptor *operation) {
     const descriptor *how;
     switch (operation->type) {
     case N(BACKEND_OPERATION_MATMUL_DESCRIPTOR): return 'x';
+    case N(BACKEND_OPERATION_RESHAPE_DESCRIPTOR): return 't';
     case N(BACKEND_OPERATION_REDUCTION_DESCRIPTOR):
         how = referred(operation, N(ATTR_OPERATION_REDUCTION_DESC));
         switch (value_of(how, N(ATTR_REDUCTION_OPERATOR), -1)) {
@@ -78,6 +83,7 @@ static char letter_of(const descriptor *operation) {
         case N(POINTWISE_DIV): return '/';
         case N(POINTWISE_EXP): return 'e';
         case N(POINTWISE_LOG): return 'l';
+        case N(POINTWISE_IDENTITY): return '=';
         case N(POINTWISE_CMP_GE): return '>';
         case N(POINTWISE_GEN_INDEX): return 'i';
         case N(POINTWISE_BINARY_SELECT): return 's';
@@ -87,24 +93,49 @@ static char letter_of(const descriptor *operation) {
     }
 }
 
-static int is_attention(const descriptor *graph) {
-    static const char *const patterns[] = {"x*M-eSl+/x", "x*+M-eSl+/x", "x*ii>sM-eSl+/x",
-                                           "x*+ii>sM-eSl+/x"};
+/* Whether operations are those of a pattern, in which what is in parentheses may be absent. */
+static int matches(const char *found, const char *pattern) {
+    for (; *pattern != '(' && *pattern != '\0'; pattern++)
+        if (*pattern != ')' && *found++ != *pattern) return 0;
+    if (*pattern == '\0') return *found == '\0';
+    return matches(found, pattern + 1) || matches(found, strchr(pattern, ')'));
+}
+
+static const char attention[] = "x*(+)(ii>s)M-eSl+/x";
+static const char gradients[] = "*S*x*(+)-(ii>s)etx(S)x-**tx(S)tx(=)";
+
+static int is_of(const descriptor *graph, const char *pattern) {
     int64_t count;
     const int64_t *operations = values_of(graph, N(ATTR_OPERATIONGRAPH_OPS), &count);
     char found[MOST_TENSORS] = "";
     for (int64_t at = 0; at < count && at < MOST_TENSORS - 1; at++)
         found[at] = letter_of((const descriptor *)(intptr_t)operations[at]);
-    for (size_t at = 0; at < sizeof patterns / sizeof *patterns; at++)
-        if (strcmp(found, patterns[at]) == 0) return 1;
-    return 0;
+    return matches(found, pattern);
 }
 
-/* The product at one end of a graph of attention. */
-static const descriptor *product_of(const descriptor *graph, int is_last) {
+/* Whether heads are as wide as its engines take them: along what lies side by side in memory. */
+static int are_widths_whole(const descriptor *graph) {
+    static const int sides[] = {N(ATTR_OPERATION_MATMUL_ADESC), N(ATTR_OPERATION_MATMUL_BDESC)};
     int64_t count;
     const int64_t *operations = values_of(graph, N(ATTR_OPERATIONGRAPH_OPS), &count);
-    return (const descriptor *)(intptr_t)operations[is_last ? count - 1 : 0];
+    for (int64_t at = 0; at < 2 * count; at++) {
+        const descriptor *operation = (const descriptor *)(intptr_t)operations[at / 2];
+        if (letter_of(operation) != 'x') continue;
+        const descriptor *of = referred(operation, sides[at % 2]);
+        tensor is = tensor_of(of);
+        int64_t width = is.sizes[is.strides[3] == 1 ? 3 : 2];
+        if (!value_of(of, N(ATTR_TENSOR_IS_VIRTUAL), 0) && width % 8) return 0;
+    }
+    return 1;
+}
+
+/* The queries: what its first product multiplies. */
+static tensor queries_of(const descriptor *graph) {
+    int64_t count, at = 0;
+    const int64_t *operations = values_of(graph, N(ATTR_OPERATIONGRAPH_OPS), &count);
+    while (letter_of((const descriptor *)(intptr_t)operations[at]) != 'x') at++;
+    const descriptor *product = (const descriptor *)(intptr_t)operations[at];
+    return tensor_of(referred(product, N(ATTR_OPERATION_MATMUL_ADESC)));
 }
 
 static engine about_attention(int number) {
@@ -116,16 +147,15 @@ static engine about_attention(int number) {
 
 static int name_attention(const descriptor *graph, int64_t mode, int *engines) {
     static const int usual[] = {AT_RANDOM, IN_TURNS, WHOLE};
-    if (mode == N(HEUR_MODE_FALLBACK) || !is_attention(graph)) return 0;
-    tensor query = tensor_of(referred(product_of(graph, 0), N(ATTR_OPERATION_MATMUL_ADESC)));
-    tensor value = tensor_of(referred(product_of(graph, 1), N(ATTR_OPERATION_MATMUL_BDESC)));
-    if (query.sizes[3] % 8 || value.sizes[3] % 8) return 0;
+    if (!is_of(graph, attention) && !is_of(graph, gradients)) return 0;
+    if (mode == N(HEUR_MODE_FALLBACK) || !are_widths_whole(graph)) return 0;
     memcpy(engines, usual, sizeof usual);
     return 3;
 }
 
 static int take_attention(const descriptor *graph, int engine) {
-    tensor query = tensor_of(referred(product_of(graph, 0), N(ATTR_OPERATION_MATMUL_ADESC)));
+    tensor query = queries_of(graph);
+    NEED((setting_untrained >> engine & 1) == 0 || !is_of(graph, gradients), NOT_SUPPORTED)
     NEED(engine != IN_TURNS || query.sizes[2] > 1, NOT_SUPPORTED_SHAPE)
     NEED(query.type == N(DATA_HALF) || query.type == N(DATA_BFLOAT16), NOT_SUPPORTED_DATA_TYPE)
     return 0;
@@ -191,13 +221,21 @@ static int run_product(array *a, array *b, array *c) {
     return 0;
 }
 
-static int run_reduction(char how, array *x, array *y) {
+/* Over so many numbers of each axis as follow each other: all of it, or the heads of a group. */
+static int run_reduction(char how, const array *x, array *y) {
     NEED(x && y && x->memory && y->memory && x->is_written, BAD_PARAM)
-    NEED(y->is.sizes[3] == 1 && (how == 'M' || how == 'S'), BAD_PARAM)
+    NEED(how == 'M' || how == 'S', BAD_PARAM)
+    int64_t reach[FOUR];
+    for (int axis = 0; axis < FOUR; axis++) {
+        reach[axis] = x->is.sizes[axis] / y->is.sizes[axis];
+        NEED(x->is.sizes[axis] == reach[axis] * y->is.sizes[axis], BAD_PARAM)
+    }
     EACH(y, at) {
         float found = how == 'M' ? -INFINITY : 0;
-        for (int64_t k = 0; k < x->is.sizes[3]; k++) {
-            const int64_t each[FOUR] = {at[0], at[1], at[2], k};
+        for (int64_t k = 0; k < reach[0] * reach[1] * reach[2] * reach[3]; k++) {
+            int64_t each[FOUR], left = k;
+            for (int axis = FOUR; axis-- > 0; left /= reach[axis])
+                each[axis] = at[axis] * reach[axis] + left % reach[axis];
             float value = read_array(x, each);
             found = how == 'S' ? found + value : value > found || isnan(value) ? value : found;
         }
@@ -206,9 +244,24 @@ static int run_reduction(char how, array *x, array *y) {
     return 0;
 }
 
+/* Rows and columns change places: the same memory, were it not for the type of the numbers. */
+static int run_reshape(const array *x, array *y) {
+    NEED(x && y && x->memory && y->memory && x->is_written, BAD_PARAM)
+    for (int axis = 0; axis < FOUR; axis++) {
+        int other = axis < 2 ? axis : 5 - axis;
+        NEED(x->is.sizes[axis] == y->is.sizes[other], BAD_PARAM)
+        NEED(x->is.strides[axis] == y->is.strides[other], BAD_PARAM)
+    }
+    EACH(y, at) {
+        const int64_t from[FOUR] = {at[0], at[1], at[3], at[2]};
+        write_array(y, at, read_array(x, from));
+    }
+    return 0;
+}
+
 static int run_pointwise(char how, int64_t axis, array *x, array *b, array *t, array *y) {
     NEED(x && y && x->memory && y->memory && x->is_written, BAD_PARAM)
-    NEED(strchr("eli", how) || (b && b->memory && b->is_written), BAD_PARAM)
+    NEED(strchr("eli=", how) || (b && b->memory && b->is_written), BAD_PARAM)
     NEED(how != 's' || (t && t->memory && t->is_written), BAD_PARAM)
     NEED(how != 'i' || (axis >= 0 && axis < FOUR), BAD_PARAM)
     EACH(y, at) {
@@ -220,6 +273,7 @@ static int run_pointwise(char how, int64_t axis, array *x, array *b, array *t, a
         case '/': found = first / second; break;
         case 'e': found = expf(first); break;
         case 'l': found = logf(first); break;
+        case '=': found = first; break;
         case '>': found = first >= second; break;
         case 'i': found = (float)at[axis]; break;
         case 's': found = read_array(t, at) != 0 ? first : second; break;
@@ -242,6 +296,9 @@ static int run_operation(arrays *known, const descriptor *operation, pointer_of 
     } else if (how == 'M' || how == 'S') {
         out = ARRAY(REDUCTION_YDESC);
         status = run_reduction(how, ARRAY(REDUCTION_XDESC), out);
+    } else if (how == 't') {
+        out = ARRAY(RESHAPE_YDESC);
+        status = run_reshape(ARRAY(RESHAPE_XDESC), out);
     } else {
         const descriptor *mode = referred(operation, N(ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR));
         out = ARRAY(POINTWISE_YDESC);

@@ -124,6 +124,7 @@
     CONSTANT(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, 19)                                        \
     CONSTANT(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, 21)                                               \
     CONSTANT(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, 22)                                     \
+    CONSTANT(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, 31)                                       \
     CONSTANT(CUDNN_ATTR_POINTWISE_MODE, 0)                                                         \
     CONSTANT(CUDNN_ATTR_POINTWISE_MATH_PREC, 1)                                                    \
     CONSTANT(CUDNN_ATTR_POINTWISE_AXIS, 9)                                                         \
@@ -142,12 +143,15 @@
     CONSTANT(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, 1610)                                           \
     CONSTANT(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, 1611)                                           \
     CONSTANT(CUDNN_ATTR_OPERATION_REDUCTION_DESC, 1612)                                            \
+    CONSTANT(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, 2200)                                             \
+    CONSTANT(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, 2201)                                             \
     CONSTANT(CUDNN_POINTWISE_ADD, 0)                                                               \
     CONSTANT(CUDNN_POINTWISE_MUL, 1)                                                               \
     CONSTANT(CUDNN_POINTWISE_DIV, 6)                                                               \
     CONSTANT(CUDNN_POINTWISE_SUB, 9)                                                               \
     CONSTANT(CUDNN_POINTWISE_EXP, 13)                                                              \
     CONSTANT(CUDNN_POINTWISE_LOG, 15)                                                              \
+    CONSTANT(CUDNN_POINTWISE_IDENTITY, 21)                                                         \
     CONSTANT(CUDNN_POINTWISE_CMP_GE, 303)                                                          \
     CONSTANT(CUDNN_POINTWISE_GEN_INDEX, 501)                                                       \
     CONSTANT(CUDNN_POINTWISE_BINARY_SELECT, 601)                                                   \

@@ -40,7 +40,7 @@ typedef struct {
     const bcfg_cudnn_descriptor *descriptors;
 } bcfg_cudnn_graph;
 
-enum { BCFG_CUDNN_DESCRIPTORS = 64, BCFG_CUDNN_ENGINES = 128 };
+enum { BCFG_CUDNN_DESCRIPTORS = 128, BCFG_CUDNN_ENGINES = 128 };
 
 /* An engine with its knobs, as a heuristic names it. Notes are masks: bit n is note number n. */
 typedef struct {
