@@ -11,7 +11,8 @@ from typing import Any
 
 from backendcfg.ops import device_gradients
 from backendcfg.ops.attention_call import OPERATION
-from backendcfg.ops.device_attention import NAMES, Options, recalled
+from backendcfg.ops.device_attention import NAMES, Options
+from backendcfg.ops.device_replay import recalled
 
 
 def attend(
