@@ -218,7 +218,8 @@ def _along_several(  # noqa: PLR0917
 ) -> Any:
     options: tuple[Any, ...] = ()
     if type(value) is not np.ndarray:
-        sizes, dims = (tuple(each) if type(each) is list else each for each in (s, dim))
+        sizes = tuple(s) if isinstance(s, (list, tuple)) else s
+        dims = tuple(dim) if isinstance(dim, (list, tuple)) else dim
         options = operation, sizes, dims, norm
         found = device_recall((value,), options, 0, True)
         if found is not None:

@@ -55,6 +55,13 @@ static void describe(const DeviceArray *array, const DeviceArray *first, KnownKi
     }
 }
 
+/* The place, and whose array the first is: results are made by its library, and methods are of theirs. */
+static void begin(const DeviceArray *first, KnownKind *kind) {
+    kind->words[0] = ((int64_t)first->index << 8) + first->kind;
+    kind->words[1] = (int64_t)(intptr_t)first->exchange;
+    kind->count = 2;
+}
+
 /* 1 where the arrays can make a call of a known kind, and are taken; 0 where they cannot, one that needs
  * a gradient unless that is nobody's business; -1 with an exception set. Only after 1 they must be
  * dropped. */
@@ -84,7 +91,7 @@ static int take(PyObject *arrays, bool is_recorded, KnownCall *call) {
             array->kind != first->kind || array->index != first->index)
             status = 0;
         else if (i == 0)
-            call->kind.words[call->kind.count++] = ((int64_t)array->index << 8) + array->kind;
+            begin(first, &call->kind);
         if (status == 1) describe(array, first, &call->kind);
     }
     if (status != 1) drop(call);
@@ -104,7 +111,7 @@ static bool is_constant(PyObject *value) {
         return true;
     }
     return value == Py_None || PyUnicode_CheckExact(value) || PyLong_CheckExact(value) ||
-           PyBool_Check(value) || PyFloat_Check(value);
+           PyBool_Check(value) || PyFloat_CheckExact(value);
 }
 
 /* Equal and of one type: 1 is equal to True, and another option. */

@@ -16,7 +16,7 @@ enum {
 
 /* What calls must have in common, besides options and flags. */
 typedef struct {
-    int64_t words[1 + KNOWN_ARRAYS * (1 + 2 * KNOWN_DIMENSIONS)];
+    int64_t words[2 + KNOWN_ARRAYS * (1 + 2 * KNOWN_DIMENSIONS)];
     int count;
 } KnownKind;
 

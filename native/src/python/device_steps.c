@@ -61,7 +61,8 @@ static StepEnd run_launch(const void *step, Replay *replay) {
         if (replay->call->is_taken[i])
             put(block, launch->array_places[i], (uintptr_t)replay->call->arrays[i].data);
     for (int i = 0; i < KNOWN_RESULTS; i++)
-        put(block, launch->result_places[i], (uintptr_t)replay->memory[i]);
+        if (replay->made[i] != NULL)
+            put(block, launch->result_places[i], (uintptr_t)replay->memory[i]);
     bcfg_kernel_call call = {.work = bcfg_step_work(replay, launch->kernel->driver),
                              .grid = launch->grid, .threads = launch->threads, .argument = block};
     bcfg_fault fault = {"", 0, ""};
