@@ -247,12 +247,12 @@ def test_a_bias_that_cannot_be_added_is_refused_before_anything_is_computed(devi
     for _ in range(2):
         with pytest.raises(InvalidArgumentError) as caught:
             ops.conv2d(normal(X), normal(W), bias)
-    assert caught.value.render().splitlines() == [
+    assert caught.value.render() == (
         "error[invalid-argument]: conv2d: arrays of device_arrays.ByInterface cannot be added to "
-        "those of device_arrays.OnDevice on a device from here",
-        "  state: nothing was computed",
-        "  help: pass PyTorch's alone or CuPy's, or add it to the result yourself",
-    ]
+        "those of device_arrays.OnDevice on a device from here\n"
+        "  state: nothing was computed\n"
+        "  help: pass PyTorch's alone or CuPy's, or add it to the result yourself"
+    )
     assert devices.cudnn.calls("cudnnBackendExecute") == []
 
 
