@@ -31,6 +31,7 @@ GROUPS = (
     ("Convolution, einsum and Fourier", "transforms.py", (), ("torch", "scipy", "threadpoolctl")),
     ("Attention", "attention.py", (), ("torch",)),
     ("Attention going backward", "attention_backward.py", (), ("torch",)),
+    ("Calls on devices", "device_calls.py", (), ("torch",)),
 )
 """Title, script, its arguments, and the packages that it needs."""
 

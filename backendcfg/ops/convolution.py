@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
-from backendcfg.ops import convolution_shapes, device_convolution
+from backendcfg._native import device_recall
+from backendcfg.ops import convolution_shapes, device_convolution, device_replay
 from backendcfg.ops.arrays import Taken, give, take
 from backendcfg.ops.convolution_choice import compute
 from backendcfg.ops.convolution_shapes import Operand
@@ -59,10 +60,16 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
         DeviceFailedError: on a device: cuDNN or the driver failed.
         TierNotKeptError: on a device: no library there keeps what the profile promises.
     """
-    if type(input) is not np.ndarray and _native.device_holds(input):
-        return device_convolution.convolve(
-            (input, weight, bias), (stride, padding, dilation, groups)
-        )
+    if type(input) is not np.ndarray:
+        arrays = input, weight, bias
+        options = device_convolution.OPERATION, stride, padding, dilation, groups
+        found = device_recall(arrays, options, 0, True)
+        if found is not None and found[0] is None:
+            return found[1]
+        if found is not None:
+            device_replay.failed(options[0], device_convolution.NAMES, arrays, found)
+        if _native.device_holds(input):
+            return device_convolution.convolve(arrays, options)
     images, kernel = take(input, "input", "conv2d"), take(weight, "weight", "conv2d")
     shift = take(bias, "bias", "conv2d") if bias is not None else None
     geometry = convolution_shapes.geometry(

@@ -292,7 +292,7 @@ def needs_gradient(value: Any) -> bool:
 
 
 def refuse_tangents(operation: str, names: tuple[str, ...], arrays: tuple[Any, ...]) -> None:
-    """Refuse arrays of PyTorch that carry a tangent of its forward mode, which would be lost.
+    """Refuse arrays of PyTorch on a device that carry a tangent of its forward mode: it would be lost.
 
     Args:
         operation: what would lose it.
@@ -305,6 +305,8 @@ def refuse_tangents(operation: str, names: tuple[str, ...], arrays: tuple[Any, .
     # Without a level, which is nearly always, there are no tangents.
     forward = sys.modules.get("torch.autograd.forward_ad")
     if forward is None or getattr(forward, "_current_level", -1) < 0:
+        return
+    if not _native.device_holds(arrays[0]):
         return
     tensor = sys.modules["torch"].Tensor
     given = dict(zip(names, arrays, strict=True))

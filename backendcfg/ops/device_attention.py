@@ -178,9 +178,9 @@ def computed(
         total, total_held = given.make(shapes.out[:-1], summed_in(element))
     results = (out_held, total_held)
     call = described(held, shapes, options, results)
-    launched = None
+    launched, step = None, None
     if plan.by_cudnn is not None:
-        device_cudnn_attention.run(given, held, plan.by_cudnn, call.scale, results)
+        step = device_cudnn_attention.run(given, held, plan.by_cudnn, call.scale, results)
     elif plan.kernel == "math":
         device_math.launch(given, held, plan, call, (out, *results))
     else:
@@ -188,54 +188,24 @@ def computed(
     about = OPERATION, plan.kernel, plan.because, (*shapes.scores, shapes.width), element
     if plan.is_checked:
         device_products.finite(OPERATION, out)
-    elif launched is not None:
-        kernel, start = launched
-        block = type(start.arguments)
-        kept = [(element, shapes.out), (summed_in(element), shapes.out[:-1])]
-        places = (
-            places_in(block, "query", "key", "value", "mask"),
-            places_in(block, "out", "logsumexp"),
-        )
-        put_in = places[0], places[1][: 1 + logsumexp], places_in(block, "seed")
-        made = kernel, start.grid, start.threads, start.arguments, *put_in
-        arrays = tuple(given.given.values())
-        _native.device_remember(
-            arrays, kind, is_recorded, (made,), tuple(kept[: 1 + logsumexp]), about
-        )
+    else:
+        if launched is not None:
+            kernel, start = launched
+            block = type(start.arguments)
+            places = (
+                places_in(block, "query", "key", "value", "mask"),
+                places_in(block, "out", "logsumexp")[: 1 + logsumexp],
+                places_in(block, "seed"),
+            )
+            step = kernel, start.grid, start.threads, start.arguments, *places
+        if step is not None:
+            kept = [(element, shapes.out), (summed_in(element), shapes.out[:-1])]
+            arrays = tuple(given.given.values())
+            _native.device_remember(
+                arrays, kind, is_recorded, (step,), tuple(kept[: 1 + logsumexp]), about
+            )
     serving.served(*about)
     return (out, total) if logsumexp else out
-
-
-def recalled(
-    operation: str,
-    names: tuple[str, ...],
-    arrays: tuple[Any, ...],
-    kind: tuple[Any, ...],
-    seed: int,
-    *,
-    is_recorded: bool = False,
-) -> tuple[Any, ...] | None:
-    """The results of a call that C can make alone; None where it is of no kind that was kept.
-
-    Args:
-        operation: for messages, as the names of the arrays are.
-        names: of the arrays.
-        arrays: of the call, None where there is none.
-        kind: what else its kind is known by.
-        seed: of the dropout.
-        is_recorded: autograd itself calls, so that it need not be asked.
-
-    Raises:
-        DeviceFailedError: the device failed.
-    """
-    found = _native.device_recall(arrays, kind, seed, is_recorded)
-    if found is None:
-        return None
-    if found[1] is not None:
-        given = Arguments(operation, dict(zip(names, arrays, strict=True)))
-        given.failed(found[0][1], found[1])
-    serving.served(*found[0])
-    return found[2:]
 
 
 def forget() -> None:

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.dispatch import device_convolution as rules
 from backendcfg.dispatch.device_convolution import Problem
@@ -19,7 +20,13 @@ from backendcfg.dispatch.device_cudnn import alignment
 from backendcfg.dispatch.device_gemm import CUDA
 from backendcfg.dispatch.device_opening import require_device
 from backendcfg.errors import DeviceFailedError, TierNotKeptError
-from backendcfg.ops import convolution_shapes, device_graphs, device_library, device_products
+from backendcfg.ops import (
+    convolution_shapes,
+    device_convolution_known,
+    device_graphs,
+    device_library,
+    device_products,
+)
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.device_arrays import Arguments, Held
 from backendcfg.ops.device_graphs import Found, NoEngineError, Search, Tensors
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from backendcfg.ops.device_arrays import Work
 
 OPERATION = "conv2d"
+NAMES = ("input", "weight", "bias")
 REMEMBERED = 512
 """Problems whose engine is remembered; the one that was not asked for longest is forgotten."""
 
@@ -71,7 +79,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """What follows from shapes and strides alone.
 
     Attributes:
@@ -87,10 +95,10 @@ class _Kind(NamedTuple):
     strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-_kinds: dict[Hashable, _Kind] = {}
+_kinds: dict[Hashable, Kind] = {}
 
 
-class _Call(NamedTuple):
+class Call(NamedTuple):
     """One call, its arrays as cuDNN takes them; `keeps` holds copies until it was run."""
 
     given: Arguments
@@ -102,12 +110,12 @@ class _Call(NamedTuple):
     keeps: tuple[Any, ...]
 
 
-def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -> Any:
+def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any, Any]) -> Any:
     """The operation for arrays of which one is on a device; see `conv2d`.
 
     Args:
         arrays: input, weight, and bias or None.
-        options: stride, padding, dilation and groups.
+        options: the operation, stride, padding, dilation and groups.
 
     Raises:
         InvalidArgumentError: an argument does not fit, or no engine can serve.
@@ -115,23 +123,29 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -
         TierNotKeptError: no engine keeps what the profile promises.
         DeviceFailedError: the device failed, or is full.
     """
-    given = Arguments(OPERATION, dict(zip(("input", "weight", "bias"), arrays, strict=True)))
+    given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
     x, w = given.take("input"), given.take("weight")
     b = given.take("bias") if arrays[2] is not None else None
     operands = [
         Operand(each.shape, _element(each, value)) if each is not None else None
         for each, value in zip((x, w, b), arrays, strict=True)
     ]
-    geometry = convolution_shapes.geometry(operands[0], operands[1], operands[2], *options)  # type: ignore[arg-type]  # only the bias may be None
+    geometry = convolution_shapes.geometry(operands[0], operands[1], operands[2], *options[1:])  # type: ignore[arg-type]  # only the bias may be None
     kind = _kind(given, geometry, x, w)
     out, y = _memory(given, geometry.shape, geometry.element, channels_last=kind.channels_last)
+    if b is not None:
+        device_products.can_add(OPERATION, out, arrays[2])
     if 0 not in geometry.shape:
-        chosen = _serve(_call(given, geometry, kind, (x, w, y)))
+        call = _call(given, geometry, kind, (x, w, y))
+        chosen = _serve(call)
         if b is not None:
             device_products.add(OPERATION, out, arrays[2].reshape((-1, 1, 1)))
+        about = OPERATION, "cudnn", chosen.because, geometry.shape, geometry.element
         if chosen.is_checked:
             device_products.finite(OPERATION, out)
-        served(OPERATION, "cudnn", chosen.because, geometry.shape, geometry.element)
+        elif kind.lies == (True, True) and hasattr(out, "permute"):
+            device_convolution_known.remember(call, kind, options, chosen, about)
+        served(*about)
     return out if len(x.shape) == 4 else out.reshape(out.shape[1:])
 
 
@@ -186,7 +200,7 @@ def _lies(held: Held, *, channels_last: bool) -> bool:
     )
 
 
-def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> _Kind:
+def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> Kind:
     """What follows from the shapes, once the call is checked."""
     key = geometry, x.steps, w.steps, x.kind, current()
     known = _kinds.get(key)
@@ -198,7 +212,7 @@ def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> _Kind:
         _lies(each, channels_last=True) and not _lies(each, channels_last=False) for each in (x, w)
     )
     x_size, w_size, y_size = sizes = (_padded(geometry), geometry.weight, geometry.shape)
-    kind = _Kind(
+    kind = Kind(
         last,
         (
             x_size == geometry.input and _lies(x, channels_last=last),
@@ -264,8 +278,8 @@ def _extended(
 
 
 def _call(
-    given: Arguments, geometry: Geometry, kind: _Kind, arrays: tuple[Held, Held, Held]
-) -> _Call:
+    given: Arguments, geometry: Geometry, kind: Kind, arrays: tuple[Held, Held, Held]
+) -> Call:
     """A call with its arrays in the order that is wanted; the last is the result."""
     x, w, y = arrays
     keeps = []
@@ -288,7 +302,7 @@ def _call(
         geometry.dilation,
     )
     library, driver = require_device("cudnn"), require_device("cuda")
-    return _Call(
+    return Call(
         given,
         geometry,
         problem,
@@ -299,7 +313,7 @@ def _call(
     )
 
 
-def _serve(call: _Call) -> Chosen:
+def _serve(call: Call) -> Chosen:
     """Compute it, by the engine that is known or one that is now chosen."""
     key = call.problem, call.place, call.work[0], current()
     with _lock:
@@ -316,19 +330,24 @@ def _serve(call: _Call) -> Chosen:
             return chosen
     chosen = _search(call)
     with _lock:
-        _keep(_chosen, key, chosen)
-        _keep(_latest, (call.geometry, call.place, current()), chosen)
+        goes = _keep(_chosen, key, chosen)
+        goes = _keep(_latest, (call.geometry, call.place, current()), chosen) or goes
+    if goes:  # C must not serve what `explain` knows no more
+        _native.device_forget()
     return chosen
 
 
-def _keep(known: OrderedDict[Hashable, Chosen], key: Hashable, chosen: Chosen) -> None:
+def _keep(known: OrderedDict[Hashable, Chosen], key: Hashable, chosen: Chosen) -> bool:
+    """Keep an engine; whether another one had to go."""
     known[key] = chosen
     known.move_to_end(key)
+    goes = len(known) > REMEMBERED
     while len(known) > REMEMBERED:
         known.popitem(last=False)
+    return goes
 
 
-def _search(call: _Call) -> Chosen:
+def _search(call: Call) -> Chosen:
     flags, asked = flags_in_force()
     notes = rules.refused(flags, asked, call.problem.element)
     search = Search(call.given, call.work, rules.describe(call.problem), call.tensors)
@@ -348,7 +367,7 @@ def _search(call: _Call) -> Chosen:
     return Chosen(found, tuple(engines), because, bool(flags["ops.check_finite"]))
 
 
-def _refuse(call: _Call, nothing: NoEngineError) -> NoReturn:
+def _refuse(call: Call, nothing: NoEngineError) -> NoReturn:
     where = f"cuda:{call.place[1]}"
     reasons = nothing.reasons or ("cuDNN names no engine for it",)
     if nothing.full:
@@ -377,3 +396,4 @@ def forget() -> None:
         _chosen.clear()
         _latest.clear()
         _kinds.clear()
+    _native.device_forget()

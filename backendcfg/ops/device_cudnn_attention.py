@@ -17,7 +17,7 @@ from backendcfg.dispatch import cudnn_attention
 from backendcfg.dispatch.cudnn_attention import Problem
 from backendcfg.dispatch.cudnn_operations import ALIGNMENT, Array, dense
 from backendcfg.dispatch.device_opening import require_device
-from backendcfg.ops import device_graphs
+from backendcfg.ops import device_graphs, device_replay
 from backendcfg.ops.device_graphs import NoEngineError, Search, Tensors
 
 if TYPE_CHECKING:
@@ -32,6 +32,20 @@ if TYPE_CHECKING:
     from backendcfg.ops.device_graphs import Plan
 
     Four = tuple[Held, Held, Held, Held | None]
+
+
+# What the tensors are in a call that C makes alone: query, key, value and the mask are passed, the
+# result and the logarithms made; the scalars are constants, -1 being their first byte.
+_ARRAYS = {
+    cudnn_attention.QUERY: 0,
+    cudnn_attention.KEY: 1,
+    cudnn_attention.VALUE: 2,
+    cudnn_attention.BIAS: 3,
+    cudnn_attention.OUT: 4,
+    cudnn_attention.LOGSUMEXP: 5,
+    cudnn_attention.SCALE: -1,
+    cudnn_attention.HIDDEN: -1 - ctypes.sizeof(ctypes.c_float),
+}
 
 
 class Prepared(NamedTuple):
@@ -132,7 +146,7 @@ def run(
     prepared: Prepared,
     scale: float,
     results: tuple[Held, Held | None],
-) -> None:
+) -> tuple[Any, ...] | None:
     """Put a call on the stream of query; it is in order with the streams of all arrays.
 
     Args:
@@ -141,6 +155,9 @@ def run(
         prepared: what `prepare` found for the kind.
         scale: of the scores.
         results: the result, and the logarithms or None.
+
+    Returns:
+        The same as a step of a call that C makes alone; None where it cannot.
 
     Raises:
         DeviceFailedError: cuDNN or the driver failed.
@@ -163,6 +180,11 @@ def run(
     pointers = tuple([addresses[tensor] for tensor in prepared.tensors])
     work = given.work(prepared.library, prepared.driver, *held, out, total)
     device_graphs.run(given, work, prepared.plan, Tensors(prepared.tensors, pointers))
+    if not _ARRAYS.keys() >= set(prepared.tensors):
+        return None
+    arrays = tuple([_ARRAYS[tensor] for tensor in prepared.tensors])
+    libraries = prepared.library, prepared.driver
+    return device_replay.graph(libraries, prepared.plan, prepared.tensors, arrays, bytes(scalars))
 
 
 def problem_of(held: Four, shapes: Shapes, *, is_causal: bool, with_logsumexp: bool) -> Problem:

@@ -27,6 +27,7 @@ from backendcfg.ops import (
 from backendcfg.ops.attention_call import OPERATION
 from backendcfg.ops.device_arrays import Arguments, needs_gradient, refuse_tangents
 from backendcfg.ops.device_launch import put
+from backendcfg.ops.device_replay import recalled
 
 if TYPE_CHECKING:
     from backendcfg.ops.device_arrays import Held
@@ -169,9 +170,7 @@ def _forward(arrays: tuple[Any, Any, Any, Any], options: Options, plan: Plan) ->
     kind = RECORDED, plan.because, *options[:4]
     names, found = device_attention.NAMES, None
     if not plan.is_checked:
-        found = device_attention.recalled(
-            OPERATION, names, arrays, kind, options.seed, is_recorded=True
-        )
+        found = recalled(OPERATION, names, arrays, kind, options.seed, is_recorded=True)
     if found is not None:
         return found
     given = Arguments(OPERATION, dict(zip(names, arrays, strict=True)))
@@ -185,9 +184,7 @@ def _recalled(
     arrays: tuple[Any, ...], kind: tuple[Any, ...], options: Options, *, is_recorded: bool
 ) -> tuple[Any, ...] | None:
     """What `_made` names of a call of a kind that was kept, or None."""
-    return device_attention.recalled(
-        BACKWARD, ALL_NAMES, arrays, kind, options.seed, is_recorded=is_recorded
-    )
+    return recalled(BACKWARD, ALL_NAMES, arrays, kind, options.seed, is_recorded=is_recorded)
 
 
 def backward(

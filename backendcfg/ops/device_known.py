@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from backendcfg.ops import device_gradients
+from backendcfg._native import device_holds, device_recall
+from backendcfg.ops import device_gradients, device_replay
 from backendcfg.ops.attention_call import OPERATION
 from backendcfg.ops.device_arrays import refuse_tangents
-from backendcfg.ops.device_attention import NAMES, Options, recalled
+from backendcfg.ops.device_attention import NAMES, Options
+
+_EXACT = (type(None), float, int)
 
 
 def attend(
@@ -20,7 +23,7 @@ def attend(
     options: tuple[str, float, bool, float | None, bool, bool],
     seed: int | None,
 ) -> Any:
-    """The operation for arrays of which query is on a device; see `scaled_dot_product_attention`.
+    """The operation, where query is on a device; see `scaled_dot_product_attention`.
 
     Args:
         arrays: query, key, value and the mask or None.
@@ -28,15 +31,25 @@ def attend(
             `return_logsumexp`, checked.
         seed: of the dropout.
 
+    Returns:
+        The result; None where query is on no device.
+
     Raises:
         InvalidArgumentError: an argument does not fit, carries a tangent, or no kernel can serve.
         DeviceFailedError: the device failed.
     """
     refuse_tangents(OPERATION, NAMES, arrays)
     number = 0 if seed is None else int(seed)
-    found = recalled(OPERATION, NAMES, arrays, options, number)
     _, dropout, is_causal, scale, enable_gqa, logsumexp = options
+    if type(scale) not in _EXACT or type(dropout) is not float:  # NumPy's, say: no constant to C
+        scale = None if scale is None else float(scale)
+        options = (OPERATION, float(dropout), is_causal, scale, enable_gqa, logsumexp)
+    found = device_recall(arrays, options, number)
     if found is None:
+        if not device_holds(arrays[0]):
+            return None
         checked = Options(float(dropout), bool(is_causal), scale, bool(enable_gqa), number)
         return device_gradients.attend(arrays, checked, logsumexp=bool(logsumexp))
-    return found if logsumexp else found[0]
+    if found[0] is not None:
+        device_replay.failed(OPERATION, NAMES, arrays, found)
+    return found[1:] if logsumexp else found[1]

@@ -215,19 +215,17 @@ def copy(operation: str, target: Any, source: Any) -> None:
     )
 
 
-def add(operation: str, target: Any, source: Any) -> None:
-    """Add a source, broadcast, to a target, by their own library and on its stream.
+def can_add(operation: str, target: Any, source: Any) -> None:
+    """Whether `add` can add a source to a target.
 
     Raises:
-        InvalidArgumentError: it has no function for that.
+        InvalidArgumentError: their libraries have no function for that.
     """
     if hasattr(target, "add_") and hasattr(source, "detach"):
-        target.detach().add_(source.detach())  # gradients are not followed here
         return
     if (cupy := sys.modules.get("cupy")) is not None and all(
         isinstance(each, cupy.ndarray) for each in (target, source)
     ):
-        cupy.add(target, source, out=target)
         return
     raise InvalidArgumentError(
         f"{operation}: arrays of {_kind(source)} cannot be added to those of {_kind(target)} "
@@ -235,6 +233,19 @@ def add(operation: str, target: Any, source: Any) -> None:
         state="nothing was computed",
         helps=["pass PyTorch's alone or CuPy's, or add it to the result yourself"],
     )
+
+
+def add(operation: str, target: Any, source: Any) -> None:
+    """Add a source, broadcast, to a target, by their own library and on its stream.
+
+    Raises:
+        InvalidArgumentError: it has no function for that.
+    """
+    can_add(operation, target, source)
+    if hasattr(target, "add_"):
+        target.detach().add_(source.detach())  # gradients are not followed here
+    else:
+        sys.modules["cupy"].add(target, source, out=target)
 
 
 def permuted(value: Any, axes: tuple[int, ...]) -> Any:

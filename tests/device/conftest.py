@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 from compiling import DOUBLES, FLAGS, NATIVE
 
+from backendcfg import _native
 from backendcfg.dispatch import device_files, device_opening
 
 # File name -> (source, definitions). The name is the SONAME too, as in the vendors' files.
@@ -231,6 +232,7 @@ def devices(_opened_devices, monkeypatch):
     from backendcfg import ops
 
     doubles = _opened_devices
+    _native.device_forget()
     monkeypatch.setattr(device_opening, "_latest", {})
     monkeypatch.setattr(device_opening, "_first_usable", lambda name, world: doubles.find(name))
     # Doubles of two toolkits are in this process, by other tests.

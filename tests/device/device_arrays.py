@@ -123,7 +123,7 @@ class OnDevice:
     Attributes:
         stream: what the table says is current, for all arrays.
         allocated: the sizes in bytes of what was asked of the allocator.
-        full: whether the allocator has no more memory.
+        full: whether the allocator has no more memory; the name of a type: for that alone.
     """
 
     stream = 0
@@ -265,7 +265,7 @@ def _allocate(prototype, out, context, set_error):
     asked = prototype.contents
     shape = tuple(asked.shape[i] for i in range(asked.dimensions))
     element = NAMES[asked.code, asked.bits]
-    if OnDevice.full:
+    if OnDevice.full in (True, element):
         set_error(context, b"MemoryError", b"the device is full")
         return -1
     array = aligned(shape, held(element))

@@ -266,8 +266,8 @@ RESULT = ("bfloat16", SHAPE)
         {"results": (-2,)},
         {"made": (RESULT,) * 6},
         {"made": (("complex", SHAPE),)},
-        {"made": (("bfloat16", (1,) * 5),)},
-        {"count": 6},
+        {"made": (("bfloat16", (1,) * 7),)},
+        {"count": 9},
     ],
 )
 def test_what_does_not_fit_is_not_kept(kernels, changes):

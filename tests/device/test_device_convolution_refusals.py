@@ -261,19 +261,11 @@ def test_a_device_without_room_for_a_workspace_takes_an_engine_that_needs_none(d
     assert text.splitlines()[-1] == "  help: free memory on the device"
 
 
-def test_a_known_engine_that_finds_no_room_is_chosen_anew(devices, arrays):
+def test_a_known_engine_that_finds_no_room_is_chosen_anew(devices, arrays, monkeypatch):
     with under(cudnn__deterministic=True):
         ops.conv2d(*arrays)
-        make = device_convolution.Arguments.make
-
-        def narrow(given, shape, element):
-            if element == "uint8":
-                raise MemoryError("the device is full")
-            return make(given, shape, element)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(device_convolution.Arguments, "make", narrow)
-            ops.conv2d(*arrays)
+        monkeypatch.setattr(OnDevice, "full", "uint8")
+        ops.conv2d(*arrays)
     assert engines_run(devices) == ["tensor", "implicit"]
 
 

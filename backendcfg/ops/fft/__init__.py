@@ -12,10 +12,12 @@ float32 and complex64 stay single; integers and bool become the framework's defa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from backendcfg._native import device_recall
+from backendcfg.ops import device_replay
 from backendcfg.ops.arrays import give
 from backendcfg.ops.fft import device
 from backendcfg.ops.fft.arguments import (
@@ -61,34 +63,32 @@ __all__ = [
 
 def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:  # noqa: A002
     """The discrete Fourier transform along one dimension: complex, of size `n`."""
-    return transform(one("fft", "fft", input, n, dim, norm))
+    return _along("fft", "fft", input, n, dim, norm)
 
 
 def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:  # noqa: A002
     """The inverse of `fft`."""
-    return transform(one("ifft", "ifft", input, n, dim, norm))
+    return _along("ifft", "ifft", input, n, dim, norm)
 
 
 def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:  # noqa: A002
     """`fft` of a real input, without its redundant half: n // 2 + 1 numbers."""
-    return transform(one("rfft", "rfft", input, n, dim, norm))
+    return _along("rfft", "rfft", input, n, dim, norm)
 
 
 def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:  # noqa: A002
     """The inverse of `rfft`: `n` real numbers, 2 (m - 1) where `n` is not given."""
-    return transform(one("irfft", "irfft", input, n, dim, norm))
+    return _along("irfft", "irfft", input, n, dim, norm)
 
 
 def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:  # noqa: A002
     """`fft` of a Hermitian signal that is given as its first half: `n` real numbers."""
-    request = one("hfft", "irfft", input, n, dim, norm)
-    return transform(request._replace(conjugates=True, norm=flipped(request.norm)))
+    return _along("hfft", "irfft", input, n, dim, norm)
 
 
 def ihfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:  # noqa: A002
     """The inverse of `hfft`: the first n // 2 + 1 numbers of a Hermitian signal."""
-    request = one("ihfft", "rfft", input, n, dim, norm)
-    return transform(request._replace(norm=flipped(request.norm)), conjugate=True)
+    return _along("ihfft", "rfft", input, n, dim, norm)
 
 
 def fft2(
@@ -98,7 +98,7 @@ def fft2(
     norm: str | None = None,
 ) -> Any:
     """`fftn` along two dimensions."""
-    return transform(several("fft2", "fft", input, s, dim, norm))
+    return _along_several("fft2", "fft", input, s, dim, norm)
 
 
 def ifft2(
@@ -108,7 +108,7 @@ def ifft2(
     norm: str | None = None,
 ) -> Any:
     """The inverse of `fft2`."""
-    return transform(several("ifft2", "ifft", input, s, dim, norm))
+    return _along_several("ifft2", "ifft", input, s, dim, norm)
 
 
 def rfft2(
@@ -118,7 +118,7 @@ def rfft2(
     norm: str | None = None,
 ) -> Any:
     """`rfftn` along two dimensions."""
-    return transform(several("rfft2", "rfft", input, s, dim, norm))
+    return _along_several("rfft2", "rfft", input, s, dim, norm)
 
 
 def irfft2(
@@ -128,7 +128,7 @@ def irfft2(
     norm: str | None = None,
 ) -> Any:
     """The inverse of `rfft2`."""
-    return transform(several("irfft2", "irfft", input, s, dim, norm))
+    return _along_several("irfft2", "irfft", input, s, dim, norm)
 
 
 def fftn(
@@ -138,7 +138,7 @@ def fftn(
     norm: str | None = None,
 ) -> Any:
     """The transform along several dimensions: `dim`, else the last as many as `s` has, else all."""
-    return transform(several("fftn", "fft", input, s, dim, norm))
+    return _along_several("fftn", "fft", input, s, dim, norm)
 
 
 def ifftn(
@@ -148,7 +148,7 @@ def ifftn(
     norm: str | None = None,
 ) -> Any:
     """The inverse of `fftn`."""
-    return transform(several("ifftn", "ifft", input, s, dim, norm))
+    return _along_several("ifftn", "ifft", input, s, dim, norm)
 
 
 def rfftn(
@@ -158,7 +158,7 @@ def rfftn(
     norm: str | None = None,
 ) -> Any:
     """`fftn` of a real input, without the redundant half of the last of its dimensions."""
-    return transform(several("rfftn", "rfft", input, s, dim, norm))
+    return _along_several("rfftn", "rfft", input, s, dim, norm)
 
 
 def irfftn(
@@ -168,7 +168,7 @@ def irfftn(
     norm: str | None = None,
 ) -> Any:
     """The inverse of `rfftn`."""
-    return transform(several("irfftn", "irfft", input, s, dim, norm))
+    return _along_several("irfftn", "irfft", input, s, dim, norm)
 
 
 def fftfreq(n: int, d: float = 1.0) -> NDArray[Any]:
@@ -191,6 +191,44 @@ def fftshift(input: Any, dim: int | Sequence[int] | None = None) -> Any:  # noqa
 def ifftshift(input: Any, dim: int | Sequence[int] | None = None) -> Any:  # noqa: A002
     """The inverse of `fftshift`."""
     return _shifted("ifftshift", input, dim, forth=False)
+
+
+def _along(  # noqa: PLR0917
+    operation: str, kind: str, value: Any, n: int | None, dim: int, norm: str | None
+) -> Any:
+    options: tuple[Any, ...] = ()
+    if type(value) is not np.ndarray:
+        options = operation, n, dim, norm
+        found = device_recall((value,), options, 0, True)
+        if found is not None:
+            return found[1] if found[0] is None else _failed(operation, value, found)
+    request = one(operation, kind, value, n, dim, norm)
+    if operation in ("hfft", "ihfft"):
+        request = request._replace(conjugates=kind == "irfft", norm=flipped(request.norm))
+    return transform(request, conjugate=operation == "ihfft", options=options)
+
+
+def _along_several(  # noqa: PLR0917
+    operation: str,
+    kind: str,
+    value: Any,
+    s: Sequence[int] | None,
+    dim: Sequence[int] | None,
+    norm: str | None,
+) -> Any:
+    options: tuple[Any, ...] = ()
+    if type(value) is not np.ndarray:
+        sizes = tuple(s) if isinstance(s, (list, tuple)) else s
+        dims = tuple(dim) if isinstance(dim, (list, tuple)) else dim
+        options = operation, sizes, dims, norm
+        found = device_recall((value,), options, 0, True)
+        if found is not None:
+            return found[1] if found[0] is None else _failed(operation, value, found)
+    return transform(several(operation, kind, value, s, dim, norm), options=options)
+
+
+def _failed(operation: str, value: Any, found: tuple[Any, ...]) -> NoReturn:
+    device_replay.failed(f"fft.{operation}", ("input",), (value,), found)
 
 
 def _shifted(operation: str, value: Any, dim: int | Sequence[int] | None, *, forth: bool) -> Any:

@@ -35,15 +35,16 @@ WORTH_THREADS = 1 << 16
 """Numbers from which on other threads gain more than it costs to wake them."""
 
 
-def transform(request: Request, *, conjugate: bool = False) -> Any:
+def transform(request: Request, *, conjugate: bool = False, options: tuple[Any, ...] = ()) -> Any:
     """The result as the input came.
 
     Args:
         request: what to compute.
         conjugate: whether to give the conjugate of the result.
+        options: what was called with which arguments besides, for `device.transform`.
     """
     if request.came.framework == DEVICE:
-        return device.transform(request, conjugate=conjugate)
+        return device.transform(request, options, conjugate=conjugate)
     switches = Switches()
     if request.conjugates:
         request = request._replace(array=np.conj(request.array))

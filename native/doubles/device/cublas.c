@@ -225,6 +225,7 @@ int cublasGemmEx_64(void *handle, int transa, int transb, int64_t m, int64_t n, 
                     const void *alpha, const void *a, int a_type, int64_t lda, const void *b,
                     int b_type, int64_t ldb, const void *beta, void *c, int c_type, int64_t ldc,
                     int compute_type, int algorithm) {
+    IDLE
     BEGIN
     int status = RECORD_WITH(STATE, STATE_WORDS, "cublasGemmEx_64", P(handle), I(transa), I(transb),
                              I(m), I(n), I(k), F(alpha), P(a), I(a_type), I(lda), P(b), I(b_type),

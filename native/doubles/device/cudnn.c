@@ -347,6 +347,7 @@ static void *pointer_in(const void *pack, int64_t number) {
 }
 
 int cudnnBackendExecute(void *handle, void *plan, void *pack) {
+    IDLE
     const struct handle *known = handle_of(handle);
     const descriptor *made = is_descriptor(plan, -1) ? plan : NULL;
     int status = recorded("cudnnBackendExecute", "P(handle), P(plan), P(pack), P(stream), I(engine)",

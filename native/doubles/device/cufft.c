@@ -61,13 +61,16 @@ int cufftGetProperty(int property, int *value) {
 
 int cufftCreate(int *plan) {
     ENTER("cufftCreate", P(plan))
-    for (int at = 0; at < PLANS && at < setting_plans; at++)
-        if (!plans[at].live) {
-            plans[at] = (struct plan){.live = 1, .allocates = 1};
-            *plan = at;
-            return 0;
-        }
-    return BCFG_CUFFT_ALLOC_FAILED;
+    static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+    int at = 0;
+    pthread_mutex_lock(&making);
+    while (at < PLANS && at < setting_plans && plans[at].live) at++;
+    int has_room = at < PLANS && at < setting_plans;
+    if (has_room) plans[at] = (struct plan){.live = 1, .allocates = 1};
+    pthread_mutex_unlock(&making);
+    NEED(has_room, ALLOC_FAILED)
+    *plan = at;
+    return 0;
 }
 
 int cufftDestroy(int plan) {

@@ -12,6 +12,9 @@
  *   double_set(name, value)    a setting of the double, such as its version; 0 when it has none of
  *                              that name
  *
+ *   double_idle                while it is not 0, a function with ENTER or IDLE in it does nothing and
+ *                              succeeds: for measuring what calls cost, the library left aside
+ *
  * Calls that fail are recorded too. Every function is thread-safe.
  */
 #ifndef RECORDED_H
@@ -30,6 +33,8 @@
 #define SETTING(name, value) static int64_t setting_##name = value;
 SETTINGS
 #undef SETTING
+
+API int double_idle;
 
 static pthread_mutex_t recording = PTHREAD_MUTEX_INITIALIZER;
 static char *record;
@@ -72,9 +77,13 @@ typedef struct {
     ((argument){.kind = INTEGERS, .integers = (values), .integer = (int64_t)(count)})
 #define P(value) ((argument){.kind = POINTER, .integer = (int64_t)(intptr_t)(value)})
 
+#define IDLE                                                                                       \
+    if (double_idle) return 0;
+
 /* ENTER("cuInit", I(flags)): record a call, and leave the function if it is to fail. The names are the
  * words in the parentheses; no macro may stand between, or it would expand them. */
 #define ENTER(function, ...)                                                                       \
+    IDLE                                                                                           \
     int status = recorded(function, #__VA_ARGS__, (argument[]){__VA_ARGS__});                      \
     if (status != 0) return status;
 /* The status of a call that has more arguments behind, with their names in a text of this form. */

@@ -3,6 +3,7 @@
 #define BACKENDCFG_DEVICE_CUFFT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "device/work.h"
 
@@ -28,6 +29,7 @@ typedef struct {
     int32_t index;                     /* of the device */
     int plan;
     size_t bytes;                      /* that it needs to work in */
+    _Atomic uint64_t used;             /* when, on a clock that counts runs of all plans */
     pthread_mutex_t busy;              /* held from setting its stream until it is on that */
 } bcfg_transform_plan;
 

@@ -66,6 +66,7 @@ int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken);
 
 /* Any of these. 1 taken, 0 no device array, -1 with an exception set. */
 int bcfg_take_device(PyObject *value, DeviceArray *taken);
+int bcfg_take_by_table(PyObject *value, DeviceArray *taken); /* the first of them alone */
 void bcfg_drop_device(DeviceArray *taken);
 
 /* Shape, strides and memory of a tensor of DLPack's: 1, or -1 with an exception set. */
@@ -109,7 +110,7 @@ const bcfg_kernel *bcfg_kernel_of(PyObject *capsule);
 /* device_known.c: functions of the module for calls of kinds that were seen. */
 PyObject *bcfg_device_recall(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *bcfg_device_remember(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_forget(PyObject *module, PyObject *ignored);
+PyObject *bcfg_device_forget(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 /* device_linalg.c */
 PyObject *bcfg_device_linalg_sizes(PyObject *module, PyObject *arguments);
@@ -125,6 +126,7 @@ PyObject *bcfg_device_lend(PyObject *module, PyObject *arguments);
 /* device_transform.c: Fourier transforms. */
 PyObject *bcfg_device_transform_plan(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_transform(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_transform_used(PyObject *module, PyObject *capsule);
 
 /* device_sparse.c: products of 2:4 sparse matrices. */
 PyObject *bcfg_device_sparse_sizes(PyObject *module, PyObject *arguments);
