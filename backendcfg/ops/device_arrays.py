@@ -292,7 +292,7 @@ def needs_gradient(value: Any) -> bool:
 
 
 def refuse_tangents(operation: str, names: tuple[str, ...], arrays: tuple[Any, ...]) -> None:
-    """Refuse arrays of PyTorch on a device that carry a tangent of its forward mode: it would be lost.
+    """Refuse arrays on a device that carry a tangent of PyTorch's forward mode: it would be lost.
 
     Args:
         operation: what would lose it.
