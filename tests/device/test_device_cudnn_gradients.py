@@ -86,9 +86,11 @@ def test_an_added_mask_is_obeyed(devices, shape, element):
 
 
 def test_arrays_are_read_where_they_lie(devices):
-    # (batch, length, heads, width), as a projection leaves them; so does what comes back.
-    arrays = [normal((2, 40, 3, 64), seed=seed) for seed in range(4)]
-    *views, grad_out = [OnDevice(each.array.swapaxes(1, 2), each.element) for each in arrays]
+    # (batch, length, heads, width), as projections leave them; and what comes back.
+    grad_out = OnDevice(normal((2, 40, 3, 64), seed=4).array.swapaxes(1, 2), "bfloat16")
+    # Query, key and value lie in one array, of which they are a small part.
+    packed = normal((3, 40, 6, 6, 64), seed=5).array[:2, :, :3].transpose(3, 0, 2, 1, 4)
+    views = [OnDevice(each, "bfloat16") for each in packed[:3]]
     passed(*views, grad_out=grad_out)
     OnDevice.allocated.clear()
     assert_same(*passed(*views, grad_out=grad_out))
