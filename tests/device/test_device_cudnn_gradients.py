@@ -85,6 +85,19 @@ def test_an_added_mask_is_obeyed(devices, shape, element):
     assert served() == ["cudnn"]
 
 
+def test_a_query_that_a_mask_hides_everything_from_spoils_its_heads_alone(devices):
+    mask = normal((2, 3, 40, 70), "float32", 5)
+    mask.array[0, 1, 7] = -np.inf
+    with under(**FIRST), np.errstate(invalid="ignore"):
+        (of_query, of_key, of_value), _ = passed(*three(), mask=mask)
+    spoilt = np.zeros((2, 3, 40), bool)
+    spoilt[0, 1, 7] = True
+    assert (np.isnan(of_query.values()).all(-1) == spoilt).all()
+    for each in (of_key, of_value):
+        assert (np.isnan(each.values()).all((2, 3)) == spoilt.any(2)).all()
+        assert (np.isnan(each.values()).any((2, 3)) == spoilt.any(2)).all()
+
+
 def test_arrays_are_read_where_they_lie(devices):
     # (batch, length, heads, width), as projections leave them; and what comes back.
     grad_out = OnDevice(normal((2, 40, 3, 64), seed=4).array.swapaxes(1, 2), "bfloat16")
