@@ -85,10 +85,25 @@ def test_an_added_mask_is_obeyed(devices, shape, element):
     assert served() == ["cudnn"]
 
 
+def test_a_query_that_a_mask_hides_everything_from_spoils_its_heads_alone(devices):
+    mask = normal((2, 3, 40, 70), "float32", 5)
+    mask.array[0, 1, 7] = -np.inf
+    with under(**FIRST), np.errstate(invalid="ignore"):
+        (of_query, of_key, of_value), _ = passed(*three(), mask=mask)
+    spoilt = np.zeros((2, 3, 40), bool)
+    spoilt[0, 1, 7] = True
+    assert (np.isnan(of_query.values()).all(-1) == spoilt).all()
+    for each in (of_key, of_value):
+        assert (np.isnan(each.values()).all((2, 3)) == spoilt.any(2)).all()
+        assert (np.isnan(each.values()).any((2, 3)) == spoilt.any(2)).all()
+
+
 def test_arrays_are_read_where_they_lie(devices):
-    # (batch, length, heads, width), as a projection leaves them; so does what comes back.
-    arrays = [normal((2, 40, 3, 64), seed=seed) for seed in range(4)]
-    *views, grad_out = [OnDevice(each.array.swapaxes(1, 2), each.element) for each in arrays]
+    # (batch, length, heads, width), as projections leave them; and what comes back.
+    grad_out = OnDevice(normal((2, 40, 3, 64), seed=4).array.swapaxes(1, 2), "bfloat16")
+    # Query, key and value lie in one array, of which they are a small part.
+    packed = normal((3, 40, 6, 6, 64), seed=5).array[:2, :, :3].transpose(3, 0, 2, 1, 4)
+    views = [OnDevice(each, "bfloat16") for each in packed[:3]]
     passed(*views, grad_out=grad_out)
     OnDevice.allocated.clear()
     assert_same(*passed(*views, grad_out=grad_out))

@@ -49,7 +49,7 @@ enum { MOST_TENSORS = 64, FOUR = 4 };
     RULE(OPERATION_RESHAPE, OPERATION_RESHAPE_YDESC, BACKEND_DESCRIPTOR, 1, 1, 1,                  \
          N(BACKEND_TENSOR_DESCRIPTOR))
 
-/* A tensor while a graph runs: its memory, or that of a virtual one, which is dense. */
+/* A tensor while a graph runs: its memory, or that of a virtual one. */
 typedef struct {
     tensor is;
     void *memory;
@@ -189,9 +189,9 @@ static array *array_of(arrays *known, const descriptor *operation, int name, poi
     if (known->count == MOST_TENSORS) return NULL;
     array *made = &known->all[known->count++];
     *made = (array){.is = is, .is_virtual = (int)value_of(of, N(ATTR_TENSOR_IS_VIRTUAL), 0)};
-    int64_t bytes = 8;
-    for (int axis = 0; axis < is.rank; axis++) bytes *= is.sizes[axis];
-    made->memory = made->is_virtual ? malloc((size_t)bytes) : pointer(pack, is.number);
+    int64_t reach = 1;
+    for (int axis = 0; axis < is.rank; axis++) reach += (is.sizes[axis] - 1) * is.strides[axis];
+    made->memory = made->is_virtual ? malloc(8 * (size_t)reach) : pointer(pack, is.number);
     made->is_written = !made->is_virtual;
     return made;
 }

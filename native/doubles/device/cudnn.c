@@ -3,9 +3,10 @@
  * Operation graphs are of one operation; `families` below says which, and has its engines: their notes,
  * their workspaces, which calls they take, and what they compute. A run writes over its whole workspace.
  *
- * Settings: version (92800 is 9.28.0); unsupported, a mask of engines whose plans are refused; untrained, of
- * those that refuse the gradients of attention; broken, of engines whose runs fail; spent_0 to spent_5, milliseconds that a run of an engine takes, instead of
- * the engine's own, where not 0. Time is told to the driver's double by the function of double_clock.
+ * Settings: version (92800 is 9.28.0); unsupported, a mask of engines whose plans are refused; untrained,
+ * of engines whose plans for gradients of attention are; broken, of engines whose runs fail; spent_0 to
+ * spent_5, milliseconds that a run of an engine takes, instead of the engine's own, where not 0. Time is
+ * told to the driver's double by the function of double_clock.
  */
 #ifndef VERSION
 #define VERSION 92800
