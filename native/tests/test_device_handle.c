@@ -99,8 +99,8 @@ static void one_that_a_graph_may_refer_to_stays(void) {
     use_new_streams(cublas, cuda, LIMIT - 1);
     set(cuda, "capturing", BCFG_CU_STREAM_CAPTURE_STATUS_ACTIVE);
     reset(cublas);
-    CHECK(used(cublas, before) == first);
     bcfg_handle *second = used(cublas, within);
+    CHECK(used(cublas, before) == first);
     CHECK(calls_of(cublas, "cublasDestroy_v2") == 0); /* it would end the capture too */
     set(cuda, "capturing", BCFG_CU_STREAM_CAPTURE_STATUS_NONE);
     fail(cuda, "cuStreamIsCapturing", BCFG_CUDA_ERROR_UNKNOWN, 0, 1);

@@ -301,8 +301,10 @@ def _stream(kind, index, out):
 
 
 _table = Table(1, 3, None, _allocate, _managed, _object, _borrow, _stream)
-_new = ctypes.pythonapi.PyCapsule_New
-_new.restype, _new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
+# A function of our own: `pythonapi.PyCapsule_New` is one for all, and others say what it takes too.
+_new = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
 # A capsule keeps the address of its name.
 _API, _CAPSULE = b"dlpack_exchange_api", b"dltensor_versioned"
 OnDevice.__dlpack_c_exchange_api__ = _new(ctypes.addressof(_table), _API, None)

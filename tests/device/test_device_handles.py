@@ -127,6 +127,7 @@ def test_plans_of_cudnn_are_destroyed_with_their_handle_and_made_again(devices, 
     for stream in streams(IDLE):
         OnDevice.stream = stream
         ops.conv2d(x, w)
+    devices.cudnn.reset()
     before = devices.cudnn.library.double_descriptors()
     for stream in streams(8):
         OnDevice.stream = stream

@@ -221,7 +221,9 @@ def test_where_magma_is_absent_another_serves_and_says_so_once(devices, monkeypa
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
     monkeypatch.setattr(Matrix, "stream", 0)
     device_solver.forget()
-    devices.cusolver.reset()  # it is in the process: who serves is asked anew once something was loaded
+    # They are in the process: who serves is asked anew once something was loaded.
+    for double in (devices.cuda, devices.cusolver):
+        double.reset()
     expected = (
         "linalg.cholesky is served by cuSOLVER, not by `magma`, which "
         "`cuda.preferred_linalg_library` prefers: MAGMA: no libmagma.so was found"
