@@ -17,7 +17,7 @@ import timeit
 from pathlib import Path
 from typing import Any
 
-from gpu import OVERHEAD_TARGET, scope
+from gpu_calls import OVERHEAD_TARGET, scope
 from measure import Row, emit, nanoseconds
 
 NATIVE = Path(__file__).parents[1] / "native"
