@@ -160,7 +160,7 @@ def main() -> int:
                 took = least({"ours": call, "theirs": theirs or "pass"}, names, rounds)
                 for each in idle:
                     each.value = 0
-            beyond = took["ours"] - took["theirs"]
+            beyond = max(took["ours"] - took["theirs"], 0.0)
             rows.append(
                 Row(
                     f"a call of {what}",

@@ -264,7 +264,7 @@ RESULT = ("bfloat16", SHAPE)
         {"arrays": (0, 8, 64)},
         {"arrays": (0,) * 8},
         {"results": (-2,)},
-        {"made": (RESULT,) * 5},
+        {"made": (RESULT,) * 6},
         {"made": (("complex", SHAPE),)},
         {"made": (("bfloat16", (1,) * 7),)},
         {"count": 9},

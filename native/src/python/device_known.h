@@ -9,7 +9,7 @@
 
 enum {
     KNOWN_ARRAYS = 7,
-    KNOWN_RESULTS = 4,                 /* with arrays that are only worked in */
+    KNOWN_RESULTS = 5,                 /* with arrays that are only worked in */
     KNOWN_STEPS = 8,
     KNOWN_DIMENSIONS = 6
 };
