@@ -17,7 +17,7 @@ import timeit
 from pathlib import Path
 from typing import Any
 
-from gpu import OVERHEAD_TARGET, scope
+from gpu_calls import OVERHEAD_TARGET, scope
 from measure import Row, emit, nanoseconds
 
 NATIVE = Path(__file__).parents[1] / "native"
@@ -160,7 +160,7 @@ def main() -> int:
                 took = least({"ours": call, "theirs": theirs or "pass"}, names, rounds)
                 for each in idle:
                     each.value = 0
-            beyond = took["ours"] - took["theirs"]
+            beyond = max(took["ours"] - took["theirs"], 0.0)
             rows.append(
                 Row(
                     f"a call of {what}",

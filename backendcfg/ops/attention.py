@@ -111,14 +111,12 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
             )
             serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
             return found if return_logsumexp else found[0]
-    elif type(query) is not np.ndarray:
-        on_device = device_known.attend(
+    elif type(query) is not np.ndarray and _native.device_holds(query):
+        return device_known.attend(
             (query, key, value, attn_mask),
             (OPERATION, dropout_p, is_causal, scale, enable_gqa, return_logsumexp),
             seed,
         )
-        if on_device is not None:
-            return on_device
     arrays = _taken(OPERATION, query, key, value, attn_mask)
     route = _route(OPERATION, arrays, (dropout_p, is_causal, enable_gqa))
     if kind is not None and _is_plain(route, arrays, (query, key, value, attn_mask)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backendcfg._native import device_holds, device_recall
+from backendcfg._native import device_recall
 from backendcfg.ops import device_gradients, device_replay
 from backendcfg.ops.attention_call import OPERATION
 from backendcfg.ops.device_arrays import refuse_tangents
@@ -23,16 +23,13 @@ def attend(
     options: tuple[str, float, bool, float | None, bool, bool],
     seed: int | None,
 ) -> Any:
-    """The operation, where query is on a device; see `scaled_dot_product_attention`.
+    """The operation for arrays of which query is on a device; see `scaled_dot_product_attention`.
 
     Args:
         arrays: query, key, value and the mask or None.
         options: the operation, `dropout_p`, `is_causal`, `scale`, `enable_gqa` and
             `return_logsumexp`, checked.
         seed: of the dropout.
-
-    Returns:
-        The result; None where query is on no device.
 
     Raises:
         InvalidArgumentError: an argument does not fit, carries a tangent, or no kernel can serve.
@@ -46,8 +43,6 @@ def attend(
         options = (OPERATION, float(dropout), is_causal, scale, enable_gqa, logsumexp)
     found = device_recall(arrays, options, number)
     if found is None:
-        if not device_holds(arrays[0]):
-            return None
         checked = Options(float(dropout), bool(is_causal), scale, bool(enable_gqa), number)
         return device_gradients.attend(arrays, checked, logsumexp=bool(logsumexp))
     if found[0] is not None:

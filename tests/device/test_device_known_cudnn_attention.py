@@ -1,5 +1,6 @@
 """Attention by cuDNN of a kind that was seen is made by C, and is what Python makes of it."""
 
+import numpy as np
 import pytest
 from attention_on_device import assert_near, normal, on_the_cpu
 from device_arrays import OnDevice, aligned
@@ -13,7 +14,6 @@ from backendcfg.schema.profile import defaults
 
 attention = ops.scaled_dot_product_attention
 EXECUTE = "cudnnBackendExecute"
-VARIANT_PACK, POINTERS = 16, 1000
 FIRST = {**defaults(), "cuda.sdp_priority": ("cudnn",)}
 
 
@@ -71,8 +71,6 @@ def test_another_scale_is_another_kind_and_numpys_are_as_good(devices, planned):
     for scale in (0.3, 0.4, 0.3):
         assert_near(attention(*arrays, scale=scale), on_the_cpu(*arrays, scale=scale))
     assert len(planned) == 2
-    import numpy as np
-
     attention(*arrays, scale=np.float64(0.4))
     assert len(planned) == 2
 

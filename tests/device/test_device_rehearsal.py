@@ -151,6 +151,16 @@ def test_the_benchmark_of_attention_is_rehearsed_on_the_cpu():
 
 
 @pytest.mark.torch
+def test_what_calls_cost_is_measured_without_a_gpu():
+    done = run(BENCHMARKS / "device_calls.py", "--quick")
+    assert done.returncode == 0, done.stderr
+    said = [line.split("|")[1].strip() for line in done.stdout.splitlines()[2:]]
+    assert said[0] == "a call of matmul"
+    assert said[-1] == "a call of conv2d with a bias"
+    assert len(said) == 11
+
+
+@pytest.mark.torch
 def test_the_benchmark_says_what_it_needs_where_there_is_no_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = run(BENCHMARKS / "gpu.py")

@@ -205,7 +205,7 @@ def _along(  # noqa: PLR0917
     request = one(operation, kind, value, n, dim, norm)
     if operation in ("hfft", "ihfft"):
         request = request._replace(conjugates=kind == "irfft", norm=flipped(request.norm))
-    return transform(request, conjugate=operation == "ihfft", options=options)
+    return transform(request, options, conjugate=operation == "ihfft")
 
 
 def _along_several(  # noqa: PLR0917
@@ -224,7 +224,7 @@ def _along_several(  # noqa: PLR0917
         found = device_recall((value,), options, 0, True)
         if found is not None:
             return found[1] if found[0] is None else _failed(operation, value, found)
-    return transform(several(operation, kind, value, s, dim, norm), options=options)
+    return transform(several(operation, kind, value, s, dim, norm), options)
 
 
 def _failed(operation: str, value: Any, found: tuple[Any, ...]) -> NoReturn:

@@ -35,13 +35,13 @@ WORTH_THREADS = 1 << 16
 """Numbers from which on other threads gain more than it costs to wake them."""
 
 
-def transform(request: Request, *, conjugate: bool = False, options: tuple[Any, ...] = ()) -> Any:
+def transform(request: Request, options: tuple[Any, ...], *, conjugate: bool = False) -> Any:
     """The result as the input came.
 
     Args:
         request: what to compute.
+        options: what `device.transform` is told of the call.
         conjugate: whether to give the conjugate of the result.
-        options: what was called with which arguments besides, for `device.transform`.
     """
     if request.came.framework == DEVICE:
         return device.transform(request, options, conjugate=conjugate)

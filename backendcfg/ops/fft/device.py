@@ -76,7 +76,7 @@ class Call(NamedTuple):
 _calls: dict[Hashable, Call] = {}
 
 
-def transform(request: Request, options: tuple[Any, ...] = (), *, conjugate: bool = False) -> Any:
+def transform(request: Request, options: tuple[Any, ...], *, conjugate: bool = False) -> Any:
     """A transform of an array on a device, as an array of the same library.
 
     Args:

@@ -180,7 +180,8 @@ PyObject *bcfg_device_prepare(PyObject *module, PyObject *arguments) {
             outcome = bcfg_work_end(&session, outcome, &call.fault);
         }
         Py_END_ALLOW_THREADS
-        result = outcome == BCFG_DEVICE_OK ? PyLong_FromLongLong(workspace) : bcfg_graph_failed(outcome, &call);
+        result = outcome == BCFG_DEVICE_OK ? PyLong_FromLongLong(workspace)
+                                           : bcfg_graph_failed(outcome, &call);
     }
     free(graph);
     return result;

@@ -47,8 +47,8 @@ typedef enum {
     STEP_RAISED                        /* a Python exception */
 } StepEnd;
 
-/* How many arrays a call has, and how many are made. Script refer to them by number: to those that are made
- * after the others. */
+/* How many arrays a call has, and how many are made. Steps refer to them by number, those that are made
+ * coming after the others. */
 typedef struct {
     int arrays, made;
 } StepScope;
