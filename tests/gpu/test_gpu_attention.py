@@ -35,11 +35,11 @@ def kernel(request, cuda):
         yield request.param
 
 
-def needs(cuda, kernel, arrays, dtype, options):
+def needs(cuda, kernel, arrays, dtype, options, operation=OPERATION):
     """Skip a call that this kernel does not serve, for its own reason."""
     asked = {name: value for name, value in options.items() if name != "scale"}
     shapes = [tuple(each.shape) for each in arrays]
-    said = ops.explain(OPERATION, shapes, dtype, device=cuda.place, **asked)
+    said = ops.explain(operation, shapes, dtype, device=cuda.place, **asked)
     if said.provider != kernel:
         why = "; ".join(r.why for r in said.reasons if r.provider == kernel) or said.because
         pytest.skip(f"needs a GPU that `{kernel}` serves this on: {why}")
@@ -82,6 +82,52 @@ def test_attention_has_the_same_bits(cuda, kernel, dtype):
             for _ in range(cuda.times):
                 again = ops.scaled_dot_product_attention(*arrays, **options)
                 assert torch.equal(again, first)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_are_right(cuda, kernel, dtype, name):
+    arrays, options = arguments(cuda, name, dtype)
+    needs(cuda, kernel, arrays, dtype, options, f"{OPERATION}_backward")
+    out, total = ops.scaled_dot_product_attention(*arrays, return_logsumexp=True, **options)
+    grad_out = cuda.random(*out.shape, dtype=dtype)
+    passed = grad_out, *arrays, out, total
+    found, by = served(ops.scaled_dot_product_attention_backward, *passed, **options)
+    assert by == kernel
+    wide = [each.double().requires_grad_() for each in arrays]
+    wanted = torch.autograd.grad(theirs(*wide, **options), wide, grad_out.double())
+    for one, other, array in zip(found, wanted, arrays, strict=True):
+        assert (one.dtype, one.shape) == (array.dtype, array.shape)
+        bound = 4 * TOLERANCES[dtype] * (1 + float(other.abs().max()))
+        assert float((one.double() - other).abs().max()) < bound
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_gradients_have_the_same_bits(cuda, kernel, dtype):
+    arrays, options = arguments(cuda, "causal", dtype)
+    needs(cuda, kernel, arrays, dtype, options, f"{OPERATION}_backward")
+    out, total = ops.scaled_dot_product_attention(*arrays, return_logsumexp=True, **options)
+    passed = out, *arrays, out, total
+    with cuda.busy():
+        first = ops.scaled_dot_product_attention_backward(*passed, **options)
+        for _ in range(cuda.times):
+            again = ops.scaled_dot_product_attention_backward(*passed, **options)
+            assert all(map(torch.equal, again, first))
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (4, 1, 128), (2, 1, 128, 1)])
+def test_a_mask_is_trained(cuda, shape):
+    if not cuda.is_real:
+        pytest.skip("needs a GPU: elsewhere gradients are not followed")
+    arrays, _ = arguments(cuda, "square", "float32")
+    mask = cuda.random(*shape, dtype="float32").requires_grad_()
+    wide = mask.detach().double().requires_grad_()
+    result, by = served(ops.scaled_dot_product_attention, *arrays, mask)
+    assert by in ("efficient", "math")
+    (found,) = torch.autograd.grad(result, mask, arrays[0])
+    right = theirs(*(each.double() for each in arrays), wide)
+    (wanted,) = torch.autograd.grad(right, wide, arrays[0].double())
+    assert float((found.double() - wanted).abs().max()) < 1e-4 * (1 + float(wanted.abs().max()))
 
 
 def test_a_graph_repeats_attention(cuda, kernel):
