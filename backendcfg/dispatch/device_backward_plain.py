@@ -47,7 +47,7 @@ class BackwardArguments(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("scale", "factor", "kept")),
         *((name, ctypes.c_int32) for name in ("batches", "heads", "key_group", "value_group")),
         *((name, ctypes.c_int32) for name in ("queries", "keys", "width", "value_width")),
-        *((name, ctypes.c_int32) for name in ("columns", "blocks", "panels", "owners")),
+        *((name, ctypes.c_int32) for name in ("columns", "blocks", "panels", "unused")),
         ("mask_sizes", ctypes.c_int32 * 4),
     ]
 
@@ -157,7 +157,6 @@ def gradient(of: str, call: Attention, passed: Passed, into: Matrix) -> Start | 
         columns=columns,
         blocks=blocks,
         panels=panels,
-        owners=owners,
         mask_sizes=passed.mask_sizes,
     )
     return Start(program, grid, arguments)

@@ -44,7 +44,7 @@ DEVICE void drop(unsigned tile, const backward_arguments *job, const place *at) 
     block_barrier();
 }
 
-/* Weights, or slopes, to shared memory; OF_MASK adds them up. */
+/* Weights, or slopes, to shared memory; OF_MASK adds them up, a tile in the place of columns. */
 DEVICE void weigh(const backward_arguments *job, const place *at, real scores[OWN_ROWS][OWN_KEYS],
                   real pulls[OWN_ROWS][OWN_KEYS], real sum[OWN_ROWS][OWN_CHUNKS][PACK],
                   unsigned tile) {
@@ -77,9 +77,12 @@ DEVICE void weigh(const backward_arguments *job, const place *at, real scores[OW
                 long long one = plane + query * job->mask_strides[2] + key * job->mask_strides[3];
                 real score = masked(MASK, job->mask, one, scores[i][j] * (real)job->scale);
                 it = raise_two(score - base[which]);
-                /* A pull that is dropped counts for nothing, infinity too. */
-                real pull = DROPOUT && factor == 0 ? 0 : pulls[i][j] * factor;
-                it *= OF == OF_VALUE ? factor : pull - delta[which];
+                /* What is dropped counts for nothing, be it infinite. */
+                bool is_gone = DROPOUT && factor == 0;
+                if (OF == OF_VALUE)
+                    it = is_gone ? 0 : it * factor;
+                else
+                    it *= (is_gone ? 0 : pulls[i][j] * factor) - delta[which];
             }
             if (OF == OF_MASK)
                 sum[i][j / PACK][j % PACK] += it;

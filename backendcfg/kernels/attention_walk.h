@@ -30,11 +30,10 @@ typedef struct {
     double kept;                        /* what a weight that is not dropped is multiplied by */
     int batches, heads, key_group, value_group; /* of queries; of their heads, to one of keys, of values */
     int queries, keys, width, value_width;
-    int columns;                  /* of the gradient */
-    int blocks, panels;           /* along a head's rows, and along columns */
-    int owners;                   /* heads that have a gradient of their own */
-    int mask_sizes[4]; /* OF_MASK: 1 where a dimension of the scores shares the mask's numbers, else its
-                        * size */
+    int columns;        /* of the gradient */
+    int blocks, panels; /* along the rows of a head, and along columns */
+    int unused;
+    int mask_sizes[4]; /* (batch, heads, queries, keys); 1 where the mask is broadcast */
 } backward_arguments;
 
 /* The tile of scores of a step; heads are those of queries. */
@@ -67,7 +66,8 @@ DEVICE place place_at(const walk *way, long long step) {
     return at;
 }
 
-/* The walk of a block that has the rows from `block` on of a head of its own side. */
+/* The walk of a block. Its owner is a head that has a gradient of its own, counted through the batch; or a
+ * plane of the mask. */
 DEVICE walk walk_of(const backward_arguments *job, int owner, int block) {
     walk way = {{0, 0, 0, 0}, {1, 1, 1, 1}};
     if (OF == OF_MASK) {
@@ -110,7 +110,7 @@ DEVICE side queries_at(const backward_arguments *job, const place *at) {
     return side_of(job->query, job->query_strides, at->batch, at->head, at->query, job->queries,
                    job->width);
 }
-DEVICE side slopes_at(const backward_arguments *job, const place *at) {
+DEVICE side gradients_at(const backward_arguments *job, const place *at) {
     return side_of(job->grad_out, job->grad_out_strides, at->batch, at->head, at->query,
                    job->queries, job->value_width);
 }
@@ -140,7 +140,7 @@ DEVICE void fetch_part(chunk held[HELD], const backward_arguments *job, const pl
     if (OF != OF_VALUE) scored += slices_of(job->value_width);
     if (part < scored) {
         bool second = part >= slices;
-        side queries = second ? slopes_at(job, at) : queries_at(job, at);
+        side queries = second ? gradients_at(job, at) : queries_at(job, at);
         side keys = second ? values_at(job, at) : keys_at(job, at);
         int first = (second ? part - slices : part) * SLICE;
         side own = BY_KEYS ? keys : queries, other = BY_KEYS ? queries : keys;
@@ -154,7 +154,7 @@ DEVICE void fetch_part(chunk held[HELD], const backward_arguments *job, const pl
     } else {
         side other = OF == OF_QUERY ? keys_at(job, at)
                      : OF == OF_KEY ? queries_at(job, at)
-                                    : slopes_at(job, at);
+                                    : gradients_at(job, at);
         int first = (part - scored) * VALUE_KEYS;
         UNROLL
         for (int turn = 0; turn * THREADS < VALUE_CHUNKS; turn++) {

@@ -144,7 +144,7 @@ def _function(torch: Any) -> Any:
         ) -> tuple[Any, ...]:
             arrays, results = (query, key, value, mask), (grad_out, out, total)
             # Flags are those of the forward pass, wherever autograd calls this.
-            kind = RECORDED, plan.because, *options[:4], wanted
+            kind = RECORDED, plan.kernel, plan.because, *options[:4], wanted
             found = None
             if not plan.is_checked:
                 found = _recalled((*arrays, *results), kind, options, is_recorded=True)
@@ -167,7 +167,7 @@ def _function(torch: Any) -> Any:
 
 def _forward(arrays: tuple[Any, Any, Any, Any], options: Options, plan: Plan) -> Any:
     """The result and its logarithms, in the forward pass that autograd records."""
-    kind = RECORDED, plan.because, *options[:4]
+    kind = RECORDED, plan.kernel, plan.because, *options[:4]
     names, found = device_attention.NAMES, None
     if not plan.is_checked:
         found = recalled(OPERATION, names, arrays, kind, options.seed, is_recorded=True)

@@ -110,15 +110,14 @@ def _start(name: str, made: Held, call: Attention, passed: Passed) -> Start | No
     """How what is made is computed; None where it is empty."""
     if name == "delta":
         return delta(call, passed)
-    lead, queries, keys = (call.batch, call.heads), call.queries, call.keys
-    value = (call.batch, passed.value_heads), (keys, passed.value_width)
-    heads, lengths = {
-        "query": (lead, (queries, call.width)),
-        "key": ((call.batch, call.key_heads), (keys, call.width)),
-        "value": value,
-        "mask": (lead, (queries, keys)),
+    heads, *lengths = {
+        "query": (call.heads, call.queries, call.width),
+        "key": (call.key_heads, call.keys, call.width),
+        "value": (passed.value_heads, call.keys, passed.value_width),
+        "mask": (call.heads, call.queries, call.keys),
     }[name]
-    return gradient(name, call, passed, device_attention.matrix(made, heads, lengths))
+    into = device_attention.matrix(made, (call.batch, heads), (lengths[0], lengths[1]))
+    return gradient(name, call, passed, into)
 
 
 def _places(name: str, names: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:

@@ -120,6 +120,9 @@ math with a mask ['gather', 'gather', 'gather', 'softmax', 'delta', 'query', 'ke
 math of 16 bits ['gather', 'gather', 'gather', 'softmax', 'gather', 'delta', 'query', 'key', 'value']
 scaled_dot_product_attention_backward: on a device it has no gradients of its own
 scaled_dot_product_attention: `key` carries a tangent of PyTorch's forward mode, which is not followed
+call PyTorch's own function where tangents are wanted
+pass its primal: `torch.autograd.forward_ad.unpack_dual(key).primal`
+scaled_dot_product_attention_backward: `grad_out` carries a tangent of PyTorch's forward mode, which is not followed
 """
 
 

@@ -197,6 +197,10 @@ def main():
         try:
             ops.scaled_dot_product_attention(arrays[0], dual, arrays[2])
         except InvalidArgumentError as error:
+            print(error.message, *error.helps, sep="\n")
+        try:
+            ops.scaled_dot_product_attention_backward(dual, *arrays, arrays[0], arrays[0])
+        except InvalidArgumentError as error:
             print(error.message)
 
 

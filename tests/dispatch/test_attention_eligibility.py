@@ -62,6 +62,30 @@ def test_what_our_kernels_on_a_gpu_count_is_what_broadcasting_makes(kernel):
     assert reasons(kernel, Call(query, query, query), ours, ON) == ()
 
 
+@pytest.mark.parametrize("kernel", ["efficient", "math"])
+def test_the_blocks_of_gradients_are_counted_too(kernel):
+    ours = Device("nvidia", (9, 0), is_ours=True)
+    wide, value = array(1024, 1024, 32, 64000), array(1024, 1024, 32, 64)
+    assert reasons(kernel, Call(wide, wide, value), ours, ON) == ()
+    told = ("It counts in 32 bits, and 32 rows of 1048576 heads are more.",)
+    trained = replace(value, requires_grad=True)
+    assert reasons(kernel, Call(wide, wide, trained), ours, ON) == told
+    long, mask = array(1, 2**25, 64), array(2**25, 2**25, dtype="float32", requires_grad=True)
+    assert "countable" in broken(kernel, Call(long, long, long, mask), ours)
+    assert broken(kernel, Call(long, long, long, replace(mask, requires_grad=False)), ours) == []
+
+
+def test_our_kernels_on_a_gpu_give_gradients_and_two_that_of_a_mask():
+    ours = Device("nvidia", (9, 0), is_ours=True)
+    query = array(2, 4, 32, 64)
+    needs, mask = replace(query, requires_grad=True), array(32, 32, requires_grad=True)
+    for kernel in ("flash", "efficient", "math"):
+        assert broken(kernel, Call(needs, query, query), ours) == []
+    asked = Call(query, query, query, mask)
+    found = [broken(kernel, asked, ours) for kernel in ("flash", "efficient", "math")]
+    assert found == [["no-gradient-of-mask"], [], []]
+
+
 @pytest.mark.parametrize("kernel", attention.KERNELS)
 def test_every_reason_is_told_and_not_the_first_alone(kernel):
     made = call(dtype="float64", lengths=(0, 32), heads=(4, 2, 2))

@@ -227,7 +227,7 @@ MUTANTS = {
     "no barrier": ("            block_barrier();\n        }\n        at", "        }\n        at"),
     "one buffer": ("turn ^= 1;", "turn ^= 0;"),
     "a row too many": ("row < it->rows", "row <= it->rows"),
-    "no delta": ("pull - delta[which]", "pull + 0 * delta[which]"),
+    "no delta": ("- delta[which]", "- 0 * delta[which]"),
     "the first head only": ("way.steps.head = group", "way.steps.head = 1"),
     "no order before the sums of a mask": (
         "    if (by_query && by_key) return;\n    block_barrier();",

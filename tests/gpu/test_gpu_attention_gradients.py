@@ -84,3 +84,17 @@ def test_gradients_have_the_same_bits(cuda, kernel, dtype, name):
             for _ in range(cuda.times):
                 again = gradients(ops.scaled_dot_product_attention, arrays, grad_out, **options)
                 assert all(torch.equal(one, other) for one, other in zip(again, first, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(77, 77), (2, 1, 77)])
+def test_gradients_of_a_mask_are_right(cuda, dtype, shape):
+    arrays, _ = arguments(cuda, "77 tokens", dtype)
+    mask = cuda.random(*shape, dtype=dtype)
+    grad_out = cuda.random(*arrays[0].shape, dtype=dtype)
+    wide = [each.double() for each in (*arrays, mask)]
+    found = gradients(ops.scaled_dot_product_attention, [*arrays, mask], grad_out)
+    wanted = gradients(theirs, wide, grad_out.double())
+    assert found[3].shape == mask.shape
+    for one, other in zip(found, wanted, strict=True):
+        assert float((one.double() - other).abs().max() / other.abs().max()) < TOLERANCES[dtype]
