@@ -51,11 +51,13 @@ typedef struct {
     char transpose;          /* LU_SOLVE: 'N', 'T' or 'C' */
     char vectors;            /* EIGH: 'N' or 'S'; SVD: 'N', 'S' or 'A' */
     bool upper;              /* CHOLESKY, CHOLESKY_SOLVE, EIGH */
+    bool is_together;        /* one call for the whole stack, by the pointers below */
     int64_t matrices, m, n, k;
     char *a, *b, *c;
     char *values;            /* real for EIGH and SVD, of the element's type for QR */
     char *pivots;            /* from 1, of the integers that the library has */
     char *info;
+    void **a_pointers, **b_pointers; /* on the device: where each matrix of a and of b starts */
     int64_t a_step, b_step, c_step, values_step, pivots_step, info_step; /* bytes */
     void *workspace;         /* the device's, of workspace_bytes, as `sizes` said */
     size_t workspace_bytes;
@@ -68,17 +70,19 @@ typedef struct {
     bool (*supports)(const bcfg_device_library *library, const bcfg_step *step);
     /* Bytes of workspace on the device and on the host that the step needs for all its matrices; they
      * are reused from one matrix to the next. The addresses in the step may be NULL. */
-    int (*sizes)(const bcfg_device_library *library, void *handle, const bcfg_step *step,
+    int (*sizes)(const bcfg_device_library *library, bcfg_handle *handle, const bcfg_step *step,
                  size_t *workspace_bytes, size_t *host_bytes, const char **function);
-    int (*compute)(const bcfg_device_library *library, void *handle, const bcfg_step *step,
+    int (*compute)(const bcfg_device_library *library, bcfg_handle *handle, const bcfg_step *step,
                    const char **function);
 } bcfg_solver;
 
-extern const bcfg_solver bcfg_cusolver_solver, bcfg_hipsolver_solver, bcfg_magma_solver;
+extern const bcfg_solver bcfg_cublas_solver, bcfg_cusolver_solver, bcfg_hipsolver_solver,
+    bcfg_magma_solver;
 
 /* NULL for a library that factorises nothing. */
 static inline const bcfg_solver *bcfg_solver_of(const bcfg_device_library *library) {
     switch (library->kind) {
+    case BCFG_CUBLAS: return &bcfg_cublas_solver;
     case BCFG_CUSOLVER: return &bcfg_cusolver_solver;
     case BCFG_HIPSOLVER: return &bcfg_hipsolver_solver;
     case BCFG_MAGMA:
