@@ -5,14 +5,14 @@ import weakref
 
 import numpy as np
 import pytest
-from device_arrays import ByInterface, OnDevice
-from linalg_on_device import matrices, positive, there, viewed
+from device_arrays import ByInterface, OnDevice, aligned
+from linalg_on_device import Matrix, matrices, positive, there, viewed
 from products import under
 
 from backendcfg import _native, ops
 from backendcfg.dispatch.device_linalg import Step
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import device_linalg, device_plan, device_solver, linalg
+from backendcfg.ops import device_linalg, device_plan, device_products, device_solver, linalg
 
 pytestmark = pytest.mark.usefixtures("solver")
 
@@ -202,3 +202,34 @@ def test_explain_tells_that_a_stack_goes_at_once():
         assert "at once" not in because(*alone)
     with pytest.raises(InvalidArgumentError, match="do not broadcast"):
         because((3, 4, 4), (2, 4, 2))
+
+
+class Plain(Matrix):
+    """A matrix whose library has no table of functions, as CuPy's arrays."""
+
+    __dlpack_c_exchange_api__ = None
+
+    def _with(self, array):
+        return Plain(array, array.dtype.name, self.place)
+
+    @property
+    def __cuda_array_interface__(self):
+        return ByInterface(self.array, 2).__cuda_array_interface__
+
+
+def test_where_a_library_has_no_table_python_makes_the_memory(monkeypatch, devices):
+    def make(like, shape, element, kind, index):
+        assert (type(like), kind) == (Plain, 2)
+        made.append((element, shape))
+        return Plain(aligned(shape, element))
+
+    made = []
+    monkeypatch.setattr(device_products, "make", make)
+    a, b = positive((3, 4, 4)), matrices((3, 4, 2))
+    for _ in range(2):
+        result, info = linalg.solve_ex(Plain(a.copy()), Plain(b.copy()))
+        assert (type(result), type(info)) == (Plain, Plain)
+        assert np.allclose(result.array, np.linalg.solve(a, b))
+    assert made[: len(made) // 2] * 2 == made
+    assert ("int64", (3,)) in made
+    assert {call["stream"] for call in devices.cublas.calls("cublasDgetrfBatched")} == {2}

@@ -14,6 +14,7 @@
 #include "recorded.h"
 
 #include "decompositions.h"
+#include "stacks.h"
 #include "device/abi_cublas.h"
 #include "device/abi_cusolver.h"
 
@@ -377,7 +378,7 @@ int cusolverDnXgesvd(void *handle, void *params, signed char jobu, signed char j
              I(batch))                                                                             \
         MATRIX(type, n, lda) NEED((uplo & ~1) == 0 && a && info && batch > 0, INVALID_VALUE)       \
         for (int at = 0; at < batch; at++)                                                         \
-            info[at] = (int)factor_cholesky((matrix){a[at], type, lda}, uplo, n);                  \
+            info[at] = (int)stacked_cholesky((matrix){a[at], type, lda}, uplo, n);                 \
         return 0;                                                                                  \
     }                                                                                              \
     int cusolverDn##letter##potrsBatched(void *handle, int uplo, int n, int nrhs, void **a,        \

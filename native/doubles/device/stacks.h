@@ -5,6 +5,15 @@
 
 #include "factorisations.h"
 
+/* The function for stacks works in the other triangle. */
+static inline int64_t stacked_cholesky(matrix a, int upper, int64_t n) {
+    int64_t info = factor_cholesky(a, upper, n);
+    for (int64_t row = 0; row < n; row++)
+        for (int64_t column = 0; column < n; column++)
+            if (upper ? row > column : row < column) put_entry(a, row, column, NAN);
+    return info;
+}
+
 static inline int64_t *wide_pivots(const int *pivots, int64_t n) {
     int64_t *wide = cleared(n, sizeof *wide);
     for (int64_t at = 0; pivots && at < n; at++) wide[at] = pivots[at];
