@@ -1,8 +1,9 @@
 /* Linear algebra on a device: how a library is asked for one step of a function of ops.linalg.
  *
  * A function is one or two steps over a stack of matrices: a solution is LU and LU_SOLVE, QR is QR
- * and QR_VECTORS. Python makes all memory by the arrays' own library, puts the matrices there by
- * columns, and asks for the steps one after the other (backendcfg/ops/device_linalg.py).
+ * and QR_VECTORS. Python plans them once for each kind of call: it makes all memory by the arrays'
+ * own library, has the matrices put there by columns, and asks for the steps that come one after the
+ * other in one call (backendcfg/ops/device_solver.py). Each step has its own library.
  *
  * Who adds a library:
  *   1. abi_<library>.h, a kind, and its line in bcfg_solver_of below;
@@ -22,6 +23,8 @@
  *   - `info` gets an int32 for each matrix, on the device, as LAPACK defines it: 0, or the place of
  *     the minor, the pivot or the value that failed. `info_step` is 0 where nobody will read it;
  *   - sizes are never 0, `matrices` is at least 1;
+ *   - a step that `is_together` is one call for the whole stack. Where each matrix starts it reads from
+ *     arrays on the device, which are ready in the order of the stream too;
  *   - the result is 0 or the library's status, and *function names what was called last.
  */
 #ifndef BACKENDCFG_DEVICE_FACTORISATION_H
