@@ -8,12 +8,11 @@ process, and are timed by the device's own events; what a call costs the host is
 
 from __future__ import annotations
 
-import ctypes
 import statistics
 import sys
-import time
 from typing import TYPE_CHECKING
 
+from gpu_calls import beyond_the_library, scope, small_calls
 from measure import Row, emit, machine, nanoseconds
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ KINDS = {
     "float16": ("float16", "ieee"),
 }
 WORTH_THE_LIBRARY = 1024  # from where a product must be as fast as PyTorch's
-PRODUCT_TARGET, OVERHEAD_TARGET = 0.99, 2e-6
+PRODUCT_TARGET = 0.99
 # Batch, heads, length, width, causal.
 SHAPES = ((4, 16, 4096, 64, False), (2, 16, 4096, 128, False), (2, 16, 4096, 128, True))
 KERNELS = {
@@ -38,8 +37,6 @@ KERNELS = {
     "efficient": "EFFICIENT_ATTENTION",
 }
 CUDNN_TARGET, FLASH_TARGET = 1.0, 0.6
-# Numbers of cuBLAS: float32, its compute type, no transpose, the default algorithm.
-R_32F, COMPUTE_32F, OPERATION_N, DEFAULT = 0, 68, 0, -1
 
 
 class Events:
@@ -82,16 +79,6 @@ def in_turns(
     return {name: statistics.median(taken) for name, taken in samples.items()}
 
 
-def scope(**flags: object):
-    """A scope of ours with flags, all others as nobody set them."""
-    from backendcfg._native import Prepared, Scope
-    from backendcfg.schema.profile import defaults
-    from backendcfg.transact.compiled import Compiled
-
-    values = {**defaults(), **flags}
-    return Scope(Prepared("benchmark", Compiled("benchmark", "none", values)))
-
-
 def products(clock: Events, sizes: tuple[int, ...], rounds: int) -> list[Row]:
     """Square products, by us and by `torch.matmul`, under the same flags."""
     import torch
@@ -126,62 +113,6 @@ def products(clock: Events, sizes: tuple[int, ...], rounds: int) -> list[Row]:
                 )
             )
     return rows
-
-
-def on_the_host(clock: Events, call: Callable[[], object], rounds: int) -> float:
-    """The median seconds that one call costs the host, which does not wait for the device."""
-    samples = []
-    for _ in range(rounds):
-        clock.wait()
-        start = time.perf_counter()
-        for _ in range(200):
-            call()
-        samples.append((time.perf_counter() - start) / 200)
-    clock.wait()
-    return statistics.median(samples)
-
-
-def overhead(clock: Events, rounds: int, n: int = 16) -> list[Row]:
-    """What a call costs the host beyond cuBLAS itself.
-
-    Python calls the library through ctypes, whose own time is that of the same call with no handle,
-    which the library refuses at once.
-    """
-    import torch
-
-    from backendcfg import ops
-
-    a, b, out = (torch.randn(n, n, device=clock.device) for _ in range(3))
-    ops.matmul(a, b, out=out)
-    said = ops.explain("matmul", ((n, n), (n, n)), "float32", device=clock.place)
-    library, handle = ctypes.CDLL(said.path), ctypes.c_void_p()
-    if library.cublasCreate_v2(ctypes.byref(handle)):
-        raise RuntimeError("cuBLAS made no handle")
-    library.cublasSetStream_v2(handle, ctypes.c_void_p(0))
-    one, zero = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
-    size = ctypes.c_int64(n)
-    first, second, to = (ctypes.c_void_p(each.data_ptr()) for each in (b, a, out))
-    rest = (
-        *(OPERATION_N, OPERATION_N, size, size, size, one, first, R_32F, size),
-        *(second, R_32F, size, zero, to, R_32F, size, COMPUTE_32F, DEFAULT),
-    )
-    multiply = library.cublasGemmEx_64
-    through = on_the_host(clock, lambda: multiply(handle, *rest), rounds)
-    refused = on_the_host(clock, lambda: multiply(None, *rest), rounds)
-    ours = on_the_host(clock, lambda: ops.matmul(a, b, out=out), rounds)
-    theirs = on_the_host(clock, lambda: torch.matmul(a, b, out=out), rounds)
-    library.cublasDestroy_v2(handle)
-    bare = max(through - refused, 0.0)
-    return [
-        Row(
-            f"a call of n = {n} beyond the bare call of cuBLAS ({nanoseconds(bare)})",
-            nanoseconds(max(ours - bare, 0.0)),
-            f"torch.matmul {nanoseconds(max(theirs - bare, 0.0))}",
-            f"{theirs / ours:.2f}x",
-            f"<= {nanoseconds(OVERHEAD_TARGET)}",
-            ours - bare <= OVERHEAD_TARGET,
-        )
-    ]
 
 
 def theirs_by(
@@ -293,7 +224,8 @@ def main() -> int:
         print(f"{machine()}\n{gpu()}\n")
     emit(
         [
-            *overhead(clock, rounds),
+            *beyond_the_library(clock, rounds),
+            *small_calls(clock, rounds),
             *products(clock, SMALL_SIZES if quick else SIZES, rounds),
             *attention(clock, SHAPES[:1] if quick else SHAPES, rounds),
         ]

@@ -1,7 +1,8 @@
 """Run as a program: benchmarks/gpu.py on doubles, timed by the host's clock.
 
 Its arguments are the folder of the benchmarks, the compiled exchange.c and the doubles of the
-driver, cuBLAS and cuBLASLt.
+driver, cuBLAS, cuBLASLt, cuFFT, cuDNN and cuSOLVER. Without doubles, attention alone is computed, by
+our kernels for the CPU, whose names are the same.
 """
 
 import sys
@@ -33,16 +34,25 @@ class Clock:
 
 
 class OnTheHost(Clock):
-    """Attention by our kernels for the CPU, whose names are the same."""
+    """Where there are no doubles."""
 
     place = "cpu"
 
 
-gpu.KERNELS["math"] = "MATH"
-attended = table(gpu.attention(OnTheHost(), ((1, 2, 16, 16, True),), 1))
+if not DOUBLES:
+    gpu.KERNELS["math"] = "MATH"
+    print(table(gpu.attention(OnTheHost(), ((1, 2, 16, 16, True),), 1)))
+    sys.exit()
 
-import torch_on_device  # noqa: E402, F401 - from here on PyTorch's tensors are on a device
+import gpu_calls  # noqa: E402
+import torch_on_device  # noqa: E402, F401 - PyTorch's tensors are on a device
 
-print(table(gpu.overhead(Clock(), 1, 4)))
+from backendcfg import ops  # noqa: E402
+
+gpu_calls.CALLS = 2
+print(table(gpu.beyond_the_library(Clock(), 1, 4)))
+print(table(gpu.small_calls(Clock(), 1)))
 print(table(gpu.products(Clock(), (4,), 1)))
-print(attended)
+print(
+    *sorted({f"{each.operation} by {each.provider}" for each in ops.stats().operations}), sep="\n"
+)

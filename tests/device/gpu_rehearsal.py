@@ -1,17 +1,48 @@
 """A plugin of pytest that lets the tests in tests/gpu run without a GPU: `-p gpu_rehearsal`.
 
-With `--doubles EXCHANGE:LIBRARY:...`, PyTorch's tensors on the host say that they are on a device, and
-the doubles multiply; without, attention is computed by our kernels for the CPU. What is proven is
-that those tests say what they mean to say, and not what a GPU does.
+With `--doubles EXCHANGE:CUDA:LIBRARY:...`, PyTorch's tensors on the host say that they are on a device,
+and the doubles compute; with `--emulated FOLDER` too, what they launch of our own kernels is run by
+the emulation of a GPU. Without doubles, attention is computed by our kernels for the CPU. What is
+proven is that those tests say what they mean to say, and not what a GPU does.
 """
 
 import contextlib
+import ctypes
 import sys
 from pathlib import Path
 
 
 def pytest_addoption(parser):
     parser.addoption("--doubles", default="")
+    parser.addoption("--emulated", default="")
+
+
+def emulator(cuda, folder):
+    """What runs our kernels that the double of the driver launches."""
+    from attention_on_device import Emulator
+
+    class Double:
+        library = ctypes.CDLL(cuda)
+
+    class Patch:
+        setattr = staticmethod(setattr)
+
+    Double.library.cuInit(0)  # `explain` does not start a driver
+    made = Emulator(Path(folder))
+    made.install(Double, Patch)
+    return made
+
+
+class Memory:
+    """The memory of a tensor, as an emulator asks for it."""
+
+    def __init__(self, tensor):
+        import numpy as np
+
+        storage = tensor.untyped_storage()
+        kind = ctypes.c_uint8 * storage.nbytes()
+        self.held = tensor
+        self.array = np.frombuffer(kind.from_address(storage.data_ptr()), np.uint8)
 
 
 def pytest_configure(config):
@@ -24,6 +55,9 @@ def pytest_configure(config):
         sys.argv = before
     from gpu_arrays import Cuda
 
+    folder = config.getoption("emulated")
+    runs = emulator(doubles[1], folder) if folder else None
+
     class Rehearsed(Cuda):
         device = "cpu"
         place = "cuda:0" if doubles else "cpu"
@@ -35,6 +69,25 @@ def pytest_configure(config):
 
         def wait(self):
             """Nothing is behind."""
+
+        def seed(self, number):
+            """Each test makes its own arrays."""
+            super().seed(number)
+            if runs is not None:
+                runs.arrays = []
+
+        def random(self, *shape, dtype="float32"):
+            """Our kernels may read what was made."""
+            return self._lent(super().random(*shape, dtype=dtype))
+
+        def mask(self, *shape):
+            """As `random`."""
+            return self._lent(super().mask(*shape))
+
+        def _lent(self, array):
+            if runs is not None:
+                runs.reads(Memory(array))
+            return array
 
         @contextlib.contextmanager
         def busy(self):

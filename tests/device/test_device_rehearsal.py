@@ -10,6 +10,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 BENCHMARKS = TESTS.parent / "benchmarks"
+EVIDENCE = TESTS.parent / "docs" / "gpu-evidence.md"
 
 
 def rehearse(*options):
@@ -39,20 +40,53 @@ def passed(said):
     return int(re.search(r"(\d+) passed", said).group(1))
 
 
+# Which tests, over which doubles, and how many there are at least.
+OVER_DOUBLES = {
+    "products or determinism or calls": (("libcublas.so.13", "libcublasLt.so.13"), 220),
+    "linalg": (("libcusolver.so.12", "libcublas.so.13", "libmagma.so"), 300),
+    "convolution": (("libcudnn.so.9",), 80),
+    "transforms": (("libcufft.so.12",), 200),
+    "sparse": (("libcusparseLt.so.0",), 25),
+}
+
+
 @pytest.mark.torch
-def test_products_and_determinism_are_rehearsed_on_doubles(device_file):
-    files = ("libexchange.so", "libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13")
-    doubles = "--doubles=" + ":".join(device_file(file) for file in files)
-    said = rehearse(doubles, "-k", "products or determinism or calls")
-    assert passed(said) > 220
-    # What is skipped needs a driver's own streams; all else ran.
-    assert set(re.findall(r"SKIPPED .*: (.*)", said)) == {"needs a GPU with streams of its own"}
+@pytest.mark.parametrize("chosen", OVER_DOUBLES)
+def test_the_tests_of_each_family_are_rehearsed_on_doubles(device_file, chosen):
+    libraries, count = OVER_DOUBLES[chosen]
+    files = ("libexchange.so", "libcuda.so.1", *libraries)
+    said = rehearse("--doubles=" + ":".join(device_file(file) for file in files), "-k", chosen)
+    assert passed(said) > count
+    # What is skipped needs a driver's own streams, or another library; all else ran.
+    assert set(re.findall(r"SKIPPED .*: (.*)", said)) <= {
+        "needs a GPU with streams of its own",
+        "needs a GPU with graphs of its own",
+        "needs a GPU that magma serves, which is not here",
+    }
 
 
 @pytest.mark.torch
 def test_attention_is_rehearsed_by_the_kernels_for_the_cpu():
-    said = rehearse("-k", "attention and (square or mask or bits or graph)")
+    said = rehearse("-k", "attention and not gradients and (square or mask or bits or graph)")
     assert passed(said) > 20
+
+
+@pytest.mark.torch
+def test_gradients_are_rehearsed_by_the_emulated_kernels(device_file, tmp_path):
+    doubles = "--doubles=" + ":".join(map(device_file, ("libexchange.so", "libcuda.so.1")))
+    said = rehearse(doubles, f"--emulated={tmp_path}", "-k", "gradients and (77 or groups or mask)")
+    assert passed(said) > 5
+
+
+@pytest.mark.torch
+def test_each_command_that_would_confirm_a_statement_chooses_tests():
+    names = [line.casefold() for line in rehearse("--collect-only").splitlines() if "::" in line]
+    page = EVIDENCE.read_text(encoding="utf-8")
+    commands = {quoted or word for quoted, word in re.findall(r'-k (?:"([^"]+)"|(\w+))', page)}
+    assert len(commands) > 20
+    for command in commands - {"NAME"}:
+        asked = re.sub(r"(?!and\b|or\b|not\b)\b\w+", r"('\g<0>' in name)", command)
+        assert any(eval(asked, {"name": name}) for name in names), command
 
 
 def run(program, *arguments):
@@ -66,17 +100,51 @@ def run(program, *arguments):
     )
 
 
-@pytest.mark.torch
-def test_the_benchmark_is_rehearsed(device_file):
-    files = ("libexchange.so", "libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13")
-    program = TESTS / "device" / "gpu_benchmark_rehearsal.py"
-    done = run(program, str(BENCHMARKS), *(device_file(file) for file in files))
+def measured(*doubles):
+    """The rows of a rehearsed benchmark without their times, and what else it printed."""
+    done = run(TESTS / "device" / "gpu_benchmark_rehearsal.py", str(BENCHMARKS), *doubles)
     assert done.returncode == 0, done.stderr
-    said = [line.split("|")[1].strip() for line in done.stdout.splitlines() if line.count("|") > 5]
-    assert [line for line in said if "product, n = 4" in line] == [
-        f"{kind} product, n = 4" for kind in ("float32", "TF32", "bfloat16", "float16")
+    lines = done.stdout.splitlines()
+    rows = [line.split("|")[1].strip() for line in lines if line.count("|") > 5]
+    rows = [row for row in rows if row.strip("-") and row != "what"]
+    timeless = [re.sub(r" \([\d.]+ .s\)$", "", row) for row in rows]
+    return timeless, [line for line in lines if "|" not in line]
+
+
+@pytest.mark.torch
+def test_the_benchmark_is_rehearsed_on_doubles(device_file):
+    files = ("libexchange.so", "libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13")
+    more = ("libcufft.so.12", "libcudnn.so.9", "libcusolver.so.12")
+    rows, served = measured(*(device_file(file) for file in (*files, *more)))
+    families = (
+        *("addmm", "einsum", "scaled_dot_product_attention", "conv2d", "fft.rfft"),
+        *("linalg.cholesky_ex", "linalg.solve_ex"),
+    )
+    assert rows == [
+        "a product of n = 4 beyond the bare call of cuBLAS",
+        "4 transforms of 64 numbers beyond the bare call of cuFFT",
+        *(f"a small call of {family}" for family in families),
+        *(f"{kind} product, n = 4" for kind in ("float32", "TF32", "bfloat16", "float16")),
     ]
-    assert said[-4:] == [
+    assert served == [
+        "bgemm by cublas",
+        "conv2d by cudnn",
+        "einsum by one pair",
+        "fft.fft by cufft",
+        "fft.rfft by cufft",
+        "hgemm by cublas",
+        "linalg.cholesky_ex by cusolver",
+        "linalg.solve_ex by cusolver",
+        "scaled_dot_product_attention by cudnn",
+        "sgemm by cublas",
+        "sgemm by cublaslt",
+    ]
+
+
+@pytest.mark.torch
+def test_the_benchmark_of_attention_is_rehearsed_on_the_cpu():
+    rows, _ = measured()
+    assert rows == [
         f"attention (1, 2, 16, 16), causal by {kernel}"
         for kernel in ("cudnn", "flash", "efficient", "math")
     ]

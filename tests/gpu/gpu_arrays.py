@@ -15,6 +15,7 @@ DTYPES = ("float32", "float64", "complex64", "complex128", "bfloat16", "float16"
 PREFER = "cuda.preferred_blas_library"
 FP32 = "cuda.matmul.fp32_precision"
 PROVIDERS = ("cublas", "cublaslt")
+CYCLES = 200_000_000  # about a tenth of a second
 # Of a sum of many products, relative to the sum of their sizes. Parts of sums may be rounded to 16
 # bits before they are added up, unless a flag forbids it.
 ROUNDING = {
@@ -81,6 +82,12 @@ class Cuda:
     def full(self, *shape, value, dtype="float32"):
         """One number everywhere."""
         return torch.full(shape, value, dtype=getattr(torch, dtype), device=self.device)
+
+    def mask(self, *shape):
+        """Which keys a query sees: most of them, and the first always."""
+        seen = self.random(*shape) < 0.5
+        seen[..., 0] = True
+        return seen
 
     @contextlib.contextmanager
     def busy(self):

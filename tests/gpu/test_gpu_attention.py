@@ -3,46 +3,16 @@
 import pytest
 import torch
 from gpu_arrays import served, under
+from gpu_attention import CALLS, KERNELS, OPERATION, TOLERANCES, arguments, needs
 from torch.nn.functional import scaled_dot_product_attention as theirs
 
 from backendcfg import ops
 
-OPERATION = "scaled_dot_product_attention"
-TOLERANCES = {"bfloat16": 2e-2, "float16": 4e-3, "float32": 2e-5}
 
-CALLS = {
-    "square": ((2, 4, 128, 128, 64), {}),
-    "causal": ((2, 4, 128, 128, 64), {"is_causal": True}),
-    "wide": ((1, 2, 128, 128, 128), {"is_causal": True}),
-    "77 tokens": ((1, 2, 77, 77, 64), {}),
-    "one query": ((2, 4, 1, 200, 64), {}),
-    "scaled": ((1, 2, 64, 96, 80), {"scale": 0.5}),
-    "groups": ((1, 8, 64, 64, 64), {"enable_gqa": True}),
-}
-
-
-def arguments(cuda, name, dtype):
-    (batch, heads, queries, keys, width), options = CALLS[name]
-    few = heads // 4 if options.get("enable_gqa") else heads
-    query = cuda.random(batch, heads, queries, width, dtype=dtype)
-    key, value = (cuda.random(batch, few, keys, width, dtype=dtype) for _ in range(2))
-    return (query, key, value), options
-
-
-@pytest.fixture(params=["flash", "cudnn", "efficient", "math"])
+@pytest.fixture(params=KERNELS)
 def kernel(request, cuda):
     with under(**{"cuda.sdp_priority": [request.param]}):
         yield request.param
-
-
-def needs(cuda, kernel, arrays, dtype, options):
-    """Skip a call that this kernel does not serve, for its own reason."""
-    asked = {name: value for name, value in options.items() if name != "scale"}
-    shapes = [tuple(each.shape) for each in arrays]
-    said = ops.explain(OPERATION, shapes, dtype, device=cuda.place, **asked)
-    if said.provider != kernel:
-        why = "; ".join(r.why for r in said.reasons if r.provider == kernel) or said.because
-        pytest.skip(f"needs a GPU that `{kernel}` serves this on: {why}")
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
@@ -60,8 +30,7 @@ def test_attention_is_right(cuda, kernel, dtype, name):
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_a_mask_hides_what_it_says(cuda, kernel, dtype):
     arrays, _ = arguments(cuda, "square", dtype)
-    mask = torch.rand(128, 128, device=cuda.device) < 0.7
-    mask[:, 0] = True
+    mask = cuda.mask(128, 128)
     shapes = [tuple(each.shape) for each in arrays]
     said = ops.explain(OPERATION, [*shapes, (128, 128)], dtype, device=cuda.place)
     if said.provider != kernel:

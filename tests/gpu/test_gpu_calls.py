@@ -8,12 +8,10 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from gpu_arrays import PREFER, PROVIDERS, error, under
+from gpu_arrays import CYCLES, PREFER, PROVIDERS, error, under
 
 from backendcfg import ops
 from backendcfg.errors import InvalidArgumentError
-
-CYCLES = 200_000_000  # about a tenth of a second
 
 
 @pytest.fixture(autouse=True)
