@@ -360,7 +360,8 @@ def test_what_is_no_step_is_refused_by_the_native_part(solver, devices):
     here = (0, 0, 0)
     fine = device_linalg.Step(cusolver, device_linalg.QR, 0, False, "N", "N", 1, 1, 2, 2, 0, here)
     for change in ({"kind": 8}, {"kind": -1}, {"element": 4}, {"matrices": 0}, {"n": 0},
-                   {"a": (15, 0, 0)}, {"a": (-3, 0, 0)}):  # fmt: skip
+                   {"a": (15, 0, 0)}, {"a": (-3, 0, 0)},
+                   {"b": here, "a_pointers": here}):  # fmt: skip
         with pytest.raises(ValueError, match="no such step of linear algebra"):
             _native.device_linalg_plan(cuda, 0, 0, (fine._replace(**change),))
     with pytest.raises(ValueError, match="no library of linear algebra"):

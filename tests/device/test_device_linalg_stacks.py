@@ -15,7 +15,7 @@ from linalg_on_device import (
 )
 from products import under
 
-from backendcfg import ops
+from backendcfg import _native, ops
 from backendcfg.dispatch import device_linalg
 from backendcfg.dispatch.device_linalg import Chosen, Recipe, is_together
 from backendcfg.errors import DeviceFailedError
@@ -297,6 +297,24 @@ def test_stacks_go_at_once_where_pytorch_found_it_faster(function, count, sizes,
     for other in ("hipsolver", "magma"):
         chosen = Chosen(Recipe(other, "float64"), blas=1)
         assert not is_together(chosen, function, count, sizes)
+
+
+def test_each_library_refuses_what_it_has_not_for_stacks(solver, blas, devices):
+    def is_served(library, kind, k=1, matrices=3, n=4, pointers=(0, 0, 0)):
+        step = device_linalg.Step(
+            devices.find(library).handle, kind, 1, False, "N", "N", 0, matrices, 4, n, k,
+            (0, 0, 0), a_pointers=pointers,
+        )  # fmt: skip
+        return _native.device_linalg_plan(devices.find("cuda").handle, 0, 0, (step,)) is not None
+
+    kinds = range(8)
+    assert [kind for kind in kinds if is_served("cusolver", kind)] == [0, 1]
+    assert [kind for kind in kinds if is_served("cublas", kind)] == [2, 3]
+    assert not is_served("cusolver", 1, k=2)
+    assert not is_served("cublas", 2, n=5)
+    for library, kind in (("cusolver", 0), ("cublas", 2)):
+        assert not is_served(library, kind, matrices=1 << 31)
+    assert not is_served("cublas", 2, pointers=(-1, 0, 0))
 
 
 def test_without_cublas_lu_goes_one_after_the_other(solver, devices):

@@ -129,10 +129,11 @@ static const char *const vectors_sizes_names[] = {
 
 static bool supports(const bcfg_device_library *library, const bcfg_step *step) {
     (void)library;
-    if (step->is_together && step->kind == BCFG_STEP_CHOLESKY_SOLVE && step->k != 1) return false;
-    bool has_wide = step->kind != BCFG_STEP_QR_VECTORS && !step->is_together;
-    return has_wide ||
-           (step->m <= INT_MAX && step->n <= INT_MAX && step->matrices <= INT_MAX);
+    bool is_narrow = step->m <= INT_MAX && step->n <= INT_MAX && step->matrices <= INT_MAX;
+    if (step->is_together)
+        return is_narrow && (step->kind == BCFG_STEP_CHOLESKY ||
+                             (step->kind == BCFG_STEP_CHOLESKY_SOLVE && step->k == 1));
+    return step->kind != BCFG_STEP_QR_VECTORS || is_narrow;
 }
 
 static int sizes(const bcfg_device_library *library, bcfg_handle *lent, const bcfg_step *step,

@@ -54,6 +54,8 @@ static bool parse_step(PyObject *tuple, Planned *planned) {
                 step->element <= BCFG_COMPLEX128 && matrices >= 1 && m >= 1 && n >= 1 && k >= 0;
     for (int i = 0; i < REFERENCES; i++)
         fine = fine && of[i].place >= AREA && of[i].place < DEVICE_TAKEN + DEVICE_MADE;
+    bool is_together = of[A_POINTERS].place != NOWHERE;
+    if (is_together && of[B].place != NOWHERE && of[B_POINTERS].place == NOWHERE) fine = false;
     if (!fine) {
         PyErr_SetString(PyExc_ValueError, "no such step of linear algebra");
         return false;
@@ -71,7 +73,7 @@ static bool parse_step(PyObject *tuple, Planned *planned) {
     step->values_step = of[VALUES].step;
     step->pivots_step = of[PIVOTS].step;
     step->info_step = of[INFO].step;
-    step->is_together = of[A_POINTERS].place != NOWHERE;
+    step->is_together = is_together;
     planned->library = (const bcfg_device_library *)(uintptr_t)library;
     bcfg_device_description about = {.abi = BCFG_ABI, .size = sizeof about};
     if (bcfg_device_describe(planned->library, &about) == BCFG_OK)
