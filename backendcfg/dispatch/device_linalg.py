@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backendcfg import _native
 from backendcfg.dispatch.device_gemm import CUDA, ROCM
 from backendcfg.dispatch.device_opening import Unusable, open_device
 from backendcfg.records import field, record
@@ -79,10 +80,23 @@ HIP_DETERMINISTIC_SINCE = (1,)
 _UNKEPT_TIERS = ("cross-machine", "batch-invariant")
 
 
+# Larger ones fill a device one by one, and few of a size are as fast one after the other: both as
+# PyTorch has measured it, in `lu_factor` and `lu_solve` of aten/src/ATen/native/cuda/linalg.
+_LARGEST_LU = 511
+_FEW, _LARGEST_OF_FEW = 2, 63
+_MOST = 2**31 - 1
+
+# An array of a step: its place as `ops.device_plan` counts, and bytes to its first matrix and from
+# one to the next.
+Reference = tuple[int, int, int]
+NOTHING: Reference = (-1, 0, 0)
+
+
 class Step(NamedTuple):
     """One step as C reads it: what it is, and where its arrays are.
 
     Attributes:
+        library: whose it is.
         kind: `CHOLESKY` and so on.
         element: its place in `ELEMENTS`.
         upper: the triangle that is read and written.
@@ -93,11 +107,12 @@ class Step(NamedTuple):
         m: rows.
         n: columns.
         k: right-hand sides, or reflectors.
-        a: this and the following are an address and the bytes from one matrix to the next; the
-            workspace's are its size.
-        host_bytes: of the workspace on the host, which C makes.
+        a: the array that is factorised, or the factor.
+        a_pointers: where each of its matrices starts, for a whole stack in one call; and those of
+            `b`.
     """
 
+    library: int
     kind: int
     element: int
     upper: bool
@@ -108,14 +123,14 @@ class Step(NamedTuple):
     m: int
     n: int
     k: int
-    a: tuple[int, int]
-    b: tuple[int, int] = (0, 0)
-    c: tuple[int, int] = (0, 0)
-    values: tuple[int, int] = (0, 0)
-    pivots: tuple[int, int] = (0, 0)
-    info: tuple[int, int] = (0, 0)
-    workspace: tuple[int, int] = (0, 0)
-    host_bytes: int = 0
+    a: Reference
+    b: Reference = NOTHING
+    c: Reference = NOTHING
+    values: Reference = NOTHING
+    pivots: Reference = NOTHING
+    info: Reference = NOTHING
+    a_pointers: Reference = NOTHING
+    b_pointers: Reference = NOTHING
 
 
 @record(frozen=True)
@@ -146,6 +161,7 @@ class Chosen:
         path: the file of the library.
         library: its handle.
         driver: that of the driver.
+        blas: that of the library with LU for whole stacks; 0 for none.
         because: why that one, in words; "" when nobody can.
         reasons: for each other provider, why not.
         passed_over: the library that the profile prefers, where another one serves; "" otherwise.
@@ -155,6 +171,7 @@ class Chosen:
     path: str = ""
     library: int = 0
     driver: int = 0
+    blas: int = 0
     because: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
     passed_over: str = ""
@@ -204,15 +221,14 @@ PROVIDERS: dict[str, Callable[[Mapping[str, Any], str, tuple[int, int, int]], Re
 }
 """By provider: from flags, an element and its version, its recipe, or why it cannot keep them."""
 
-LACKS: dict[str, tuple[int, ...]] = {"cusolver": (), "hipsolver": (), "magma": ()}
-"""By provider: the steps that it does not have."""
-
 ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cusolver", "magma"), ROCM: ("hipsolver", "magma")}
 """By kind of place: who may serve, in the order that holds when nobody chooses."""
 
 # What a name means where the other vendor's library is meant, as PyTorch reads it.
 _SAME: dict[int, dict[str, str]] = {CUDA: {}, ROCM: {"cusolver": "hipsolver"}}
 _DRIVERS = {CUDA: "cuda", ROCM: "hip"}
+# Who has the steps for whole stacks that it has not.
+_BLAS = {"cusolver": "cublas"}
 # MAGMA is built for one or the other, under one name.
 _BUILDS = {ROCM: {"magma": "magma_hip"}}
 
@@ -258,7 +274,7 @@ def choose(flags: Mapping[str, Any], kind: int, index: int, element: str, functi
         if chosen is not None:
             reasons[name] = f"behind `{serving}`"
             continue
-        answer = _able(name, kind, flags, element, function)
+        answer = _able(name, kind, flags, element)
         if isinstance(answer, str):
             reasons[name] = answer
             continue
@@ -268,18 +284,88 @@ def choose(flags: Mapping[str, Any], kind: int, index: int, element: str, functi
         because = "the first of the order" if name == names[0] else "those before it cannot"
         if passed_over:
             because = f"in place of `{wanted}`, which `{LIBRARY}` prefers"
+        blas = open_device(_BLAS[name]) if name in _BLAS else None
         chosen = Chosen(
-            recipe, opened.path, opened.handle, driver.handle, because, reasons, passed_over
+            recipe,
+            opened.path,
+            opened.handle,
+            driver.handle,
+            0 if blas is None or isinstance(blas, Unusable) else blas.handle,
+            because,
+            reasons,
+            passed_over,
         )
     return chosen or Chosen(reasons=reasons)
 
 
-def _able(name: str, kind: int, flags: Mapping[str, Any], element: str, function: str) -> Any:
+def _able(name: str, kind: int, flags: Mapping[str, Any], element: str) -> Any:
     """(recipe, opened library), or why a provider cannot serve."""
-    if any(step in LACKS[name] for step in STEPS[function]):
-        return f"it has no `{function}` for devices"
     opened = open_device(_BUILDS.get(kind, {}).get(name, name))
     if isinstance(opened, Unusable):
         return "; ".join(opened.reasons)
     recipe = PROVIDERS[name](flags, element, opened.version)
     return recipe if isinstance(recipe, str) else (recipe, opened)
+
+
+def is_together(chosen: Chosen, function: str, matrices: int, sizes: tuple[int, int, int]) -> bool:
+    """Whether a stack is served by one call of each step, instead of one matrix after the other.
+
+    Args:
+        chosen: who serves.
+        function: of `ops.linalg`.
+        matrices: how many there are.
+        sizes: rows, columns and right-hand sides.
+    """
+    m, n, k = sizes
+    if chosen.recipe is None or chosen.recipe.provider != "cusolver" or not 1 < matrices <= _MOST:
+        return False
+    if max(sizes) > _MOST or 0 in (m, n):
+        return False
+    steps = STEPS[function]
+    if CHOLESKY in steps:
+        return True
+    if CHOLESKY_SOLVE in steps:
+        return k == 1 and function == "cholesky_solve"
+    if LU in steps and (m != n or n > _LARGEST_LU):
+        return False
+    if LU_SOLVE in steps and matrices <= _FEW and n > _LARGEST_OF_FEW:
+        return False
+    return bool({LU, LU_SOLVE} & set(steps)) and chosen.blas != 0
+
+
+def steps_of(
+    function: str, sizes: tuple[int, int, int]
+) -> tuple[tuple[int, tuple[int, int, int]], ...]:
+    """The steps of a function with their sizes, as its call has them without options.
+
+    Args:
+        function: of `ops.linalg`, a key of `STEPS`.
+        sizes: rows, columns and right-hand sides.
+    """
+    m, n, k = sizes
+    least = min(m, n)
+    k = n if function in ("inv", "inv_ex", "cholesky_inverse") else k
+    of = {
+        CHOLESKY: (n, n, 0),
+        CHOLESKY_SOLVE: (n, n, k),
+        LU: (m, n, 0),
+        LU_SOLVE: (m, m, m) if function == "lu" else (n, n, k),
+        QR: (m, n, 0),
+        QR_VECTORS: (m, least, least),
+        EIGH: (n, n, 0),
+        SVD: (max(m, n), least, 0),
+    }
+    return tuple((step, of[step]) for step in STEPS[function])
+
+
+def serves(chosen: Chosen, index: int, function: str, sizes: tuple[int, int, int]) -> bool:
+    """Whether the library that was chosen has the steps of a function for matrices of a size."""
+    recipe = chosen.recipe
+    if recipe is None or 0 in sizes[:2]:
+        return recipe is not None
+    element, vectors = ELEMENTS.index(recipe.element), "N" if function == "svdvals" else "A"
+    steps = tuple(
+        Step(chosen.library, kind, element, False, "N", vectors, 0, 1, *of, (0, 0, 0))
+        for kind, of in steps_of(function, sizes)
+    )
+    return _native.device_linalg_plan(chosen.driver, index, 0, steps) is not None

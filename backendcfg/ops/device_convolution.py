@@ -237,8 +237,8 @@ def _laid(given: Arguments, name: str, held: Held, *, channels_last: bool) -> tu
         return given.dense(name, given.given[name])
     axes = _NHWC if len(held.shape) == 4 else (1, 2, 0)
     back = _NCHW if len(held.shape) == 4 else (2, 0, 1)
-    copy = device_products.permuted(given.given[name], axes)
-    copy = device_products.permuted(device_products.dense(OPERATION, name, copy), back)
+    copy = device_library.turned(given.given[name], axes)
+    copy = device_library.turned(device_products.dense(OPERATION, name, copy), back)
     return copy, given.hold(name, copy)
 
 
@@ -249,7 +249,7 @@ def _memory(
     if not channels_last:
         return given.make(shape, element)
     made, held = given.make(tuple(shape[axis] for axis in _NHWC), element)
-    return device_products.permuted(made, _NCHW), held
+    return device_library.turned(made, _NCHW), held
 
 
 def _padded(geometry: Geometry) -> tuple[int, ...]:

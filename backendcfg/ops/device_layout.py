@@ -28,7 +28,8 @@ def copy(operation: str, name: str, target: Any, source: Any) -> None:
         cupy.copyto(target, source, casting="same_kind")
         return
     if cupy is None and hasattr(target, "copy_") and hasattr(source, "copy_"):
-        target.copy_(source.detach() if hasattr(source, "detach") else source)
+        # Nothing is recorded; a view without history costs as much as the call.
+        target.copy_(source.detach() if getattr(source, "requires_grad", False) else source)
         return
     kind = f"{type(source).__module__}.{type(source).__qualname__}"
     raise InvalidArgumentError(
@@ -96,6 +97,15 @@ def ramp(value: Any) -> None:
         value.fill_(1).cumsum_(-1)
 
 
+def ladder(value: Any, first: int, step: int) -> None:
+    """Count from a number by steps, exactly: addresses."""
+    if (cupy := cupy_of(value)) is not None:
+        value[...] = cupy.arange(value.size, dtype=value.dtype) * step + first
+    else:
+        value.fill_(step).cumsum_(-1)
+        value.add_(first - step)
+
+
 def clamp(value: Any, largest: int) -> None:
     """Bring numbers into the range from 1 to the largest that is allowed."""
     if (cupy := cupy_of(value)) is not None:
@@ -106,8 +116,8 @@ def clamp(value: Any, largest: int) -> None:
 
 def spoil(value: Any, info: Any) -> None:
     """Fill what belongs to a matrix whose `info` is not zero with NaN."""
-    shape = (*info.shape, *(1 for _ in value.shape[len(info.shape) :]))
-    failed = info.reshape(shape) != 0
+    lead = tuple(info.shape)
+    failed = (info != 0).reshape(lead + (1,) * (len(value.shape) - len(lead)))
     if (cupy := cupy_of(value)) is not None:
         value[...] = cupy.where(failed, float("nan"), value)
     else:

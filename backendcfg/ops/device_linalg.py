@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from backendcfg import _native
+from backendcfg._native import current
 from backendcfg.dispatch.device_linalg import ELEMENTS
-from backendcfg.ops import device_decompositions, device_solutions
+from backendcfg.ops import device_decompositions, device_plan, device_solutions
 from backendcfg.ops.device_options import Options
 from backendcfg.ops.device_solver import Solver
 from backendcfg.ops.linalg_types import TYPES
@@ -17,18 +19,24 @@ from backendcfg.ops.linalg_types import TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from backendcfg.ops.device_plan import Plan, Stack
+
 _ANY_SHAPE = {"lu_factor", "lu_factor_ex", "lu", "qr", "svd", "svdvals"}
 _MATRIX = {"cholesky_solve": "L", "cholesky_inverse": "L", "lu_solve": "LU"}
 _SIDES = ("solve", "solve_ex", "cholesky_solve", "lu_solve")
 
 
-def call(function: str, given: dict[str, Any], arrays: tuple[str, ...]) -> Any:
+def call(
+    function: str, given: dict[str, Any], names: tuple[str, ...], values: tuple[Any, ...], seen: Any
+) -> Any:
     """A function of `ops.linalg` whose arrays are on a device.
 
     Args:
         function: its name.
         given: all arguments that were passed, by name.
-        arrays: which of them are arrays.
+        names: of those that are arrays.
+        values: these arrays.
+        seen: what `_native.device_taken` says of them; None where they cannot make a call.
 
     Raises:
         InvalidArgumentError: an argument does not fit.
@@ -37,13 +45,27 @@ def call(function: str, given: dict[str, Any], arrays: tuple[str, ...]) -> Any:
         MissingLibraryError: no library can serve it.
         DeviceFailedError: the device or its library failed.
     """
-    solver = Solver(function, given, arrays)
+    if seen is None:
+        Solver(function, given, names)  # which raises, and says why
+    kind, taken = seen
+    key: tuple[Any, ...] = (function, kind, current(), _native.mapped())
+    if len(given) > len(names):
+        options = tuple(given.items())[len(names) :]
+        key += (options, tuple(type(value) for _, value in options))
+    plan = device_plan.known(key)
+    if plan is None:
+        plan = _plan(function, given, names)
+        device_plan.remember(key, plan)
+    return plan(given, values, taken)
+
+
+def _plan(function: str, given: dict[str, Any], names: tuple[str, ...]) -> Plan:
+    solver = Solver(function, given, names)
     options = Options(solver)
-    matrix = _MATRIX.get(function, "A")
-    _take(solver, matrix, options)
+    _take(solver, _MATRIX.get(function, "A"), options)
     results = _FUNCTIONS[function](solver, options)
-    kind = TYPES.get(function)
-    return results[0] if kind is None else kind(*results)
+    solver.plan.returns(results, TYPES.get(function))
+    return solver.plan
 
 
 def _take(solver: Solver, matrix: str, options: Options) -> None:
@@ -103,7 +125,7 @@ def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]
     return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
 
 
-_FUNCTIONS: dict[str, Callable[[Solver, Options], tuple[Any, ...]]] = {
+_FUNCTIONS: dict[str, Callable[[Solver, Options], tuple[Stack, ...]]] = {
     "cholesky": device_solutions.cholesky,
     "cholesky_ex": device_solutions.cholesky,
     "cholesky_inverse": device_solutions.cholesky_inverse,

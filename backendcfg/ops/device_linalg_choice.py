@@ -7,9 +7,16 @@ from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.ops.device_solver import flags_of
 from backendcfg.ops.families import Answer, Reason
 
+# What C refuses is told, and not what it counts with.
+_TOO_LARGE = "its 32-bit integers are too small for matrices of this size"
+
 
 def of_function(
-    function: str, sizes: tuple[int, int, int], element: str, place: tuple[int, int]
+    function: str,
+    sizes: tuple[int, int, int],
+    element: str,
+    place: tuple[int, int],
+    matrices: int = 1,
 ) -> Answer:
     """Who would serve a function of `ops.linalg` for matrices on a device.
 
@@ -18,6 +25,7 @@ def of_function(
         sizes: rows, columns and right-hand sides.
         element: NumPy's name of the type.
         place: the device, as DLPack numbers it.
+        matrices: how many there are, each with right-hand sides of its own.
     """
     (m, n, k), (kind, index) = sizes, place
     operation = f"linalg.{function}"
@@ -29,9 +37,14 @@ def of_function(
     if recipe is not None and (broken := device_linalg.unkept(flags)):
         reasons[recipe.provider] = broken
         recipe = None
+    elif recipe is not None and not device_linalg.serves(chosen, index, function, sizes):
+        reasons[recipe.provider] = _TOO_LARGE
+        recipe = None
     if recipe is None:
         return _answer(operation, what, sizes, reasons)
     because = f"{chosen.because}: {recipe.words}"
+    if device_linalg.is_together(chosen, function, matrices, sizes):
+        because += "; the stack at once"
     return _answer(operation, what, sizes, reasons, (recipe.provider, chosen.path, because))
 
 

@@ -248,13 +248,6 @@ def add(operation: str, target: Any, source: Any) -> None:
         sys.modules["cupy"].add(target, source, out=target)
 
 
-def permuted(value: Any, axes: tuple[int, ...]) -> Any:
-    """The same memory with its dimensions in another order, by its own library."""
-    if hasattr(value, "permute"):
-        return value.permute(axes)
-    return value.transpose(axes)  # NumPy's name, which CuPy's arrays have
-
-
 def make(like: Any, shape: tuple[int, ...], element: str, kind: int, index: int) -> Any:
     """Memory for a result, by the library that owns an operand.
 

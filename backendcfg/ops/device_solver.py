@@ -1,7 +1,7 @@
-"""One call of linear algebra on a device: its memory, its steps on the stream, and what they said.
+"""Plans of linear algebra on a device: what a function makes, copies, and puts on the stream.
 
-A step is one call of C; all memory is made by the library of the first array. The matrices of a
-stack lie one after the other, each by columns where `Stack.columns` is the matrix.
+All memory is made by the library of the first array. The matrices of a stack lie one after the
+other, each by columns or by rows, which is its transpose by columns.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from backendcfg.dispatch import device_linalg
 from backendcfg.dispatch.device_linalg import ELEMENTS, Chosen, Recipe, Step
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.ops import device_layout as layout
-from backendcfg.ops import linalg_refusal, serving
+from backendcfg.ops import device_plan, linalg_refusal, serving
 from backendcfg.ops.attention_call import flags_in_force
-from backendcfg.ops.device_arrays import SIZES, Arguments, Held, Work
+from backendcfg.ops.device_arrays import Arguments, Held
+from backendcfg.ops.device_plan import GIVEN, Plan, Stack
 from backendcfg.ops.device_products import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
+
+    from backendcfg.ops.device_plan import Values
 
 TITLES = {"cusolver": "cuSOLVER", "hipsolver": "hipSOLVER", "magma": "MAGMA"}
 KEPT = 512
-_OUTSIDE = 6  # the caller of `ops.linalg`, from `_look`
+_OUTSIDE = 7  # the caller of `ops.linalg`, from `_look`
 _chosen: dict[Hashable, tuple[Chosen, Recipe, dict[str, Any]]] = {}
-_sizes: dict[Hashable, tuple[int, int]] = {}
 _SOLVES = (device_linalg.CHOLESKY_SOLVE, device_linalg.LU_SOLVE)
+_BY_BLAS = (device_linalg.LU, device_linalg.LU_SOLVE)
 
 
 class Seen(NamedTuple):
@@ -40,32 +43,8 @@ class Seen(NamedTuple):
     place: str
 
 
-class Stack(NamedTuple):
-    """Memory of a stack: of each matrix the same.
-
-    Attributes:
-        value: the array, of its own library.
-        held: the same, described.
-        step: bytes from one matrix to the next; 0 where there is one for all.
-    """
-
-    value: Any
-    held: Held
-    step: int
-
-    @property
-    def columns(self) -> Any:
-        """The matrices, where they lie by columns."""
-        return layout.columns(self.value)
-
-    @property
-    def at(self) -> tuple[int, int]:
-        """Address and step."""
-        return self.held.address, self.step
-
-
 class Solver:
-    """A call of a function of `ops.linalg`, from its arrays to its results.
+    """A kind of call of a function of `ops.linalg`, while its plan is made.
 
     Attributes:
         function: "solve".
@@ -78,6 +57,8 @@ class Solver:
         recipe: how the library is called.
         flags: a value for each of `device_linalg.FLAGS`.
         sizes: rows and columns of a matrix, and right-hand sides.
+        plan: what is made here; it keeps nothing of this call.
+        together: whether the stack is served by one call of each step.
     """
 
     def __init__(self, function: str, given: dict[str, Any], arrays: tuple[str, ...]) -> None:
@@ -86,10 +67,16 @@ class Solver:
         self.given = given
         self.arrays = Arguments(self.operation, {name: given[name] for name in arrays})
         self.held = {name: self.arrays.take(name) for name in arrays}
+        self.places = {name: at for at, name in enumerate(arrays)}
+        self.plan = Plan(self.operation, arrays)
         self.element = ""
         self.lead: tuple[int, ...] = ()
         self.matrices = 1
         self.sizes: tuple[int, int, int] = (0, 0, 0)
+        self.together = False
+        self._steps: list[Step] = []
+        self._columns: dict[int, Stack] = {}
+        self._pointers: dict[int, Stack] = {}
 
     def choose(self, element: str, lead: tuple[int, ...], sizes: tuple[int, int, int]) -> None:
         """Choose who serves; nothing has been made before.
@@ -116,6 +103,8 @@ class Solver:
                 _chosen.clear()
             _chosen[key] = known
         self.chosen, self.recipe, self.flags = known
+        self.plan.title = TITLES[self.recipe.provider]
+        self.together = device_linalg.is_together(self.chosen, self.function, self.matrices, sizes)
 
     def _look(self, first: Held) -> tuple[Chosen, Recipe, dict[str, Any]]:
         flags = flags_of()
@@ -151,11 +140,23 @@ class Solver:
     def make(
         self, inner: tuple[int, ...], element: str = "", lead: tuple[int, ...] | None = None
     ) -> Stack:
-        """Memory for a stack: of `inner` numbers for each matrix, of the call's type by default."""
+        """An array of `inner` numbers for each matrix, of the call's type by default."""
         element = element or self.element
         lead = self.lead if lead is None else lead
-        value, held = self.arrays.make((*lead, *inner), element)
-        return Stack(value, held, math.prod(inner) * SIZES[element])
+        return self.plan.make((*lead, *inner), element, device_plan.size_of(inner, element))
+
+    def hide(
+        self, inner: tuple[int, ...], element: str, lead: tuple[int, ...] | None = None
+    ) -> Stack:
+        """The same, where nobody but the steps that follow each other sees it."""
+        lead = self.lead if lead is None else lead
+        step = device_plan.size_of(inner, element)
+        return self.plan.hide(math.prod(lead) * step, step)
+
+    @property
+    def pivots(self) -> str:
+        """The type of pivots that the steps of this call write and read."""
+        return "int32" if self.together else self.recipe.pivots
 
     def copied(
         self,
@@ -176,17 +177,36 @@ class Solver:
             lead: of the stack; of the call by default.
         """
         made = self.make((count, rows) if by_columns else (rows, count), lead=lead)
-        target = made.columns if by_columns else made.value
-        layout.copy(self.operation, name, target, self.given[name])
+        self.copy(name, made, by_columns=by_columns)
         return made
 
+    def copy(
+        self, name: str, into: Stack, *, by_columns: bool, of: tuple[int, ...] | None = None
+    ) -> None:
+        """Copy an argument into memory of its size, reshaped to `of` before."""
+        source, operation = self.places[name], self.operation
+        target = (self.columns(into) if by_columns else into).at
+
+        def put(values: Values) -> None:
+            here = values[source]
+            layout.copy(operation, name, values[target], here if of is None else here.reshape(of))
+
+        self.plan.do(put)
+
+    def columns(self, stack: Stack) -> Stack:
+        """The matrices of a stack, where they lie by columns; made once for all who ask."""
+        at = stack.at
+        if at not in self._columns:
+            self._columns[at] = self.plan.keep(lambda values: layout.columns(values[at]))
+        return self._columns[at]
+
     def info(self, lead: tuple[int, ...] | None = None) -> Stack:
-        """Memory for what a step says of each matrix."""
+        """An array for what a step says of each matrix."""
         return self.make((), "int32", lead)
 
     def scratch(self) -> Stack:
         """Room for what a step says that cannot fail."""
-        return self.info(())._replace(step=0)
+        return self.hide((), "int32", ())._replace(step=0)
 
     @property
     def is_complex(self) -> bool:
@@ -203,7 +223,7 @@ class Solver:
 
     # Steps
 
-    def run(
+    def put(
         self,
         kind: int,
         a: Stack,
@@ -216,7 +236,7 @@ class Solver:
         vectors: str = "N",
         **more: Stack,
     ) -> None:
-        """Put one step on the stream.
+        """Plan one step; `run` puts those that were planned on the stream.
 
         Args:
             kind: `device_linalg.LU` and so on.
@@ -231,51 +251,44 @@ class Solver:
         """
         matrices, (m, n, k) = self.matrices if lead is None else math.prod(lead), sizes
         if 0 in (matrices, m, n) or (k == 0 and kind in _SOLVES):
-            layout.zero(info.value)
+            if info.at >= 0:
+                at = info.at
+                self.plan.do(lambda values: layout.zero(values[at]))
             return
-        addresses: dict[str, Any] = {name: stack.at for name, stack in more.items()}
-        step = Step(
-            kind, ELEMENTS.index(self.element), upper, transpose, vectors,
-            self.recipe.deterministic, matrices, m, n, k, a.at, info=info.at, **addresses,
+        library = self.chosen.library
+        if self.together:
+            more["a_pointers"] = self._pointers_to(a)
+            if "b" in more:
+                more["b_pointers"] = self._pointers_to(more["b"])
+            if kind in _BY_BLAS:
+                library = self.chosen.blas
+        self._steps.append(
+            Step(
+                library, kind, ELEMENTS.index(self.element), upper, transpose, vectors,
+                self.recipe.deterministic, matrices, m, n, k, a, info=info, **more,
+            )
         )  # fmt: skip
-        held = [a.held, info.held, *(stack.held for stack in more.values())]
-        device_bytes, host_bytes = self._sizes_of(step, held)
-        if device_bytes:
-            room = self.arrays.make((device_bytes,), "uint8")  # until the call returns
-            held.append(room[1])
-            step = step._replace(workspace=(room[1].address, device_bytes))
-        fault = _native.device_linalg(self._work(held), step._replace(host_bytes=host_bytes))
-        if fault is not None:
-            self._failed(fault)
 
-    def _work(self, held: list[Held]) -> Work:
-        """What waits for what: for all arrays of the call, and those of one step."""
-        everything = (self.arrays.first, *self.held.values(), *held)
-        return self.arrays.work(self.chosen.library, self.chosen.driver, *everything)
+    def _pointers_to(self, stack: Stack) -> Stack:
+        if stack.at not in self._pointers:
+            self._pointers[stack.at] = self.plan.pointers(stack, self.matrices)
+        return self._pointers[stack.at]
 
-    def _sizes_of(self, step: Step, held: list[Held]) -> tuple[int, int]:
-        """Bytes that a step needs on the device and on the host; asked once for each kind."""
-        first = self.arrays.first
-        arrays = (step.a, step.b, step.c, step.values, step.pivots, step.info)
-        steps = tuple(bytes_between for _, bytes_between in arrays)
-        key = (self.chosen.library, first.kind, first.ordinal, step[:10], steps)
-        known = _sizes.get(key)
-        if known is None:
-            answer = _native.device_linalg_sizes(self._work(held), step)
-            if answer is None:
-                self.arrays.refuse(
-                    f"{TITLES[self.recipe.provider]} cannot serve matrices of this size",
-                    helps=["compute on the CPU"],
-                )
-            if len(answer) == 3:
-                self._failed(answer)
-            if len(_sizes) >= KEPT:
-                _sizes.clear()
-            known = _sizes[key] = answer
-        return known
-
-    def _failed(self, fault: tuple[str, int, str]) -> NoReturn:
-        self.arrays.failed(TITLES[self.recipe.provider], fault)
+    def run(self) -> None:
+        """Put the steps that were planned on the stream, in one call."""
+        if not self._steps:
+            return
+        made = _native.device_linalg_plan(
+            self.chosen.driver, self.arrays.first.ordinal, self.plan.area, tuple(self._steps)
+        )
+        if made is None:
+            self.arrays.refuse(
+                f"{self.plan.title} cannot serve matrices of this size",
+                helps=["compute on the CPU"],
+            )
+        self.plan.run(made)
+        self.plan.area = 0
+        self._steps = []
 
     # What was said
 
@@ -295,50 +308,65 @@ class Solver:
                  for name, value in self.given.items()}  # fmt: skip
         linalg_refusal.refuse(self.function, reason, detail, given)
 
-    def check(self, info: Stack, name: str) -> None:
-        """Wait, and raise for the first matrix that a step could not serve.
-
-        Raises:
-            LinAlgError: there is one.
-        """
-        said = layout.numbers(self.operation, info.value)
-        at = next((index for index, number in enumerate(said) if number != 0), None)
-        if at is not None:
-            self.fail(int(said[at]), at, name)
-
-    def check_sound(self, values: Stack, name: str) -> None:
-        """Raise for the first matrix whose numbers are not finite, as nothing else would say it.
-
-        Raises:
-            LinAlgError: there is one.
-        """
-        said = layout.numbers(self.operation, layout.sound(values.value))
-        at = next((index for index, is_sound in enumerate(said) if not is_sound), None)
-        if at is not None:
-            self.fail(-1, at, name)
-
-    def fail(self, info: int, at: int, name: str) -> NoReturn:
-        """Raise for one matrix of an argument.
+    def failing(self, name: str) -> Callable[[int, int], NoReturn]:
+        """What raises for one matrix of an argument, by what was said of it and its number.
 
         Raises:
             LinAlgError: always.
         """
-        seen = self.seen(name)
-        linalg_refusal.fail(self.function, info, at if self.lead else -1, seen)
+        function, seen, is_stack = self.function, self.seen(name), bool(self.lead)
 
-    def finish(self, *results: Any) -> None:
-        """Count the call, tell the traces, and look at the results where the profile says so.
+        def fail(info: int, at: int) -> NoReturn:
+            linalg_refusal.fail(function, info, at if is_stack else -1, seen)
 
-        Raises:
-            InvalidArgumentError: a result has NaN or infinity, under `ops.check_finite`.
-        """
+        return fail
+
+    def check(self, info: Stack, name: str) -> None:
+        """Wait, and raise for the first matrix that a step could not serve."""
+        operation, at, fail = self.operation, info.at, self.failing(name)
+
+        def look(values: Values) -> None:
+            said = layout.numbers(operation, values[at])
+            if any(said):
+                failed = next(index for index, number in enumerate(said) if number != 0)
+                fail(int(said[failed]), failed)
+
+        self.plan.do(look)
+
+    def check_sound(self, found: Stack, name: str) -> None:
+        """Raise for the first matrix whose numbers are not finite, as nothing else would say it."""
+        operation, at, fail = self.operation, found.at, self.failing(name)
+
+        def look(values: Values) -> None:
+            said = layout.numbers(operation, layout.sound(values[at]))
+            if not all(said):
+                fail(-1, said.index(False))
+
+        self.plan.do(look)
+
+    def finish(self, *results: Stack) -> None:
+        """Count the call, tell the traces, and look at the results where the profile says so."""
         sizes = (self.matrices, *self.sizes)
         provider, because = self.recipe.provider, f"on a device; {self.chosen.because}"
-        serving.served(self.operation, provider, because, sizes, self.element)
-        if self.flags["ops.check_finite"]:
-            for result in results:
-                if not all(layout.numbers(self.operation, layout.sound(result.reshape(1, -1)))):
-                    self.refuse("not-finite", "")
+        if self.together:
+            because += "; the stack at once"
+        said = (self.operation, provider, because, sizes, self.element)
+        served = serving.served
+        self.plan.do(lambda values: served(*said))
+        if self.flags["ops.check_finite"] and results:
+            self.plan.do(self._looking(tuple(result.at for result in results)))
+
+    def _looking(self, results: tuple[int, ...]) -> Callable[[Values], None]:
+        operation, function = self.operation, self.function
+        seen = {name: self.seen(name) for name in self.held}
+
+        def look(values: Values) -> None:
+            for at in results:
+                flat = values[at].reshape(1, -1)
+                if not all(layout.numbers(operation, layout.sound(flat))):
+                    linalg_refusal.refuse(function, "not-finite", "", {**values[GIVEN], **seen})
+
+        return look
 
 
 def flags_of() -> dict[str, Any]:
@@ -348,6 +376,6 @@ def flags_of() -> dict[str, Any]:
 
 
 def forget() -> None:
-    """Forget who serves and how much memory steps need; the next call of each kind asks again."""
+    """Forget who serves and what calls do; the next call of each kind asks again."""
     _chosen.clear()
-    _sizes.clear()
+    device_plan.forget()

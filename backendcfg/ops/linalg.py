@@ -70,16 +70,18 @@ __all__ = [
 
 def _foreign(function: str, count: int, given: dict[str, Any]) -> Any:
     """Call a function again with its first arguments as NumPy arrays, or on their device."""
-    if any(_native.device_holds(given[name]) for name in list(given)[:count]):
-        return device_linalg.call(function, given, tuple(given)[:count])
+    names, values = tuple(given)[:count], tuple(given.values())[:count]
+    seen = _native.device_taken(values)
+    if seen is not None or any(map(_native.device_holds, values)):
+        return device_linalg.call(function, given, names, values, seen)
     taken: list[Taken] = []
-    for name in list(given)[:count]:
+    for name in names:
         one = arrays.take(given[name], name, f"linalg.{function}")
         if one.element == "bfloat16":
             refuse(function, "type", name, given)
         taken.append(one)
         given[name] = one.array
-    positional = [given.pop(name) for name in list(given)[:count]]
+    positional = [given.pop(name) for name in names]
     result = getattr(_native, f"linalg_{function}")(*positional, **given)
     if isinstance(result, tuple):
         return type(result)(*(arrays.give(array, taken[0]) for array in result))

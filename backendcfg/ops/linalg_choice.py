@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
@@ -47,7 +48,8 @@ def explain(question: Question) -> Answer:
     m, n, k = _sizes(function, question, left=left)
     element = _element(question.dtype)
     if (place := place_of(question.option("device", "cpu"))) is not None:
-        return device_linalg_choice.of_function(function, (m, n, k), element, place)
+        count = _stack(function, question)
+        return device_linalg_choice.of_function(function, (m, n, k), element, place, count)
     listed, because, by = _native.linalg_choice(function, ELEMENTS.index(element), m, n, k)
     listing = snapshots.listing_here()
     row: dict[str, Measured] = {}
@@ -78,6 +80,28 @@ def explain(question: Question) -> Answer:
         FLAGS,
         calibration_of(listing, FACTORISATIONS[by]),
     )
+
+
+def _stack(function: str, question: Question) -> int:
+    """How many matrices there are; 1 where one is for all right-hand sides.
+
+    Raises:
+        InvalidArgumentError: the leading dimensions do not broadcast.
+    """
+    import numpy as np
+
+    given = [*(question.read_shapes() or ())]
+    at = _WITH_RIGHT_SIDE.get(function)
+    side = given.pop(at) if at is not None else ()
+    (matrix,) = given
+    lead = matrix[:-2]
+    is_vector = len(side) == 1 or side == matrix[:-1]
+    try:
+        both = np.broadcast_shapes(lead, side[: -1 if is_vector else -2])
+    except ValueError:
+        shapes = tuple(question.shapes)
+        raise InvalidArgumentError(f"explain: `shapes` {shapes} do not broadcast") from None
+    return 1 if math.prod(lead) == 1 else math.prod(both)
 
 
 def _why(

@@ -59,6 +59,9 @@ class Matrix(OnDevice):
     def cumsum_(self, axis):
         self.array[...] = self.array.cumsum(axis)
 
+    def add_(self, number):
+        self.array += number
+
     def clamp_(self, least, most):
         np.clip(self.array, least, most, out=self.array)
 

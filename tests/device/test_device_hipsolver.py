@@ -3,6 +3,7 @@
 import ctypes
 
 import device_arrays
+import numpy as np
 import pytest
 from linalg_on_device import ELEMENTS, Matrix, matrices, positive, there
 from products import under
@@ -116,28 +117,33 @@ def test_an_older_one_is_told_where_that_is_promised(version, flags, mode):
     assert (recipe.deterministic, recipe.pivots) == (mode, "int32")
 
 
+def factorised(opened, devices, mode):
+    """What comes of a Cholesky factor under a mode: None, or what failed."""
+    a, info = square(), there(np.zeros(1, np.int32), PLACE)
+    step = Step(opened.handle, 0, 1, False, "N", "N", mode, 1, 4, 4, 0, (0, 0, 0), info=(1, 0, 0))
+    plan = _native.device_linalg_plan(devices.find("hip").handle, 0, 0, (step,))
+    _, taken = _native.device_taken((a, info))
+    return _native.device_linalg(plan, taken)
+
+
 def test_one_that_has_no_modes_says_so(devices, hipsolver, device_file):
     path = device_file("libhipsolver.so.0", "OLD")
     old = device_opening._open(device_opening.DeviceFile(path, "hipsolver", 0, "loaded"))
     assert old.version == (0, 0, 0)
-    step = Step(0, 0, False, "N", "N", 241, 1, 4, 4, 0, (0, 0))
-    work = (old.handle, devices.find("hip").handle, 0, 0, (), False)
-    assert _native.device_linalg_sizes(work, step) == (
+    assert factorised(old, devices, 241) == (
         "hipsolverSetDeterministicMode",
         NOT_SUPPORTED,
         "HIPSOLVER_STATUS_NOT_SUPPORTED",
     )
-    told = step._replace(deterministic=0)
-    assert _native.device_linalg_sizes(work, told)[1] == 0
+    assert factorised(old, devices, 0) is None
 
 
 def test_a_handle_is_as_it_was_made_where_nothing_is_promised_any_more(hipsolver, devices, device):
     double = device("libhipsolver.so.0")
     found = device_opening.DeviceFile(double.path, "hipsolver", 0, "loaded")
-    work = (device_opening._open(found).handle, devices.find("hip").handle, 0, 0, (), False)
-    step = Step(0, 0, False, "N", "N", 0, 1, 4, 4, 0, (0, 0))
+    opened = device_opening._open(found)
     for mode in (0, 241, 241, 0, 241, 0):
-        assert _native.device_linalg_sizes(work, step._replace(deterministic=mode))[1] == 0
+        assert factorised(opened, devices, mode) is None
     told = [call["mode"] for call in double.calls("hipsolverSetDeterministicMode")]
     assert told == [241, 242, 241, 242]
 

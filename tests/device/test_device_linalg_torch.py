@@ -35,5 +35,5 @@ linalg.eigh: matrix 0 of the stack was not decomposed: the iteration did not con
 @pytest.mark.torch
 def test_tensors_of_pytorch_are_factorised_and_give_what_pytorch_gives(device_file):
     exchange = device_file("libexchange.so")
-    files = [device_file(name) for name in ("libcuda.so.1", "libcusolver.so.12")]
+    files = [device_file(name) for name in ("libcuda.so.1", "libcusolver.so.12", "libcublas.so.13")]
     assert run(PROGRAM, exchange, *files) == HELD

@@ -206,9 +206,10 @@ def test_a_magma_that_cannot_start_is_named(magma, new_stream):
     ],
 )
 def test_sizes_that_overflow_its_integers_are_not_tried(devices, magma, kind, m, n, served):
-    step = Step(kind, 0, False, "N", "S", 0, 1, m, n, 0, (0, 0))
-    work = (devices.find("magma").handle, devices.find("cuda").handle, 0, 0, (), False)
-    assert (_native.device_linalg_sizes(work, step) is not None) == served
+    library = devices.find("magma").handle
+    step = Step(library, kind, 0, False, "N", "S", 0, 1, m, n, 0, (0, 0, 0))
+    plan = _native.device_linalg_plan(devices.find("cuda").handle, 0, 0, (step,))
+    assert (plan is not None) == served
 
 
 def test_the_order_of_libraries():

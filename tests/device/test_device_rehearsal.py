@@ -43,7 +43,7 @@ def passed(said):
 # Which tests, over which doubles, and how many there are at least.
 OVER_DOUBLES = {
     "products or determinism or calls": (("libcublas.so.13", "libcublasLt.so.13"), 220),
-    "linalg": (("libcusolver.so.12", "libmagma.so"), 300),
+    "linalg": (("libcusolver.so.12", "libcublas.so.13", "libmagma.so"), 300),
     "convolution": (("libcudnn.so.9",), 80),
     "transforms": (("libcufft.so.12",), 200),
     "sparse": (("libcusparseLt.so.0",), 25),

@@ -152,6 +152,63 @@ def test_many_small_matrices_are_right(cuda, provider, n):
     assert_near(linalg.eigvalsh(symmetric), torch.linalg.eigvalsh(wide(symmetric)), "float32")
 
 
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("n", [1, 31, 64, 511, 512])
+def test_stacks_at_once_are_right(cuda, dtype, n, upper):
+    n = min(n, cuda.size + 1)
+    a = cuda.random(2, 3, n, n, dtype=dtype) + 2 * n * torch.eye(n, device=cuda.device)
+    b = cuda.random(2, 3, n, 1, dtype=dtype)
+    with ops.trace() as traced:
+        factor = linalg.cholesky(a @ a.mH, upper=upper)
+        solved = linalg.cholesky_solve(b, factor, upper=upper)
+    assert all("the stack at once" in each.because for each in traced)
+    assert_near(factor, torch.linalg.cholesky(wide(a @ a.mH), upper=upper), dtype)
+    assert_near(solved, torch.linalg.solve(wide(a @ a.mH), wide(b)), dtype)
+    inverse, info = linalg.inv_ex(a)
+    assert_near(inverse, torch.linalg.inv(wide(a)), dtype)
+    assert not bool(info.any())
+    factors, pivots = linalg.lu_factor(a)
+    assert pivots.dtype is torch.int32
+    for left, side in ((True, b), (False, b.mT)):
+        for adjoint in (False, True):
+            of = wide(a).mH if adjoint else wide(a)
+            solved = linalg.lu_solve(factors, pivots, side, left=left, adjoint=adjoint)
+            assert_near(solved, torch.linalg.solve(of, wide(side), left=left), dtype)
+
+
+def test_stacks_at_once_name_what_has_no_answer(cuda, dtype):
+    n = 9
+    a = cuda.random(40, n, n, dtype=dtype) + 2 * n * torch.eye(n, device=cuda.device)
+    a[7, :, 4] = 0
+    for function in (linalg.inv, linalg.lu_factor):
+        with pytest.raises(linalg.LinAlgError, match="matrix 7 of the stack is singular"):
+            function(a)
+    inverse, info = linalg.inv_ex(a)
+    assert info.nonzero().tolist() == [[7]]
+    assert bool(inverse[7].isnan().all())
+    assert not bool(inverse[torch.arange(40, device=a.device) != 7].isnan().any())
+    positive = a @ a.mH
+    positive[11] = -positive[11]
+    assert linalg.cholesky_ex(positive).info[11].item() == 1
+
+
+def test_a_graph_of_a_stack_at_once_can_be_replayed(cuda):
+    if not cuda.is_real:
+        pytest.skip("needs a GPU with graphs of its own")
+    a, b = square(cuda, (9,), "float32"), cuda.random(9, cuda.size // 4, 2)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        linalg.solve_ex(a, b)  # makes the handles
+    stream.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        result, _ = linalg.solve_ex(a, b)
+    for _ in range(3):
+        b.copy_(cuda.random(*b.shape))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert_near(result, torch.linalg.solve(wide(a), wide(b)), "float32")
+
+
 def test_layouts_are_read_as_they_lie(cuda, provider, dtype):
     a = square(cuda, (4,), dtype)
     for view in (a.mT, a[::2], a[:, ::2, ::2], a[:1].expand(3, *a.shape[1:]), a.mT.contiguous().mT):

@@ -15,6 +15,7 @@
 #include "recorded.h"
 
 #include "blas_rules.h"
+#include "stacks.h"
 
 /* The prototypes of the table are those of the definitions below. */
 #define DECLARE(result, name, parameters) API result name parameters;
@@ -275,3 +276,42 @@ int cublasGemmBatchedEx_64(void *handle, int transa, int transb, int64_t m, int6
     for (int64_t at = 0; at < batch; at++) product(&it, a[at], b[at], c[at]);
     return 0;
 }
+
+/* LU of stacks, of each type. */
+#define STACK(letter, type)                                                                        \
+    int cublas##letter##getrfBatched(void *handle, int n, void *const *a, int lda, int *pivots,    \
+                                     int *info, int batch) {                                       \
+        BEGIN                                                                                      \
+        int status = RECORD_WITH(STATE, STATE_WORDS, "cublas" #letter "getrfBatched", P(handle),   \
+                                 I(n), P(a), I(lda), P(pivots), P(info), I(batch));                \
+        if (status != 0) return status;                                                            \
+        NEED(known, NOT_INITIALIZED)                                                               \
+        NEED(n > 0 && lda >= n && a && pivots && info && batch > 0, INVALID_VALUE)                 \
+        stack_lu(a, type, n, lda, pivots, info, batch);                                            \
+        return 0;                                                                                  \
+    }                                                                                              \
+    int cublas##letter##getrsBatched(void *handle, int trans, int n, int nrhs,                     \
+                                     const void *const *a, int lda, const int *pivots,             \
+                                     void *const *b, int ldb, int *info, int batch) {              \
+        BEGIN                                                                                      \
+        int status = RECORD_WITH(STATE, STATE_WORDS, "cublas" #letter "getrsBatched", P(handle),   \
+                                 I(trans), I(n), I(nrhs), P(a), I(lda), P(pivots), P(b), I(ldb),   \
+                                 P(info), I(batch));                                               \
+        if (status != 0) return status;                                                            \
+        NEED(known, NOT_INITIALIZED)                                                               \
+        *info = 0;                                                                                 \
+        NEED(trans >= 0 && trans < 3 && n > 0 && nrhs > 0 && lda >= n && ldb >= n, INVALID_VALUE)  \
+        NEED(a && pivots && b && batch > 0, INVALID_VALUE)                                         \
+        for (int64_t at = 0; at < (int64_t)n * batch; at++)                                        \
+            NEED(pivots[at] >= 1 && pivots[at] <= n, INTERNAL_ERROR)                               \
+        stack_solve_lu(a, type,                                                                    \
+                       trans == BCFG_CUBLAS_OP_N   ? AS_IS                                         \
+                       : trans == BCFG_CUBLAS_OP_T ? TRANSPOSED                                    \
+                                                   : ADJOINT,                                      \
+                       n, nrhs, lda, pivots, b, ldb, batch);                                       \
+        return 0;                                                                                  \
+    }
+STACK(S, R_32F)
+STACK(D, R_64F)
+STACK(C, C_32F)
+STACK(Z, C_64F)

@@ -14,6 +14,7 @@
 #include "recorded.h"
 
 #include "decompositions.h"
+#include "stacks.h"
 #include "device/abi_cublas.h"
 #include "device/abi_cusolver.h"
 
@@ -368,3 +369,30 @@ int cusolverDnXgesvd(void *handle, void *params, signed char jobu, signed char j
                (size_t)m * bytes_of(a_type));
     return 0;
 }
+
+/* Stacks of each type, by pointers. */
+#define STACK(letter, type)                                                                        \
+    int cusolverDn##letter##potrfBatched(void *handle, int uplo, int n, void **a, int lda,         \
+                                         int *info, int batch) {                                   \
+        STEP("cusolverDn" #letter "potrfBatched", P(handle), I(uplo), I(n), P(a), I(lda), P(info), \
+             I(batch))                                                                             \
+        MATRIX(type, n, lda) NEED((uplo & ~1) == 0 && a && info && batch > 0, INVALID_VALUE)       \
+        for (int at = 0; at < batch; at++)                                                         \
+            info[at] = (int)stacked_cholesky((matrix){a[at], type, lda}, uplo, n);                 \
+        return 0;                                                                                  \
+    }                                                                                              \
+    int cusolverDn##letter##potrsBatched(void *handle, int uplo, int n, int nrhs, void **a,        \
+                                         int lda, void **b, int ldb, int *info, int batch) {       \
+        STEP("cusolverDn" #letter "potrsBatched", P(handle), I(uplo), I(n), I(nrhs), P(a), I(lda), \
+             P(b), I(ldb), P(info), I(batch))                                                      \
+        MATRIX(type, n, lda) MATRIX(type, n, ldb)                                                  \
+        NEED((uplo & ~1) == 0 && nrhs == 1 && a && b && info && batch > 0, INVALID_VALUE)          \
+        for (int at = 0; at < batch; at++)                                                         \
+            solve_cholesky((matrix){a[at], type, lda}, uplo, n, (matrix){b[at], type, ldb}, 1);    \
+        *info = 0;                                                                                 \
+        return 0;                                                                                  \
+    }
+STACK(S, BCFG_CUDA_R_32F)
+STACK(D, BCFG_CUDA_R_64F)
+STACK(C, BCFG_CUDA_C_32F)
+STACK(Z, BCFG_CUDA_C_64F)

@@ -113,6 +113,26 @@ enum {
               const void *alpha, const void *const *a, int a_type, int64_t lda,                    \
               const void *const *b, int b_type, int64_t ldb, const void *beta, void *const *c,     \
               int c_type, int64_t ldc, int64_t batch, int compute_type, int algorithm))            \
+    REQUIRED(int, cublasSgetrfBatched,                                                             \
+             (void *handle, int n, void *const *a, int lda, int *pivots, int *info, int batch))    \
+    REQUIRED(int, cublasSgetrsBatched,                                                             \
+             (void *handle, int trans, int n, int nrhs, const void *const *a, int lda,             \
+              const int *pivots, void *const *b, int ldb, int *info, int batch))                   \
+    REQUIRED(int, cublasDgetrfBatched,                                                             \
+             (void *handle, int n, void *const *a, int lda, int *pivots, int *info, int batch))    \
+    REQUIRED(int, cublasDgetrsBatched,                                                             \
+             (void *handle, int trans, int n, int nrhs, const void *const *a, int lda,             \
+              const int *pivots, void *const *b, int ldb, int *info, int batch))                   \
+    REQUIRED(int, cublasCgetrfBatched,                                                             \
+             (void *handle, int n, void *const *a, int lda, int *pivots, int *info, int batch))    \
+    REQUIRED(int, cublasCgetrsBatched,                                                             \
+             (void *handle, int trans, int n, int nrhs, const void *const *a, int lda,             \
+              const int *pivots, void *const *b, int ldb, int *info, int batch))                   \
+    REQUIRED(int, cublasZgetrfBatched,                                                             \
+             (void *handle, int n, void *const *a, int lda, int *pivots, int *info, int batch))    \
+    REQUIRED(int, cublasZgetrsBatched,                                                             \
+             (void *handle, int trans, int n, int nrhs, const void *const *a, int lda,             \
+              const int *pivots, void *const *b, int ldb, int *info, int batch))                   \
     OPTIONAL(int, cublasSetEmulationStrategy, (void *handle, int strategy))                        \
     OPTIONAL(int, cublasGetEmulationStrategy, (void *handle, int *strategy))
 

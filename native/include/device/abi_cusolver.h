@@ -110,6 +110,26 @@ enum {
               n, int a_type, void *a, int64_t lda, int s_type, void *s, int u_type, void *u,       \
               int64_t ldu, int vt_type, void *vt, int64_t ldvt, int compute_type, void *device,    \
               size_t device_bytes, void *host, size_t host_bytes, int *info))                      \
+    REQUIRED(int, cusolverDnSpotrfBatched,                                                         \
+             (void *handle, int uplo, int n, void **a, int lda, int *info, int batch))             \
+    REQUIRED(int, cusolverDnSpotrsBatched,                                                         \
+             (void *handle, int uplo, int n, int nrhs, void **a, int lda, void **b, int ldb,       \
+              int *info, int batch))                                                               \
+    REQUIRED(int, cusolverDnDpotrfBatched,                                                         \
+             (void *handle, int uplo, int n, void **a, int lda, int *info, int batch))             \
+    REQUIRED(int, cusolverDnDpotrsBatched,                                                         \
+             (void *handle, int uplo, int n, int nrhs, void **a, int lda, void **b, int ldb,       \
+              int *info, int batch))                                                               \
+    REQUIRED(int, cusolverDnCpotrfBatched,                                                         \
+             (void *handle, int uplo, int n, void **a, int lda, int *info, int batch))             \
+    REQUIRED(int, cusolverDnCpotrsBatched,                                                         \
+             (void *handle, int uplo, int n, int nrhs, void **a, int lda, void **b, int ldb,       \
+              int *info, int batch))                                                               \
+    REQUIRED(int, cusolverDnZpotrfBatched,                                                         \
+             (void *handle, int uplo, int n, void **a, int lda, int *info, int batch))             \
+    REQUIRED(int, cusolverDnZpotrsBatched,                                                         \
+             (void *handle, int uplo, int n, int nrhs, void **a, int lda, void **b, int ldb,       \
+              int *info, int batch))                                                               \
     REQUIRED(int, cusolverDnSorgqr_bufferSize,                                                     \
              (void *handle, int m, int n, int k, const void *a, int lda, const void *tau, int      \
               *lwork))                                                                             \

@@ -1,4 +1,5 @@
-/* Linear algebra by cuSOLVER: its 64-bit functions, one matrix after the other. */
+/* Linear algebra by cuSOLVER: its 64-bit functions, one matrix after the other; and its functions for
+ * stacks, Cholesky's by pointers to the matrices. */
 #include "device/factorisation.h"
 
 #include <limits.h>
@@ -90,7 +91,7 @@ static int real_of(int32_t element) {
                                                                 : BCFG_CUDA_R_64F;
 }
 
-static bool is_together(const bcfg_cusolver_table *cusolver, const bcfg_step *step) {
+static bool has_batched(const bcfg_cusolver_table *cusolver, const bcfg_step *step) {
     return step->matrices > 1 && step->n <= LARGEST_TOGETHER &&
            step->a_step == step->n * step->n * bcfg_element_size[step->element] &&
            cusolver->cusolverDnXsyevBatched != NULL &&
@@ -136,19 +137,24 @@ static const char *const vectors_sizes_names[] = {
 
 static bool supports(const bcfg_device_library *library, const bcfg_step *step) {
     (void)library;
-    return step->kind != BCFG_STEP_QR_VECTORS || (step->m <= INT_MAX && step->n <= INT_MAX);
+    bool is_narrow = step->m <= INT_MAX && step->n <= INT_MAX && step->matrices <= INT_MAX;
+    if (step->is_together)
+        return is_narrow && (step->kind == BCFG_STEP_CHOLESKY ||
+                             (step->kind == BCFG_STEP_CHOLESKY_SOLVE && step->k == 1));
+    return step->kind != BCFG_STEP_QR_VECTORS || is_narrow;
 }
 
-static int sizes(const bcfg_device_library *library, void *lent, const bcfg_step *step,
+static int sizes(const bcfg_device_library *library, bcfg_handle *lent, const bcfg_step *step,
                  size_t *workspace_bytes, size_t *host_bytes, const char **function) {
     const bcfg_cusolver_table *cusolver = bcfg_cusolver(library);
-    solver_handle *handle = lent;
+    solver_handle *handle = lent->handle;
     *workspace_bytes = *host_bytes = 0;
     int status = promise(cusolver, handle, step, function);
     if (status != 0) return status;
     void *h = handle->handle, *p = handle->params;
     int type = type_of(step->element), real = real_of(step->element), count = 0;
     int64_t m = step->m, n = step->n;
+    if (step->is_together) return 0; /* those by pointers need none */
     switch (step->kind) {
     case BCFG_STEP_CHOLESKY:
         *function = "cusolverDnXpotrf_bufferSize";
@@ -170,7 +176,7 @@ static int sizes(const bcfg_device_library *library, void *lent, const bcfg_step
         *workspace_bytes = (size_t)count * (size_t)bcfg_element_size[step->element];
         return status;
     case BCFG_STEP_EIGH:
-        if (is_together(cusolver, step)) {
+        if (has_batched(cusolver, step)) {
             *function = "cusolverDnXsyevBatched_bufferSize";
             return cusolver->cusolverDnXsyevBatched_bufferSize(
                 h, p, mode_of(step), fill_of(step), n, type, step->a, n, real, step->values, type,
@@ -246,12 +252,32 @@ static int one(const bcfg_cusolver_table *cusolver, const solver_handle *handle,
     }
 }
 
-static int compute(const bcfg_device_library *library, void *lent, const bcfg_step *step,
+/* Cholesky's factors of a whole stack, or its solutions with one right-hand side each. */
+static int stack(const bcfg_cusolver_table *cusolver, void *handle, const bcfg_step *step,
+                 const char **function) {
+    const int n = (int)step->n, k = (int)step->k, matrices = (int)step->matrices;
+    int *info = (int *)(void *)step->info;
+#define CHOOSE(name)                                                                               \
+    (*function = (const char *const[]){"cusolverDnS" #name, "cusolverDnD" #name,                   \
+                                       "cusolverDnC" #name, "cusolverDnZ" #name}[step->element],   \
+     step->element == BCFG_FLOAT32     ? cusolver->cusolverDnS##name                               \
+     : step->element == BCFG_FLOAT64   ? cusolver->cusolverDnD##name                               \
+     : step->element == BCFG_COMPLEX64 ? cusolver->cusolverDnC##name                               \
+                                       : cusolver->cusolverDnZ##name)
+    if (step->kind == BCFG_STEP_CHOLESKY)
+        return CHOOSE(potrfBatched)(handle, fill_of(step), n, step->a_pointers, n, info, matrices);
+    return CHOOSE(potrsBatched)(handle, fill_of(step), n, k, step->a_pointers, n, step->b_pointers,
+                                n, info, matrices);
+#undef CHOOSE
+}
+
+static int compute(const bcfg_device_library *library, bcfg_handle *lent, const bcfg_step *step,
                    const char **function) {
     const bcfg_cusolver_table *cusolver = bcfg_cusolver(library);
-    solver_handle *handle = lent;
+    solver_handle *handle = lent->handle;
     int status = promise(cusolver, handle, step, function);
-    if (status == 0 && step->kind == BCFG_STEP_EIGH && is_together(cusolver, step)) {
+    if (status == 0 && step->is_together) return stack(cusolver, handle->handle, step, function);
+    if (status == 0 && step->kind == BCFG_STEP_EIGH && has_batched(cusolver, step)) {
         *function = "cusolverDnXsyevBatched";
         int type = type_of(step->element);
         return cusolver->cusolverDnXsyevBatched(

@@ -1,8 +1,9 @@
 /* Linear algebra on a device: how a library is asked for one step of a function of ops.linalg.
  *
  * A function is one or two steps over a stack of matrices: a solution is LU and LU_SOLVE, QR is QR
- * and QR_VECTORS. Python makes all memory by the arrays' own library, puts the matrices there by
- * columns, and asks for the steps one after the other (backendcfg/ops/device_linalg.py).
+ * and QR_VECTORS. Python plans them once for each kind of call: it makes all memory by the arrays'
+ * own library, has the matrices put there by columns, and asks for the steps that come one after the
+ * other in one call (backendcfg/ops/device_solver.py). Each step has its own library.
  *
  * Who adds a library:
  *   1. abi_<library>.h, a kind, and its line in bcfg_solver_of below;
@@ -22,6 +23,8 @@
  *   - `info` gets an int32 for each matrix, on the device, as LAPACK defines it: 0, or the place of
  *     the minor, the pivot or the value that failed. `info_step` is 0 where nobody will read it;
  *   - sizes are never 0, `matrices` is at least 1;
+ *   - a step that `is_together` is one call for the whole stack. Where each matrix starts it reads from
+ *     arrays on the device, which are ready in the order of the stream too;
  *   - the result is 0 or the library's status, and *function names what was called last.
  */
 #ifndef BACKENDCFG_DEVICE_FACTORISATION_H
@@ -51,11 +54,13 @@ typedef struct {
     char transpose;          /* LU_SOLVE: 'N', 'T' or 'C' */
     char vectors;            /* EIGH: 'N' or 'S'; SVD: 'N', 'S' or 'A' */
     bool upper;              /* CHOLESKY, CHOLESKY_SOLVE, EIGH */
+    bool is_together;        /* one call for the whole stack, by the pointers below */
     int64_t matrices, m, n, k;
     char *a, *b, *c;
     char *values;            /* real for EIGH and SVD, of the element's type for QR */
     char *pivots;            /* from 1, of the integers that the library has */
     char *info;
+    void **a_pointers, **b_pointers; /* on the device: where each matrix of a and of b starts */
     int64_t a_step, b_step, c_step, values_step, pivots_step, info_step; /* bytes */
     void *workspace;         /* the device's, of workspace_bytes, as `sizes` said */
     size_t workspace_bytes;
@@ -68,17 +73,19 @@ typedef struct {
     bool (*supports)(const bcfg_device_library *library, const bcfg_step *step);
     /* Bytes of workspace on the device and on the host that the step needs for all its matrices; they
      * are reused from one matrix to the next. The addresses in the step may be NULL. */
-    int (*sizes)(const bcfg_device_library *library, void *handle, const bcfg_step *step,
+    int (*sizes)(const bcfg_device_library *library, bcfg_handle *handle, const bcfg_step *step,
                  size_t *workspace_bytes, size_t *host_bytes, const char **function);
-    int (*compute)(const bcfg_device_library *library, void *handle, const bcfg_step *step,
+    int (*compute)(const bcfg_device_library *library, bcfg_handle *handle, const bcfg_step *step,
                    const char **function);
 } bcfg_solver;
 
-extern const bcfg_solver bcfg_cusolver_solver, bcfg_hipsolver_solver, bcfg_magma_solver;
+extern const bcfg_solver bcfg_cublas_solver, bcfg_cusolver_solver, bcfg_hipsolver_solver,
+    bcfg_magma_solver;
 
 /* NULL for a library that factorises nothing. */
 static inline const bcfg_solver *bcfg_solver_of(const bcfg_device_library *library) {
     switch (library->kind) {
+    case BCFG_CUBLAS: return &bcfg_cublas_solver;
     case BCFG_CUSOLVER: return &bcfg_cusolver_solver;
     case BCFG_HIPSOLVER: return &bcfg_hipsolver_solver;
     case BCFG_MAGMA:

@@ -108,10 +108,10 @@ static bool supports(const bcfg_device_library *library, const bcfg_step *step) 
       : step->element == BCFG_COMPLEX64 ? hipsolver->hipsolverC##complex                           \
                                         : hipsolver->hipsolverZ##complex)(__VA_ARGS__))
 
-static int sizes(const bcfg_device_library *library, void *lent, const bcfg_step *step,
+static int sizes(const bcfg_device_library *library, bcfg_handle *lent, const bcfg_step *step,
                  size_t *workspace_bytes, size_t *host_bytes, const char **function) {
     const bcfg_hipsolver_table *hipsolver = bcfg_hipsolver(library);
-    solver_handle *handle = lent;
+    solver_handle *handle = lent->handle;
     *workspace_bytes = *host_bytes = 0;
     int status = promise(hipsolver, handle, step, function);
     if (status != 0) return status;
@@ -184,12 +184,12 @@ static int one(const bcfg_hipsolver_table *hipsolver, const solver_handle *handl
     }
 }
 
-static int compute(const bcfg_device_library *library, void *lent, const bcfg_step *step,
+static int compute(const bcfg_device_library *library, bcfg_handle *lent, const bcfg_step *step,
                    const char **function) {
     const bcfg_hipsolver_table *hipsolver = bcfg_hipsolver(library);
-    int status = promise(hipsolver, lent, step, function);
+    int status = promise(hipsolver, lent->handle, step, function);
     for (int64_t at = 0; status == 0 && at < step->matrices; at++)
-        status = one(hipsolver, lent, step, at, function);
+        status = one(hipsolver, lent->handle, step, at, function);
     return status;
 }
 

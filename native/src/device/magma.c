@@ -196,9 +196,9 @@ static int lay_out(const bcfg_magma_table *magma, const bcfg_step *step, host_me
     return 0;
 }
 
-static int sizes(const bcfg_device_library *library, void *queue, const bcfg_step *step,
+static int sizes(const bcfg_device_library *library, bcfg_handle *handle, const bcfg_step *step,
                  size_t *workspace_bytes, size_t *host_bytes, const char **function) {
-    (void)queue;
+    (void)handle;
     *workspace_bytes = *host_bytes = 0;
     bcfg_step bare = *step;
     bare.host = NULL;
@@ -292,8 +292,9 @@ static int one(const bcfg_magma_table *magma, void *queue, const bcfg_step *step
     return info;
 }
 
-static int compute(const bcfg_device_library *library, void *queue, const bcfg_step *step,
+static int compute(const bcfg_device_library *library, bcfg_handle *handle, const bcfg_step *step,
                    const char **function) {
+    void *queue = handle->handle;
     const bcfg_magma_table *magma = bcfg_magma(library);
     host_memory host;
     int info = lay_out(magma, step, &host, function);

@@ -112,9 +112,30 @@ PyObject *bcfg_device_recall(PyObject *module, PyObject *const *arguments, Py_ss
 PyObject *bcfg_device_remember(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_forget(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
+/* device_taken.c: the arrays of a call, and addresses of what was made for it. */
+enum { DEVICE_TAKEN = 3, DEVICE_MADE = 12 };
+typedef struct {
+    PyObject *values;                  /* a tuple of the arrays, owned */
+    DeviceArray arrays[DEVICE_TAKEN];
+    int count;
+    char *made[DEVICE_MADE];           /* NULL where nothing was made */
+    void *others[DEVICE_OTHERS];       /* streams that are not the first array's */
+    int other_count;
+    bool settles;
+} DeviceTaken;
+/* NULL with an exception set for another capsule; borrowed. */
+DeviceTaken *bcfg_device_taken_of(PyObject *capsule);
+/* An array like the first but for its type and shape, by its library's table; new reference. */
+PyObject *bcfg_device_make_like(const DeviceTaken *taken, const char *name, PyObject *shape,
+                                char **data);
+PyObject *bcfg_device_taken(PyObject *module, PyObject *values);
+PyObject *bcfg_device_made(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_added(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_address(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+
 /* device_linalg.c */
-PyObject *bcfg_device_linalg_sizes(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_linalg(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_linalg_plan(PyObject *module, PyObject *arguments);
+PyObject *bcfg_device_linalg(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 /* device_graph.c: functions of the module for graphs of cuDNN. */
 PyObject *bcfg_device_engines(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_prepare(PyObject *module, PyObject *arguments);

@@ -113,11 +113,21 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_launch", bcfg_device_launch, METH_VARARGS,
      "device_launch(kernel, stream, others, settles, grid, threads, argument)\n--\n\nPut a kernel on "
      "a stream; None, or what failed."},
-    {"device_linalg_sizes", bcfg_device_linalg_sizes, METH_VARARGS,
-     "device_linalg_sizes(work, step)\n--\n\nBytes that a step of linear algebra needs (device, host); "
-     "or what failed."},
-    {"device_linalg", bcfg_device_linalg, METH_VARARGS,
-     "device_linalg(work, step)\n--\n\nPut a step of linear algebra on a stream; None, or what "
+    {"device_taken", bcfg_device_taken, METH_O,
+     "device_taken(values)\n--\n\nThe kind of some arrays and what keeps them for a call; None where "
+     "one is not on their device."},
+    {"device_made", bcfg_device_made, METH_VARARGS,
+     "device_made(taken, memory)\n--\n\nUninitialised arrays for a call; None where their library has "
+     "no table of functions."},
+    {"device_added", bcfg_device_added, METH_VARARGS,
+     "device_added(taken, arrays)\n--\n\nThe same, made by Python."},
+    {"device_address", (PyCFunction)(void (*)(void))bcfg_device_address, METH_FASTCALL,
+     "device_address(taken, place)\n--\n\nWhere one of the arrays starts."},
+    {"device_linalg_plan", bcfg_device_linalg_plan, METH_VARARGS,
+     "device_linalg_plan(driver, index, area, steps)\n--\n\nSteps of linear algebra; None where a "
+     "library has no such step for such sizes."},
+    {"device_linalg", (PyCFunction)(void (*)(void))bcfg_device_linalg, METH_FASTCALL,
+     "device_linalg(plan, taken)\n--\n\nPut steps of linear algebra on a stream; None, or what "
      "failed."},
     {"device_recall", (PyCFunction)(void (*)(void))bcfg_device_recall, METH_FASTCALL,
      "device_recall(arrays, options, seed=0, is_recorded=False)\n--\n\nMake a call of a kind that is "
