@@ -75,7 +75,7 @@ def test_attention_is_rehearsed_by_the_kernels_for_the_cpu():
 def test_gradients_are_rehearsed_by_the_emulated_kernels(device_file, tmp_path):
     doubles = "--doubles=" + ":".join(map(device_file, ("libexchange.so", "libcuda.so.1")))
     said = rehearse(doubles, f"--emulated={tmp_path}", "-k", "gradients and (77 or groups or mask)")
-    assert passed(said) > 5
+    assert passed(said) > 50
 
 
 @pytest.mark.torch

@@ -61,7 +61,7 @@ def test_gradients_that_are_asked_for_are_right(cuda, kernel, dtype, name):
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_gradients_under_a_mask_are_right(cuda, kernel, dtype):
-    arrays, _ = arguments(cuda, "square", dtype)
+    arrays, _ = arguments(cuda, "77 tokens", dtype)
     length = arrays[0].shape[-2]
     mask = cuda.mask(length, length)
     shapes = [tuple(each.shape) for each in arrays]
@@ -69,6 +69,22 @@ def test_gradients_under_a_mask_are_right(cuda, kernel, dtype):
     if said.provider != kernel:
         pytest.skip(f"needs a GPU that `{kernel}` gives gradients under a mask on")
     assert_right(cuda, arrays, dtype, attn_mask=mask)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("lead", [(), (1, 1), (1, 1, 1)])
+@pytest.mark.parametrize("kernel", ["efficient", "math"])
+def test_a_mask_gets_its_gradient(cuda, kernel, dtype, lead):
+    """Summed over what it is broadcast by."""
+    arrays, _ = arguments(cuda, "77 tokens", dtype)
+    mask = cuda.random(*lead, *([77, 77] if len(lead) < 3 else [77]), dtype=dtype)
+    grad_out = cuda.random(*arrays[0].shape, dtype=dtype)
+    with under(**{"cuda.sdp_priority": [kernel]}):
+        found = gradients(ops.scaled_dot_product_attention, (*arrays, mask), grad_out)
+    wide = [each.double() for each in (*arrays, mask)]
+    for one, other in zip(found, gradients(theirs, wide, grad_out.double()), strict=True):
+        assert (one.dtype, one.shape) == (getattr(torch, dtype), other.shape)
+        assert float((one.double() - other).abs().max() / other.abs().max()) < TOLERANCES[dtype]
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
