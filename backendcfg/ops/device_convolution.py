@@ -123,6 +123,7 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any, An
         TierNotKeptError: no engine keeps what the profile promises.
         DeviceFailedError: the device failed, or is full.
     """
+    in_force = current()
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
     x, w = given.take("input"), given.take("weight")
     b = given.take("bias") if arrays[2] is not None else None
@@ -143,7 +144,7 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any, An
         about = OPERATION, "cudnn", chosen.because, geometry.shape, geometry.element
         if chosen.is_checked:
             device_products.finite(OPERATION, out)
-        elif kind.lies == (True, True) and hasattr(out, "permute"):
+        elif kind.lies == (True, True) and hasattr(out, "permute") and current() is in_force:
             device_convolution_known.remember(call, kind, options, chosen, about)
         served(*about)
     return out if len(x.shape) == 4 else out.reshape(out.shape[1:])
@@ -225,6 +226,8 @@ def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> Kind:
             rules.packed(y_size, channels_last=last),
         ),
     )
+    if current() is not key[-1]:  # see `_serve`
+        return kind
     if len(_kinds) >= REMEMBERED:
         _kinds.clear()
     _kinds[key] = kind
@@ -328,13 +331,16 @@ def _serve(call: Call) -> Chosen:
                 raise
         else:
             return chosen
-    chosen = _search(call)
+    found = _search(call)
+    if current() is not key[-1]:  # another thread has put a profile in force: which chose it?
+        return found
+    goes = chosen is not None  # it had no room, and will be served by this one also when it has
     with _lock:
-        goes = _keep(_chosen, key, chosen)
-        goes = _keep(_latest, (call.geometry, call.place, current()), chosen) or goes
+        goes = _keep(_chosen, key, found) or goes
+        goes = _keep(_latest, (call.geometry, call.place, key[-1]), found) or goes
     if goes:  # C must not serve what `explain` knows no more
         _native.device_forget()
-    return chosen
+    return found
 
 
 def _keep(known: OrderedDict[Hashable, Chosen], key: Hashable, chosen: Chosen) -> bool:
