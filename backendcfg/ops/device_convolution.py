@@ -226,11 +226,10 @@ def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> Kind:
             rules.packed(y_size, channels_last=last),
         ),
     )
-    if current() is not key[-1]:  # see `_serve`
-        return kind
     if len(_kinds) >= REMEMBERED:
         _kinds.clear()
-    _kinds[key] = kind
+    if current() is key[-1]:  # see `_serve`
+        _kinds[key] = kind
     return kind
 
 
@@ -334,11 +333,10 @@ def _serve(call: Call) -> Chosen:
     found = _search(call)
     if current() is not key[-1]:  # another thread has put a profile in force: which chose it?
         return found
-    goes = chosen is not None  # it had no room, and will be served by this one also when it has
     with _lock:
-        goes = _keep(_chosen, key, found) or goes
+        goes = _keep(_chosen, key, found)
         goes = _keep(_latest, (call.geometry, call.place, key[-1]), found) or goes
-    if goes:  # C must not serve what `explain` knows no more
+    if goes or chosen is not None:  # C must not serve what `explain` knows no more
         _native.device_forget()
     return found
 
