@@ -212,7 +212,11 @@ def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> Kind:
     last = geometry.element != "float64" and any(
         _lies(each, channels_last=True) and not _lies(each, channels_last=False) for each in (x, w)
     )
-    x_size, w_size, y_size = sizes = (_padded(geometry), geometry.weight, geometry.shape)
+    x_size, w_size, y_size = sizes = (
+        convolution_shapes.padded(geometry),
+        geometry.weight,
+        geometry.shape,
+    )
     kind = Kind(
         last,
         (
@@ -252,16 +256,6 @@ def _memory(
         return given.make(shape, element)
     made, held = given.make(tuple(shape[axis] for axis in _NHWC), element)
     return device_library.turned(made, _NCHW), held
-
-
-def _padded(geometry: Geometry) -> tuple[int, ...]:
-    """The shape of x with the zeros below and right that an odd "same" has more than above."""
-    batch, channels, *sizes = geometry.input
-    more = (
-        max(after - before, 0)
-        for before, after in zip(geometry.padding, geometry.padding_after, strict=True)
-    )
-    return batch, channels, *(size + zeros for size, zeros in zip(sizes, more, strict=True))
 
 
 def _extended(
