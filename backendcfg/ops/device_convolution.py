@@ -383,7 +383,10 @@ def _refuse(call: Call, nothing: NoEngineError) -> NoReturn:
 
 
 def latest(geometry: Geometry, place: tuple[int, int]) -> Chosen | None:
-    """What served the latest call of a kind on a device under the flags in force; None for none."""
+    """What was last chosen for calls of a kind on a device under the flags in force, or None.
+
+    Arrays of these shapes that lie otherwise may have been served by another engine.
+    """
     with _lock:
         return _latest.get((geometry, place, current()))
 
