@@ -187,6 +187,16 @@ def _check_shapes(
     return shape
 
 
+def padded(geometry: Geometry) -> tuple[int, ...]:
+    """The shape of x with the zeros below and right that an odd "same" has more than above."""
+    batch, channels, *sizes = geometry.input
+    more = (
+        max(after - before, 0)
+        for before, after in zip(geometry.padding, geometry.padding_after, strict=True)
+    )
+    return batch, channels, *(size + zeros for size, zeros in zip(sizes, more, strict=True))
+
+
 def _window(
     shape: tuple[int, ...],
     weights: tuple[int, ...],

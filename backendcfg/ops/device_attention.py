@@ -76,6 +76,7 @@ class Plan(NamedTuple):
         rounds: whether `math` may round scores and weights of 16 bits to 16 bits.
         is_checked: whether a result that is not finite is refused.
         by_cudnn: what cuDNN runs; None where it does not serve.
+        in_force: the profile that it was made under.
     """
 
     shapes: Shapes
@@ -89,6 +90,7 @@ class Plan(NamedTuple):
     rounds: bool
     is_checked: bool
     by_cudnn: Prepared | None = None
+    in_force: object = None
 
 
 _plans: dict[Hashable, Plan] = {}
@@ -133,16 +135,20 @@ def known(
     Raises:
         InvalidArgumentError: an argument does not fit, or no kernel can serve.
     """
+    in_force = current()
     kind = (
         *((each.element, each.shape, each.steps) if each is not None else None for each in held),
         *(held[0].kind, held[0].ordinal, trains),
-        *(options.dropout > 0, options.is_causal, options.enable_gqa, current()),
+        *(options.dropout > 0, options.is_causal, options.enable_gqa, in_force),
         *(logsumexp, options.scale is None or options.scale > 0),
         device_cudnn_attention.is_aligned(held),
     )
     plan = _plans.get(kind)
     if plan is None:
         plan = _plan(given, held, trains, options, logsumexp=logsumexp)
+        plan = plan._replace(in_force=in_force)
+        if current() is not in_force:  # another thread has put a profile in force: which chose it?
+            return plan
         if len(_plans) >= KEPT:
             _plans.clear()
         _plans[kind] = plan
@@ -198,7 +204,7 @@ def computed(
                 places_in(block, "seed"),
             )
             step = kernel, start.grid, start.threads, start.arguments, *places
-        if step is not None:
+        if step is not None and current() is plan.in_force:
             kept = [(element, shapes.out), (summed_in(element), shapes.out[:-1])]
             arrays = tuple(given.given.values())
             _native.device_remember(

@@ -123,6 +123,7 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any, An
         TierNotKeptError: no engine keeps what the profile promises.
         DeviceFailedError: the device failed, or is full.
     """
+    in_force = current()
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
     x, w = given.take("input"), given.take("weight")
     b = given.take("bias") if arrays[2] is not None else None
@@ -143,7 +144,7 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any, An
         about = OPERATION, "cudnn", chosen.because, geometry.shape, geometry.element
         if chosen.is_checked:
             device_products.finite(OPERATION, out)
-        elif kind.lies == (True, True) and hasattr(out, "permute"):
+        elif kind.lies == (True, True) and hasattr(out, "permute") and current() is in_force:
             device_convolution_known.remember(call, kind, options, chosen, about)
         served(*about)
     return out if len(x.shape) == 4 else out.reshape(out.shape[1:])
@@ -211,7 +212,11 @@ def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> Kind:
     last = geometry.element != "float64" and any(
         _lies(each, channels_last=True) and not _lies(each, channels_last=False) for each in (x, w)
     )
-    x_size, w_size, y_size = sizes = (_padded(geometry), geometry.weight, geometry.shape)
+    x_size, w_size, y_size = sizes = (
+        convolution_shapes.padded(geometry),
+        geometry.weight,
+        geometry.shape,
+    )
     kind = Kind(
         last,
         (
@@ -227,7 +232,8 @@ def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> Kind:
     )
     if len(_kinds) >= REMEMBERED:
         _kinds.clear()
-    _kinds[key] = kind
+    if current() is key[-1]:  # see `_serve`
+        _kinds[key] = kind
     return kind
 
 
@@ -250,16 +256,6 @@ def _memory(
         return given.make(shape, element)
     made, held = given.make(tuple(shape[axis] for axis in _NHWC), element)
     return device_library.turned(made, _NCHW), held
-
-
-def _padded(geometry: Geometry) -> tuple[int, ...]:
-    """The shape of x with the zeros below and right that an odd "same" has more than above."""
-    batch, channels, *sizes = geometry.input
-    more = (
-        max(after - before, 0)
-        for before, after in zip(geometry.padding, geometry.padding_after, strict=True)
-    )
-    return batch, channels, *(size + zeros for size, zeros in zip(sizes, more, strict=True))
 
 
 def _extended(
@@ -328,13 +324,15 @@ def _serve(call: Call) -> Chosen:
                 raise
         else:
             return chosen
-    chosen = _search(call)
+    found = _search(call)
+    if current() is not key[-1]:  # another thread has put a profile in force: which chose it?
+        return found
     with _lock:
-        goes = _keep(_chosen, key, chosen)
-        goes = _keep(_latest, (call.geometry, call.place, current()), chosen) or goes
-    if goes:  # C must not serve what `explain` knows no more
+        goes = _keep(_chosen, key, found)
+        goes = _keep(_latest, (call.geometry, call.place, key[-1]), found) or goes
+    if goes or chosen is not None:  # C must not serve what `explain` knows no more
         _native.device_forget()
-    return chosen
+    return found
 
 
 def _keep(known: OrderedDict[Hashable, Chosen], key: Hashable, chosen: Chosen) -> bool:
@@ -385,7 +383,10 @@ def _refuse(call: Call, nothing: NoEngineError) -> NoReturn:
 
 
 def latest(geometry: Geometry, place: tuple[int, int]) -> Chosen | None:
-    """What served the latest call of a kind on a device under the flags in force; None for none."""
+    """What was last chosen for calls of a kind on a device under the flags in force, or None.
+
+    Arrays of these shapes that lie otherwise may have been served by another engine.
+    """
     with _lock:
         return _latest.get((geometry, place, current()))
 

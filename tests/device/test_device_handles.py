@@ -93,6 +93,39 @@ def test_a_captured_graph_keeps_its_handle_and_its_workspace(devices, streams):
     assert devices.cublas.calls("cublasCreate_v2") == []
 
 
+def test_a_captured_graph_keeps_its_workspace_also_when_another_profile_wants_another_size(
+    devices, streams
+):
+    (stream,) = streams(1)
+    multiply(stream)
+    devices.cuda.set(capturing=1)
+    multiply(stream)
+    devices.cuda.set(capturing=0)
+    before = workspaces()
+    sizes = [{**SMALL, "cuda.cublas_workspace_size": size} for size in (24576, 12288)]
+    for profile in (*sizes, *sizes):
+        with under(**profile):
+            multiply(stream)
+    # The graph's, and the one of now; those between them went back.
+    assert workspaces() == before + 1
+
+
+def test_a_captured_graph_keeps_the_plans_of_cudnn_that_it_runs(devices, streams):
+    (OnDevice.stream,) = streams(1)
+    ran, destroyed = set(), set()
+    devices.cuda.set(capturing=1)
+    for size in range(1, 541):  # 512 are kept with a handle
+        ops.conv2d(normal((1, 1, 1, size)), normal((1, 1, 1, 1)))
+        (run,) = devices.cudnn.calls("cudnnBackendExecute")
+        ran.add(run["plan"])
+        ended = devices.cudnn.calls("cudnnBackendDestroyDescriptor")
+        destroyed.update(call["place"] for call in ended)
+        devices.cudnn.reset()
+    devices.cuda.set(capturing=0)
+    assert len(ran) == 540
+    assert ran & destroyed == set()
+
+
 def test_a_handle_that_cannot_be_ended_is_forgotten_and_its_workspace_goes_back(devices, streams):
     for stream in streams(IDLE):
         multiply(stream)

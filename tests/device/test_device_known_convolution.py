@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from convolutions import assert_near, engines_run, normal, on_the_cpu
+from convolutions import ENGINES, assert_near, engines_run, normal, on_the_cpu
 from device_arrays import ByInterface, OnDevice, aligned
 from products import under
 
@@ -296,3 +296,49 @@ def test_threads_make_calls_of_one_kind(devices, new_stream):
         thread.join()
     assert errors == []
     assert np.isfinite(ops.conv2d(*arrays[0]).values()).all()
+
+
+def test_an_engine_that_had_no_room_is_not_served_by_c_when_it_has_again(
+    devices, made, monkeypatch
+):
+    x, w = normal(X), normal(W)
+    ops.conv2d(x, w)
+    monkeypatch.setattr(OnDevice, "full", "uint8")
+    ops.conv2d(x, w)
+    monkeypatch.setattr(OnDevice, "full", False)
+    for _ in range(2):
+        ops.conv2d(x, w)
+    first, *others = engines_run(devices)
+    assert first == "split"
+    assert others == [others[0]] * 3 != [first] * 3
+    number = ENGINES.index(others[0])
+    said = ops.explain("conv2d", (X, W), "float32", device="cuda:0").because
+    assert f"engine {number}" in said
+    assert len(made) == 2
+
+
+# --- profiles of other threads -----------------------------------------------------------------
+
+
+def test_a_call_during_which_another_profile_comes_into_force_is_no_known_one_of_that(
+    devices, made, monkeypatch
+):
+    x, w = normal(X), normal(W)
+    other = under(cudnn__deterministic=True)
+    execute = _native.device_run
+
+    def run(*arguments):
+        _native.set_base(other.prepared)  # as another thread does
+        return execute(*arguments)
+
+    before = _native.current()
+    try:
+        with monkeypatch.context() as while_it_runs:
+            while_it_runs.setattr(_native, "device_run", run)
+            ops.conv2d(x, w)
+        for _ in range(2):
+            ops.conv2d(x, w)
+    finally:
+        _native.set_base(before)
+    ops.conv2d(x, w)
+    assert engines_run(devices) == ["split", "tensor", "tensor", "split"]

@@ -279,6 +279,18 @@ def test_what_is_forgotten_lets_its_plans_go(devices):
     assert destroyed(devices) == 1
 
 
+def test_a_plan_that_a_captured_graph_refers_to_is_not_destroyed(devices, new_stream):
+    assert new_stream
+    for size in (7, 8):
+        ops.fft.fft(on_device((size,)))
+    devices.cuda.set(capturing=1)
+    ops.fft.fft(on_device((8,)))
+    devices.cuda.set(capturing=0)
+    ops.fft.fft(on_device((8,)))
+    plan_cache[0].clear()
+    assert (plan_cache[0].size, destroyed(devices)) == (0, 1)
+
+
 # --- failures ----------------------------------------------------------------------------------
 
 FUNCTIONS = ("cufftSetStream", "cufftSetWorkArea", "cufftXtExec", "cuCtxPushCurrent_v2")

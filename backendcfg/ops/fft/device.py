@@ -95,10 +95,11 @@ def transform(request: Request, options: tuple[Any, ...], *, conjugate: bool = F
     held: Held = request.came.origin
     given.first, given.first_name = held, "input"
     element = _element_of(request.array, held)
+    in_force = current()
     key = (
         *(type(request.array), element),
         *(request.kind, request.axes, request.sizes, request.norm, request.conjugates),
-        *(held.kind, held.ordinal, held.element, held.shape, held.steps, current()),
+        *(held.kind, held.ordinal, held.element, held.shape, held.steps, in_force),
         _is_aligned(held),
     )
     call = _calls.get(key)
@@ -106,14 +107,20 @@ def transform(request: Request, options: tuple[Any, ...], *, conjugate: bool = F
         call = _prepared(request, held, element, given)
         if len(_calls) >= KEPT:
             _calls.clear()
-        _calls[key] = call
+        if current() is in_force:  # else another thread has put a profile in force
+            _calls[key] = call
     result = _compute(call, request, held, given)
     if conjugate:
         device_library.conjugate(result)
     about = operation, "cufft", BECAUSE, request.shape, held.element
     if call.common.is_checked:
         device_products.finite(operation, result)
-    elif call.passes and held.element in device_fft.COMPLEX and hasattr(result, "copy_"):
+    elif (
+        call.passes
+        and held.element in device_fft.COMPLEX
+        and hasattr(result, "copy_")
+        and current() is in_force
+    ):
         _remember(call, request, options, about, conjugate=conjugate)
     served(*about)
     return result

@@ -130,6 +130,7 @@ class DevicePlanCache(PlanCache):
         self._least = min(self._least, max_size)
         remember(held)
         with self._lock:
+            self._least = min(self._least, max_size)  # `get` of another thread may have lifted it
             dropped = any(
                 self._plans.get(key) is not each for key, each in zip(keys, held, strict=True)
             )

@@ -12,6 +12,7 @@ enum { SETS = 64, WAYS = 8 };
 typedef struct {
     uint64_t number, used;             /* used: when, on the handle's clock; 0 for an empty place */
     int32_t place;
+    bool captured;                     /* a graph may use its code, so it is never destroyed */
     void *descriptor;
     int64_t workspace;
 } plan;
@@ -97,7 +98,7 @@ static void keep(const bcfg_cudnn_call *call, kept *mine, const plan *made) {
     plan *set = set_of(mine, made->number, made->place), *oldest = set;
     for (int i = 1; i < WAYS; i++)
         if (set[i].used < oldest->used) oldest = &set[i];
-    bcfg_cudnn_destroy(call, oldest->descriptor);
+    if (!oldest->captured) bcfg_cudnn_destroy(call, oldest->descriptor);
     *oldest = *made;
     oldest->used = ++mine->clock;
 }
@@ -155,9 +156,12 @@ bcfg_outcome bcfg_cudnn_run(bcfg_cudnn_call *call, uint64_t number, int32_t plac
     *known = false;
     kept *mine = kept_with(call);
     if (mine == NULL) return BCFG_DEVICE_MEMORY;
-    const plan *at = find(mine, number, place);
+    plan *at = find(mine, number, place);
     if (at == NULL) return BCFG_DEVICE_OK;
     *known = true;
+    const bcfg_handle *handle = call->handle;
+    if (handle->captured && !at->captured) /* the handle says so from the first capture on */
+        at->captured = bcfg_place_captures(handle->driver, handle->stream);
     return execute(call, at->descriptor, pack);
 }
 

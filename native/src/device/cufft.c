@@ -82,6 +82,7 @@ bcfg_outcome bcfg_cufft_run(bcfg_transform_plan *plan, const bcfg_work *work,
     if (outcome != BCFG_DEVICE_OK) return outcome;
     const char *function = "";
     (void)pthread_mutex_lock(&plan->busy);
+    plan->captured = plan->captured || bcfg_place_captures(work->driver, work->stream);
     int status = run_on(plan, work->stream, run, &function);
     (void)pthread_mutex_unlock(&plan->busy);
     return bcfg_work_end(&session, said(function, status, fault), fault);
@@ -90,7 +91,9 @@ bcfg_outcome bcfg_cufft_run(bcfg_transform_plan *plan, const bcfg_work *work,
 void bcfg_cufft_destroy(bcfg_transform_plan *plan) {
     bcfg_visit visit;
     bcfg_fault fault;
-    if (bcfg_place_enter(plan->driver, plan->index, &visit, &fault) != BCFG_DEVICE_OK) return;
+    if (plan->captured ||
+        bcfg_place_enter(plan->driver, plan->index, &visit, &fault) != BCFG_DEVICE_OK)
+        return;
     (void)bcfg_cufft(plan->library)->cufftDestroy(plan->plan);
     bcfg_place_leave(plan->driver, &visit);
     (void)pthread_mutex_destroy(&plan->busy);

@@ -31,6 +31,7 @@ typedef struct {
     size_t bytes;                      /* that it needs to work in */
     _Atomic uint64_t used;             /* when, on a clock that counts runs of all plans */
     pthread_mutex_t busy;              /* held from setting its stream until it is on that */
+    bool captured;                     /* under it: a graph may read its memory, so it stays */
 } bcfg_transform_plan;
 
 /* What a plan is run with. It is run `count` times, input and output moving on by bytes. */
@@ -49,7 +50,8 @@ bcfg_outcome bcfg_cufft_make(const bcfg_device_library *library, const bcfg_devi
 bcfg_outcome bcfg_cufft_run(bcfg_transform_plan *plan, const bcfg_work *work,
                             const bcfg_transform_run *run, bcfg_fault *fault);
 
-/* Destroys a plan that nobody runs any more. In a forked process it is forgotten. */
+/* Destroys a plan that nobody runs any more. In a forked process it is forgotten, and so is one that a
+ * captured graph may refer to. */
 void bcfg_cufft_destroy(bcfg_transform_plan *plan);
 
 #endif

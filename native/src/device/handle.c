@@ -42,6 +42,7 @@ static void keep(bcfg_handle *handle) {
     bcfg_lock();
     handle->captured = true;
     bcfg_unlock();
+    handle->workspace_captured = true; /* until it has another */
 }
 
 /* Takes the handle that was used longest ago out of the list; NULL while few enough lie idle. */
@@ -82,7 +83,7 @@ bcfg_outcome bcfg_handle_take(const bcfg_device_library *library, const bcfg_dev
                               int32_t index, void *stream, bcfg_handle **taken, bcfg_fault *fault) {
     *taken = find(library, index, stream);
     if (*taken != NULL) {
-        if (!(*taken)->captured && bcfg_place_captures(driver, stream)) keep(*taken);
+        if (!(*taken)->workspace_captured && bcfg_place_captures(driver, stream)) keep(*taken);
         return BCFG_DEVICE_OK;
     }
     bcfg_handle *fresh = calloc(1, sizeof *fresh);
@@ -93,7 +94,7 @@ bcfg_outcome bcfg_handle_take(const bcfg_device_library *library, const bcfg_dev
     fresh->stream = stream;
     fresh->busy = true;
     fresh->math_mode = fresh->atomics = -1;
-    fresh->captured = bcfg_place_captures(driver, stream);
+    fresh->captured = fresh->workspace_captured = bcfg_place_captures(driver, stream);
     /* Ending one waits for the device, which a capture does not survive. */
     for (bcfg_handle *old; !fresh->captured && (old = spare(library, index)) != NULL;) discard(old);
     const char *function = "";

@@ -19,6 +19,7 @@ typedef struct bcfg_handle {
     void *workspace, *holder;          /* see lease.h */
     int64_t workspace_bytes;
     void (*release)(void *holder);
+    bool workspace_captured;           /* a graph may write there, so it is never given back */
 } bcfg_handle;
 
 /* What every library is asked. Each function returns the library's status, 0 for success, and leaves

@@ -28,7 +28,11 @@ static bcfg_outcome provide(bcfg_handle *handle, int64_t bytes, const bcfg_alloc
         bcfg_workspace_return(handle->driver, memory, holder, release);
         return bcfg_library_fault(handle->library, function, status, fault);
     }
-    bcfg_workspace_return(handle->driver, handle->workspace, handle->holder, handle->release);
+    /* A graph that was captured goes on writing into the one that it saw. */
+    if (!handle->workspace_captured)
+        bcfg_workspace_return(handle->driver, handle->workspace, handle->holder, handle->release);
+    if (handle->workspace != NULL && handle->workspace_captured)
+        handle->workspace_captured = bcfg_place_captures(handle->driver, handle->stream);
     handle->workspace = memory;
     handle->holder = holder;
     handle->release = release;
