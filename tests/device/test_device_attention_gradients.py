@@ -139,14 +139,32 @@ def test_what_does_not_fit_is_refused_by_name(kernels):
     assert kernels.launched == []
 
 
-def test_what_no_kernel_serves_is_refused_with_every_reason():
+def test_what_no_kernel_serves_is_refused_with_every_reason(kernels):
     query, total = normal(SHAPE, "float32"), normal(SHAPE[:-1], "float32")
     with under(**{**defaults(), **dict.fromkeys(OTHERS, False)}):
         error = refused(query, query, query, query, query, total)
     assert error.message == f"{NAME}: no kernel can serve it on cuda:0"
     assert "efficient: Memory Efficient attention has been runtime disabled." in error.notes
-    assert "cudnn: It gives no gradients, and one of the arrays needs one." in error.notes
     assert "flash: It computes bfloat16 and float16, not float32." in error.notes
+    of_cudnn = [each for each in error.notes if each.startswith("cudnn: ")]
+    assert of_cudnn == [
+        "cudnn: cuDNN is left out.",
+        "cudnn: Expected query, key and value to all be of dtype: {float16, bfloat16}. "
+        "Got Query dtype: float32, Key dtype: float32, and Value dtype: float32 instead.",
+    ]
+
+
+@pytest.mark.parametrize("place", [(2, 0), (10, 0)])
+def test_of_a_cudnn_that_nobody_could_look_at_no_version_is_told(devices, place):
+    devices.without("cuda")
+    query, total = normal(SHAPE, place=place), normal(SHAPE[:-1], "float32", place=place)
+    notes = refused(query, query, query, query, query, total, is_causal=True).notes
+    of_cudnn = [each for each in notes if each.startswith("cudnn: ")]
+    assert of_cudnn == [
+        "cudnn: It is for NVIDIA devices alone."
+        if place[0] == 10
+        else "cudnn: NVIDIA's driver cannot be used: the CUDA driver: no libcuda.so.1 was found"
+    ]
 
 
 def test_gradients_are_recorded_for_pytorch_alone(kernels):
