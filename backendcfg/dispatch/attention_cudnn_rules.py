@@ -162,7 +162,12 @@ ROWS: tuple[tuple[str, str, Rule, tuple[str, ...]], ...] = (
         _SHAPED,
     ),
     ("cudnn-mask", "a mask is added, and not bool", added_mask, ()),
-    ("cudnn-bugs", "not 9.10.0 or 9.10.1; no single causal query before 9.10", without_bugs, VERSIONED),
+    (
+        "cudnn-bugs",
+        "not 9.10.0 or 9.10.1; no single causal query before 9.10",
+        without_bugs,
+        VERSIONED,
+    ),
     ("cudnn-scale", "the scale is above 0", scale, ()),
     ("cudnn-dropout", "no weight is dropped", dropout, ()),
     (

@@ -219,6 +219,9 @@ groups ['cudnn', 'cudnn']
 values of other heads ['cudnn', 'cudnn']
 projected ['cudnn', 'cudnn']
 a sum of itself ['cudnn', 'cudnn']
+saved densely ['cudnn', 'cudnn']
+saved spread ['cudnn', 'cudnn']
+saved anywhere ['cudnn', 'cudnn']
 a mask ['cudnn', 'cudnn']
 under flags: scaled_dot_product_attention_backward: on a device it has no gradients of its own
 attn_mask requires a gradient, which cuDNN attention does not give.
