@@ -71,6 +71,14 @@ def test_without_queries_or_keys_gradients_are_zero(kernels):
         assert all((each.array == 0).all() for each in found)
 
 
+@pytest.mark.parametrize("heads", [0, 2])
+def test_without_heads_of_queries_gradients_are_zero(kernels, heads):
+    query, key = (2, 0, 40, 64), (2, heads, 40, 64)
+    found, _ = passed(kernels, *three(query, key), enable_gqa=heads > 0)
+    assert [each.shape for each in found] == [query, key, key]
+    assert all((each.array == 0).all() for each in found)
+
+
 def test_two_kernels_are_launched_one_after_the_other(kernels, devices):
     passed(kernels, *three())
     devices.cuda.reset()
