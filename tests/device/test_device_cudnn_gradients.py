@@ -210,6 +210,18 @@ def test_what_cudnn_would_do_otherwise_has_gradients_of_our_own_kernel(both, cal
     assert served() == ["flash"]
 
 
+def test_explain_tells_who_serves_by_the_scale_too(both):
+    passed(*three())  # explain starts no driver
+    said = {}
+    for scale in (0.3, np.float32(2), 0, -0.3):
+        said[scale] = ops.explain(
+            NAME, [(2, 3, 40, 64)] * 3, "bfloat16", device="cuda:0", scale=scale
+        )
+    assert [each.provider for each in said.values()] == ["cudnn", "cudnn", "flash", "flash"]
+    against = {each.provider: each.why for each in said[-0.3].reasons}
+    assert against["cudnn"] == "It needs a scale above 0, not -0.3."
+
+
 HELD = """\
 all three ['cudnn', 'cudnn']
 float16 ['cudnn', 'cudnn']
