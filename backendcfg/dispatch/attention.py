@@ -329,7 +329,7 @@ REQUIREMENTS = (
         "cuDNN 9 or newer, and for dropout not 9.11 to 9.13",
         gpu_rules.cudnn_version,
         ("cudnn",),
-        after=("kernel", "cudnn-library"),
+        after=("kernel", *cudnn_rules.VERSIONED),
         on_gpu=True,
         places=_CUDA_AND_DEVICE,
     ),

@@ -123,6 +123,8 @@ def gradients(case: Case) -> str:
 
 
 _SHAPED = ("cudnn-dimensions",)
+# Where one of these is missing, no version of cuDNN is known.
+VERSIONED = ("nvidia", "driver", "cudnn-library")
 
 ROWS: tuple[tuple[str, str, Rule, tuple[str, ...]], ...] = (
     ("cudnn-library", "cuDNN 9 is here, and has an engine for the call", library, ("nvidia",)),
@@ -160,14 +162,19 @@ ROWS: tuple[tuple[str, str, Rule, tuple[str, ...]], ...] = (
         _SHAPED,
     ),
     ("cudnn-mask", "a mask is added, and not bool", added_mask, ()),
-    ("cudnn-bugs", "not 9.10.0 or 9.10.1; no single causal query before 9.10", without_bugs, ()),
+    (
+        "cudnn-bugs",
+        "not 9.10.0 or 9.10.1; no single causal query before 9.10",
+        without_bugs,
+        VERSIONED,
+    ),
     ("cudnn-scale", "the scale is above 0", scale, ()),
     ("cudnn-dropout", "no weight is dropped", dropout, ()),
     (
         "cudnn-gradients",
         f"training: cuDNN 9.6; up to 9.15.0 keys by {_BLOCK}; not on sm_10x where bits must repeat",
         gradients,
-        ("cudnn-library", *_SHAPED),
+        (*VERSIONED, *_SHAPED),
     ),
 )
 """The name, the text, the rule and what must hold before it is looked at."""

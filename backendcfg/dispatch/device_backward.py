@@ -219,17 +219,18 @@ def launch(
         cache_bytes: the second-level cache of the device
             (CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE). The results do not depend on it.
     """
+    if chosen.of_keys and not call.heads:  # heads of keys that no query shares
+        call = replace(call, heads=call.key_heads, queries=0)
     length, heads = call.queries, call.heads
-    # What a head walks over, all heads of queries that share its keys, or its keys.
-    walked = call.keys
     if chosen.of_keys:
         length, heads = call.keys, call.key_heads
-        walked = call.queries * (call.heads // call.key_heads)
     blocks = -(-length // chosen.tiles.rows) * (1 + chosen.tiles.parted)
     pairs = call.batch * heads
     if not blocks * pairs:
         return None
-    group = 1 if chosen.of_keys else call.heads // call.key_heads
+    shared = call.heads // call.key_heads
+    # What a head walks over, all heads of queries that share its keys, or its keys.
+    group, walked = (1, call.queries * shared) if chosen.of_keys else (shared, call.keys)
     block = argument_block(call)
     block.blocks, block.pairs = blocks, pairs
     block.section = section(pairs, group, call.width, walked, cache_bytes)

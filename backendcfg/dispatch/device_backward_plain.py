@@ -19,7 +19,7 @@ from backendcfg.dispatch.device_attention_plain import (
     macros,
     size_of,
 )
-from backendcfg.records import record
+from backendcfg.records import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ def gradient(of: str, call: Attention, passed: Passed, into: Matrix) -> Start | 
         into: what is written, in the shape and dtype of what it is the gradient of. For a mask its
             strides are 0 where it is broadcast.
     """
+    if of in ("key", "value") and not call.heads:  # heads that no query shares
+        call = replace(call, heads=call.key_heads * passed.value_heads, queries=0)
     columns = passed.value_width if of == "value" else call.width
     wide = 64 if of == "mask" or columns <= 64 else _WIDEST
     panels = 1 if of == "mask" else -(-columns // wide)

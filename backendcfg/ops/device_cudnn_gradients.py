@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from backendcfg.dispatch.cudnn_attention import Problem
-    from backendcfg.dispatch.cudnn_operations import Array
     from backendcfg.dispatch.device_kernels import Driver
     from backendcfg.ops.device_arrays import Arguments, Held
     from backendcfg.ops.device_attention import Plan
@@ -44,13 +43,13 @@ class Gradients(NamedTuple):
         problem: what the graph is made for, with a dense gradient of the result.
         driver: of the device.
         values: the flags that were in force.
-        plans: what runs it, by how the gradient of the result lies; or why nothing does.
+        plans: what runs it, by how the arrays lie; or why nothing does.
     """
 
     problem: Backward
     driver: Driver
     values: Mapping[str, Any]
-    plans: dict[Array, Prepared | str]
+    plans: dict[Backward, Prepared | str]
 
 
 def prepare(
@@ -80,7 +79,7 @@ def prepare(
     """
     is_summed = not device_cudnn_attention.must_repeat(values)
     gradients = Gradients(Backward(problem, problem.out, is_summed), driver, values, {})
-    found = _prepared(gradients, given, held, problem.out)
+    found = _prepared(gradients, given, held, gradients.problem)
     return found if isinstance(found, str) else forward._replace(gradients=gradients)
 
 
@@ -98,11 +97,12 @@ def computed(given: Arguments, held: Four, plan: Plan, scale: float | None) -> t
         DeviceFailedError: cuDNN or the driver failed.
     """
     gradients, shapes = _of(plan), plan.shapes
-    query, key, value, mask = held
     # What is made here must live until the kernels are on the stream.
+    kept, held, forward = _as_before(gradients.problem.forward, given, held)
+    query, key, value, mask = held
     kept_out, out = _dense(given, "out")
     kept_total, total = _dense(given, "logsumexp")
-    kept_grad, grad_out, prepared = _laid(gradients, given, held)
+    kept_grad, grad_out, prepared = _laid(gradients, given, held, forward)
     grad_query, grad_query_held = given.make(query.shape, query.element)
     grad_key, grad_key_held = given.make(key.shape, query.element)
     grad_value, grad_value_held = given.make(value.shape, query.element)
@@ -137,7 +137,7 @@ def computed(given: Arguments, held: Four, plan: Plan, scale: float | None) -> t
     pointers = tuple([addresses[tensor] for tensor in prepared.tensors])
     work = given.work(prepared.library, prepared.driver, *arrays.values())
     device_graphs.run(given, work, prepared.plan, Tensors(prepared.tensors, pointers))
-    del kept_out, kept_total, kept_grad, kept_delta, kept_sums
+    del kept, kept_out, kept_total, kept_grad, kept_delta, kept_sums
     made = grad_query, grad_key, grad_value
     if plan.is_checked:
         for each in made:
@@ -155,35 +155,73 @@ def _of(plan: Plan) -> Gradients:
 
 
 def _prepared(
-    gradients: Gradients, given: Arguments, held: Four, grad_out: Array
+    gradients: Gradients, given: Arguments, held: Four, problem: Backward
 ) -> Prepared | str:
-    """What gives the gradients for a gradient of the result that lies in some way; or why none."""
-    found = gradients.plans.get(grad_out)
+    """What gives the gradients of arrays that lie in some way; or why nothing does."""
+    found = gradients.plans.get(problem)
     if found is None:
-        problem = replace(gradients.problem, grad_out=grad_out)
         graph = cudnn_attention_backward.graph(problem)
         numbers = cudnn_attention_backward.numbers(problem)
         found = device_cudnn_attention.ready(
             *(given, held, (graph, numbers), gradients.driver, gradients.values),
             what="its gradients",
         )
-        gradients.plans[grad_out] = found
+        gradients.plans[problem] = found
     return found
 
 
-def _laid(gradients: Gradients, given: Arguments, held: Four) -> tuple[Any, Held, Prepared]:
+def _as_before(forward: Problem, given: Arguments, held: Four) -> tuple[list[Any], Four, Problem]:
+    """Query, key, value and the mask where they lie as they did, or dense.
+
+    Hooks of what PyTorch's autograd saves may give them back lying otherwise.
+
+    Returns:
+        What keeps copies, the four, and the call that they are now.
+    """
+    lay = forward.query, forward.key, forward.value, forward.bias
+    moved = {
+        name: _dense(given, name)
+        for name, each, before in zip(given.given, held, lay, strict=False)
+        if each is not None
+        and (each.address % ALIGNMENT or device_cudnn_attention.array(each) != before)
+    }
+    if not moved:
+        return [], held, forward
+    query, key, value, mask = (
+        moved[name][1] if name in moved else each
+        for name, each in zip(given.given, held, strict=False)
+    )
+    assert query and key and value  # noqa: PT018, S101 - only a mask may be missing
+    four = query, key, value, mask
+    now = device_cudnn_attention.array
+    problem = replace(
+        forward,
+        query=now(query),
+        key=now(key),
+        value=now(value),
+        bias=None if mask is None else now(mask),
+    )
+    return [copy for copy, _ in moved.values()], four, problem
+
+
+def _laid(
+    gradients: Gradients, given: Arguments, held: Four, forward: Problem
+) -> tuple[Any, Held, Prepared]:
     """The gradient of the result: itself, or dense where cuDNN does not take it so."""
-    grad_out = given.take("grad_out")
+    grad_out, problem = given.take("grad_out"), gradients.problem
+    if forward is not problem.forward:
+        problem = replace(problem, forward=forward)
     steps = zip(grad_out.shape[:-1], grad_out.strides[:-1], strict=True)
     is_even = all(step > 0 and step % 8 == 0 for length, step in steps if length > 1)
     if is_even and grad_out.strides[-1] == 1 and not grad_out.address % ALIGNMENT:
-        lies = device_cudnn_attention.array(grad_out)
+        lies = replace(problem, grad_out=device_cudnn_attention.array(grad_out))
         if lies in gradients.plans or len(gradients.plans) < _KEPT:
             found = _prepared(gradients, given, held, lies)
             if not isinstance(found, str):
                 return given.given["grad_out"], grad_out, found
-    found = _prepared(gradients, given, held, gradients.problem.grad_out)
-    assert not isinstance(found, str)  # noqa: S101 - the call was made because there is one
+    found = _prepared(gradients, given, held, problem)
+    if isinstance(found, str):  # the call was made because there is one, for arrays as they lay
+        given.refuse(f"its arrays lie otherwise than in the forward pass, and {found}")
     return *_dense(given, "grad_out"), found
 
 

@@ -116,6 +116,10 @@ def _function(torch: Any) -> Any:
             if grad_out.stride(-1) != 1:  # of a sum: one number, expanded
                 grad_out = grad_out.contiguous()
             *arrays, out, total = context.saved_tensors
+            if context.called[1].kernel == "flash":  # hooks may give them back as they please
+                arrays[:3] = (
+                    each if each.stride(-1) == 1 else each.contiguous() for each in arrays[:3]
+                )
             wanted = context.needs_input_grad[:4]
             found = OfAttention.apply(
                 grad_out, *arrays, out.detach(), total, *context.called, wanted

@@ -53,7 +53,7 @@ def launch(
     # In sixteen bits a score is scaled before it is rounded, half by each factor, as in PyTorch:
     # it could be too large for float16.
     root = math.sqrt(abs(call.scale)) if work in _HALVES else 1.0
-    group = call.heads // call.key_heads
+    group = call.heads // call.key_heads if plan.is_grouped else 1
     value_group = call.heads // held[2].shape[-3] if plan.is_grouped else 1
     side, other = call.key.strides[2:]
     turned = Matrix(call.key.address, (*call.key.strides[:2], other, side))

@@ -8,7 +8,7 @@ from backendcfg.dispatch import attention, attention_facts, attention_shapes, de
 from backendcfg.dispatch.attention_facts import Call, Device, Tensor
 from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import attention_choice, product_choice
+from backendcfg.ops import attention_call, attention_choice, product_choice
 from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.product_choice import element
@@ -37,14 +37,23 @@ def of_attention(question: Question) -> Answer:
     # On a device the backward pass is that of the kernel that gives gradients.
     trains = place is not None and question.operation != ATTENTION
     query, key, value = (_tensor(shape, name, requires_grad=trains) for shape in shapes[:3])
+    dropout, scale = question.option("dropout_p", 0.0), question.option("scale")
+    is_causal = question.flag("is_causal", default=False)
+    if question.operation == ATTENTION:
+        question.flag("return_logsumexp", default=False)
+    seed = question.option("seed", 0)
+    attention_call.check_options("explain", dropout, scale, seed, {})
+    if len(shapes) == 4 and is_causal:
+        raise InvalidArgumentError("explain: `attn_mask` must not be given with `is_causal`")
     call = Call(
         query,
         key,
         value,
         _tensor(shapes[3], hidden) if len(shapes) == 4 else None,
-        float(question.option("dropout_p", 0.0)),
-        question.flag("is_causal", default=False),
+        float(dropout),
+        is_causal,
         question.flag("enable_gqa", default=False),
+        scale=None if scale is None else float(scale),
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")

@@ -47,7 +47,8 @@ static void solve_row(problem *p, int64_t b, int64_t h, int64_t i) {
     int64_t kh = h / (p->heads / p->key_heads), row = (b * p->heads + h) * p->queries + i;
     double *score = malloc(sizeof(double) * (size_t)(p->keys + 1)), highest = -INFINITY, sum = 0;
     float *drop = malloc(sizeof(float) * (size_t)(p->keys + 64));
-    bcfg_dropout_row(p->seed, bcfg_dropout_threshold(p->dropout), bcfg_dropout_factor(p->dropout),
+    double kept = bcfg_dropout_factor(p->dropout);
+    bcfg_dropout_row(p->seed, bcfg_dropout_threshold(p->dropout), 1.0f,
                      (uint64_t)(b * p->heads + h), i, 0, p->keys, drop);
     for (int64_t j = 0; j < p->keys; j++) {
         score[j] = dot(at(p, QUERY, b, h, i), at(p, KEY, b, kh, j), p->width) * p->scale;
@@ -61,19 +62,19 @@ static void solve_row(problem *p, int64_t b, int64_t h, int64_t i) {
     for (int64_t j = 0; j < p->keys; j++) {
         score[j] = score[j] == -INFINITY ? 0 : exp(score[j] - p->logsumexp[row]);
         for (int64_t d = 0; d < p->value_width; d++)
-            at(p, OUT, b, h, i)[d] += score[j] * drop[j] * at(p, VALUE, b, kh, j)[d];
+            at(p, OUT, b, h, i)[d] += score[j] * drop[j] * kept * at(p, VALUE, b, kh, j)[d];
     }
     const double *g = at(p, GRAD_OUT, b, h, i);
     double delta = dot(g, at(p, OUT, b, h, i), p->value_width);
     for (int64_t j = 0; j < p->keys; j++) {
-        double slope = dot(g, at(p, VALUE, b, kh, j), p->value_width) * drop[j] - delta;
+        double slope = dot(g, at(p, VALUE, b, kh, j), p->value_width) * drop[j] * kept - delta;
         slope *= score[j] * p->scale;
         for (int64_t d = 0; d < p->width; d++) {
             at(p, GRAD_QUERY, b, h, i)[d] += slope * at(p, KEY, b, kh, j)[d];
             at(p, GRAD_KEY, b, kh, j)[d] += slope * at(p, QUERY, b, h, i)[d];
         }
         for (int64_t d = 0; d < p->value_width; d++)
-            at(p, GRAD_VALUE, b, kh, j)[d] += score[j] * drop[j] * g[d];
+            at(p, GRAD_VALUE, b, kh, j)[d] += score[j] * drop[j] * kept * g[d];
     }
     free(score);
     free(drop);

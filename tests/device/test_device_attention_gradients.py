@@ -71,6 +71,14 @@ def test_without_queries_or_keys_gradients_are_zero(kernels):
         assert all((each.array == 0).all() for each in found)
 
 
+@pytest.mark.parametrize("heads", [0, 2])
+def test_without_heads_of_queries_gradients_are_zero(kernels, heads):
+    query, key = (2, 0, 40, 64), (2, heads, 40, 64)
+    found, _ = passed(kernels, *three(query, key), enable_gqa=heads > 0)
+    assert [each.shape for each in found] == [query, key, key]
+    assert all((each.array == 0).all() for each in found)
+
+
 def test_two_kernels_are_launched_one_after_the_other(kernels, devices):
     passed(kernels, *three())
     devices.cuda.reset()
@@ -139,14 +147,32 @@ def test_what_does_not_fit_is_refused_by_name(kernels):
     assert kernels.launched == []
 
 
-def test_what_no_kernel_serves_is_refused_with_every_reason():
+def test_what_no_kernel_serves_is_refused_with_every_reason(kernels):
     query, total = normal(SHAPE, "float32"), normal(SHAPE[:-1], "float32")
     with under(**{**defaults(), **dict.fromkeys(OTHERS, False)}):
         error = refused(query, query, query, query, query, total)
     assert error.message == f"{NAME}: no kernel can serve it on cuda:0"
     assert "efficient: Memory Efficient attention has been runtime disabled." in error.notes
-    assert "cudnn: It gives no gradients, and one of the arrays needs one." in error.notes
     assert "flash: It computes bfloat16 and float16, not float32." in error.notes
+    types = (
+        "Expected query, key and value to all be of dtype: {float16, bfloat16}. "
+        "Got Query dtype: float32, Key dtype: float32, and Value dtype: float32 instead."
+    )
+    of_cudnn = [each for each in error.notes if each.startswith("cudnn: ")]
+    assert of_cudnn == ["cudnn: cuDNN is left out.", f"cudnn: {types}"]
+
+
+@pytest.mark.parametrize("place", [(2, 0), (10, 0)])
+def test_of_a_cudnn_that_nobody_could_look_at_no_version_is_told(devices, place):
+    devices.without("cuda")
+    query, total = normal(SHAPE, place=place), normal(SHAPE[:-1], "float32", place=place)
+    notes = refused(query, query, query, query, query, total, is_causal=True).notes
+    of_cudnn = [each for each in notes if each.startswith("cudnn: ")]
+    assert of_cudnn == [
+        "cudnn: It is for NVIDIA devices alone."
+        if place[0] == 10
+        else "cudnn: NVIDIA's driver cannot be used: the CUDA driver: no libcuda.so.1 was found"
+    ]
 
 
 def test_gradients_are_recorded_for_pytorch_alone(kernels):

@@ -129,6 +129,14 @@ def test_without_queries_or_keys_gradients_are_zero(kernels, serving):
         assert all((each.array == 0).all() for each in found)
 
 
+@pytest.mark.parametrize("heads", [0, 2])
+def test_without_heads_of_queries_gradients_are_zero(kernels, serving, heads):
+    query, key = (2, 0, 40, 64), (2, heads, 40, 64)
+    found, _ = passed(kernels, three(query, key), enable_gqa=heads > 0)
+    assert [each.shape for each in found] == [query, key, key]
+    assert all((each.array == 0).all() for each in found)
+
+
 def test_arrays_and_the_gradient_are_read_where_they_lie(kernels, serving):
     arrays = [normal((1, 40, 2, 32), "float32", seed) for seed in range(3)]
     grad_out = normal((1, 40, 2, 64), "float32", 7)

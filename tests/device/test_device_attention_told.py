@@ -94,6 +94,7 @@ value alone ['forward', 'backward', 'backward']
 groups ['forward', 'backward', 'backward']
 broadcast ['forward', 'backward', 'backward']
 two dimensions ['forward', 'backward', 'backward']
+saved with columns side by side ['forward', 'backward', 'backward']
 a sum of itself
 dropout as on the CPU
 scaled_dot_product_attention_backward: on a device it has no gradients of its own

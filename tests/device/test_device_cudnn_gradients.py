@@ -210,6 +210,18 @@ def test_what_cudnn_would_do_otherwise_has_gradients_of_our_own_kernel(both, cal
     assert served() == ["flash"]
 
 
+def test_explain_tells_who_serves_by_the_scale_too(both):
+    passed(*three())  # explain starts no driver
+    said = {}
+    for scale in (0.3, np.float32(2), 0, -0.3):
+        said[scale] = ops.explain(
+            NAME, [(2, 3, 40, 64)] * 3, "bfloat16", device="cuda:0", scale=scale
+        )
+    assert [each.provider for each in said.values()] == ["cudnn", "cudnn", "flash", "flash"]
+    against = {each.provider: each.why for each in said[-0.3].reasons}
+    assert against["cudnn"] == "It needs a scale above 0, not -0.3."
+
+
 HELD = """\
 all three ['cudnn', 'cudnn']
 float16 ['cudnn', 'cudnn']
@@ -219,6 +231,9 @@ groups ['cudnn', 'cudnn']
 values of other heads ['cudnn', 'cudnn']
 projected ['cudnn', 'cudnn']
 a sum of itself ['cudnn', 'cudnn']
+saved densely ['cudnn', 'cudnn']
+saved spread ['cudnn', 'cudnn']
+saved anywhere ['cudnn', 'cudnn']
 a mask ['cudnn', 'cudnn']
 under flags: scaled_dot_product_attention_backward: on a device it has no gradients of its own
 attn_mask requires a gradient, which cuDNN attention does not give.

@@ -88,7 +88,10 @@ def main():
     with torch.no_grad():
         held("without gradients", arrays)
 
-    def trained(said, arrays, mask=None, needs=(True, True, True), **options):
+    def as_it_is(each):
+        return each
+
+    def trained(said, arrays, mask=None, needs=(True, True, True), kept=None, **options):
         """The gradients are those of PyTorch's own attention in float64."""
         of_mask = mask is not None and mask.requires_grad
         given = [
@@ -101,7 +104,8 @@ def main():
         emulator.arrays = []
         emulator.reads(*(Memory(each) for each in (*given, mask) if each is not None))
         before = len(emulator.launched)
-        result = ops.scaled_dot_product_attention(*given, mask, **options)
+        with torch.autograd.graph.saved_tensors_hooks(kept or as_it_is, as_it_is):
+            result = ops.scaled_dot_product_attention(*given, mask, **options)
         assert result.requires_grad, said
         (result.double() ** 2).sum().backward()
         (theirs(*wide, hidden, **options) ** 2).sum().backward()
@@ -124,6 +128,21 @@ def main():
     trained("groups", [arrays[0], *(random(2, 2, 40, 64) for _ in range(2))], enable_gqa=True)
     trained("broadcast", [arrays[0], random(4, 40, 64), random(1, 1, 40, 64)])
     trained("two dimensions", [random(40, 64) for _ in range(3)])
+    contiguous, made = torch.Tensor.contiguous, []
+
+    def dense(each):
+        """A copy that kernels may read."""
+        made.append(contiguous(each))
+        emulator.reads(Memory(made[-1]))
+        return made[-1]
+
+    torch.Tensor.contiguous = dense
+    trained(
+        "saved with columns side by side",
+        arrays,
+        kept=lambda each: contiguous(each.mT).mT if each.dim() == 4 else each,
+    )
+    torch.Tensor.contiguous = contiguous
     emulator.arrays = []
     query = random(2, 3, 40, 64).requires_grad_()
     emulator.reads(Memory(query))

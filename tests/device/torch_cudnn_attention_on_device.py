@@ -30,13 +30,21 @@ def main():
     def squared(result):
         return (result * result).sum()
 
-    def trained(said, arrays, mask=None, needs=every, loss=squared, **options):
+    def as_it_is(each):
+        return each
+
+    def elsewhere(each):
+        """A copy that begins anywhere."""
+        return torch.cat([each.flatten()[:1], each.flatten()])[1:].view(each.shape)
+
+    def trained(said, arrays, mask=None, needs=every, loss=squared, kept=None, **options):
         """The gradients are those of PyTorch's own attention in float32."""
         given = [
             each.detach().requires_grad_(flag) for each, flag in zip(arrays, needs, strict=True)
         ]
         wide = [each.detach().float().requires_grad_() for each in arrays]
-        with ops.trace() as calls:
+        hooks = torch.autograd.graph.saved_tensors_hooks(kept or as_it_is, as_it_is)
+        with ops.trace() as calls, hooks:
             result = ops.scaled_dot_product_attention(*given, mask, **options)
             loss(result).backward()
         added = None if mask is None else mask.float()
@@ -61,6 +69,12 @@ def main():
     projected = [each.transpose(1, 2) for each in together.unbind(2)]
     trained("projected", projected, loss=lambda out: squared(out.transpose(1, 2).reshape(80, 256)))
     trained("a sum of itself", arrays, loss=torch.sum)  # whose gradient has no strides
+    for said, kept in (
+        ("saved densely", lambda each: each.clone(memory_format=torch.contiguous_format)),
+        ("saved spread", lambda each: each.mT.contiguous().mT if each.dim() == 4 else each),
+        ("saved anywhere", elsewhere),
+    ):
+        trained(said, projected, kept=kept)
     order = {**defaults(), "cuda.sdp_priority": ("cudnn",)}
     order["determinism.algorithms"] = "deterministic"
     with Scope(Prepared("test", Compiled("test", "none", order))):

@@ -253,6 +253,25 @@ def test_dropout_goes_back_through_the_weights_that_went_forward():
             assert gradient[place] == pytest.approx(slope, rel=1e-6, abs=1e-8)
 
 
+def test_gradients_of_what_dropout_left_are_as_exact_as_float64():
+    random = np.random.default_rng(3)
+    query, key = (random.standard_normal((1, 2, 9, 6)) for _ in range(2))
+    # Each value on its own: the result is what is left of the weights.
+    value = np.broadcast_to(np.eye(9), (1, 2, 9, 9)).copy()
+    pushed = random.standard_normal((1, 2, 9, 9))
+    options = {"dropout_p": 0.3, "seed": 77}
+    out, logsumexp = ops.scaled_dot_product_attention(
+        query, key, value, return_logsumexp=True, **options
+    )
+    of_query, _, of_value = ops.scaled_dot_product_attention_backward(
+        pushed, query, key, value, out, logsumexp, **options
+    )
+    np.testing.assert_allclose(of_value, out.swapaxes(2, 3) @ pushed, rtol=1e-12, atol=1e-14)
+    weights = np.exp(query @ key.swapaxes(2, 3) / np.sqrt(6) - logsumexp[..., None])
+    slopes = out * pushed - weights * (out * pushed).sum(-1, keepdims=True)
+    np.testing.assert_allclose(of_query, slopes @ key / np.sqrt(6), rtol=1e-12, atol=1e-14)
+
+
 def test_memory_does_not_grow_with_the_product_of_the_lengths():
     tracked = []
     for length in (512, 2048):

@@ -81,3 +81,31 @@ def test_every_operation_is_explained():
     assert {*public, "scaled_dot_product_attention", "fft.irfftn", "linalg.svd"} <= set(
         families.names()
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ({"scale": "x"}, "`scale` must be a number or None, not 'x'"),
+        ({"dropout_p": "a"}, "`dropout_p` must be a number from 0 to 1, not 'a'"),
+        ({"seed": -1}, "`seed` must be an integer from 0 to 2**64 - 1, or None, not -1"),
+        ({"is_causal": True}, "`attn_mask` must not be given with `is_causal`"),
+    ],
+    ids=str,
+)
+def test_options_of_attention_are_checked_as_its_calls_check_them(options, wrong):
+    shapes = [(1, 2, 8, 16)] * 3 + [(8, 8)]
+    with pytest.raises(InvalidArgumentError) as caught:
+        ops.explain("scaled_dot_product_attention", shapes, "float32", **options)
+    assert caught.value.message == f"explain: {wrong}"
+
+
+def test_every_option_of_attention_may_be_asked_about():
+    said = ops.explain(
+        *("scaled_dot_product_attention", [(1, 2, 8, 16)] * 3, "float32"),
+        dropout_p=0.3,
+        seed=7,
+        scale=-1,
+        return_logsumexp=True,
+    )
+    assert said.provider == "flash"

@@ -21,8 +21,8 @@ static inline uint64_t bcfg_dropout_threshold(double probability) {
 }
 
 /* What a kept element is multiplied by; nothing is kept at 1. */
-static inline float bcfg_dropout_factor(double probability) {
-    return probability < 1 ? (float)(1 / (1 - probability)) : 0.0f;
+static inline double bcfg_dropout_factor(double probability) {
+    return probability < 1 ? 1 / (1 - probability) : 0;
 }
 
 /* The words of PHILOX_LANES consecutive groups of four elements, from group `first` on. */
