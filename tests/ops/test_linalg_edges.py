@@ -66,15 +66,6 @@ def test_a_singular_matrix_is_named_with_its_place_in_the_stack_and_its_pivot(pr
         )
 
 
-def test_a_singular_matrix_that_is_broadcast_is_named_by_its_place_in_the_whole_stack(provider):
-    a, b = stack_with(np.zeros((3, 3)), (1, 0), (3, 1)), np.ones((3, 2, 3, 1))
-    assert "solve: matrix (1, 0) of the stack" in failed(lambda: linalg.solve(a, b))
-    assert linalg.solve_ex(a, b).info.tolist() == [[0, 0], [1, 1], [0, 0]]
-    many = np.ones((2, 3, 2, 3, 1))
-    assert "solve: matrix (0, 1, 0) of the stack" in failed(lambda: linalg.solve(a, many))
-    assert "solve: matrix (0, 0) of the stack" in failed(lambda: linalg.solve(a[1, 0], b))
-
-
 def test_a_matrix_that_is_not_positive_definite_is_named_with_its_minor(provider):
     indefinite = [[1.0, 2], [2, 1]]
     assert failed(lambda: linalg.cholesky(stack_with(indefinite, (2,), (4,)))).splitlines()[0] == (
