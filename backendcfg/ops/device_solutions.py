@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def _own_lead(solver: Solver, matrix: str) -> tuple[int, ...]:
     """The stack of a factor: its own where all right-hand sides share one, else the call's."""
     own = solver.held[matrix].shape[:-2]
-    if math.prod(own) != 1 or own == solver.lead:
+    # For no right-hand side at all nothing is factorised, and nothing can be singular.
+    if math.prod(own) != 1 or own == solver.lead or solver.matrices == 0:
         return solver.lead
     solver.together = False  # pivots of one matrix are not repeated for a stack
     return ()
@@ -232,9 +233,10 @@ def solve(solver: Solver, options: Options) -> tuple[Stack, ...]:
     """The solution, and `info` for the function that ends in `_ex`."""
     _, n, k = solver.sizes
     own = _own_lead(solver, "A")
-    # From the right the transposed system is solved: it is what the same memory says by columns.
+    # From the right the transposed system is solved, by the factors of the matrix itself: `info` of
+    # its transpose would be another.
     factors = solver.make((n, n), lead=own)
-    solver.copy("A", factors, by_columns=options.left, of=_alone(solver, "A", own))
+    solver.copy("A", factors, by_columns=True, of=_alone(solver, "A", own))
     info, pivots = solver.info(own), solver.hide((n,), solver.pivots, own)
     is_vector = solver.is_vector
     if is_vector:
@@ -244,7 +246,15 @@ def solve(solver: Solver, options: Options) -> tuple[Stack, ...]:
         solution = solver.copied("B", *_side(options, n, k), by_columns=options.left)
     solver.put(LU, factors, info, (n, n, 0), lead=own, pivots=pivots)
     factors, pivots = _shared(factors, own, solver), _shared(pivots, own, solver)
-    solver.put(LU_SOLVE, factors, solver.scratch(), (n, n, k), b=solution, pivots=pivots)
+    solver.put(
+        LU_SOLVE,
+        factors,
+        solver.scratch(),
+        (n, n, k),
+        transpose="N" if options.left else "T",
+        b=solution,
+        pivots=pivots,
+    )
     solver.run()
     is_turned = options.left and not is_vector
     result = solver.columns(solution) if is_turned else solution
@@ -254,13 +264,16 @@ def solve(solver: Solver, options: Options) -> tuple[Stack, ...]:
 def inv(solver: Solver, options: Options) -> tuple[Stack, ...]:
     """The inverse, and `info` likewise."""
     n = solver.sizes[1]
-    factors, info = solver.copied("A", n, n, by_columns=False), solver.info()
+    factors, info = solver.copied("A", n, n, by_columns=True), solver.info()
     pivots = solver.hide((n,), solver.pivots)
     inverse = _identity(solver, n)
     solver.put(LU, factors, info, (n, n, 0), pivots=pivots)
-    solver.put(LU_SOLVE, factors, solver.scratch(), (n, n, n), b=inverse, pivots=pivots)
+    # The matrix itself is factorised: `info` of its transpose would be another. The inverse of the
+    # transpose by columns is the inverse by rows.
+    solver.put(
+        LU_SOLVE, factors, solver.scratch(), (n, n, n), transpose="T", b=inverse, pivots=pivots
+    )
     solver.run()
-    # The inverse of the transpose by columns is the inverse by rows.
     return _answered(solver, options, inverse, info, solver.lead)
 
 

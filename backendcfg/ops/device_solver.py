@@ -314,10 +314,10 @@ class Solver:
         Raises:
             LinAlgError: always.
         """
-        function, seen, is_stack = self.function, self.seen(name), bool(self.lead)
+        function, seen, lead = self.function, self.seen(name), self.lead
 
         def fail(info: int, at: int) -> NoReturn:
-            linalg_refusal.fail(function, info, at if is_stack else -1, seen)
+            linalg_refusal.fail(function, info, at if lead else -1, seen, lead)
 
         return fail
 

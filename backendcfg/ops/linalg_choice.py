@@ -95,13 +95,18 @@ def _stack(function: str, question: Question) -> int:
     side = given.pop(at) if at is not None else ()
     (matrix,) = given
     lead = matrix[:-2]
-    is_vector = len(side) == 1 or side == matrix[:-1]
+    is_vector = _is_vector(function, matrix, side)
     try:
         both = np.broadcast_shapes(lead, side[: -1 if is_vector else -2])
     except ValueError:
         shapes = tuple(question.shapes)
         raise InvalidArgumentError(f"explain: `shapes` {shapes} do not broadcast") from None
     return 1 if math.prod(lead) == 1 else math.prod(both)
+
+
+def _is_vector(function: str, matrix: tuple[int, ...], side: tuple[int, ...]) -> bool:
+    """Whether the right side is one vector for each matrix, which only `solve` takes."""
+    return function in ("solve", "solve_ex") and (len(side) == 1 or side == matrix[:-1])
 
 
 def _why(
@@ -148,7 +153,10 @@ def _sizes(function: str, question: Question, *, left: bool) -> tuple[int, int, 
     m, n = matrix[-2:]
     if at is None:
         return m, n, 0
-    is_vector = len(side) == 1 or side == matrix[:-1]
+    is_vector = _is_vector(function, matrix, side)
+    if len(side) < 2 and not is_vector:
+        kind = f"`{function}` takes matrices as right-hand sides"
+        raise InvalidArgumentError(f"explain: {kind}, not `shapes` {tuple(shapes)}")
     rows, columns = (side[-1], 1) if is_vector else (side[-2], side[-1])
     if (rows if left else columns) != n:
         raise InvalidArgumentError(f"explain: `shapes` {tuple(shapes)} do not fit `{function}`")

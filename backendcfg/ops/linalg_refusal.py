@@ -72,7 +72,9 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
     )
 
 
-def fail(function: str, info: int, index: int, matrix: Any) -> NoReturn:
+def fail(
+    function: str, info: int, index: int, matrix: Any, lead: tuple[int, ...] | None = None
+) -> NoReturn:
     """Raise for the first matrix of a stack that could not be served.
 
     Args:
@@ -80,12 +82,15 @@ def fail(function: str, info: int, index: int, matrix: Any) -> NoReturn:
         info: LAPACK's, or -1 for NaN or infinity.
         index: of the matrix, -1 where there is no stack.
         matrix: the argument.
+        lead: the shape of the stack that the index is of, to which the argument was broadcast; its
+            own by default.
 
     Raises:
         LinAlgError: always.
     """
     kind = function.removesuffix("_ex")
-    at = f"matrix {_index(index, matrix)} of the stack" if index >= 0 else "the matrix"
+    stack = tuple(matrix.shape[:-2]) if lead is None else lead
+    at = f"matrix {_index(index, stack)} of the stack" if index >= 0 else "the matrix"
     help_text = f"`linalg.{kind}_ex` gives `info` for each matrix and does not raise"
     if info < 0:
         what = "has NaN or infinity"
@@ -107,9 +112,8 @@ def fail(function: str, info: int, index: int, matrix: Any) -> NoReturn:
     )
 
 
-def _index(index: int, matrix: Any) -> str:
-    stack = tuple(getattr(matrix, "shape", ()))[:-2]
-    if len(stack) < 2 or index >= np.prod(stack):
+def _index(index: int, stack: tuple[int, ...]) -> str:
+    if len(stack) < 2:
         return str(index)
     return str(tuple(int(i) for i in np.unravel_index(index, stack)))
 

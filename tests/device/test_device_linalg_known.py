@@ -204,6 +204,23 @@ def test_explain_tells_that_a_stack_goes_at_once():
         because((3, 4, 4), (2, 4, 2))
 
 
+def test_explain_takes_a_matrix_for_a_vector_only_where_the_call_does():
+    # Of the shape of a vector for each matrix, which `solve` alone reads so.
+    a, b = there(positive((4, 4, 4))), there(matrices((4, 4)))
+    said = ops.explain("linalg.cholesky_solve", ((4, 4), (4, 4, 4)), "float64", device="cuda:0")
+    with ops.trace() as traced:
+        linalg.cholesky_solve(b, linalg.cholesky(a))
+    assert said.sizes == (4, 4, 4)
+    assert "at once" not in said.because
+    assert [each.because for each in traced][-1] == "on a device; the first of the order"
+    for operation, shapes in (
+        ("cholesky_solve", ((4,), (4, 4, 4))),
+        ("lu_solve", ((4, 4, 4), (4,))),
+    ):
+        with pytest.raises(InvalidArgumentError, match="takes matrices as right-hand sides"):
+            ops.explain(f"linalg.{operation}", shapes)
+
+
 class Plain(Matrix):
     """A matrix whose library has no table of functions, as CuPy's arrays."""
 

@@ -210,6 +210,43 @@ def test_what_has_no_answer_is_named_as_one_by_one(solver, blas, devices, at_onc
     assert bool(batched(solver, blas)) == at_once
 
 
+def test_a_singular_matrix_that_is_broadcast_is_named_by_its_place_in_the_whole_stack(solver, blas):
+    a, b = np.stack([np.eye(3)] * 3).reshape(3, 1, 3, 3), there(np.ones((3, 2, 3, 1)))
+    a[1] = 0
+    with pytest.raises(linalg.LinAlgError, match=r"solve: matrix \(1, 0\) of the stack"):
+        linalg.solve(there(a), b)
+    assert linalg.solve_ex(there(a), b).info.tolist() == [[0, 0], [1, 1], [0, 0]]
+    with pytest.raises(linalg.LinAlgError, match=r"solve: matrix \(0, 0\) of the stack"):
+        linalg.solve(there(a[1, 0]), b)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (1, 3, 3)])
+def test_a_singular_matrix_that_an_empty_stack_shares_is_not_looked_at(solver, blas, shape):
+    zeros = np.zeros(shape)
+    for stack in ((0,), (2, 0)):
+        b = np.ones((*stack, 3, 1))
+        assert linalg.solve(there(zeros), there(b)).shape == linalg.solve(zeros, b).shape
+        assert linalg.solve_ex(there(zeros), there(b)).info.shape == stack
+        pivots = there(np.ones(shape[:-1], np.int32))
+        assert linalg.lu_solve(there(zeros), pivots, there(b)).shape == b.shape
+        assert linalg.cholesky_solve(there(b), there(zeros)).shape == b.shape
+
+
+@pytest.mark.parametrize("stack", [(), (3,)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_info_is_that_of_the_matrix_however_it_lies(solver, blas, stack, layout):
+    a = matrices((*stack, 4, 4))
+    a[..., :, 1] = 0  # the second column: its transpose has no zero pivot before the last
+    on, b = viewed(there(a), LAYOUTS[layout]), there(np.ones((*stack, 4, 4)))
+    for _, info in (
+        linalg.inv_ex(on),
+        linalg.solve_ex(on, b),
+        linalg.solve_ex(on, b, left=False),
+        linalg.lu_factor_ex(on)[1:],
+    ):
+        assert (info.array == 2).all()
+
+
 def test_nan_is_carried_on_in_its_own_matrix(solver, blas):
     stack = positive((3, 4, 4))
     stack[1, 0, 0] = np.nan

@@ -246,3 +246,15 @@ def test_repeated_eigenvalues_and_singular_values_are_served(provider):
         for a in (np.eye(n), np.zeros((n, n)), np.ones((n, n))):
             orthonormal(linalg.eigh(a).eigenvectors, n)
             orthonormal(linalg.svd(a).U, n)
+
+
+@pytest.mark.parametrize("more", [(), (2,)])
+def test_a_singular_matrix_that_is_broadcast_is_named_by_its_place_in_the_whole_stack(more):
+    a, b = np.stack([np.eye(3)] * 3).reshape(3, 1, 3, 3), np.ones((*more, 3, 2, 3, 1))
+    a[1] = 0
+    for matrix, place in ((a, (1, 0)), (a[1, 0], (0, 0))):
+        whole = (0,) * len(more) + place
+        with pytest.raises(linalg.LinAlgError) as caught:
+            linalg.solve(matrix, b)
+        assert f"linalg.solve: matrix {whole} of the stack is singular" in str(caught.value)
+    assert linalg.solve_ex(a, b).info.reshape(-1, 3, 2)[0].tolist() == [[0, 0], [1, 1], [0, 0]]

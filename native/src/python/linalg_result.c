@@ -143,10 +143,17 @@ static int failed(LinearCall *call) {
         return -1;
     }
     if (!call->checks) return 0;
+    PyObject *stack = PyTuple_New(p->dimensions);
+    for (int d = 0; stack != NULL && d < p->dimensions; d++) {
+        PyObject *count = PyLong_FromLongLong(call->shape[d]);
+        if (count == NULL) Py_CLEAR(stack);
+        else PyTuple_SET_ITEM(stack, d, count);
+    }
+    if (stack == NULL) return -1;
     PyObject *done =
-        PyObject_CallFunction(bcfg_linear_failed, "siLO", call->spec->name, p->info[at],
+        PyObject_CallFunction(bcfg_linear_failed, "siLON", call->spec->name, p->info[at],
                               (long long)(p->dimensions > 0 ? at : -1),
-                              call->given[p->operation == BCFG_CHOLESKY_SOLVE ? 1 : 0]);
+                              call->given[p->operation == BCFG_CHOLESKY_SOLVE ? 1 : 0], stack);
     if (done != NULL) PyErr_Format(PyExc_RuntimeError, "failed did not raise");
     Py_XDECREF(done);
     return -1;
