@@ -1,7 +1,7 @@
 """What is solved on devices: Cholesky's and LU's factors, solutions and inverses.
 
 Each plans a kind of call and gives where its results will be. A matrix by rows is its transpose by
-columns: what is Hermitian, and what may as well be solved transposed, is copied as it lies.
+columns: what is Hermitian is copied as it lies, and so are right-hand sides of a transposed system.
 """
 
 from __future__ import annotations

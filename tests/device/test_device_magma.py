@@ -223,7 +223,7 @@ def test_where_magma_is_absent_another_serves_and_says_so_once(devices, monkeypa
     monkeypatch.setattr(Matrix, "stream", 0)
     device_solver.forget()
     # They are in the process: who serves is asked anew once something was loaded.
-    for double in (devices.cuda, devices.cusolver):
+    for double in (devices.cuda, devices.cusolver, devices.cublas):
         double.reset()
     expected = (
         "linalg.cholesky is served by cuSOLVER, not by `magma`, which "
