@@ -55,7 +55,8 @@ def call(
     plan = device_plan.known(key)
     if plan is None:
         plan = _plan(function, given, names)
-        device_plan.remember(key, plan)
+        if current() is key[2]:  # else another thread has put a profile in force: which chose it?
+            device_plan.remember(key, plan)
     return plan(given, values, taken)
 
 

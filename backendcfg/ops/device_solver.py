@@ -101,7 +101,8 @@ class Solver:
             known = self._look(first)
             if len(_chosen) >= KEPT:
                 _chosen.clear()
-            _chosen[key] = known
+            if current() is key[0]:
+                _chosen[key] = known
         self.chosen, self.recipe, self.flags = known
         self.plan.title = TITLES[self.recipe.provider]
         self.together = device_linalg.is_together(self.chosen, self.function, self.matrices, sizes)

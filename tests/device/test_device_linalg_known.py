@@ -43,6 +43,28 @@ def test_a_kind_is_planned_once_and_computes_anew(planned):
     assert planned == ["inv", "solve"]
 
 
+def test_what_is_planned_while_another_profile_comes_into_force_is_planned_anew(
+    planned, monkeypatch
+):
+    other, before, plan = under(ops__check_finite=True), _native.current(), device_linalg._plan
+
+    def overtaken(*arguments):
+        _native.set_base(other.prepared)  # as another thread does
+        return plan(*arguments)
+
+    linalg.inv(square())  # which opens the libraries
+    device_plan.forget()
+    try:
+        with monkeypatch.context() as while_it_is_planned:
+            while_it_is_planned.setattr(device_linalg, "_plan", overtaken)
+            linalg.inv(square())
+    finally:
+        _native.set_base(before)
+    linalg.inv(square())
+    linalg.inv(square())
+    assert planned == ["inv"] * 3
+
+
 def test_a_call_of_a_known_kind_is_one_call_of_c_for_all_its_steps(devices, monkeypatch):
     linalg.solve(square(), there(matrices((4, 2))))
     calls = []
