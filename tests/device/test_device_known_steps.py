@@ -66,7 +66,9 @@ def test_an_argument_may_be_seen_otherwise():
 
 
 @pytest.mark.parametrize(
-    "options", [([],), (object(),), (("a", []),), (type("Size", (int,), {})(3),)], ids=str
+    "options",
+    [([],), (object(),), (("a", []),), (type("Size", (int,), {})(3),)],
+    ids=["a list", "an object", "a list in a tuple", "a kind of int"],
 )
 def test_options_that_may_change_are_not_kept(options):
     remember(ones(), options=options)
