@@ -103,6 +103,7 @@ def test_a_library_that_fails_from_now_on_says_so_each_time(devices):
 
 
 MEMORY = "  help: free memory on the device, or make the workspace smaller"
+CREATE = {"cublas": "cublasCreate_v2", "cublaslt": "cublasLtCreate"}
 ALLOCATIONS = [
     ("cublas", "cublasCreate_v2", 3, 0),
     ("cublaslt", "cublasLtCreate", 3, 0),
@@ -126,10 +127,13 @@ def test_no_memory_in_any_allocation_is_said_and_nothing_leaks(
         assert f"{function.removesuffix('_v2')} returned CUBLAS_STATUS_ALLOC_FAILED" in lines[0]
         assert lines[-1] == MEMORY
         if function != "cublasLtMatmul":  # whose plan is sound, and kept
+            called = [each.function for each in library.calls()]
+            # Before it, the handle of another stream may be ended, with what is kept for it.
+            called = called[called.index(CREATE[provider]) :]
             for kind in ("MatmulDesc", "MatrixLayout", "MatmulPreference"):
-                made = len(library.calls(f"cublasLt{kind}Create"))
+                made = called.count(f"cublasLt{kind}Create")
                 failed = made and f"cublasLt{kind}Create" == function
-                assert len(library.calls(f"cublasLt{kind}Destroy")) == made - bool(failed)
+                assert called.count(f"cublasLt{kind}Destroy") == made - bool(failed)
         devices.reset()
         multiply(11)
 

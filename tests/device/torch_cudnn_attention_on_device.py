@@ -88,8 +88,10 @@ def main():
     except InvalidArgumentError as error:
         print(error.message)
     mask = random(40, 40).requires_grad_()
+    others = ("flash", "mem_efficient", "math")
+    alone = {**order, **{f"cuda.enable_{other}_sdp": False for other in others}}
     try:
-        with Scope(Prepared("test", Compiled("test", "none", order))):
+        with Scope(Prepared("test", Compiled("test", "none", alone))):
             ops.scaled_dot_product_attention(*arrays, mask)
     except InvalidArgumentError as error:
         print(next(each for each in error.notes if each.startswith("cudnn: "))[7:])
