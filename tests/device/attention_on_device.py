@@ -38,6 +38,7 @@ emulated_gpu = _of_dispatch("emulated_gpu")
 emulated_plain = _of_dispatch("emulated_plain")
 
 
+CUDNN = device_kernels.cudnn  # which tests of our own kernels replace
 RUN = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_uint] * 3, ctypes.c_void_p
 )

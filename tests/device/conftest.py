@@ -267,6 +267,17 @@ def kernels(devices, _emulator, monkeypatch):
 
 
 @pytest.fixture
+def both(kernels, monkeypatch):
+    """The emulator of our own kernels, and cuDNN's double."""
+    from attention_on_device import CUDNN
+
+    from backendcfg.dispatch import device_kernels
+
+    monkeypatch.setattr(device_kernels, "cudnn", CUDNN)
+    return kernels
+
+
+@pytest.fixture
 def new_stream(devices):
     """A stream of its own that is current, so that its handle is not one of other tests."""
     from device_arrays import OnDevice

@@ -15,7 +15,6 @@ from backendcfg.ops import device_attention
 from backendcfg.schema.profile import defaults
 
 attention = ops.scaled_dot_product_attention
-CUDNN = device_kernels.cudnn  # which the emulator of our own kernels replaces
 
 EXECUTE = "cudnnBackendExecute"
 FIRST = {**defaults(), "cuda.sdp_priority": ("cudnn", "flash")}
@@ -28,13 +27,6 @@ def _forgotten():
     yield
     device_driver._capability.cache_clear()
     device_attention.forget()
-
-
-@pytest.fixture
-def both(kernels, monkeypatch):
-    """CuDNN and our own kernel."""
-    monkeypatch.setattr(device_kernels, "cudnn", CUDNN)
-    return kernels
 
 
 def three(queries=(2, 3, 40, 64), keys=(2, 3, 70, 64), element="bfloat16"):

@@ -11,12 +11,11 @@ from products import under
 from programs import run
 
 from backendcfg import ops
-from backendcfg.dispatch import device_driver, device_kernels
+from backendcfg.dispatch import device_driver
 from backendcfg.ops import device_attention
 from backendcfg.schema.profile import defaults
 
 PROGRAM = Path(__file__).with_name("torch_cudnn_attention_on_device.py")
-CUDNN = device_kernels.cudnn  # which the emulator of our own kernels replaces
 EXECUTE = "cudnnBackendExecute"
 FIRST = {**defaults(), "cuda.sdp_priority": ("cudnn", "flash")}
 
@@ -28,13 +27,6 @@ def _forgotten():
     yield
     device_driver._capability.cache_clear()
     device_attention.forget()
-
-
-@pytest.fixture
-def both(kernels, monkeypatch):
-    """CuDNN and our own kernels."""
-    monkeypatch.setattr(device_kernels, "cudnn", CUDNN)
-    return kernels
 
 
 def assert_same(found, wanted):

@@ -7,13 +7,12 @@ from device_arrays import OnDevice
 from products import under
 
 from backendcfg import ops
-from backendcfg.dispatch import attention, device_driver, device_kernels, device_opening
+from backendcfg.dispatch import attention, device_driver, device_opening
 from backendcfg.dispatch.attention_facts import Call, Device, Switches, Tensor, row_major
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.ops import device_attention
 from backendcfg.schema.profile import defaults
 
-CUDNN = device_kernels.cudnn  # which the emulator of our own kernels replaces
 EVERY = 1 << 3 | 1 << 2 | 1 << 1
 OTHERS_OFF = {
     "cuda.enable_flash_sdp": False,
@@ -33,13 +32,6 @@ def _works_afterwards(devices):
     device_attention.forget()
     gradients()
     device_attention.forget()
-
-
-@pytest.fixture
-def both(kernels, monkeypatch):
-    """CuDNN and our own kernels."""
-    monkeypatch.setattr(device_kernels, "cudnn", CUDNN)
-    return kernels
 
 
 def attended(shape=SHAPE):
