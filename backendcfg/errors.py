@@ -349,10 +349,10 @@ class TooLateError(MachineError):
     code = "too-late"
 
 
-class UnreadableKnobError(MachineError):
+class UnreadableSwitchError(MachineError):
     """A switch cannot be read, so it could not be put back; it is not written."""
 
-    code = "unreadable-knob"
+    code = "unreadable-switch"
 
 
 class NativeUnavailableError(MachineError):

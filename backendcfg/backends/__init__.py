@@ -18,8 +18,8 @@ import importlib
 
 from backendcfg.backends.base import (
     ContextProp,
+    FlagProperty,
     PropModule,
-    Switch,
     assign,
     become,
     named,
@@ -124,7 +124,7 @@ __all__ = [
 class GenericModule(PropModule):
     """`backendcfg.backends` itself: the root of the float32 precision tree, and its modules."""
 
-    fp32_precision = Switch(ROOT, lambda: effective(ROOT))
+    fp32_precision = FlagProperty(ROOT, lambda: effective(ROOT))
 
     def __getattr__(self, attr: str) -> Any:
         if attr in _MODULES:

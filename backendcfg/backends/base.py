@@ -4,7 +4,7 @@ A module here holds no value of its own: it reads flags as they are in force whe
 and sets them through `session.adjust`. How to write one:
 
     class CudnnModule(PropModule):
-        enabled = Switch("cudnn.enabled")           # assignable: cudnn.enabled = False
+        enabled = FlagProperty("cudnn.enabled")           # assignable: cudnn.enabled = False
 
     def set_flags(_enabled=None, ...):              # None keeps, here and in flags()
         previous = (read("cudnn.enabled"), ...)
@@ -19,9 +19,9 @@ and sets them through `session.adjust`. How to write one:
     become(__name__, CudnnModule)
 
 A module that has only functions becomes a plain `PropModule`, so that a typing mistake in an
-assignment is refused. Whatever sets a flag goes through `assign` or a `Switch`, because these obey
-`disable_global_flags()`. `effective` in `backends.precision` follows the float32 precision tree,
-and `backends.presence` answers what this machine has.
+assignment is refused. Whatever sets a flag goes through `assign` or a `FlagProperty`, because these
+obey `disable_global_flags()`. `effective` in `backends.precision` follows the float32 precision
+tree, and `backends.presence` answers what this machine has.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class ContextProp:
         self.setter(val)
 
 
-class Switch(ContextProp):
+class FlagProperty(ContextProp):
     """An attribute that is a flag.
 
     Args:

@@ -27,7 +27,7 @@ print(json.dumps(answer))
 
 
 def ask(name: str | None) -> dict[str, Any]:
-    """What a process that starts here finds in every knob.
+    """What a process that starts here finds in every switch.
 
     Args:
         name: the profile to start it under; None for the one in force here.
@@ -53,7 +53,7 @@ def ask(name: str | None) -> dict[str, Any]:
 
 
 def testify() -> dict[str, Any]:
-    """In the child: import what is installed, then read every knob back."""
+    """In the child: import what is installed, then read every switch back."""
     import importlib
     from dataclasses import asdict
     from importlib.util import find_spec

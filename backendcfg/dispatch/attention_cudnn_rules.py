@@ -103,7 +103,7 @@ def dropout(case: Case) -> str:
 
 def gradients(case: Case) -> str:
     """A version, a device and lengths of whose gradients nothing is known against."""
-    call, version, switches = case.call, case.device.cudnn, case.switches
+    call, version, flags = case.call, case.device.cudnn, case.flags
     if not call.trains:
         return ""
     if version < 90600:
@@ -114,7 +114,7 @@ def gradients(case: Case) -> str:
             f"Its gradients of {keys} keys, which is no multiple of {_BLOCK}, need a cuDNN after "
             "9.15.0."
         )
-    if case.device.sm[0] == 10 and (switches.deterministic or switches.tier != "none"):
+    if case.device.sm[0] == 10 and (flags.deterministic or flags.tier != "none"):
         return (
             "On sm_10x its gradients may differ from run to run, which `determinism.algorithms` or "
             "`determinism.tier` forbids."

@@ -136,6 +136,6 @@ def countable(case: Case) -> str:
 
 def tier(case: Case) -> str:
     """The profile promises what a device can keep."""
-    if case.switches.tier not in UNKEPT_TIERS:
+    if case.flags.tier not in UNKEPT_TIERS:
         return ""
-    return f"`determinism.tier` promises `{case.switches.tier}`, which no kernel on a device keeps."
+    return f"`determinism.tier` promises `{case.flags.tier}`, which no kernel on a device keeps."

@@ -2,7 +2,7 @@
 
     out = ops.scaled_dot_product_attention(query, key, value, is_causal=True)
 
-Three kernels of our own serve it on the CPU: `flash`, `efficient` and `math`. The switches and the
+Three kernels of our own serve it on the CPU: `flash`, `efficient` and `math`. The flags and the
 order of `[cuda]` choose among them, as `torch.nn.attention.sdpa_kernel` means them. Arrays on a
 CUDA device are served by one: see `device_attention`.
 """

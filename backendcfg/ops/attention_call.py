@@ -155,7 +155,7 @@ def plan(operation: str, arrays: Arrays, call: Call) -> Route:
     values = flags_in_force()
     choice = choose(call, values)
     if not choice.kernel:
-        enabled = attention_facts.switches(values).enabled
+        enabled = attention_facts.flags_of(values).enabled
         refuse(
             operation,
             _NOT_ABLE if enabled & {"flash", "efficient", "math"} else _NOT_FOUND,

@@ -60,16 +60,16 @@ def choose(call: Call, values: Mapping[str, Any], device: Device = _NOWHERE) -> 
 
 def _choose(call: Call, values: Mapping[str, Any], device: Device) -> Choice:
     served = attention.ON_DEVICES if device.is_ours else attention.OURS
-    switches = attention_facts.switches(values, "" if device.is_ours else _library(call))
+    flags = attention_facts.flags_of(values, "" if device.is_ours else _library(call))
     is_free = device.is_ours and not values["cuda.sdp_priority"] and call.mask is None
     if is_free and attention_cudnn_rules.leads(device):
-        switches = replace(switches, order=tuple(dict.fromkeys(("cudnn", *switches.order))))
+        flags = replace(flags, order=tuple(dict.fromkeys(("cudnn", *flags.order))))
     kernel, behind, against = "", [], {}
     needs: dict[str, str] = {}
-    for name in switches.order:
+    for name in flags.order:
         if name not in served:
             continue
-        unmet = list(attention.unmet(name, call, device, switches))
+        unmet = list(attention.unmet(name, call, device, flags))
         why = tuple(reason for _, reason in unmet)
         if kernel and not why:
             behind.append(name)
@@ -78,7 +78,7 @@ def _choose(call: Call, values: Mapping[str, Any], device: Device) -> Choice:
             needs[name] = unmet[0][0].text
         else:
             kernel = name
-    order = tuple(name for name in switches.order if name in served)
+    order = tuple(name for name in flags.order if name in served)
     ahead = order[: order.index(kernel)] if kernel else ()
     because = f"first in the order {', '.join(order)}"
     if ahead:

@@ -14,8 +14,8 @@ from backendcfg.ops.convolution_choice import compute
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import Convolution
 from backendcfg.ops.finite import check_finite
+from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.narrow import round_to, widen
-from backendcfg.ops.switches import Switches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,12 +81,12 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
         dilation,
         groups,
     )
-    switches = Switches()
-    result = compute(_prepared(images, kernel, shift, geometry), switches)
+    flags = FlagsInForce()
+    result = compute(_prepared(images, kernel, shift, geometry), flags)
     if geometry.is_complex:
         result = _joined(result, geometry)
     result = round_to(result, images.element)
-    check_finite(result, "conv2d", switches, images.element)
+    check_finite(result, "conv2d", flags, images.element)
     return give(result if images.array.ndim == 4 else result[0], images)
 
 
@@ -143,17 +143,17 @@ def _joined(result: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
 
 def _rows_dense(array: NDArray[Any]) -> NDArray[Any]:
     """As it is where its rows are dense, and a copy where not."""
-    flags = array.flags
-    if flags.c_contiguous and flags.aligned:
+    layout = array.flags
+    if layout.c_contiguous and layout.aligned:
         return array
     size = array.itemsize
     dense = array.shape[3] <= 1 or array.strides[3] == size
-    whole = all(step % size == 0 for step in array.strides) and flags.aligned
+    whole = all(step % size == 0 for step in array.strides) and layout.aligned
     return array if dense and whole else array.copy()
 
 
 def _dense(array: NDArray[Any]) -> NDArray[Any]:
-    flags = array.flags
-    if flags.c_contiguous and flags.aligned:
+    layout = array.flags
+    if layout.c_contiguous and layout.aligned:
         return array
     return np.require(array, requirements=["C", "A"])

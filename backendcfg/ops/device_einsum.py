@@ -20,9 +20,9 @@ from backendcfg.ops.device_library import plain
 from backendcfg.ops.einsum_order import FLAGS, order
 from backendcfg.ops.einsum_plan import Plan, View, plan
 from backendcfg.ops.families import Answer, Reason
+from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.refusal import TYPES
 from backendcfg.ops.serving import served
-from backendcfg.ops.switches import Switches
 
 if TYPE_CHECKING:
     from backendcfg.ops.einsum_equation import Equation, Labelled
@@ -101,18 +101,18 @@ def contract(operands: list[Any], equation: Equation) -> Any:
         OPERATION, _native.snapshot(), first.kind, first.ordinal, first.element
     )
     labelled = equation.label(tuple([each.shape for each in held]))
-    switches = Switches()
-    steps, provider, because = order(labelled.operands, labelled.output, switches)
+    flags = FlagsInForce()
+    steps, provider, because = order(labelled.operands, labelled.output, flags)
     found = plan(labelled, steps, _PLANNED, fixed=False)
     result = _run(found, labelled, [plain(each) for each in operands], library)
     served(OPERATION, provider, because, labelled.shape, first.element)
-    if switches["ops.check_finite"]:
+    if flags["ops.check_finite"]:
         device_products.finite(OPERATION, result)
     return result
 
 
 def explained(
-    labelled: Labelled, what: str, element: str, place: tuple[int, int], switches: Switches
+    labelled: Labelled, what: str, element: str, place: tuple[int, int], flags: FlagsInForce
 ) -> Answer:
     """What `explain` says of a call on a device.
 
@@ -121,17 +121,17 @@ def explained(
         what: it, for people.
         element: of its operands.
         place: the device, as DLPack numbers it.
-        switches: the flags in force.
+        flags: the flags in force.
     """
-    _, who, because = order(labelled.operands, labelled.output, switches)
+    _, who, because = order(labelled.operands, labelled.output, flags)
     _, recipe, reasons = of_element(element, place)
     where = f"{what} on {device_gemm.KINDS[place[0]]}:{place[1]}"
-    flags = tuple(dict.fromkeys((*FLAGS, *device_gemm.FLAGS)))
+    read = tuple(dict.fromkeys((*FLAGS, *device_gemm.FLAGS)))
     if recipe is None:
         others = tuple(Reason(name, "", why) for name, why in reasons.items())
-        return Answer(OPERATION, where, labelled.shape, "", "", "", others, flags)
+        return Answer(OPERATION, where, labelled.shape, "", "", "", others, read)
     said = f"{because}; products by {recipe.provider}, all else by the arrays' own library"
-    return Answer(OPERATION, where, labelled.shape, who, "", said, (), flags)
+    return Answer(OPERATION, where, labelled.shape, who, "", said, (), read)
 
 
 def _library_of(given: Arguments) -> _Library:

@@ -19,9 +19,9 @@ from backendcfg.errors import InvalidArgumentError, MissingLibraryError, TierNot
 from backendcfg.ops import device_choice, device_library, device_products
 from backendcfg.ops.device_arrays import SIZES, Arguments, Held
 from backendcfg.ops.families import Answer, Question, Reason
+from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.product_choice import element as element_named
 from backendcfg.ops.serving import served
-from backendcfg.ops.switches import Switches
 
 __all__ = ["Compressed", "SparseAlgorithm", "sparse_compress", "sparse_matmul", "sparse_search"]
 
@@ -145,8 +145,8 @@ def sparse_matmul(
     """
     it = _product("sparse_matmul", compressed, b, bias, algorithm)
     result, _ = _run(it, search=False)
-    switches = Switches()
-    if switches["ops.check_finite"] and it.element != "int32":
+    flags = FlagsInForce()
+    if flags["ops.check_finite"] and it.element != "int32":
         device_products.finite("sparse_matmul", result)
     served("sparse_matmul", "cusparselt", BECAUSE, (*it.shape, compressed.shape[1]), it.element)
     return result
@@ -256,7 +256,7 @@ def _known(given: Arguments, name: str) -> None:
 
 
 def _chosen(given: Arguments, held: Held, how: SparseAlgorithm) -> device_alone.Chosen:
-    if broken := device_sparse.unkept(Switches().tier, how):
+    if broken := device_sparse.unkept(FlagsInForce().tier, how):
         raise TierNotKeptError(
             f"{given.operation}: {broken}",
             state="nothing was computed",
@@ -340,7 +340,7 @@ def explain_sparse(question: Question) -> Answer:
     if place is not None:
         chosen = device_alone.choose("cusparselt", place[0], device_sparse.OLDEST)
         where = f"{KINDS[place[0]]}:{place[1]}"
-    broken = device_sparse.unkept(Switches().tier)
+    broken = device_sparse.unkept(FlagsInForce().tier)
     reasons = (broken,) if broken else chosen.reasons
     said = " and ".join(map(str, shapes))
     return Answer(

@@ -25,8 +25,8 @@ from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.fft import choice, device
 from backendcfg.ops.fft.arguments import check_element, check_real
+from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.product_choice import element
-from backendcfg.ops.switches import Switches
 
 TRANSFORMS = (
     *("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"),
@@ -62,13 +62,11 @@ def explain_convolution(question: Question) -> Answer:
     if (place := place_of(question.option("device", "cpu"))) is not None:
         where = f"{what} {name} on {KINDS[place[0]]}:{place[1]}"
         return device_convolution_explained.explained(call, place, where, tuple(WAYS))
-    switches = Switches()
-    way, because = convolution_choice.foreseen(call, switches)
-    fixed = convolution_choice.fixed_by(switches)
+    flags = FlagsInForce()
+    way, because = convolution_choice.foreseen(call, flags)
+    fixed = convolution_choice.fixed_by(flags)
     reasons = tuple(
-        Reason(
-            name, "", convolution_choice.unmet(name, call, switches) or fixed or f"behind `{way}`"
-        )
+        Reason(name, "", convolution_choice.unmet(name, call, flags) or fixed or f"behind `{way}`")
         for name in WAYS
         if name != way
     )
@@ -91,8 +89,8 @@ def explain_einsum(question: Question) -> Answer:
     what = f"einsum {equation} of {', '.join(map(str, shapes))}"
     if (place := device_choice.place_of(question.option("device", "cpu"))) is not None:
         name = element(question.dtype)
-        return device_einsum.explained(labelled, what, name, place, Switches())
-    _, who, because = einsum_order.order(labelled.operands, labelled.output, Switches())
+        return device_einsum.explained(labelled, what, name, place, FlagsInForce())
+    _, who, because = einsum_order.order(labelled.operands, labelled.output, FlagsInForce())
     return Answer("einsum", what, labelled.shape, who, "", because, (), einsum_order.FLAGS)
 
 
@@ -107,8 +105,8 @@ def explain_transform(question: Question) -> Answer:
         raise _of_explain(error, f"{question.operation}: ") from None
     if (place := device_choice.place_of(question.option("device", "cpu"))) is not None:
         return _on_device(question.operation, shape, place)
-    switches = Switches()
-    why_not_mkl = choice.mkl_unmet(switches)
+    flags = FlagsInForce()
+    why_not_mkl = choice.mkl_unmet(flags)
     has_scipy = choice.has_scipy()
     who = "scipy" if has_scipy else "numpy"
     reasons = [Reason("scipy", "", "it is not installed")] if not has_scipy else []
@@ -126,7 +124,7 @@ def explain_transform(question: Question) -> Answer:
 
 def _on_device(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -> Answer:
     chosen = device_alone.choose("cufft", place[0])
-    broken = device_fft.unkept(Switches().tier)
+    broken = device_fft.unkept(FlagsInForce().tier)
     reasons = (broken,) if broken else chosen.reasons
     who = "" if reasons else "cufft"
     return Answer(

@@ -1,4 +1,4 @@
-/* What the tests of the device layer share: the doubles, what they recorded, and their failures. */
+/* What the tests of the device layer share: the fakes, what they recorded, and their failures. */
 #ifndef BACKENDCFG_DEVICE_CHECK_H
 #define BACKENDCFG_DEVICE_CHECK_H
 
@@ -7,11 +7,11 @@
 #include "check.h"
 #include "device/work.h"
 
-static inline const bcfg_device_library *double_of(int32_t kind, const char *name) {
+static inline const bcfg_device_library *fake_of(int32_t kind, const char *name) {
     char path[4096];
     bcfg_error error = NEW_ERROR;
     const bcfg_device_library *library = NULL;
-    snprintf(path, sizeof path, "%s%s", doubles, name);
+    snprintf(path, sizeof path, "%s%s", fakes, name);
     CHECK(bcfg_device_open(kind, path, &library, &error) == BCFG_OK);
     return library;
 }
@@ -24,10 +24,10 @@ static inline void *function_of(const bcfg_device_library *library, const char *
     return address;
 }
 
-/* See native/doubles/device/recorded.h. */
+/* See native/fakes/device/recorded.h. */
 static inline void reset(const bcfg_device_library *library) {
     void (*call)(void);
-    void *address = function_of(library, "double_reset");
+    void *address = function_of(library, "fake_reset");
     memcpy(&call, &address, sizeof call);
     call();
 }
@@ -35,21 +35,21 @@ static inline void reset(const bcfg_device_library *library) {
 static inline void fail(const bcfg_device_library *library, const char *function, int status,
                         int skip, int count) {
     int (*call)(const char *, int, int, int);
-    void *address = function_of(library, "double_fail");
+    void *address = function_of(library, "fake_fail");
     memcpy(&call, &address, sizeof call);
     CHECK(call(function, status, skip, count) == 1);
 }
 
 static inline void set(const bcfg_device_library *library, const char *name, int64_t value) {
     int (*call)(const char *, int64_t);
-    void *address = function_of(library, "double_set");
+    void *address = function_of(library, "fake_set");
     memcpy(&call, &address, sizeof call);
     CHECK(call(name, value) == 1);
 }
 
 static inline const char *record_of(const bcfg_device_library *library) {
     const char *(*call)(void);
-    void *address = function_of(library, "double_record");
+    void *address = function_of(library, "fake_record");
     memcpy(&call, &address, sizeof call);
     return call();
 }

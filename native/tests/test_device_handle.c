@@ -4,7 +4,7 @@
 
 #include "device_check.h"
 
-const char *doubles;
+const char *fakes;
 static const bcfg_device_library *cuda, *hip, *cublas;
 static bcfg_visit visit; /* of device 0, current from main on */
 
@@ -165,7 +165,7 @@ static void every_library_ends_its_handles(void) {
         {BCFG_MAGMA_HIP, "libdevice_magma_hip.so", "magma_queue_destroy_internal", true},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        const bcfg_device_library *library = double_of(all[i].kind, all[i].name);
+        const bcfg_device_library *library = fake_of(all[i].kind, all[i].name);
         const bcfg_device_library *driver = all[i].is_amd ? hip : cuda;
         use_new_streams(library, driver, LIMIT);
         reset(library);
@@ -205,10 +205,10 @@ static void threads_never_share_a_handle(void) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
-    doubles = arguments[1];
-    cuda = double_of(BCFG_CUDA, "libdevice_cuda.so");
-    hip = double_of(BCFG_HIP, "libdevice_hip.so");
-    cublas = double_of(BCFG_CUBLAS, "libdevice_cublas.so");
+    fakes = arguments[1];
+    cuda = fake_of(BCFG_CUDA, "libdevice_cuda.so");
+    hip = fake_of(BCFG_HIP, "libdevice_hip.so");
+    cublas = fake_of(BCFG_CUBLAS, "libdevice_cublas.so");
     bcfg_fault fault;
     bcfg_visit other;
     CHECK(bcfg_place_enter(cuda, 0, &visit, &fault) == BCFG_DEVICE_OK);

@@ -5,12 +5,12 @@
 #include "check.h"
 #include "device/library.h"
 
-const char *doubles;
+const char *fakes;
 
 static bcfg_status open_device(int32_t kind, const char *name, const bcfg_device_library **library,
                                bcfg_error *error) {
     char path[4096];
-    snprintf(path, sizeof path, "%s%s", doubles, name);
+    snprintf(path, sizeof path, "%s%s", fakes, name);
     return bcfg_device_open(kind, path, library, error);
 }
 
@@ -105,7 +105,7 @@ static void threads_that_open_the_same_get_one(void) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
-    doubles = arguments[1];
+    fakes = arguments[1];
     cudas_libraries_open_and_say_their_versions();
     products_of_hipblas_have_one_meaning();
     others_are_refused_in_words();

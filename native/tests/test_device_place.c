@@ -5,7 +5,7 @@
 
 #include "device_check.h"
 
-const char *doubles;
+const char *fakes;
 static const bcfg_device_library *cuda, *hip;
 
 static bcfg_outcome enter(const bcfg_device_library *driver, int32_t index, bcfg_visit *visit,
@@ -152,9 +152,9 @@ static void a_forked_child_is_told(void) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
-    doubles = arguments[1];
-    cuda = double_of(BCFG_CUDA, "libdevice_cuda.so");
-    hip = double_of(BCFG_HIP, "libdevice_hip.so");
+    fakes = arguments[1];
+    cuda = fake_of(BCFG_CUDA, "libdevice_cuda.so");
+    hip = fake_of(BCFG_HIP, "libdevice_hip.so");
     a_device_that_does_not_start_is_asked_again();
     visits_nest_and_end_where_they_began();
     memory_is_allocated_cleared_and_given_back(cuda, "cuMemAlloc");

@@ -2,7 +2,7 @@
  * fault at every call of the driver. */
 #include "device_check.h"
 
-const char *doubles;
+const char *fakes;
 static const bcfg_device_library *cuda, *cublas;
 static void *stream, *others[2];
 
@@ -159,9 +159,9 @@ static void a_fault_at_every_call_leaves_all_as_it_was(void) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
-    doubles = arguments[1];
-    cuda = double_of(BCFG_CUDA, "libdevice_cuda.so");
-    cublas = double_of(BCFG_CUBLAS, "libdevice_cublas.so");
+    fakes = arguments[1];
+    cuda = fake_of(BCFG_CUDA, "libdevice_cuda.so");
+    cublas = fake_of(BCFG_CUBLAS, "libdevice_cublas.so");
     bcfg_visit visit;
     bcfg_fault fault;
     CHECK(bcfg_place_enter(cuda, 0, &visit, &fault) == BCFG_DEVICE_OK);

@@ -13,22 +13,22 @@ import pytest
 
 import backendcfg
 
-DOUBLES = Path(__file__).parents[2] / "native" / "doubles"
+FAKES = Path(__file__).parents[2] / "native" / "fakes"
 PACKAGE = Path(backendcfg.__file__).parent
 
 
 @pytest.fixture(scope="session", name="build")
 def build_fixture(tmp_path_factory):
-    """`build("pool_mkl", "CORES=4", name="x.so")` compiles a double and returns its path."""
+    """`build("pool_mkl", "CORES=4", name="x.so")` compiles a fake and returns its path."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.fail("the tests of the bridges need a C compiler")
 
-    def build(double: str, *macros: str, name: str = "") -> str:
-        directory = tmp_path_factory.mktemp(double)
-        path = directory / (name or f"{double}.so")
+    def build(fake: str, *macros: str, name: str = "") -> str:
+        directory = tmp_path_factory.mktemp(fake)
+        path = directory / (name or f"{fake}.so")
         defines = [f"-D{macro}" for macro in macros]
-        source = DOUBLES / f"{double}.c"
+        source = FAKES / f"{fake}.c"
         command = [compiler, "-shared", "-fPIC", "-O1", *defines, "-o", str(path), str(source)]
         subprocess.run(command, check=True)
         return str(path)

@@ -215,9 +215,9 @@ def test_the_host_line_names_what_computes_most_and_fits():
     )
 
 
-def reading(knob, state, found=2, because="", flag="threads.count"):
+def reading(switch, state, found=2, because="", flag="threads.count"):
     return {
-        "knob": knob,
+        "switch": switch,
         "flag": flag,
         "wanted": 2,
         "found": found,

@@ -1,7 +1,7 @@
-"""Our own attention kernel on devices that are memory of the host: launched by the double of the
+"""Our own attention kernel on devices that are memory of the host: launched by the fake of the
 driver, run by the host's emulation of a GPU.
 
-The code of a variant is its number as text. So the double knows nothing of kernels, and what it was
+The code of a variant is its number as text. So the fake knows nothing of kernels, and what it was
 handed at a launch, the argument block above all, is what runs.
 """
 
@@ -172,16 +172,16 @@ class Emulator:
         self.variants, self.arrays, self.launched, self.fault = [], [], [], b""
 
     def install(self, cuda, monkeypatch):
-        """Be what the double of the driver launches, and what compiles for it."""
+        """Be what the fake of the driver launches, and what compiles for it."""
         self.variants, self.arrays, self.launched, self.fault = [], [], [], b""
         monkeypatch.setattr(cuda_kernels, "attention", self._compiled)
         monkeypatch.setattr(cuda_compiler, "compiler", Sm90)
         self.forget()
-        cuda.library.double_kernels(self.callback)
+        cuda.library.fake_kernels(self.callback)
 
     def remove(self, cuda):
         """The reverse."""
-        cuda.library.double_kernels(None)
+        cuda.library.fake_kernels(None)
         self.forget()
 
     @staticmethod

@@ -5,5 +5,5 @@ from __future__ import annotations
 from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
-DOUBLES = NATIVE / "doubles" / "device"
+FAKES = NATIVE / "fakes" / "device"
 FLAGS = ["-shared", "-fPIC", "-fvisibility=hidden", "-O1", "-Wall", "-Wextra", "-Werror"]

@@ -1,4 +1,4 @@
-"""Doubles of the libraries of devices, compiled on the spot: they record, compute and fail."""
+"""Fakes of the libraries of devices, compiled on the spot: they record, compute and fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 
 import pytest
-from compiling import DOUBLES, FLAGS, NATIVE
+from compiling import FAKES, FLAGS, NATIVE
 
 from backendcfg import _native
 from backendcfg.dispatch import device_files, device_opening
@@ -42,7 +42,7 @@ LIBRARIES = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call that a double recorded: `call.arguments["transa"]`, or `call["transa"]`."""
+    """One call that a fake recorded: `call.arguments["transa"]`, or `call["transa"]`."""
 
     function: str
     arguments: dict
@@ -51,8 +51,8 @@ class Call:
         return self.arguments[name]
 
 
-class Double:
-    """A compiled double, loaded into this process by its path.
+class Fake:
+    """A compiled fake, loaded into this process by its path.
 
     Attributes:
         path: absolute.
@@ -62,36 +62,36 @@ class Double:
     def __init__(self, path):
         self.path = str(path)
         self.library = ctypes.CDLL(self.path, mode=ctypes.DEFAULT_MODE)
-        self.library.double_record.restype = ctypes.c_char_p
-        self.library.double_fail.argtypes = [ctypes.c_char_p] + [ctypes.c_int] * 3
-        self.library.double_set.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+        self.library.fake_record.restype = ctypes.c_char_p
+        self.library.fake_fail.argtypes = [ctypes.c_char_p] + [ctypes.c_int] * 3
+        self.library.fake_set.argtypes = [ctypes.c_char_p, ctypes.c_int64]
 
     def calls(self, *functions):
         """The calls since the last reset, of some functions or of all."""
-        said = [Call(**call) for call in json.loads(self.library.double_record().decode())]
+        said = [Call(**call) for call in json.loads(self.library.fake_record().decode())]
         return [call for call in said if not functions or call.function in functions]
 
     def reset(self):
         """Forget the calls and the failures; settings return to their defaults."""
-        self.library.double_reset()
+        self.library.fake_reset()
 
     def fail(self, function, status, skip=0, count=-1):
         """Let `count` calls (-1: all) of a function fail, after `skip` that do not."""
         assert hasattr(self.library, function), function
-        assert self.library.double_fail(function.encode(), status, skip, count)
+        assert self.library.fake_fail(function.encode(), status, skip, count)
 
     def set(self, **settings):
-        """Change what the double says of itself: `set(version=12040)`."""
+        """Change what the fake says of itself: `set(version=12040)`."""
         for name, value in settings.items():
-            assert self.library.double_set(name.encode(), value), name
+            assert self.library.fake_set(name.encode(), value), name
 
 
-def compile_double(target, source, definitions):
-    """Compile one of native/doubles/device into a file whose name becomes its SONAME."""
+def compile_fake(target, source, definitions):
+    """Compile one of native/fakes/device into a file whose name becomes its SONAME."""
     command = ["cc", *FLAGS, *(f"-D{d}" for d in definitions), f"-I{NATIVE / 'include'}"]
     command += [
         f"-Wl,-soname,{target.name}",
-        str(DOUBLES / f"{source}.c"),
+        str(FAKES / f"{source}.c"),
         "-o",
         str(target),
         "-lm",
@@ -106,7 +106,7 @@ def _compiled_devices(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def device_file(_compiled_devices):
-    """`device_file("libcublas.so.13")`: the path of a compiled double; compiled once, not loaded."""
+    """`device_file("libcublas.so.13")`: the path of a compiled fake; compiled once, not loaded."""
     folder, known = _compiled_devices
 
     def path(name, *definitions):
@@ -115,7 +115,7 @@ def device_file(_compiled_devices):
             target = folder / str(len(known)) / name
             target.parent.mkdir()
             source, defaults = LIBRARIES[name]
-            compile_double(target, source, definitions or defaults)
+            compile_fake(target, source, definitions or defaults)
             known[name, *definitions] = target
         return str(known[name, *definitions])
 
@@ -124,21 +124,21 @@ def device_file(_compiled_devices):
 
 @pytest.fixture
 def device(device_file):
-    """`device("libcublas.so.13")`: a Double of this process, its record empty.
+    """`device("libcublas.so.13")`: a Fake of this process, its record empty.
 
     The file stays in the process for good, so that every test that asks for a name gets the same
     one; a test that counts handles or contexts asks for the difference.
     """
     known = {}
 
-    def double(name, *definitions):
+    def fake(name, *definitions):
         key = (name, *definitions)
         if key not in known:
-            known[key] = Double(device_file(name, *definitions))
+            known[key] = Fake(device_file(name, *definitions))
             known[key].reset()
         return known[key]
 
-    yield double
+    yield fake
     for used in known.values():
         used.reset()
 
@@ -161,8 +161,8 @@ FOUND = {
 BROUGHT = {"magma": ("libmagma.so",), "magma_hip": ("libmagma.so", "HIP")}
 
 
-class Doubles:
-    """The doubles that calls on devices are served by in this process: `devices.cublas`.
+class Fakes:
+    """The fakes that calls on devices are served by in this process: `devices.cublas`.
 
     Each is loaded when it is first asked for, and stays.
     """
@@ -181,13 +181,13 @@ class Doubles:
     def _load(self, name):
         if name not in self._known:
             path = self._file(*BROUGHT.get(name, (FOUND.get(name),)))
-            double = Double(path)
+            fake = Fake(path)
             found = device_opening.DeviceFile(path, name, 13, "loaded")
-            self._known[name] = (double, device_opening._open(found))
-            double.reset()
+            self._known[name] = (fake, device_opening._open(found))
+            fake.reset()
             if name == "cudnn":  # its engines take time on the driver's clock
-                clock = ctypes.cast(self.cuda.library.double_spend, ctypes.c_void_p)
-                double.library.double_clock(clock)
+                clock = ctypes.cast(self.cuda.library.fake_spend, ctypes.c_void_p)
+                fake.library.fake_clock(clock)
         return self._known[name]
 
     def find(self, name):
@@ -215,36 +215,36 @@ class Doubles:
     def reset(self):
         """Forget the calls and the failures of all, and who is absent."""
         self._absent.clear()
-        for double, _ in self._known.values():
-            double.reset()
+        for fake, _ in self._known.values():
+            fake.reset()
 
 
 @pytest.fixture(scope="session")
 def _opened_devices(device_file):
-    return Doubles(device_file)
+    return Fakes(device_file)
 
 
 @pytest.fixture
 def devices(_opened_devices, monkeypatch):
-    """The doubles that calls on devices use in this test, whatever else is in the process."""
+    """The fakes that calls on devices use in this test, whatever else is in the process."""
     from device_arrays import OnDevice
 
     from backendcfg import ops
 
-    doubles = _opened_devices
+    fakes = _opened_devices
     _native.device_forget()
     monkeypatch.setattr(device_opening, "_latest", {})
-    monkeypatch.setattr(device_opening, "_first_usable", lambda name, world: doubles.find(name))
-    # Doubles of two toolkits are in this process, by other tests.
+    monkeypatch.setattr(device_opening, "_first_usable", lambda name, world: fakes.find(name))
+    # Fakes of two toolkits are in this process, by other tests.
     monkeypatch.setattr(device_files, "loaded_toolkits", lambda vendor, world=None: set())
     monkeypatch.setattr(OnDevice, "stream", 0)
     monkeypatch.setattr(OnDevice, "full", False)
     OnDevice.allocated.clear()
-    doubles.reset()
+    fakes.reset()
     ops.reset_stats()
-    yield doubles
-    doubles._brought.clear()
-    doubles.reset()
+    yield fakes
+    fakes._brought.clear()
+    fakes.reset()
 
 
 @pytest.fixture(scope="session")
@@ -256,7 +256,7 @@ def _emulator(tmp_path_factory):
 
 @pytest.fixture
 def kernels(devices, _emulator, monkeypatch):
-    """The emulator of our own kernels: what the double of the driver launches, it runs."""
+    """The emulator of our own kernels: what the fake of the driver launches, it runs."""
     from backendcfg.dispatch import device_kernels
 
     # It would be the first.
@@ -268,7 +268,7 @@ def kernels(devices, _emulator, monkeypatch):
 
 @pytest.fixture
 def both(kernels, monkeypatch):
-    """The emulator of our own kernels, and cuDNN's double."""
+    """The emulator of our own kernels, and cuDNN's fake."""
     from attention_on_device import CUDNN
 
     from backendcfg.dispatch import device_kernels
@@ -295,7 +295,7 @@ def new_stream(devices):
 
 @pytest.fixture
 def solver(devices, monkeypatch):
-    """cuSOLVER's double; arrays that are made on a device have what linear algebra asks of them."""
+    """cuSOLVER's fake; arrays that are made on a device have what linear algebra asks of them."""
     import device_arrays
     from linalg_on_device import Matrix
 

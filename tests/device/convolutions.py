@@ -6,7 +6,7 @@ from device_arrays import OnDevice, aligned, held, narrowed
 from backendcfg import ops
 
 ENGINES = ("implicit", "tensor", "narrow", "winograd", "fourier", "split")
-"""Of the double, by their numbers."""
+"""Of the fake, by their numbers."""
 
 # Relative to the largest number of the result.
 TOLERANCES = {"float32": 1e-5, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.5e-2}

@@ -50,5 +50,5 @@ def passed(*arrays, mask=None, grad_out=None, **options):
 
 
 def served():
-    """Who served gradients on the device since the doubles were new."""
+    """Who served gradients on the device since the fakes were new."""
     return [one.provider for one in ops.stats().operations if one.operation == NAME]

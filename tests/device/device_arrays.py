@@ -1,4 +1,4 @@
-"""Arrays that say they are on a device, over memory of the host: what doubles of libraries compute on.
+"""Arrays that say they are on a device, over memory of the host: what fakes of libraries compute on.
 
 `OnDevice` has DLPack's table of C functions, as PyTorch's tensors; `ByInterface` only
 `__cuda_array_interface__`, as CuPy's arrays; `ByCapsule` only `__dlpack__`.

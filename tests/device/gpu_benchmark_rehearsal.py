@@ -1,7 +1,7 @@
-"""Run as a program: benchmarks/gpu.py on doubles, timed by the host's clock.
+"""Run as a program: benchmarks/gpu.py on fakes, timed by the host's clock.
 
-Its arguments are the folder of the benchmarks, the compiled exchange.c and the doubles of the
-driver, cuBLAS, cuBLASLt, cuFFT, cuDNN and cuSOLVER. Without doubles, attention alone is computed, by
+Its arguments are the folder of the benchmarks, the compiled exchange.c and the fakes of the
+driver, cuBLAS, cuBLASLt, cuFFT, cuDNN and cuSOLVER. Without fakes, attention alone is computed, by
 our kernels for the CPU, whose names are the same.
 """
 
@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-FOLDER, *DOUBLES = sys.argv[1:]
-sys.argv[1:] = DOUBLES
+FOLDER, *FAKES = sys.argv[1:]
+sys.argv[1:] = FAKES
 sys.path[:0] = [FOLDER, str(Path(__file__).parent)]
 
 import gpu  # noqa: E402
@@ -34,12 +34,12 @@ class Clock:
 
 
 class OnTheHost(Clock):
-    """Where there are no doubles."""
+    """Where there are no fakes."""
 
     place = "cpu"
 
 
-if not DOUBLES:
+if not FAKES:
     gpu.KERNELS["math"] = "MATH"
     print(table(gpu.attention(OnTheHost(), ((1, 2, 16, 16, True),), 1)))
     sys.exit()

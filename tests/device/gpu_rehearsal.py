@@ -1,8 +1,8 @@
 """A plugin of pytest that lets the tests in tests/gpu run without a GPU: `-p gpu_rehearsal`.
 
-With `--doubles EXCHANGE:CUDA:LIBRARY:...`, PyTorch's tensors on the host say that they are on a device,
-and the doubles compute; with `--emulated FOLDER` too, what they launch of our own kernels is run by
-the emulation of a GPU. Without doubles, attention is computed by our kernels for the CPU. What is
+With `--fakes EXCHANGE:CUDA:LIBRARY:...`, PyTorch's tensors on the host say that they are on a device,
+and the fakes compute; with `--emulated FOLDER` too, what they launch of our own kernels is run by
+the emulation of a GPU. Without fakes, attention is computed by our kernels for the CPU. What is
 proven is that those tests say what they mean to say, and not what a GPU does.
 """
 
@@ -13,23 +13,23 @@ from pathlib import Path
 
 
 def pytest_addoption(parser):
-    parser.addoption("--doubles", default="")
+    parser.addoption("--fakes", default="")
     parser.addoption("--emulated", default="")
 
 
 def emulator(cuda, folder):
-    """What runs our kernels that the double of the driver launches."""
+    """What runs our kernels that the fake of the driver launches."""
     from attention_on_device import Emulator
 
-    class Double:
+    class Fake:
         library = ctypes.CDLL(cuda)
 
     class Patch:
         setattr = staticmethod(setattr)
 
-    Double.library.cuInit(0)  # `explain` does not start a driver
+    Fake.library.cuInit(0)  # `explain` does not start a driver
     made = Emulator(Path(folder))
-    made.install(Double, Patch)
+    made.install(Fake, Patch)
     return made
 
 
@@ -47,20 +47,20 @@ class Memory:
 
 def pytest_configure(config):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
-    doubles = [path for path in config.getoption("doubles").split(":") if path]
-    if doubles:
-        before, sys.argv = sys.argv, ["", *doubles]
+    fakes = [path for path in config.getoption("fakes").split(":") if path]
+    if fakes:
+        before, sys.argv = sys.argv, ["", *fakes]
         import torch_on_device  # noqa: F401 - it changes PyTorch's table of functions
 
         sys.argv = before
     from gpu_arrays import Cuda
 
     folder = config.getoption("emulated")
-    runs = emulator(doubles[1], folder) if folder else None
+    runs = emulator(fakes[1], folder) if folder else None
 
     class Rehearsed(Cuda):
         device = "cpu"
-        place = "cuda:0" if doubles else "cpu"
+        place = "cuda:0" if fakes else "cpu"
         size = 24
         deep = 64
         times = 2

@@ -1,4 +1,4 @@
-"""What the tests of products on devices share: the doubles in use, and calls under flags."""
+"""What the tests of products on devices share: the fakes in use, and calls under flags."""
 
 from __future__ import annotations
 

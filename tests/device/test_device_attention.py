@@ -196,7 +196,7 @@ def test_nothing_is_kept_alive(kernels):
 
 
 def test_threads_share_what_one_of_them_has_loaded(kernels, devices):
-    devices.cuda.library.double_kernels(None)  # the host's emulation runs one block at a time
+    devices.cuda.library.fake_kernels(None)  # the host's emulation runs one block at a time
     together, found = threading.Barrier(4), []
 
     def work():
@@ -236,7 +236,7 @@ def test_other_threads_go_on_while_the_driver_is_called(kernels, devices, tmp_pa
     library = ctypes.CDLL(str(target))
     arrived = ctypes.c_int.in_dll(library, "arrived")
     released = ctypes.c_int.in_dll(library, "released")
-    devices.cuda.library.double_kernels(library.wait)
+    devices.cuda.library.fake_kernels(library.wait)
     errors = []
 
     def work():

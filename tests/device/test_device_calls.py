@@ -142,7 +142,7 @@ def test_each_stream_has_a_workspace_of_its_own_from_the_arrays_library(devices,
     multiply()
     multiply()
     sizes = [size for size in OnDevice.allocated[len(before) :] if size >= MIB]
-    assert sizes == [32 * MIB]  # the double is a Hopper
+    assert sizes == [32 * MIB]  # the fake is a Hopper
     first, second = (call["workspace"] for call in devices.cublas.calls(*GEMMS))
     assert first == second
     assert devices.cuda.calls("cuMemAlloc_v2") == []

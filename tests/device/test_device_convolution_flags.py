@@ -20,7 +20,7 @@ def _chosen_anew(devices):
 
 
 def run(element="float32", **options):
-    """A convolution that every engine of the double takes, but for its type."""
+    """A convolution that every engine of the fake takes, but for its type."""
     return ops.conv2d(normal((2, 4, 8, 8), element), normal((4, 4, 3, 3), element), **options)
 
 

@@ -63,7 +63,7 @@ def test_it_is_right_for_every_option(devices, options, groups):
 def test_an_odd_padding_is_a_copy_with_its_zeros_below_and_at_the_right(
     devices, shape, channels_last
 ):
-    """The double refuses, as most engines of cuDNN, more zeros there than above and left."""
+    """The fake refuses, as most engines of cuDNN, more zeros there than above and left."""
     x = normal((2, *shape[-3:]), channels_last=channels_last)
     x = x if len(shape) == 4 else OnDevice(x.array[1])
     w = normal((4, 3, 2, 4), seed=1, channels_last=channels_last)

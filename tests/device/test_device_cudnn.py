@@ -1,4 +1,4 @@
-"""cuDNN's graphs as the native part makes them: handles, plans, streams; and its double's rules."""
+"""cuDNN's graphs as the native part makes them: handles, plans, streams; and its fake's rules."""
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
@@ -127,12 +127,12 @@ def test_a_handle_without_the_plan_gets_it_before_it_runs(devices, new_stream, m
 
 def test_plans_are_kept_up_to_a_number_and_then_destroyed(devices, new_stream):
     w = normal((1, 1, 1, 1))
-    before = devices.cudnn.library.double_descriptors()
+    before = devices.cudnn.library.fake_descriptors()
     for height in range(1, 601):
         device_convolution.forget()
         ops.conv2d(normal((1, 1, height, 1)), w)
     # 512 plans, a graph of five descriptors and the engines of it.
-    assert devices.cudnn.library.double_descriptors() - before <= 512 + 5 + 7
+    assert devices.cudnn.library.fake_descriptors() - before <= 512 + 5 + 7
     assert_near(ops.conv2d(normal((1, 1, 1, 1)), w), on_the_cpu(normal((1, 1, 1, 1)), w))
 
 
@@ -172,7 +172,7 @@ def test_a_descriptor_that_is_not_there_yet_cannot_be_referred_to(devices, new_s
 
 
 class Raw:
-    """The double called as a program would."""
+    """The fake called as a program would."""
 
     def __init__(self, library):
         self.library = library
@@ -213,7 +213,7 @@ class Raw:
         return text.value.decode()
 
 
-def test_the_double_refuses_what_cudnn_refuses(devices):
+def test_the_fake_refuses_what_cudnn_refuses(devices):
     """Each of these was seen of cuDNN 9.28."""
     raw = Raw(devices.cudnn.library)
     tensor, status = raw.tensor((1, 3, 8, 8), (192, 64, 8, 1))

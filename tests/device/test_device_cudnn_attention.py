@@ -1,4 +1,4 @@
-"""Attention of device arrays by cuDNN: its graph, run by the double, gives the right numbers."""
+"""Attention of device arrays by cuDNN: its graph, run by the fake, gives the right numbers."""
 
 import gc
 import weakref
@@ -34,7 +34,7 @@ def three(queries=(2, 3, 40, 64), keys=(2, 3, 70, 64), element="bfloat16"):
 
 
 def served():
-    """Who served attention on the device since the doubles were new."""
+    """Who served attention on the device since the fakes were new."""
     return [
         one.provider
         for one in ops.stats().operations

@@ -7,7 +7,7 @@ from products import under
 
 from backendcfg import ops
 from backendcfg.dispatch import attention, device_driver, device_opening
-from backendcfg.dispatch.attention_facts import Call, Device, Switches, Tensor, row_major
+from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device, Tensor, row_major
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.ops import device_attention
 from backendcfg.schema.profile import defaults
@@ -26,7 +26,7 @@ def attend(**options):
 
 
 def descriptors(devices):
-    return devices.cudnn.library.double_descriptors()
+    return devices.cudnn.library.fake_descriptors()
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +167,7 @@ H200 = Device("nvidia", (9, 0), cudnn=92800, is_ours=True)
 
 
 def against(call, device=H200, **switches):
-    return attention.reasons("cudnn", call, device, Switches(**switches))
+    return attention.reasons("cudnn", call, device, AttentionFlags(**switches))
 
 
 def call_of(*shape, keys=None, **more):

@@ -8,7 +8,7 @@ from products import under
 
 from backendcfg import ops
 from backendcfg.dispatch import attention, device_driver, device_opening
-from backendcfg.dispatch.attention_facts import Call, Device, Switches, Tensor, row_major
+from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device, Tensor, row_major
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.ops import device_attention
 from backendcfg.schema.profile import defaults
@@ -61,7 +61,7 @@ def failures(known):
 
 
 def descriptors(devices):
-    return devices.cudnn.library.double_descriptors()
+    return devices.cudnn.library.fake_descriptors()
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def against(*shape, version=92800, capability=(9, 0), keys=None, **switches):
     keys = tensor(*(keys or shape))
     device = Device("nvidia", capability, cudnn=version, is_ours=True)
     return attention.reasons(
-        "cudnn", Call(tensor(*shape), keys, keys), device, Switches(**switches)
+        "cudnn", Call(tensor(*shape), keys, keys), device, AttentionFlags(**switches)
     )
 
 

@@ -1,4 +1,4 @@
-"""The factorisations that the doubles of LAPACKs compute with agree with NumPy's and SciPy's."""
+"""The factorisations that the fakes of LAPACKs compute with agree with NumPy's and SciPy's."""
 
 import ctypes
 

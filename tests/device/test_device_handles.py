@@ -161,11 +161,11 @@ def test_plans_of_cudnn_are_destroyed_with_their_handle_and_made_again(devices, 
         OnDevice.stream = stream
         ops.conv2d(x, w)
     devices.cudnn.reset()
-    before = devices.cudnn.library.double_descriptors()
+    before = devices.cudnn.library.fake_descriptors()
     for stream in streams(8):
         OnDevice.stream = stream
         assert_near(ops.conv2d(x, w), on_the_cpu(x, w))
-    assert devices.cudnn.library.double_descriptors() == before
+    assert devices.cudnn.library.fake_descriptors() == before
     assert len(devices.cudnn.calls("cudnnDestroy")) == 8
 
 

@@ -1,4 +1,4 @@
-"""Products of arrays on AMD's devices by hipBLAS, on doubles of it and of HIP."""
+"""Products of arrays on AMD's devices by hipBLAS, on fakes of it and of HIP."""
 
 import ctypes
 
@@ -53,7 +53,7 @@ def test_explain_says_what_a_call_told_once_there_was_one(devices):
         multiply()
         said = ops.explain("matmul", ((3, 5), (5, 4)), "float32", device="rocm:0")
     (call,) = devices.hipblas.calls(*GEMMS)
-    assert call["math_mode"] == 1  # the double is a gfx94
+    assert call["math_mode"] == 1  # the fake is a gfx94
     assert "math HIPBLAS_XF32_XDL_MATH, atomics allowed, workspace 134217728" in said.because
 
 
@@ -115,8 +115,8 @@ def test_a_library_before_version_3_keeps_its_own_workspace(devices, device_file
     from backendcfg.dispatch import device_opening, device_recipes
 
     path = device_file("libhipblas.so.2")
-    double = type(devices.hipblas)(path)
-    double.reset()
+    fake = type(devices.hipblas)(path)
+    fake.reset()
     older = device_opening._open(device_opening.DeviceFile(path, "hipblas", 2, "loaded"))
     hip = device_recipes.open_device("hip")
     monkeypatch.setattr(
@@ -125,5 +125,5 @@ def test_a_library_before_version_3_keeps_its_own_workspace(devices, device_file
     with under(**{"cuda.cublas_workspace_size": 768}):  # a snapshot of its own
         a, b = on_amd((3, 5)), on_amd((5, 4), seed=1)
         assert np.array_equal(ops.matmul(a, b).array, a.array @ b.array)
-    assert [c.function for c in double.calls() if "Gemm" in c.function]
-    assert not [c for c in double.calls() if "Workspace" in c.function]
+    assert [c.function for c in fake.calls() if "Gemm" in c.function]
+    assert not [c for c in fake.calls() if "Workspace" in c.function]

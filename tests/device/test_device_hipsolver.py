@@ -33,9 +33,9 @@ def square(element="float64", n=4, seed=0):
     return there(positive((n, n), element, seed), PLACE)
 
 
-def steps(double):
+def steps(fake):
     """The calls that compute."""
-    calls = [call for call in double.calls() if "bytes" in call.arguments]
+    calls = [call for call in fake.calls() if "bytes" in call.arguments]
     return [call for call in calls if not call.function.endswith("_bufferSize")]
 
 
@@ -139,12 +139,12 @@ def test_one_that_has_no_modes_says_so(devices, hipsolver, device_file):
 
 
 def test_a_handle_is_as_it_was_made_where_nothing_is_promised_any_more(hipsolver, devices, device):
-    double = device("libhipsolver.so.0")
-    found = device_opening.DeviceFile(double.path, "hipsolver", 0, "loaded")
+    fake = device("libhipsolver.so.0")
+    found = device_opening.DeviceFile(fake.path, "hipsolver", 0, "loaded")
     opened = device_opening._open(found)
     for mode in (0, 241, 241, 0, 241, 0):
         assert factorised(opened, devices, mode) is None
-    told = [call["mode"] for call in double.calls("hipsolverSetDeterministicMode")]
+    told = [call["mode"] for call in fake.calls("hipsolverSetDeterministicMode")]
     assert told == [241, 242, 241, 242]
 
 

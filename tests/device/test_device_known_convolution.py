@@ -33,7 +33,7 @@ def _made(devices, monkeypatch):
 
 
 def exact():
-    """A profile under which the double computes as the CPU does."""
+    """A profile under which the fake computes as the CPU does."""
     return under(cudnn__deterministic=True, cudnn__conv__fp32_precision="ieee")
 
 
@@ -231,13 +231,13 @@ def test_a_failure_is_said_as_by_python_and_leaves_nothing(
     with exact():
         ops.conv2d(*arrays, padding=1)
         made.clear()
-        kept = devices.cudnn.library.double_descriptors()
+        kept = devices.cudnn.library.fake_descriptors()
         by_c = failing(devices, arrays, function, skip)
         assert made == []
         _native.device_forget()
         assert by_c == failing(devices, arrays, function, skip)
         assert f"conv2d: cuDNN failed: {function} returned CUDNN_STATUS_EXECUTION_FAILED" in by_c
-        assert devices.cudnn.library.double_descriptors() == kept
+        assert devices.cudnn.library.fake_descriptors() == kept
         assert_near(ops.conv2d(*arrays, padding=1), on_the_cpu(*arrays, padding=1))
 
 

@@ -131,7 +131,7 @@ FUNCTIONS = (
 def test_a_failure_is_said_as_by_python_and_leaves_nothing(devices, planned, function):
     arrays, said = three(), []
     attention(*arrays)
-    kept = devices.cudnn.library.double_descriptors()
+    kept = devices.cudnn.library.fake_descriptors()
     for count in (1, 2):
         devices.cudnn.fail(function, 5000, count=1)
         with pytest.raises(DeviceFailedError) as caught:
@@ -139,7 +139,7 @@ def test_a_failure_is_said_as_by_python_and_leaves_nothing(devices, planned, fun
         devices.reset()
         said.append(caught.value.render())
         assert len(planned) == count
-        assert devices.cudnn.library.double_descriptors() == kept
+        assert devices.cudnn.library.fake_descriptors() == kept
         _native.device_forget()
     assert said[0] == said[1]
     assert f"cuDNN failed: {function} returned CUDNN_STATUS_EXECUTION_FAILED (5000)" in said[0]

@@ -23,8 +23,8 @@ def place(request, devices, monkeypatch):
     with under(**{LIBRARY: "default" if name == "hipsolver" else name}):
         yield where
     device_solver.forget()
-    double = getattr(devices, "magma_hip" if where == ROCM and name == "magma" else name)
-    assert double.calls(), "another library served"
+    fake = getattr(devices, "magma_hip" if where == ROCM and name == "magma" else name)
+    assert fake.calls(), "another library served"
 
 
 def close(result, expected, element):

@@ -27,12 +27,12 @@ CHOSEN = Chosen(Recipe("cusolver", "float64"), blas=1)
 
 @pytest.fixture
 def blas(solver, devices):
-    """cuBLAS's double beside cuSOLVER's."""
+    """cuBLAS's fake beside cuSOLVER's."""
     return devices.cublas
 
 
-def batched(*doubles):
-    return [call for double in doubles for call in double.calls() if "Batched" in call.function]
+def batched(*fakes):
+    return [call for fake in fakes for call in fake.calls() if "Batched" in call.function]
 
 
 def close(result, expected, element):

@@ -188,9 +188,9 @@ sys.path.insert(0, {tests!r})
 from products import on_device
 import conftest
 for path in {paths!r}:
-    double = conftest.Double(path)
+    fake = conftest.Fake(path)
     if "libcuda.so" in path:
-        double.set(version={driver})
+        fake.set(version={driver})
 torch = types.ModuleType("torch")
 torch.version = types.SimpleNamespace(cuda={framework!r}, hip=None)
 if {framework!r}:
@@ -206,7 +206,7 @@ print(ops.explain("matmul", ((3, 5), (5, 4)), "float32", device="cuda:0").path)
 
 
 def found(device_file, files, driver=13000, framework=None):
-    """What a process of its own prints that has these doubles in it."""
+    """What a process of its own prints that has these fakes in it."""
     paths = [device_file(file) for file in ("libcuda.so.1", *files)]
     code = PROGRAM.format(
         tests=str(Path(__file__).parent), paths=paths, driver=driver, framework=framework

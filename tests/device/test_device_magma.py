@@ -37,16 +37,16 @@ def square(element="float64", n=4, seed=0):
     return there(positive((n, n), element, seed))
 
 
-def steps(double):
+def steps(fake):
     """The calls that compute, without those that ask for sizes."""
-    calls = [call for call in double.calls() if "lda" in call.arguments]
+    calls = [call for call in fake.calls() if "lda" in call.arguments]
     return [call for call in calls if call.arguments.get("lwork") != -1]
 
 
-def names(double):
+def names(fake):
     """Every call but those of a new stream's queue."""
     made = ("magma_init", "magma_getdevice", "magma_queue_create_from_cuda_internal")
-    return [call.function for call in double.calls() if call.function not in made]
+    return [call.function for call in fake.calls() if call.function not in made]
 
 
 def at(array):
@@ -223,8 +223,8 @@ def test_where_magma_is_absent_another_serves_and_says_so_once(devices, monkeypa
     monkeypatch.setattr(Matrix, "stream", 0)
     device_solver.forget()
     # They are in the process: who serves is asked anew once something was loaded.
-    for double in (devices.cuda, devices.cusolver, devices.cublas):
-        double.reset()
+    for fake in (devices.cuda, devices.cusolver, devices.cublas):
+        fake.reset()
     expected = (
         "linalg.cholesky is served by cuSOLVER, not by `magma`, which "
         "`cuda.preferred_linalg_library` prefers: MAGMA: no libmagma.so was found"
@@ -281,6 +281,6 @@ def test_its_version_is_asked_without_a_device(device_file):
     path = device_file("libmagma.so", "VERSION=20903")
     opened = device_opening._open(device_opening.DeviceFile(path, "magma", -1, "system"))
     assert opened.version == (2, 9, 3)
-    double = ctypes.CDLL(path)
-    double.double_record.restype = ctypes.c_char_p
-    assert double.double_record() == b"[]"
+    fake = ctypes.CDLL(path)
+    fake.fake_record.restype = ctypes.c_char_p
+    assert fake.fake_record() == b"[]"

@@ -1,4 +1,4 @@
-"""Opening libraries of devices: doubles, good and bad, where a machine would have them."""
+"""Opening libraries of devices: fakes, good and bad, where a machine would have them."""
 
 import ctypes
 import re
@@ -19,7 +19,7 @@ NATIVE = Path(__file__).resolve().parents[2] / "native"
 
 @pytest.fixture
 def site(tmp_path, device_file):
-    """`site({"libcublas.so.13": []})`: a World with these doubles in a wheel, by definitions.
+    """`site({"libcublas.so.13": []})`: a World with these fakes in a wheel, by definitions.
 
     A text instead of definitions is what the file holds.
     """
@@ -121,7 +121,7 @@ def test_a_file_that_cannot_serve_is_refused_with_its_reason(site, tmp_path, con
 def test_a_library_that_ends_its_process_never_comes_into_this_one(site, tmp_path):
     world, path = site({}), Path(wheel(tmp_path, "libcublas.so.13"))
     path.parent.mkdir(parents=True)
-    source = NATIVE / "doubles" / "probe_library.c"
+    source = NATIVE / "fakes" / "probe_library.c"
     flags = ["-shared", "-fPIC", "-DON_LOAD_SEGFAULT"]
     subprocess.run(["cc", *flags, source, "-o", path], check=True)
     reason = f"{path}: tried in a child process, it ended that process by SIGSEGV"
@@ -224,7 +224,7 @@ def test_a_library_under_a_name_without_a_version_says_it_itself(site, tmp_path,
 def test_a_library_whose_major_version_is_not_known_is_refused(site, tmp_path, device_file):
     path = tmp_path / "site/torch/lib/libhipblas.so"
     path.parent.mkdir(parents=True)
-    source = NATIVE / "doubles/device/hipblas.c"
+    source = NATIVE / "fakes/device/hipblas.c"
     command = [
         "cc",
         "-shared",

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from compiling import DOUBLES, FLAGS, NATIVE
+from compiling import FAKES, FLAGS, NATIVE
 
 from backendcfg.dispatch.device_cudnn import NOTES
 from backendcfg.dispatch.device_files import World, find
@@ -45,7 +45,7 @@ def driver(cudnn, tmp_path_factory):
                 *FLAGS,
                 f"-I{NATIVE / 'include'}",
                 "-Wl,-soname,libcuda.so.1",
-                str(DOUBLES / "cuda.c"),
+                str(FAKES / "cuda.c"),
                 str(more),
                 "-o",
                 str(target),
@@ -115,7 +115,7 @@ def test_the_first_engines_for_float32_use_tensor_cores(answers):
     assert NOTES["TENSOR_CORE"] in notes
 
 
-def test_the_double_has_the_functions_of_the_library(cudnn, device_file):
+def test_the_fake_has_the_functions_of_the_library(cudnn, device_file):
     ours, theirs = ctypes.CDLL(device_file("libcudnn.so.9")), ctypes.CDLL(str(cudnn))
     header = (NATIVE / "include/device/abi_cudnn.h").read_text(encoding="ascii")
     names = re.findall(r"REQUIRED\([\w *]+, (cudnn\w+),", header)

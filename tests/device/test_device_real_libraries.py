@@ -9,7 +9,7 @@ import pytest
 from backendcfg.dispatch.device_files import World, find
 from backendcfg.dispatch.device_opening import OpenLibrary, open_device
 
-DOUBLE = Path(__file__).resolve().parents[2] / "native/doubles/device/cublaslt.c"
+DOUBLE = Path(__file__).resolve().parents[2] / "native/fakes/device/cublaslt.c"
 HEADER = Path(__file__).resolve().parents[2] / "native/include/device/abi_cublaslt.h"
 
 
@@ -34,7 +34,7 @@ def test_the_real_libraries_have_what_we_use_of_them(major, name):
     assert opened.version[0] == major
 
 
-def test_the_real_descriptors_take_attributes_of_the_sizes_that_the_double_takes(major):
+def test_the_real_descriptors_take_attributes_of_the_sizes_that_the_fake_takes(major):
     library = ctypes.CDLL(open_device("cublaslt", in_wheels(major)).path)
     numbers = dict(re.findall(r"CONSTANT\((\w+), (-?\d+)\)", HEADER.read_text(encoding="ascii")))
     settable = re.findall(r"ATTRIBUTE\((\w+), (\w+), (\d)\)", DOUBLE.read_text(encoding="ascii"))

@@ -202,12 +202,12 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(("double", "symbol", "status", "said"), STEPS)
+@pytest.mark.parametrize(("fake", "symbol", "status", "said"), STEPS)
 def test_every_step_that_fails_is_named_and_leaves_nothing_behind(
-    devices, new_stream, double, symbol, status, said
+    devices, new_stream, fake, symbol, status, said
 ):
-    getattr(devices, double).fail(symbol, status)
-    provider = "cublaslt" if double == "cublaslt" else "cublas"
+    getattr(devices, fake).fail(symbol, status)
+    provider = "cublaslt" if fake == "cublaslt" else "cublas"
     m = new_stream % 1000 + 3  # a size that no plan is kept for
     a, b = on_device((m, 5)), on_device(B)
     with under(**{PREFER: provider}):
@@ -292,7 +292,7 @@ sys.path.insert(0, {tests!r})
 from device_arrays import OnDevice
 from products import on_device
 import conftest
-doubles = [conftest.Double(path) for path in {paths!r}]
+fakes = [conftest.Fake(path) for path in {paths!r}]
 from backendcfg import ops
 from backendcfg.errors import InvalidArgumentError
 a, b = on_device((3, 5)), on_device((5, 4))
@@ -311,7 +311,7 @@ print(ops.stats().operations[0].calls, [one.provider for one in ops.stats() if o
 
 
 def test_a_forked_child_is_told_and_the_parent_goes_on(device_file):
-    """In a process of its own, which finds the doubles as it would find a framework's libraries."""
+    """In a process of its own, which finds the fakes as it would find a framework's libraries."""
     paths = [device_file(f) for f in ("libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13")]
     code = FORKS.format(tests=str(Path(__file__).parent), paths=paths)
     done = subprocess.run(

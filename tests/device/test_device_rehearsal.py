@@ -1,4 +1,4 @@
-"""The tests for a GPU are rehearsed on doubles, so that they do not fail for their own sake on one."""
+"""The tests for a GPU are rehearsed on fakes, so that they do not fail for their own sake on one."""
 
 import os
 import re
@@ -40,7 +40,7 @@ def passed(said):
     return int(re.search(r"(\d+) passed", said).group(1))
 
 
-# Which tests, over which doubles, and how many there are at least.
+# Which tests, over which fakes, and how many there are at least.
 OVER_DOUBLES = {
     "products or determinism or calls": (("libcublas.so.13", "libcublasLt.so.13"), 220),
     "linalg": (("libcusolver.so.12", "libcublas.so.13", "libmagma.so"), 300),
@@ -52,10 +52,10 @@ OVER_DOUBLES = {
 
 @pytest.mark.torch
 @pytest.mark.parametrize("chosen", OVER_DOUBLES)
-def test_the_tests_of_each_family_are_rehearsed_on_doubles(device_file, chosen):
+def test_the_tests_of_each_family_are_rehearsed_on_fakes(device_file, chosen):
     libraries, count = OVER_DOUBLES[chosen]
     files = ("libexchange.so", "libcuda.so.1", *libraries)
-    said = rehearse("--doubles=" + ":".join(device_file(file) for file in files), "-k", chosen)
+    said = rehearse("--fakes=" + ":".join(device_file(file) for file in files), "-k", chosen)
     assert passed(said) > count
     # What is skipped needs a driver's own streams, or another library; all else ran.
     assert set(re.findall(r"SKIPPED .*: (.*)", said)) <= {
@@ -73,8 +73,8 @@ def test_attention_is_rehearsed_by_the_kernels_for_the_cpu():
 
 @pytest.mark.torch
 def test_gradients_are_rehearsed_by_the_emulated_kernels(device_file, tmp_path):
-    doubles = "--doubles=" + ":".join(map(device_file, ("libexchange.so", "libcuda.so.1")))
-    said = rehearse(doubles, f"--emulated={tmp_path}", "-k", "gradients and (77 or groups or mask)")
+    fakes = "--fakes=" + ":".join(map(device_file, ("libexchange.so", "libcuda.so.1")))
+    said = rehearse(fakes, f"--emulated={tmp_path}", "-k", "gradients and (77 or groups or mask)")
     assert passed(said) > 50
 
 
@@ -100,9 +100,9 @@ def run(program, *arguments):
     )
 
 
-def measured(*doubles):
+def measured(*fakes):
     """The rows of a rehearsed benchmark without their times, and what else it printed."""
-    done = run(TESTS / "device" / "gpu_benchmark_rehearsal.py", str(BENCHMARKS), *doubles)
+    done = run(TESTS / "device" / "gpu_benchmark_rehearsal.py", str(BENCHMARKS), *fakes)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     rows = [line.split("|")[1].strip() for line in lines if line.count("|") > 5]
@@ -112,7 +112,7 @@ def measured(*doubles):
 
 
 @pytest.mark.torch
-def test_the_benchmark_is_rehearsed_on_doubles(device_file):
+def test_the_benchmark_is_rehearsed_on_fakes(device_file):
     files = ("libexchange.so", "libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13")
     more = ("libcufft.so.12", "libcudnn.so.9", "libcusolver.so.12")
     rows, served = measured(*(device_file(file) for file in (*files, *more)))

@@ -27,7 +27,7 @@ def by_capsule(shape, element="float32", seed=0, place=(2, 0)):
 
 
 def values(result):
-    """What the double's memory holds, which is the host's."""
+    """What the fake's memory holds, which is the host's."""
     memory = np.empty(result.shape, held(result.dtype))
     ctypes.memmove(memory.ctypes.data, result._address, memory.nbytes)
     return widened(memory) if result.dtype == "bfloat16" else memory

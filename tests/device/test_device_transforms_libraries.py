@@ -22,7 +22,7 @@ rfft
 ihfft
 padded
 several
-double
+fake
 whole numbers
 bool
 a conjugate

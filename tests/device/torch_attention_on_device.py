@@ -1,6 +1,6 @@
 """Run as a program: PyTorch's own tensors, said to be on a device, attended to by our own kernel.
 
-Its arguments are the compiled exchange.c, the doubles of the driver and of cuBLAS, and a folder.
+Its arguments are the compiled exchange.c, the fakes of the driver and of cuBLAS, and a folder.
 """
 
 import ctypes
@@ -52,10 +52,10 @@ def main():
     """Each line that is printed is one thing that held; an exception ends it."""
     emulator = Emulator(Path(FOLDER))
 
-    class Double:
+    class Fake:
         library = ctypes.CDLL(CUDA)
 
-    emulator.install(Double, Patch)
+    emulator.install(Fake, Patch)
     torch.manual_seed(0)
 
     def held(said, arrays, mask=None, **options):

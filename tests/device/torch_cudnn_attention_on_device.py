@@ -1,6 +1,6 @@
-"""Run as a program: PyTorch's own tensors, said to be on a device, trained through cuDNN's double.
+"""Run as a program: PyTorch's own tensors, said to be on a device, trained through cuDNN's fake.
 
-Its arguments are the compiled exchange.c and the doubles of the driver and cuDNN.
+Its arguments are the compiled exchange.c and the fakes of the driver and cuDNN.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Run as a program: PyTorch's own tensors, said to be on a device, in calls that C makes alone.
 
-Its arguments are the compiled exchange.c and the doubles of the driver, cuFFT and cuDNN.
+Its arguments are the compiled exchange.c and the fakes of the driver, cuFFT and cuDNN.
 """
 
 import gc

@@ -1,6 +1,6 @@
-"""Run as a program: linear algebra of PyTorch's own tensors, said to be on a device, by the doubles.
+"""Run as a program: linear algebra of PyTorch's own tensors, said to be on a device, by the fakes.
 
-Its arguments are the compiled exchange.c and the doubles of the driver, cuSOLVER and cuBLAS.
+Its arguments are the compiled exchange.c and the fakes of the driver, cuSOLVER and cuBLAS.
 """
 
 import sys

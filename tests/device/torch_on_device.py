@@ -1,6 +1,6 @@
-"""Run as a program: PyTorch's own tensors, said to be on a device, multiplied by the doubles.
+"""Run as a program: PyTorch's own tensors, said to be on a device, multiplied by the fakes.
 
-Its arguments are the compiled exchange.c and the doubles of the driver, cuBLAS and cuBLASLt.
+Its arguments are the compiled exchange.c and the fakes of the driver, cuBLAS and cuBLASLt.
 """
 
 import ctypes
@@ -20,9 +20,9 @@ _python.PyCapsule_New.restype = ctypes.py_object
 _python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _NAME = b"dlpack_exchange_api"
 exchange = ctypes.CDLL(EXCHANGE)
-exchange.double_exchange.restype = ctypes.c_void_p
-exchange.double_exchange.argtypes = [ctypes.c_void_p]
-_made = exchange.double_exchange(
+exchange.fake_exchange.restype = ctypes.c_void_p
+exchange.fake_exchange.argtypes = [ctypes.c_void_p]
+_made = exchange.fake_exchange(
     _python.PyCapsule_GetPointer(torch.Tensor.__dlpack_c_exchange_api__, _NAME)
 )
 torch.Tensor.__dlpack_c_exchange_api__ = _python.PyCapsule_New(_made, _NAME, None)

@@ -1,6 +1,6 @@
 """Run as a program: PyTorch's own tensors, said to be on a device, compressed and multiplied.
 
-Its arguments are the compiled exchange.c and the doubles of the driver and cuSPARSELt.
+Its arguments are the compiled exchange.c and the fakes of the driver and cuSPARSELt.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Run as a program: PyTorch's own tensors, said to be on a device, transformed through the doubles.
+"""Run as a program: PyTorch's own tensors, said to be on a device, transformed through the fakes.
 
-Its arguments are the compiled exchange.c and the doubles of the driver and cuFFT.
+Its arguments are the compiled exchange.c and the fakes of the driver and cuFFT.
 """
 
 import sys
@@ -39,7 +39,7 @@ def main():
         held(operation, operation, real, dim=1)
     held("padded", "fftn", numbers, (8, 3), (0, 2))
     held("several", "irfftn", numbers, norm="forward")
-    held("double", "rfft2", real.double())
+    held("fake", "rfft2", real.double())
     held("whole numbers", "fft", whole)
     held("bool", "rfft", whole > 3)
     held("a conjugate", "fft", numbers.conj())

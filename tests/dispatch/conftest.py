@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "native" / "doubles" / "double.c"
+SOURCE = Path(__file__).resolve().parents[2] / "native" / "fakes" / "fake.c"
 KINDS = {
     "lp64": ["INTEGER=int32_t", "PREFIX=", "SUFFIX="],
     "ilp64": ["INTEGER=int64_t", "PREFIX=scipy_", "SUFFIX=64_"],
@@ -15,11 +15,11 @@ KINDS = {
 
 
 @pytest.fixture(scope="session")
-def double(tmp_path_factory):
-    """Compiles a test library once; `double("lp64", "blis")` is one under another file name."""
-    folder = tmp_path_factory.mktemp("doubles")
+def fake(tmp_path_factory):
+    """Compiles a test library once; `fake("lp64", "blis")` is one under another file name."""
+    folder = tmp_path_factory.mktemp("fakes")
 
-    def compiled(kind, name="double"):
+    def compiled(kind, name="fake"):
         file = folder / f"lib{name}_{kind}.so"
         if kind == "foreign":
             file.write_text("not a library\n")

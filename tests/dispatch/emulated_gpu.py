@@ -1,6 +1,6 @@
 """Runs the attention kernel for GPUs on the host, and says what it should have computed.
 
-The kernel's own source is compiled by a C compiler with native/doubles/gpu_block.h in the place of
+The kernel's own source is compiled by a C compiler with native/fakes/gpu_block.h in the place of
 the device's instructions, once for each variant.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from backendcfg.dispatch import cuda_kernels
 from backendcfg.dispatch.device_attention import Arguments, Attention, Matrix, launch, variant
 
-DOUBLES = Path(__file__).resolve().parents[2] / "native" / "doubles"
+FAKES = Path(__file__).resolve().parents[2] / "native" / "fakes"
 SHARED = 232448
 """Bytes of shared memory of a block, at most, on an H200."""
 RANGES = 16
@@ -62,12 +62,12 @@ class Compiler:
             macros = [f"-D{name}={value}" for name, value in chosen.macros.items()]
             # Fortified, longjmp would take a change of stacks for an error.
             flags = ["-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra", "-Werror",
-                     "-Wno-unused-function", "-Wno-type-limits", f"-I{place}", f"-I{DOUBLES}"]  # fmt: skip
+                     "-Wno-unused-function", "-Wno-type-limits", f"-I{place}", f"-I{FAKES}"]  # fmt: skip
             command = [
                 "cc",
                 *flags,
                 *macros,
-                DOUBLES / "gpu_attention.c",
+                FAKES / "gpu_attention.c",
                 "-lm",
                 "-o",
                 place / "it.so",

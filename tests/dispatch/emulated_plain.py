@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from emulated_gpu import DOUBLES, OPERATIONS, Range, Report, from_bits, matrix, to_bits, whole
+from emulated_gpu import FAKES, OPERATIONS, Range, Report, from_bits, matrix, to_bits, whole
 
 from backendcfg.dispatch import cuda_kernels
 from backendcfg.dispatch.device_attention import Attention
@@ -54,11 +54,11 @@ class Compiler:
             macros = [f"-D{name}={value}" for name, value in program.macros.items()]
             # Fortified, longjmp would take a change of stacks for an error.
             flags = ["-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra", "-Werror",
-                     "-Wno-unused-function", "-Wno-type-limits", f"-I{place}", f"-I{DOUBLES}"]  # fmt: skip
+                     "-Wno-unused-function", "-Wno-type-limits", f"-I{place}", f"-I{FAKES}"]  # fmt: skip
             subprocess.run(
                 [
                     *("cc", *flags, f"-DPROGRAM={PROGRAMS[program.name]}", *macros),
-                    *(DOUBLES / "gpu_plain.c", "-lm", "-o", place / "it.so"),
+                    *(FAKES / "gpu_plain.c", "-lm", "-o", place / "it.so"),
                 ],
                 check=True,
             )

@@ -9,7 +9,7 @@ import pytest
 
 from backendcfg.probe import loaded
 
-DOUBLES = Path(__file__).parents[2] / "native" / "doubles"
+FAKES = Path(__file__).parents[2] / "native" / "fakes"
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _only_its_own_libraries(monkeypatch, tmp_path, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def _built(tmp_path_factory):
-    return tmp_path_factory.mktemp("doubles"), {}
+    return tmp_path_factory.mktemp("fakes"), {}
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def compiled(_built, tmp_path):
         if key not in known:
             known[key] = directory / f"{len(known)}.so"
             command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *flags]
-            subprocess.run([*command, DOUBLES / f"{source}.c", "-o", known[key]], check=True)
+            subprocess.run([*command, FAKES / f"{source}.c", "-o", known[key]], check=True)
         target = tmp_path / place
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(known[key].read_bytes())

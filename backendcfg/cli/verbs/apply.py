@@ -148,6 +148,6 @@ def _rehearsal(report: Report) -> Iterator[str]:
     tally = ", ".join(f"{number} {state}" for state, number in sorted(by_state.items()))
     switches = counted(len(report.outcomes), "switch", "switches")
     yield from block("checked", [f"{switches} in a child process: {tally or 'none'}"], "bold")
-    pending = [f"{one.knob}: {one.because}" for one in report.outcomes if one.state == "pending"]
+    pending = [f"{one.switch}: {one.because}" for one in report.outcomes if one.state == "pending"]
     see = f"backendcfg verify {report.profile}"
     yield from limited("pending", pending, "bold", "yellow", most=2, see=see)

@@ -64,7 +64,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 
     paint = current().paint
     readings = [one for one in found["readings"] if one["state"] != "dormant"]
-    rows = [(one["state"], one["knob"], literal(one["wanted"]), _because(one)) for one in readings]
+    rows = [
+        (one["state"], one["switch"], literal(one["wanted"]), _because(one)) for one in readings
+    ]
     lines = table([("state", "switch", "wanted", ""), *rows]) if rows else []
     if lines:
         yield paint(lines[0], "bold")

@@ -18,8 +18,8 @@ from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.ops import device_library, device_products, device_replay
 from backendcfg.ops.device_arrays import Arguments, Held
 from backendcfg.ops.fft.plans import MAX_SIZE, plan_cache
+from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.serving import served
-from backendcfg.ops.switches import Switches
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -158,8 +158,8 @@ def _is_aligned(held: Held) -> bool:
 def _prepared(request: Request, held: Held, element: str, given: Arguments) -> Call:
     """Check a call and plan it, for all calls of its kind."""
     operation, kind = given.operation, request.kind
-    switches = Switches()
-    if broken := device_fft.unkept(switches.tier):
+    flags = FlagsInForce()
+    if broken := device_fft.unkept(flags.tier):
         raise TierNotKeptError(
             f"{operation}: {broken}",
             state="nothing was computed",
@@ -187,8 +187,8 @@ def _prepared(request: Request, held: Held, element: str, given: Arguments) -> C
         chosen.driver,
         written,
         device_fft.scale(kind, request.norm, request.sizes),
-        int(switches[MAX_SIZE]),
-        bool(switches["ops.check_finite"]),
+        int(flags[MAX_SIZE]),
+        bool(flags["ops.check_finite"]),
     )
     result = (request.shape, device_fft.dense_strides(request.shape), written)
     if 0 in request.shape:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops.switches import Switches
+from backendcfg.ops.flags import FlagsInForce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -39,7 +39,7 @@ class PlanCache:
     @property
     def max_size(self) -> int:
         """The most that are kept, as the flag says here; it is set by the flag."""
-        return int(Switches()[MAX_SIZE])
+        return int(FlagsInForce()[MAX_SIZE])
 
     @property
     def size(self) -> int:

@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Any] = {
 """What holds where nothing is in force; the schema's own defaults, without importing it."""
 
 
-class Switches:
+class FlagsInForce:
     """The flags in force when it was made: an operation makes one and looks at nothing else."""
 
     __slots__ = ("values",)

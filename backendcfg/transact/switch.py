@@ -1,4 +1,4 @@
-"""Whom a knob affects, until when it can be set, and the value that a plan wants in it."""
+"""Whom a switch affects, until when it can be set, and the value that a plan wants in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from backendcfg.transact.protocol import Knob
+    from backendcfg.transact.protocol import Switch
 
 
 class Reach(Enum):
@@ -22,7 +22,7 @@ class Reach(Enum):
 
 
 class Latch(Enum):
-    """Until when a knob can be set."""
+    """Until when a switch can be set."""
 
     ANYTIME = "anytime"
     EACH_THREAD = "each-thread"
@@ -32,7 +32,7 @@ class Latch(Enum):
     AT_COMPILE = "at-compile"
 
 
-class AnytimeKnob:
+class AnytimeSwitch:
     """What most switches are: for the whole process, set at any time, and put back.
 
     A switch that is otherwise in one of these says so itself.
@@ -49,28 +49,28 @@ class AnytimeKnob:
 
 @record(frozen=True)
 class Setting:
-    """A knob and the value a plan wants in it.
+    """A switch and the value a plan wants in it.
 
     Attributes:
-        knob: the switch.
-        wanted: the value, comparable with what `knob.read()` returns.
+        switch: the switch.
+        wanted: the value, comparable with what `switch.read()` returns.
         flag: the flag that asks for it.
-        remedy: for a pending knob, the command that starts a process where it holds.
+        remedy: for a pending switch, the command that starts a process where it holds.
     """
 
-    knob: Knob
+    switch: Switch
     wanted: Any
     flag: str
     remedy: str = ""
 
 
-def told(knob: Knob, what: Literal["unsupported", "overridden", "writer", "lasting"]) -> str:
-    """What a knob says of itself, or "": the optional methods of `protocol.Knob`."""
-    method = getattr(knob, what, None)
+def told(switch: Switch, what: Literal["unsupported", "overridden", "writer", "lasting"]) -> str:
+    """What a switch says of itself, or "": the optional methods of `protocol.Switch`."""
+    method = getattr(switch, what, None)
     return str(method()) if method is not None else ""
 
 
-def in_force(knob: Knob) -> Any:
+def in_force(switch: Switch) -> Any:
     """What holds where a switch is looked at: its value, or what it takes from elsewhere."""
-    effective = getattr(knob, "in_force", None)
-    return knob.read() if effective is None else effective()
+    effective = getattr(switch, "in_force", None)
+    return switch.read() if effective is None else effective()

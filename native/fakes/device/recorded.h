@@ -1,18 +1,18 @@
-/* What the doubles of device libraries share: a record of every call, and failures on demand.
+/* What the fakes of device libraries share: a record of every call, and failures on demand.
  *
- * Each double exports, for its test:
+ * Each fake exports, for its test:
  *
- *   double_record()            every call since the last reset, as one JSON list of
+ *   fake_record()            every call since the last reset, as one JSON list of
  *                              {"function": name, "arguments": {name: value}}; numbers are numbers,
  *                              pointers their addresses (null for NULL), scalars lists of one or two
- *   double_reset()             forget the calls and the failures; settings return to their defaults
- *   double_fail(name, status, skip, count)
+ *   fake_reset()             forget the calls and the failures; settings return to their defaults
+ *   fake_fail(name, status, skip, count)
  *                              calls of `name` fail with `status` and do nothing else: `count` of
  *                              them (-1 all) after `skip` that do not
- *   double_set(name, value)    a setting of the double, such as its version; 0 when it has none of
+ *   fake_set(name, value)    a setting of the fake, such as its version; 0 when it has none of
  *                              that name
  *
- *   double_idle                while it is not 0, a function with ENTER or IDLE in it does nothing and
+ *   fake_idle                while it is not 0, a function with ENTER or IDLE in it does nothing and
  *                              succeeds: for measuring what calls cost, the library left aside
  *
  * Calls that fail are recorded too. Every function is thread-safe.
@@ -29,12 +29,12 @@
 
 #define API __attribute__((visibility("default")))
 
-/* A setting: SETTINGS in each double lists them as SETTING(name, default). */
+/* A setting: SETTINGS in each fake lists them as SETTING(name, default). */
 #define SETTING(name, value) static int64_t setting_##name = value;
 SETTINGS
 #undef SETTING
 
-API int double_idle;
+API int fake_idle;
 
 static pthread_mutex_t recording = PTHREAD_MUTEX_INITIALIZER;
 static char *record;
@@ -78,7 +78,7 @@ typedef struct {
 #define P(value) ((argument){.kind = POINTER, .integer = (int64_t)(intptr_t)(value)})
 
 #define IDLE                                                                                       \
-    if (double_idle) return 0;
+    if (fake_idle) return 0;
 
 /* ENTER("cuInit", I(flags)): record a call, and leave the function if it is to fail. The names are the
  * words in the parentheses; no macro may stand between, or it would expand them. */
@@ -161,7 +161,7 @@ static int recorded(const char *function, const char *words, const argument *val
 }
 
 /* The text stays until the next call of this function. */
-API const char *double_record(void) {
+API const char *fake_record(void) {
     static char *text;
     pthread_mutex_lock(&recording);
     free(text);
@@ -174,7 +174,7 @@ API const char *double_record(void) {
     return text;
 }
 
-API void double_reset(void) {
+API void fake_reset(void) {
     pthread_mutex_lock(&recording);
     record_length = 0;
     memset(failures, 0, sizeof failures);
@@ -184,7 +184,7 @@ API void double_reset(void) {
     pthread_mutex_unlock(&recording);
 }
 
-API int double_fail(const char *name, int status, int skip, int count) {
+API int fake_fail(const char *name, int status, int skip, int count) {
     int found = 0;
     pthread_mutex_lock(&recording);
     for (size_t at = 0; at < sizeof failures / sizeof *failures && !found; at++)
@@ -199,7 +199,7 @@ API int double_fail(const char *name, int status, int skip, int count) {
     return found;
 }
 
-API int double_set(const char *name, int64_t value) {
+API int fake_set(const char *name, int64_t value) {
 #define SETTING(known, fallback)                                                                   \
     if (strcmp(name, #known) == 0) {                                                               \
         setting_##known = value;                                                                   \

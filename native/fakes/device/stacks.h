@@ -1,4 +1,4 @@
-/* Stacks of matrices behind arrays of pointers, one after the other: for the doubles of libraries whose
+/* Stacks of matrices behind arrays of pointers, one after the other: for the fakes of libraries whose
  * functions take them in one call. */
 #ifndef STACKS_H
 #define STACKS_H

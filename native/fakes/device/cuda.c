@@ -8,7 +8,7 @@
  * A pointer of a device is one of the host. Work on streams is done at once; events and streams are
  * handles that only this library knows, so that a wrong one is refused.
  *
- * Kernels are run by the test: it hands in, with double_kernels, what a launch calls.
+ * Kernels are run by the test: it hands in, with fake_kernels, what a launch calls.
  */
 #ifndef VERSION
 #define VERSION 13000
@@ -54,7 +54,7 @@ static struct context {
 static _Thread_local struct context *stack[DEPTH];
 static _Thread_local int depth;
 static int64_t used; /* bytes, of all devices together */
-API int64_t double_used(void) { return used; }
+API int64_t fake_used(void) { return used; }
 
 static struct context *current(void) { return depth ? stack[depth - 1] : NULL; }
 
@@ -141,7 +141,7 @@ int cuDeviceGet(int *device, int ordinal) {
 int cuDeviceGetName(char *name, int length, int device) {
     ENTER("cuDeviceGetName", P(name), I(length), I(device))
     NEED(device >= 0 && device < setting_devices, INVALID_DEVICE)
-    snprintf(name, (size_t)length, "Double %d", device);
+    snprintf(name, (size_t)length, "Fake %d", device);
     return 0;
 }
 
@@ -300,10 +300,10 @@ int cuEventCreate(void **event, unsigned int flags) {
     return made;
 }
 
-/* What devices take for their work, in milliseconds; only doubles of other libraries move it. */
+/* What devices take for their work, in milliseconds; only fakes of other libraries move it. */
 static double now;
 
-API void double_spend(double milliseconds) { now += milliseconds; }
+API void fake_spend(double milliseconds) { now += milliseconds; }
 
 int cuEventRecord(void *event, void *stream) {
     ENTER("cuEventRecord", P(event), P(stream))
@@ -428,7 +428,7 @@ typedef int run_kernel(const char *code, const char *name, unsigned int grid, un
                        unsigned int shared_bytes, const void *parameter);
 static run_kernel *run;
 
-API void double_kernels(run_kernel *runs) { run = runs; }
+API void fake_kernels(run_kernel *runs) { run = runs; }
 
 enum { SHARED_ANYHOW = 48 << 10, MOST_THREADS = 1024 };
 

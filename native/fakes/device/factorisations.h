@@ -1,5 +1,5 @@
 /* Factorisations of matrices on host memory, as a LAPACK of a device would compute them: for the
- * doubles.
+ * fakes.
  *
  * Column-major, with LAPACK's conventions: where results lie, signs of reflectors, pivots and infos
  * that count from 1. What is stored is rounded to the type of its matrix; sums between are float64.

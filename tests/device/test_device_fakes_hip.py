@@ -1,4 +1,4 @@
-"""The doubles of HIP, hipBLAS and hipBLASLt compute by AMD's numbers, and refuse NVIDIA's."""
+"""The fakes of HIP, hipBLAS and hipBLASLt compute by AMD's numbers, and refuse NVIDIA's."""
 
 import ctypes
 
@@ -27,7 +27,7 @@ def whole(generator, shape, dtype):
     params=[("libhipblas.so.2", "hipblasGemmEx_v2_64"), ("libhipblas.so.3", "hipblasGemmEx_64")]
 )
 def hipblas(request, device):
-    """A double and the name of its GemmEx with HIP's numbers."""
+    """A fake and the name of its GemmEx with HIP's numbers."""
     name, function = request.param
     return device(name), function
 
@@ -41,11 +41,11 @@ def handle(hipblas):
 
 
 def product(hipblas, handle, a, b, c, compute, ta=N, tb=N, alpha=1, beta=0):
-    double, function = hipblas
+    fake, function = hipblas
     scale = "float32" if c.dtype == "float16" else c.dtype
     scalars = [np.array([value], scale) for value in (alpha, beta)]
     k = a.shape[1] if ta == N else a.shape[0]
-    return getattr(double.library, function)(
+    return getattr(fake.library, function)(
         handle, ta, tb, i64(c.shape[0]), i64(c.shape[1]), i64(k), at(scalars[0]),
         at(a), TYPES[str(a.dtype)], i64(a.shape[0]), at(b), TYPES[str(b.dtype)], i64(b.shape[0]),
         at(scalars[1]), at(c), TYPES[str(c.dtype)], i64(c.shape[0]), compute, 160,
@@ -92,9 +92,9 @@ def test_atomics_are_allowed_until_they_are_not(hipblas, handle):
 
 
 def test_the_older_meaning_is_refused_and_seen(device):
-    double = device("libhipblas.so.2")
-    assert double.library.hipblasGemmEx_64(None) == INVALID_ENUM
-    assert [call.function for call in double.calls()] == ["hipblasGemmEx_64"]
+    fake = device("libhipblas.so.2")
+    assert fake.library.hipblasGemmEx_64(None) == INVALID_ENUM
+    assert [call.function for call in fake.calls()] == ["hipblasGemmEx_64"]
 
 
 @pytest.mark.parametrize("name", ["libhipblaslt.so.0", "libhipblaslt.so.1"])
@@ -142,9 +142,9 @@ def test_hipblaslt_multiplies_by_descriptors_of_its_own_numbers(device, name):
 
 @pytest.mark.parametrize("name", ["libamdhip64.so.6", "libamdhip64.so.7"])
 def test_hip_keeps_a_device_for_each_thread_and_knows_its_streams(device, name):
-    double = device(name)
-    double.set(devices=2)
-    hip, stream, number = double.library, ctypes.c_void_p(), ctypes.c_int()
+    fake = device(name)
+    fake.set(devices=2)
+    hip, stream, number = fake.library, ctypes.c_void_p(), ctypes.c_int()
     assert hip.hipSetDevice(1) == 0
     assert hip.hipStreamCreateWithFlags(ctypes.byref(stream), 1) == 0
     assert hip.hipSetDevice(0) == 0

@@ -105,7 +105,7 @@ int hipSetDevice(int device) {
 int hipDeviceGetName(char *name, int length, int device) {
     ENTER("hipDeviceGetName", P(name), I(length), I(device))
     NEED(is_device(device), InvalidDevice)
-    snprintf(name, (size_t)length, "Double %d", device);
+    snprintf(name, (size_t)length, "Fake %d", device);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* What cuBLAS and cuBLASLt accept and how they compute it, for their doubles.
+/* What cuBLAS and cuBLASLt accept and how they compute it, for their fakes.
  *
  * Source: the tables of cublasGemmEx and cublasLtMatmul in NVIDIA's cuBLAS documentation, 13.0.
  */

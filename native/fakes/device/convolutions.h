@@ -1,4 +1,4 @@
-/* Convolutions on host memory, as the engines of cuDNN's double compute them. */
+/* Convolutions on host memory, as the engines of cuDNN's fake compute them. */
 #ifndef CONVOLUTIONS_H
 #define CONVOLUTIONS_H
 

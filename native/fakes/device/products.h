@@ -1,4 +1,4 @@
-/* Products on host memory, as a BLAS of a device would compute them: for the doubles.
+/* Products on host memory, as a BLAS of a device would compute them: for the fakes.
  *
  * Column-major, any order of operations T and C, leading dimensions, batches, alpha and beta. What a
  * compute type does to the operands is done too, so that a wrong one shows in the numbers: TF32 keeps

@@ -1,4 +1,4 @@
-/* What hipBLAS and hipBLASLt name otherwise than cuBLAS and cuBLASLt, for their doubles: operations
+/* What hipBLAS and hipBLASLt name otherwise than cuBLAS and cuBLASLt, for their fakes: operations
  * and compute types. What is computed and accepted is in blas_rules.h. */
 #ifndef HIP_RULES_H
 #define HIP_RULES_H

@@ -1,11 +1,11 @@
-/* Attention on host memory, as the engines of cuDNN's double compute it: a graph of products,
+/* Attention on host memory, as the engines of cuDNN's fake compute it: a graph of products,
  * reductions and operations on each number is run as it was described, one operation after the other,
  * so that a graph that says something else gives other numbers.
  *
- * cuDNN knows attention by its operations, and so does the double: a graph that is not made of those of
+ * cuDNN knows attention by its operations, and so does the fake: a graph that is not made of those of
  * `attention` or `gradients`, or is of widths that are no multiples of 8, has no engine. That is what
  * cuDNN 9.28 was seen to do with graphs for devices that were only described to it. So were engines 1
- * and 2. Engine 3 is the double's own: one that may give other bits from run to run.
+ * and 2. Engine 3 is the fake's own: one that may give other bits from run to run.
  */
 #ifndef ATTENTION_GRAPH_H
 #define ATTENTION_GRAPH_H

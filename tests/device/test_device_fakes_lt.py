@@ -1,4 +1,4 @@
-"""The double of cuBLASLt computes what descriptors say, and refuses what does not fit them."""
+"""The fake of cuBLASLt computes what descriptors say, and refuses what does not fit them."""
 
 import ctypes
 
@@ -22,19 +22,19 @@ class Heuristic(ctypes.Structure):
 
 
 class Lt:
-    """Calls of one double, each asserted to succeed."""
+    """Calls of one fake, each asserted to succeed."""
 
-    def __init__(self, double):
-        self.double = double
+    def __init__(self, fake):
+        self.fake = fake
         self.handle = self.made("cublasLtCreate")
 
     def made(self, name, *arguments):
         place = ctypes.c_void_p()
-        assert getattr(self.double.library, name)(ctypes.byref(place), *arguments) == 0
+        assert getattr(self.fake.library, name)(ctypes.byref(place), *arguments) == 0
         return place
 
     def set(self, name, place, attribute, value):
-        call = getattr(self.double.library, f"{name}SetAttribute")
+        call = getattr(self.fake.library, f"{name}SetAttribute")
         return call(place, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)))
 
     def operation(self, compute=68, scale=0, ta=0, tb=0, **more):
@@ -63,7 +63,7 @@ class Lt:
         for attribute, value in values.items():
             assert self.set("cublasLtMatmulPreference", preference, attribute, value) == 0
         results, count = (Heuristic * wanted)(), ctypes.c_int()
-        status = self.double.library.cublasLtMatmulAlgoGetHeuristic(
+        status = self.fake.library.cublasLtMatmulAlgoGetHeuristic(
             self.handle, operation, *layouts, preference, wanted, results, ctypes.byref(count)
         )
         return status, list(results[: count.value])
@@ -77,7 +77,7 @@ class Lt:
         start = ctypes.c_void_p(space.ctypes.data + -space.ctypes.data % 256)
         at = [ctypes.c_void_p(array.ctypes.data) for array in (*arrays, *scalars)]
         a, b, c, d, alpha_at, beta_at = at
-        return self.double.library.cublasLtMatmul(
+        return self.fake.library.cublasLtMatmul(
             self.handle, operation, alpha_at, a, layouts[0], b, layouts[1], beta_at,
             c, layouts[2], d, layouts[3], None if algorithm is None else ctypes.byref(algorithm),
             start, ctypes.c_size_t(workspace), ctypes.c_void_p(0x77),
@@ -88,7 +88,7 @@ class Lt:
 def lt(request, device):
     made = Lt(device(request.param))
     yield made
-    made.double.library.cublasLtDestroy(made.handle)
+    made.fake.library.cublasLtDestroy(made.handle)
 
 
 def whole(generator, *shape, dtype="float32"):
@@ -147,7 +147,7 @@ def test_the_preference_decides_whether_sums_may_be_divided(lt):
     a, b = np.array([[2048, 1, 2048, 3]], "float16"), np.ones((4, 1), "float16")
     layouts = [lt.layout(array) for array in (a, b, d, d)]
     operation = lt.operation(68, 0)
-    lt.double.set(split_k=2)
+    lt.fake.set(split_k=2)
     sums = {}
     for schemes in (NONE, COMPUTE_TYPE, OUTPUT_TYPE):
         _, found = lt.found(operation, layouts, schemes=schemes)
@@ -159,7 +159,7 @@ def test_the_preference_decides_whether_sums_may_be_divided(lt):
     _, found = lt.found(operation, layouts, schemes=OUTPUT_TYPE)
     assert lt.multiply(operation, (a, b, d, d), layouts, found[0], workspace=1 << 20) == 0
     assert d[0, 0] == 4096
-    call = lt.double.calls("cublasLtMatmul")[-1]
+    call = lt.fake.calls("cublasLtMatmul")[-1]
     assert (call["split_k"], call["scheme"], call["stream"]) == (2, OUTPUT_TYPE, 0x77)
 
 
@@ -198,9 +198,9 @@ def test_a_record_says_what_the_descriptors_hold(lt):
     a, b, d = (np.ones(shape, "float32", order="F") for shape in ((4, 3), (3, 5), (4, 5)))
     operation = lt.operation(77, 0)
     layouts = [lt.layout(array) for array in (a, b, d, d)]
-    lt.double.fail("cublasLtMatmulAlgoGetHeuristic", 14, count=1)
+    lt.fake.fail("cublasLtMatmulAlgoGetHeuristic", 14, count=1)
     assert lt.found(operation, layouts)[0] == 14
-    call = lt.double.calls("cublasLtMatmulAlgoGetHeuristic")[0]
+    call = lt.fake.calls("cublasLtMatmulAlgoGetHeuristic")[0]
     assert {name: call[name] for name in ("compute_type", "max_workspace", "schemes")} == {
         "compute_type": 77,
         "max_workspace": 1 << 20,

@@ -1,4 +1,4 @@
-/* Eigenvalues and singular values of matrices on host memory, by Jacobi's rotations: for the doubles.
+/* Eigenvalues and singular values of matrices on host memory, by Jacobi's rotations: for the fakes.
  * Conventions are those of factorisations.h. */
 #ifndef DECOMPOSITIONS_H
 #define DECOMPOSITIONS_H

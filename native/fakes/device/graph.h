@@ -37,7 +37,7 @@ static int refuse(int status, const char *why) {
 }
 
 /* How many descriptors were made and not destroyed. */
-API int double_descriptors(void) {
+API int fake_descriptors(void) {
     int count = 0;
     pthread_mutex_lock(&making);
     for (const descriptor *at = descriptors; at; at = at->next) count += !at->is_destroyed;

@@ -1,4 +1,4 @@
-/* Products by descriptors, as cuBLASLt and hipBLASLt compute them: for their doubles. See recorded.h
+/* Products by descriptors, as cuBLASLt and hipBLASLt compute them: for their fakes. See recorded.h
  * and products.h.
  *
  * Descriptors check the sizes of what they are given. The heuristic proposes a divided algorithm,
@@ -12,7 +12,7 @@
  * a_leading, a_batch, a_stride; then max_workspace and schemes of a preference, or split_k and scheme
  * of an algorithm.
  *
- * A double defines before: LT(name) and NAME(name), a function and its name; N(name), a number of the
+ * A fake defines before: LT(name) and NAME(name), a function and its name; N(name), a number of the
  * vendor's; SETTABLE, as described.h says; NEED(condition, code), to return a status of the vendor's;
  * ALGORITHM and HEURISTIC, the vendor's structs; WORKSPACE_ALIGNMENT; operation_of and compute_of,
  * cuBLAS's numbers of operations and compute types, -1 for none; OPERATION_N. After: pack and unpack.

@@ -1,4 +1,4 @@
-"""The doubles compute, refuse and record, so that what is tested with them means something."""
+"""The fakes compute, refuse and record, so that what is tested with them means something."""
 
 import ctypes
 
@@ -199,10 +199,10 @@ def test_the_driver_keeps_a_stack_of_contexts_and_knows_its_streams(device):
 
 
 def test_the_driver_runs_out_of_memory(device):
-    double = device("libcuda.so.1")
-    cuda, place, context = double.library, ctypes.c_uint64(), ctypes.c_void_p()
-    cuda.double_used.restype = ctypes.c_int64
-    double.set(memory=cuda.double_used() + 1000)  # what other tests keep is theirs
+    fake = device("libcuda.so.1")
+    cuda, place, context = fake.library, ctypes.c_uint64(), ctypes.c_void_p()
+    cuda.fake_used.restype = ctypes.c_int64
+    fake.set(memory=cuda.fake_used() + 1000)  # what other tests keep is theirs
     cuda.cuInit(0)
     cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
     cuda.cuCtxPushCurrent_v2(context)

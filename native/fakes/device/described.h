@@ -1,5 +1,5 @@
 /* Descriptors as cuBLASLt and hipBLASLt have them: attributes by number, each of a size. For their
- * doubles, which define N(name), the number of an attribute, and SETTABLE, a list of
+ * fakes, which define N(name), the number of an attribute, and SETTABLE, a list of
  * ATTRIBUTE(kind, name, bytes). */
 #ifndef DESCRIBED_H
 #define DESCRIBED_H
@@ -10,7 +10,7 @@ typedef struct {
     int64_t values[ATTRIBUTES];
 } described;
 
-/* How many bytes an attribute has; 0 for one that this double does not know. */
+/* How many bytes an attribute has; 0 for one that this fake does not know. */
 static size_t bytes_of(int kind, int attribute) {
     static const struct {
         int kind, attribute, bytes;

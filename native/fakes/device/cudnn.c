@@ -6,7 +6,7 @@
  * Settings: version (92800 is 9.28.0); unsupported, a mask of engines whose plans are refused; untrained,
  * of engines whose plans for gradients of attention are; broken, of engines whose runs fail; spent_0 to
  * spent_5, milliseconds that a run of an engine takes, instead of the engine's own, where not 0. Time is
- * told to the driver's double by the function of double_clock.
+ * told to the driver's double by the function of fake_clock.
  */
 #ifndef VERSION
 #define VERSION 92800
@@ -336,7 +336,7 @@ int cudnnSetStream(void *place, void *stream) {
 }
 
 static void (*spend)(double milliseconds);
-API void double_clock(void (*spends)(double)) { spend = spends; }
+API void fake_clock(void (*spends)(double)) { spend = spends; }
 
 static void *pointer_in(const void *pack, int64_t number) {
     int64_t count;

@@ -2,7 +2,7 @@
  * another table's, but for the device. So PyTorch's own table, and what it does to its tensors, can
  * be tested and timed where there is no GPU.
  *
- * double_exchange(original) makes the table; its capsule is the caller's business. double_stream is
+ * fake_exchange(original) makes the table; its capsule is the caller's business. fake_stream is
  * what is current. */
 #include <stddef.h>
 
@@ -11,7 +11,7 @@
 #define API __attribute__((visibility("default")))
 enum { HOST = 1, CUDA = 2, ALIGNMENT = 256 };
 
-API void *double_stream;
+API void *fake_stream;
 static const DLExchange *original;
 
 static int allocate(DLTensor *prototype, DLManagedTensorVersioned **out, void *context,
@@ -49,11 +49,11 @@ static int tensor_from_object(void *object, DLTensor *out) {
 
 static int current_stream(int32_t kind, int32_t index, void **stream) {
     (void)kind, (void)index;
-    *stream = double_stream;
+    *stream = fake_stream;
     return 0;
 }
 
-API const void *double_exchange(const void *table) {
+API const void *fake_exchange(const void *table) {
     static DLExchange made;
     original = table;
     made = (DLExchange){{1, 3, NULL},        allocate,           managed_from_object,
