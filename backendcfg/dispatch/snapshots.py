@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, environ, native
-from backendcfg.dispatch import calibration, device_gemm, speed
+from backendcfg.dispatch import calibration, speed
 from backendcfg.dispatch.opening import (
     Refused,
     Usable,
@@ -25,6 +25,7 @@ from backendcfg.dispatch.opening import (
 )
 from backendcfg.dispatch.providers import COMPILED_IN, PROVIDERS, files_of
 from backendcfg.errors import MissingLibraryError
+from backendcfg.gpu.products import gemm
 from backendcfg.probe.loaded import libraries_in_process
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def default() -> int:
 
 def _encoded(values: Mapping[str, Any]) -> dict[str, int]:
     """Values as a snapshot holds them; those that products on devices read are always said."""
-    return native.encode({**device_gemm.DEFAULTS, **values})
+    return native.encode({**gemm.DEFAULTS, **values})
 
 
 def listing_here() -> Listing:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backendcfg import native
-from backendcfg.dispatch import device_opening
+from backendcfg.gpu.libraries import opening
 from backendcfg.schema import native_flags
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
@@ -94,7 +94,7 @@ def test_nothing_prints_ends_the_process_or_reads_the_environment():
 
 def test_only_the_manual_and_the_module_are_exported():
     exported = {name for name in _symbols("--defined-only") if not name.startswith("_")}
-    known = {*native.PROTOTYPES, *device_opening.PROTOTYPES}
+    known = {*native.PROTOTYPES, *opening.PROTOTYPES}
     assert exported - known == {"PyInit__native"}
     assert set(native.PROTOTYPES) <= exported
 
