@@ -29,9 +29,15 @@ typedef struct descriptor {
     struct descriptor *next;
 } descriptor;
 
-static descriptor *descriptors; /* under the lock */
+enum { BUCKETS = 1 << 14 };
+static descriptor *descriptors[BUCKETS]; /* by their addresses; under the lock */
+static int alive;                        /* made and not destroyed */
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local char last_error[256];
+
+static descriptor **bucket_of(const void *place) {
+    return &descriptors[((uint64_t)(uintptr_t)place >> 4) * 0x9E3779B97F4A7C15u >> 50];
+}
 
 static int refuse(int status, const char *why) {
     snprintf(last_error, sizeof last_error, "%s", why);
@@ -40,9 +46,8 @@ static int refuse(int status, const char *why) {
 
 /* How many descriptors were made and not destroyed. */
 API int double_descriptors(void) {
-    int count = 0;
     pthread_mutex_lock(&making);
-    for (const descriptor *at = descriptors; at; at = at->next) count += !at->is_destroyed;
+    int count = alive;
     pthread_mutex_unlock(&making);
     return count;
 }
@@ -50,7 +55,7 @@ API int double_descriptors(void) {
 static int is_descriptor(const void *place, int type) {
     int is_one = 0;
     pthread_mutex_lock(&making);
-    for (const descriptor *at = descriptors; at && !is_one; at = at->next)
+    for (const descriptor *at = *bucket_of(place); at && !is_one; at = at->next)
         is_one = at == place && !at->is_destroyed && (type < 0 || at->type == type);
     pthread_mutex_unlock(&making);
     return is_one;
@@ -69,7 +74,7 @@ static void refer_to_all(const descriptor *of, int attribute, int change) {
 static void refer(descriptor *to, int change) {
     to->referrers += change;
     if (!to->is_destroyed || to->referrers) return;
-    descriptor **link = &descriptors;
+    descriptor **link = bucket_of(to);
     while (*link != to) link = &(*link)->next;
     *link = to->next;
     for (int at = 0; at < to->attribute_count; at++) {
@@ -206,8 +211,9 @@ int cudnnBackendCreateDescriptor(int type, void **place) {
     NEED(made && type >= 0 && type < 64, INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
     made->type = type;
     pthread_mutex_lock(&making);
-    made->next = descriptors;
-    descriptors = made;
+    made->next = *bucket_of(made);
+    *bucket_of(made) = made;
+    alive++;
     pthread_mutex_unlock(&making);
     *place = made;
     return 0;
@@ -219,6 +225,7 @@ int cudnnBackendDestroyDescriptor(void *place) {
     NEED(is_descriptor(place, -1), BAD_PARAM)
     pthread_mutex_lock(&making);
     ((descriptor *)place)->is_destroyed = 1;
+    alive--;
     refer(place, 0);
     pthread_mutex_unlock(&making);
     return 0;
