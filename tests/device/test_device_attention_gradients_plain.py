@@ -12,6 +12,8 @@ from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.ops import device_attention, device_gradients
 from backendcfg.schema.profile import defaults
 
+pytestmark = pytest.mark.sweep(2)
+
 forward = ops.scaled_dot_product_attention
 backward = ops.scaled_dot_product_attention_backward
 ELEMENTS = ["float32", "float64", "bfloat16", "float16"]

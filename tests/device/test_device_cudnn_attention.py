@@ -14,6 +14,8 @@ from backendcfg.dispatch import device_driver, device_kernels
 from backendcfg.ops import device_attention
 from backendcfg.schema.profile import defaults
 
+pytestmark = pytest.mark.sweep
+
 attention = ops.scaled_dot_product_attention
 
 EXECUTE = "cudnnBackendExecute"

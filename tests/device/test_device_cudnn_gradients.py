@@ -15,6 +15,8 @@ from backendcfg.dispatch import device_driver
 from backendcfg.ops import device_attention
 from backendcfg.schema.profile import defaults
 
+pytestmark = pytest.mark.sweep
+
 PROGRAM = Path(__file__).with_name("torch_cudnn_attention_on_device.py")
 EXECUTE = "cudnnBackendExecute"
 FIRST = {**defaults(), "cuda.sdp_priority": ("cudnn", "flash")}

@@ -8,6 +8,8 @@ from products import under
 
 from backendcfg.ops import device_solver, linalg
 
+pytestmark = pytest.mark.sweep
+
 CUDA, ROCM = (2, 0), (10, 0)
 LIBRARY = "cuda.preferred_linalg_library"
 
