@@ -13,6 +13,8 @@ from backendcfg.gpu.attention import forward as device_attention
 from backendcfg.gpu.attention.plain_backward_programs import BackwardArguments, DeltaArguments
 from backendcfg.schema.profile import defaults
 
+pytestmark = pytest.mark.sweep(2)
+
 forward = ops.scaled_dot_product_attention
 backward = ops.scaled_dot_product_attention_backward
 ELEMENTS = ["float32", "float64", "bfloat16", "float16"]
