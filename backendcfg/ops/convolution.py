@@ -8,13 +8,13 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg._native import device_recall
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import convolution_shapes, device_convolution, device_replay
 from backendcfg.ops.arrays import Taken, give, take
 from backendcfg.ops.convolution_choice import compute
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import Convolution
 from backendcfg.ops.finite import check_finite
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.narrow import round_to, widen
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from backendcfg.dispatch.device_attention import (
     variant,
 )
 from backendcfg.dispatch.device_attention_plain import efficient, summed_in
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import (
     attention_choice,
     device_cudnn_attention,
@@ -30,7 +31,7 @@ from backendcfg.ops import (
     device_products,
     serving,
 )
-from backendcfg.ops.attention_call import KEPT, OPERATION, flags_in_force
+from backendcfg.ops.attention_call import KEPT, OPERATION
 from backendcfg.ops.device_arrays import Arguments, Held
 from backendcfg.ops.device_launch import put
 from backendcfg.records import replace
@@ -253,7 +254,7 @@ def _plan(
         )
     if wrong := attention_shapes.problem(call):
         given.refuse(wrong)
-    values = flags_in_force()
+    values = FlagsInForce().values
     device, driver = device_kernels.device(held[0].kind, held[0].ordinal)
     choice = attention_choice.choose(call, values, device)
     sizes, prepared = attention_shapes.sizes(call), None

@@ -20,6 +20,7 @@ from backendcfg.dispatch.device_cudnn import alignment
 from backendcfg.dispatch.device_gemm import CUDA
 from backendcfg.dispatch.device_opening import require_device
 from backendcfg.errors import DeviceFailedError, TierNotKeptError
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import (
     convolution_shapes,
     device_convolution_known,
@@ -179,13 +180,8 @@ def _check(given: Arguments, geometry: Geometry, x: Held) -> None:
 
 def flags_in_force() -> tuple[Mapping[str, Any], frozenset[str]]:
     """The flags that are looked at, and which somebody set."""
-    in_force = current()
-    if in_force is None:
-        return rules.DEFAULTS, frozenset()
-    values = in_force.payload.values
-    return {**rules.DEFAULTS, **{flag: values[flag] for flag in rules.FLAGS if flag in values}}, (
-        frozenset(in_force.payload.asked)
-    )
+    flags = FlagsInForce()
+    return {flag: flags[flag] for flag in rules.FLAGS}, frozenset(flags.asked)
 
 
 def _four(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:

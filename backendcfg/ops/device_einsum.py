@@ -13,6 +13,7 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg.dispatch import device_gemm, device_recipes
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import device_products
 from backendcfg.ops.device_arrays import Arguments
 from backendcfg.ops.device_choice import of_element
@@ -20,7 +21,6 @@ from backendcfg.ops.device_library import plain
 from backendcfg.ops.einsum_order import FLAGS, order
 from backendcfg.ops.einsum_plan import Plan, View, plan
 from backendcfg.ops.families import Answer, Reason
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.refusal import TYPES
 from backendcfg.ops.serving import served
 

@@ -15,9 +15,9 @@ from backendcfg._native import current
 from backendcfg.dispatch import device_linalg
 from backendcfg.dispatch.device_linalg import ELEMENTS, Chosen, Recipe, Step
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import device_layout as layout
 from backendcfg.ops import device_plan, linalg_refusal, serving
-from backendcfg.ops.attention_call import flags_in_force
 from backendcfg.ops.device_arrays import Arguments, Held
 from backendcfg.ops.device_plan import GIVEN, Plan, Stack
 from backendcfg.ops.device_products import describe
@@ -372,8 +372,8 @@ class Solver:
 
 def flags_of() -> dict[str, Any]:
     """The flags of `device_linalg.FLAGS` in force here and now."""
-    values = flags_in_force()
-    return {name: values.get(name) or usual for name, usual in device_linalg.DEFAULTS.items()}
+    flags = FlagsInForce()
+    return {name: flags[name] or usual for name, usual in device_linalg.DEFAULTS.items()}
 
 
 def forget() -> None:

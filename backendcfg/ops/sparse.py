@@ -16,10 +16,10 @@ from backendcfg.dispatch import device_alone, device_sparse
 from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.dispatch.device_sparse import SparseAlgorithm
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError, TierNotKeptError
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import device_choice, device_library, device_products
 from backendcfg.ops.device_arrays import SIZES, Arguments, Held
 from backendcfg.ops.families import Answer, Question, Reason
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.product_choice import element as element_named
 from backendcfg.ops.serving import served
 

@@ -9,6 +9,7 @@ import numpy as np
 from backendcfg.dispatch import device_alone, device_fft
 from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import (
     convolution_choice,
     convolution_shapes,
@@ -25,7 +26,6 @@ from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.fft import choice, device
 from backendcfg.ops.fft.arguments import check_element, check_real
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.product_choice import element
 
 TRANSFORMS = (

@@ -15,10 +15,10 @@ from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.dispatch import device_alone, device_fft
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import device_library, device_products, device_replay
 from backendcfg.ops.device_arrays import Arguments, Held
 from backendcfg.ops.fft.plans import MAX_SIZE, plan_cache
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
