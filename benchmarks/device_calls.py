@@ -120,13 +120,13 @@ def tensors() -> dict[str, Any]:
 def load_any_kernel() -> None:
     """Let our own kernels be code that nobody looks into."""
     from backendcfg import _native
-    from backendcfg.dispatch import device_kernels
+    from backendcfg.gpu.kernels import loading
 
     def loaded(driver: Any, ordinal: int, capability: Any, chosen: Any) -> Any:
         del capability
         return _native.device_kernel(driver.handle, ordinal, b"no code", chosen.name, 0)
 
-    device_kernels.attention = loaded
+    loading.attention = loaded
 
 
 def least(statements: dict[str, str], names: dict[str, object], rounds: int) -> dict[str, float]:

@@ -17,15 +17,10 @@ import numpy as np
 from backendcfg import _native
 from backendcfg._native import broadcast, current
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import (
-    attention_call,
-    attention_layout,
-    attention_math,
-    device_attention,
-    device_gradients,
-    device_known,
-    serving,
-)
+from backendcfg.gpu.attention import backward as device_gradients
+from backendcfg.gpu.attention import forward as device_attention
+from backendcfg.gpu.attention import known
+from backendcfg.ops import attention_call, attention_layout, attention_math, serving
 from backendcfg.ops.arrays import give, take
 from backendcfg.ops.attention_call import OPERATION, NotFiniteError, refuse
 from backendcfg.ops.attention_math import Options
@@ -112,7 +107,7 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
             serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
             return found if return_logsumexp else found[0]
     elif type(query) is not np.ndarray and _native.device_holds(query):
-        return device_known.attend(
+        return known.attend(
             (query, key, value, attn_mask),
             (OPERATION, dropout_p, is_causal, scale, enable_gqa, return_logsumexp),
             seed,

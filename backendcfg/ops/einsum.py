@@ -8,7 +8,7 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg.flags import FlagsInForce
-from backendcfg.ops import device_einsum
+from backendcfg.gpu import einsum as device_einsum
 from backendcfg.ops.arrays import Taken, give, take
 from backendcfg.ops.einsum_equation import parse, parse_sublists, refuse
 from backendcfg.ops.einsum_order import is_fixed, order

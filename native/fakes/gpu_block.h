@@ -1,5 +1,5 @@
 /* A block of GPU threads on the host: the other implementation of
- * backendcfg/kernels/instructions.h, so that tests run the source of a kernel without a GPU.
+ * backendcfg/gpu/kernels/instructions.h, so that tests run the source of a kernel without a GPU.
  *
  * Each thread has a stack of its own, and only one runs at a time. An instruction of a warp is
  * carried out when all 32 lanes have come to it, from what each brought; that they came to the same

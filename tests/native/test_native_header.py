@@ -10,7 +10,8 @@ import pytest
 
 from backendcfg import native
 from backendcfg.defaults import DEFAULTS
-from backendcfg.dispatch import device_gemm, device_opening
+from backendcfg.gpu.libraries import opening
+from backendcfg.gpu.products import gemm
 from backendcfg.schema import generated, profile
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
@@ -80,7 +81,7 @@ def test_c_has_the_flags_that_it_reads():
     listed = set(re.findall(r'^FLAG\("[^"]+", (\w+),', generated.c_flags(), re.MULTILINE))
     assert read <= listed
     # The rest is what libraries of devices multiply by: C keeps their recipes with a snapshot.
-    assert listed - read == {flag.upper().replace(".", "_") for flag in device_gemm.FLAGS} - read
+    assert listed - read == {flag.upper().replace(".", "_") for flag in gemm.FLAGS} - read
 
 
 def test_a_flag_with_free_text_cannot_be_in_c():
@@ -122,7 +123,7 @@ def test_nothing_prints_ends_the_process_or_reads_the_environment():
 
 def test_only_the_manual_and_the_module_are_exported():
     exported = {name for name in _symbols("--defined-only") if not name.startswith("_")}
-    known = {*native.PROTOTYPES, *device_opening.PROTOTYPES}
+    known = {*native.PROTOTYPES, *opening.PROTOTYPES}
     assert exported - known == {"PyInit__native"}
     assert set(native.PROTOTYPES) <= exported
 

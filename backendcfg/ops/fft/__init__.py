@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from backendcfg._native import device_recall
-from backendcfg.ops import device_replay
+from backendcfg.gpu import replay
+from backendcfg.gpu.fft import calls
 from backendcfg.ops.arrays import give
-from backendcfg.ops.fft import device
 from backendcfg.ops.fft.arguments import (
     DEVICE,
     flipped,
@@ -228,14 +228,14 @@ def _along_several(  # noqa: PLR0917
 
 
 def _failed(operation: str, value: Any, found: tuple[Any, ...]) -> NoReturn:
-    device_replay.failed(f"fft.{operation}", ("input",), (value,), found)
+    replay.failed(f"fft.{operation}", ("input",), (value,), found)
 
 
 def _shifted(operation: str, value: Any, dim: int | Sequence[int] | None, *, forth: bool) -> Any:
     came = _taken(operation, value, everything=True)
     dims = shape_of(operation, len(came.array.shape), whole_numbers(operation, "dim", dim))
     if came.framework == DEVICE:
-        return device.shifted(came, dims, forth=forth)
+        return calls.shifted(came, dims, forth=forth)
     shift = np.fft.fftshift if forth else np.fft.ifftshift
     return give(np.asarray(shift(came.array, axes=dims)), came)
 

@@ -17,8 +17,9 @@ import numpy as np
 from backendcfg import _native, native
 from backendcfg.dispatch.providers import INVARIANT
 from backendcfg.flags import FlagsInForce
+from backendcfg.gpu.fft import calls
 from backendcfg.ops.arrays import give
-from backendcfg.ops.fft import device, mkl
+from backendcfg.ops.fft import mkl
 from backendcfg.ops.fft.arguments import DEVICE
 from backendcfg.ops.finite import check_finite
 from backendcfg.ops.serving import served
@@ -40,11 +41,11 @@ def transform(request: Request, options: tuple[Any, ...], *, conjugate: bool = F
 
     Args:
         request: what to compute.
-        options: what `device.transform` is told of the call.
+        options: what `calls.transform` is told of the call.
         conjugate: whether to give the conjugate of the result.
     """
     if request.came.framework == DEVICE:
-        return device.transform(request, options, conjugate=conjugate)
+        return calls.transform(request, options, conjugate=conjugate)
     flags = FlagsInForce()
     if request.conjugates:
         request = request._replace(array=np.conj(request.array))

@@ -3,14 +3,14 @@
  * A function is one or two steps over a stack of matrices: a solution is LU and LU_SOLVE, QR is QR
  * and QR_VECTORS. Python plans them once for each kind of call: it makes all memory by the arrays'
  * own library, has the matrices put there by columns, and asks for the steps that come one after the
- * other in one call (backendcfg/ops/device_solver.py). Each step has its own library.
+ * other in one call (backendcfg/gpu/linalg/solver.py). Each step has its own library.
  *
  * Who adds a library:
  *   1. abi_<library>.h, a kind, and its line in bcfg_solver_of below;
  *   2. a bcfg_vendor, in handle.c's table, which makes what is passed on as `handle`, and a
  *      bcfg_solver: `supports` says which steps it has, `sizes` what they need, `compute` puts one on
  *      the handle's stream;
- *   3. its rules from flags to a Recipe in backendcfg/dispatch/device_linalg.py (PROVIDERS, ORDERS,
+ *   3. its rules from flags to a Recipe in backendcfg/gpu/linalg/steps.py (PROVIDERS, ORDERS,
  *      STEPS), with the type of pivots that it reads and writes.
  *
  * The rules of every step:
@@ -33,7 +33,7 @@
 #include "device/handle.h"
 
 /* What is read and written. `a` is always factorised where it lies. The numbers are those of STEPS
- * in backendcfg/dispatch/device_linalg.py. */
+ * in backendcfg/gpu/linalg/steps.py. */
 typedef enum {
     BCFG_STEP_CHOLESKY = 0,  /* potrf: a (n, n) -> its factor in the triangle `upper` */
     BCFG_STEP_CHOLESKY_SOLVE, /* potrs: b (n, k) <- solution, by the factor in a */

@@ -1,5 +1,5 @@
 /* How a library is called for one element type on one device: made in Python from the flags
- * (backendcfg/dispatch/device_gemm.py), interned here, and kept with the snapshot it follows from. */
+ * (backendcfg/gpu/products/gemm.py), interned here, and kept with the snapshot it follows from. */
 #ifndef BACKENDCFG_DEVICE_RECIPE_H
 #define BACKENDCFG_DEVICE_RECIPE_H
 

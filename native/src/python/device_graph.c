@@ -1,5 +1,5 @@
 /* Operation graphs of cuDNN, from what Python says of them: see device/cudnn.h and
- * backendcfg/dispatch/device_cudnn.py. */
+ * backendcfg/gpu/cudnn/graph.py. */
 #include "device_known.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Our own kernels on devices: arrays described, results made, code loaded and put on a stream. What
- * a call is, and which kernel serves it, Python decides: see backendcfg/ops/device_attention.py. */
+ * a call is, and which kernel serves it, Python decides: see backendcfg/gpu/attention/forward.py. */
 #include "device.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Linear algebra on devices: steps of a function, planned once for each kind of call, put on a stream
  * in one call. What a function is made of, and all memory that anybody else sees, is Python's: see
- * backendcfg/ops/device_solver.py. */
+ * backendcfg/gpu/linalg/solver.py. */
 #include "device.h"
 
 #include "device/factorisation.h"
@@ -35,7 +35,7 @@ typedef struct {
     Planned steps[MOST_STEPS];
 } Plan;
 
-/* A step as Python writes it, in the order of `Step` in backendcfg/dispatch/device_linalg.py. */
+/* A step as Python writes it, in the order of `Step` in backendcfg/gpu/linalg/steps.py. */
 static bool parse_step(PyObject *tuple, Planned *planned) {
     unsigned long long library;
     int upper, transpose, vectors;

@@ -1,5 +1,5 @@
 /* Products of 2:4 sparse matrices on devices. What a call is, and what it needs, Python decides: see
- * backendcfg/ops/sparse.py. */
+ * backendcfg/gpu/sparse/calls.py. */
 #include "device.h"
 #include "device/cusparselt.h"
 

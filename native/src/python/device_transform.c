@@ -1,5 +1,5 @@
 /* Fourier transforms on devices: plans made, kept by Python, and run. Which plan a call needs, and
- * how long it is kept, Python decides: see backendcfg/ops/fft/device.py. */
+ * how long it is kept, Python decides: see backendcfg/gpu/fft/calls.py. */
 #include "device_known.h"
 
 #include <stdlib.h>
