@@ -8,6 +8,7 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg._native import device_recall
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu import replay
 from backendcfg.gpu.convolution import calls
 from backendcfg.ops import convolution_shapes
@@ -16,7 +17,6 @@ from backendcfg.ops.convolution_choice import compute
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import Convolution
 from backendcfg.ops.finite import check_finite
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.narrow import round_to, widen
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops.flags import FlagsInForce
+from backendcfg.flags import FlagsInForce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
