@@ -269,7 +269,7 @@ def unfold(
     /,
 ) -> None: ...
 
-# Hand in what products on devices need of Python; see native/src/python/device.h.
+# Hand in what products on devices need of Python; see native/gpu/python/device.h.
 def device_bind(**callbacks: Callable[..., Any] | None) -> None: ...
 
 # A product on a device: alpha a b + beta added, into `out`; `added` and `out` may be None.

@@ -12,5 +12,5 @@ from once import once
 __all__ = ["FAKES", "FLAGS", "NATIVE", "once"]
 
 NATIVE = Path(__file__).resolve().parents[3] / "native"
-FAKES = NATIVE / "fakes" / "device"
+FAKES = NATIVE / "fakes" / "gpu"
 FLAGS = ["-shared", "-fPIC", "-fvisibility=hidden", "-O1", "-Wall", "-Wextra", "-Werror"]

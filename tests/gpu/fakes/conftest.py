@@ -88,7 +88,7 @@ class Fake:
 
 
 def compile_fake(target, source, definitions):
-    """Compile one of native/fakes/device into a file whose name becomes its SONAME."""
+    """Compile one of native/fakes/gpu into a file whose name becomes its SONAME."""
     command = ["cc", *FLAGS, *(f"-D{d}" for d in definitions), f"-I{NATIVE / 'include'}"]
     command += [
         f"-Wl,-soname,{target.name}",

@@ -1,6 +1,6 @@
 """Runs the attention kernel for GPUs on the host, and says what it should have computed.
 
-The kernel's own source is compiled by a C compiler with native/fakes/gpu_block.h in the place of
+The kernel's own source is compiled by a C compiler with native/fakes/gpu/gpu_block.h in the place of
 the device's instructions, once for each variant.
 """
 
@@ -22,7 +22,7 @@ from backendcfg.gpu.kernels import sources
 sys.path.append(next(str(p) for p in Path(__file__).resolve().parents if (p / "once.py").exists()))
 from once import once
 
-FAKES = Path(__file__).resolve().parents[3] / "native" / "fakes"
+FAKES = Path(__file__).resolve().parents[3] / "native" / "fakes" / "gpu"
 SHARED = 232448
 """Bytes of shared memory of a block, at most, on an H200."""
 RANGES = 16
