@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu.convolution import calls
 from backendcfg.ops import convolution_shapes
 from backendcfg.ops.arrays import Taken, give, take
@@ -14,7 +15,6 @@ from backendcfg.ops.convolution_choice import compute
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import Convolution
 from backendcfg.ops.finite import check_finite
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.narrow import round_to, widen
 
 if TYPE_CHECKING:

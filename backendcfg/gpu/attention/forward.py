@@ -13,6 +13,7 @@ from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.dispatch import attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu.arrays import Arguments, Held
 from backendcfg.gpu.attention import cudnn as device_cudnn_attention
 from backendcfg.gpu.attention import cudnn_backward
@@ -31,7 +32,7 @@ from backendcfg.gpu.kernels import loading
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops import attention_choice, serving
-from backendcfg.ops.attention_call import KEPT, OPERATION, flags_in_force
+from backendcfg.ops.attention_call import KEPT, OPERATION
 from backendcfg.records import replace
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def _plan(
         )
     if wrong := attention_shapes.problem(call):
         given.refuse(wrong)
-    values = flags_in_force()
+    values = FlagsInForce().values
     device, driver = loading.device(held[0].kind, held[0].ordinal)
     choice = attention_choice.choose(call, values, device)
     sizes, prepared = attention_shapes.sizes(call), None

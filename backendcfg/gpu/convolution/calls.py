@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg._native import current
 from backendcfg.errors import DeviceFailedError, TierNotKeptError
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, Held
 from backendcfg.gpu.convolution import graph as rules
@@ -171,13 +172,8 @@ def _check(given: Arguments, geometry: Geometry, x: Held) -> None:
 
 def flags_in_force() -> tuple[Mapping[str, Any], frozenset[str]]:
     """The flags that are looked at, and which somebody set."""
-    in_force = current()
-    if in_force is None:
-        return rules.DEFAULTS, frozenset()
-    values = in_force.payload.values
-    return {**rules.DEFAULTS, **{flag: values[flag] for flag in rules.FLAGS if flag in values}}, (
-        frozenset(in_force.payload.asked)
-    )
+    flags = FlagsInForce()
+    return {flag: flags[flag] for flag in rules.FLAGS}, frozenset(flags.asked)
 
 
 def _four(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, Held
 from backendcfg.gpu.fft import plans as device_fft
 from backendcfg.gpu.libraries import alone as device_alone
 from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops.fft.plans import MAX_SIZE, plan_cache
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:

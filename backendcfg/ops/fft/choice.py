@@ -16,12 +16,12 @@ import numpy as np
 
 from backendcfg import _native, native
 from backendcfg.dispatch.providers import INVARIANT
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu.fft import calls
 from backendcfg.ops.arrays import give
 from backendcfg.ops.fft import mkl
 from backendcfg.ops.fft.arguments import DEVICE
 from backendcfg.ops.finite import check_finite
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
