@@ -34,7 +34,7 @@ def ask(name: str | None) -> dict[str, Any]:
 
     Returns:
         A `session.verification.Verification` as JSON data, and under `unkept` the flags that the
-        promise rests on and that this release does not set.
+        tier rests on and that this release does not set.
 
     Raises:
         BackendCfgError: what the child raised, or InternalError when it died or hung.

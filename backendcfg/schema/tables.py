@@ -133,12 +133,12 @@ class Blas(Document):
 
 
 class Determinism(Document):
-    """`[determinism]`: what is promised, and PyTorch's switch for it."""
+    """`[determinism]`: the tier, and PyTorch's switch for it."""
 
     tier: Annotated[
         Tier,
         Flag(
-            "The promise: under what changes the bits stay the same.",
+            "The tier: under what changes the bits stay the same.",
             ("native", "backendcfg"),
             in_c=True,
         ),
