@@ -57,5 +57,7 @@ def test_what_was_written_for_any_text_stays_when_words_change():
     assert capabilities.rewritten(page, printed) == [*page[:2], "switch  wanted", "ok      1"]
     line = capabilities.rewritten(["a knob of ... reads 2"], ["a switch of numpy reads 2"])
     assert line == ["a switch of ... reads 2"]
+    line = capabilities.rewritten(["state  knob ...wanted"], ["state  switch      wanted"])
+    assert line == ["state  switch...wanted"]
     assert capabilities.same(page, printed) is False
     assert capabilities.same(["a", "...", "c"], ["a", "b1", "b2", "c"])
