@@ -57,6 +57,7 @@ CASES = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("case", CASES)
 def test_a_transform_of_a_known_kind_computes_what_the_first_does(devices, made, case):
     operation, dtype, options = CASES[case]
@@ -124,6 +125,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("other", OTHERS)
 def test_what_differs_is_looked_at_anew(devices, made, other):
     ops.fft.rfft(on_device((8, 8), "float64"))

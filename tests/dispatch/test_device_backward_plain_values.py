@@ -10,7 +10,7 @@ from test_device_attention_efficient import ELEMENTS, factors
 
 from backendcfg.dispatch.device_backward_plain import OF
 
-pytestmark = pytest.mark.sweep(2)
+pytestmark = pytest.mark.sweep(1)
 
 
 @pytest.fixture(name="compiler", scope="module")
