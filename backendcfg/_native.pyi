@@ -26,17 +26,17 @@ ABI: int
 # Attributes:
 #     name: what was asked for.
 #     payload: the compiled plan.
-#     knobs: what `enter_knobs` sets; None when a scope has nothing process-wide to set.
+#     switches: what `enter_switches` sets; None when a scope has nothing process-wide to set.
 #     snapshot: address of its snapshot, 0 until materialised; only such addresses are accepted.
 #     listing: how the providers of the snapshot were found; None until materialised.
 @final
 class Prepared:
-    def __init__(self, name: str, payload: object, knobs: object | None = None) -> None: ...
+    def __init__(self, name: str, payload: object, switches: object | None = None) -> None: ...
     @property
     def name(self) -> str: ...
     @property
     def payload(self) -> Any: ...
-    knobs: Any
+    switches: Any
     snapshot: int
     listing: Any
 
@@ -44,7 +44,7 @@ class Prepared:
 #
 # Attributes:
 #     prepared: what it enters.
-#     busy: what to do when a knob is taken, as the callbacks understand it.
+#     busy: what to do when a switch is taken, as the callbacks understand it.
 #     is_open: whether it was entered anywhere and not left since.
 @final
 class Scope:
@@ -64,8 +64,9 @@ class Scope:
 # Hand in Python callables, None for none; those not named keep their value. Returns what the named
 # ones were.
 #
-# enter_knobs(prepared, scope, claims) returns a claim, and leave_knobs(prepared, scope, claim)
-# gives it back; claims are those of the open scopes of this context, innermost first.
+# enter_switches(prepared, scope, claims) returns a claim, and
+# leave_switches(prepared, scope, claim) gives it back; claims are those of the open scopes of this
+# context, innermost first.
 # materialise(prepared) returns a snapshot's address. refuse(reason, detail, a, b, out) raises.
 # foreign(a, b, out) multiplies what is not NumPy's.
 # traced(operation, provider, because, sizes, dtype) hears of every call while tracing is set.
@@ -81,7 +82,7 @@ def current() -> Prepared | None: ...
 # The Prepared of every open scope of this context, innermost first.
 def chain() -> tuple[Prepared, ...]: ...
 
-# What enter_knobs returned for those scopes, innermost first.
+# What enter_switches returned for those scopes, innermost first.
 def claims() -> tuple[Any, ...]: ...
 
 # What holds where no scope is open; None for nothing.
@@ -268,7 +269,7 @@ def unfold(
     /,
 ) -> None: ...
 
-# Hand in what products on devices need of Python; see native/src/python/device.h.
+# Hand in what products on devices need of Python; see native/gpu/python/device.h.
 def device_bind(**callbacks: Callable[..., Any] | None) -> None: ...
 
 # A product on a device: alpha a b + beta added, into `out`; `added` and `out` may be None.
@@ -320,7 +321,7 @@ def device_recall(
 ) -> tuple[Any, ...] | None: ...
 
 # Remember a kind of call: types, shapes, strides, places and alignment of these arrays, these
-# options, and the flags in force. Steps are as in backendcfg/ops/device_replay.py; a launch is
+# options, and the flags in force. Steps are as in backendcfg/gpu/replay.py; a launch is
 # (kernel, grid, threads, argument, and the places in it of the arrays' addresses, of the results'
 # and of the seed, in bytes, -1 for none). What is made is (element, shape, views=(), alignment=16);
 # the first `given` of it are the results, the others are worked in; -1: all.
@@ -338,8 +339,8 @@ def device_remember(
 # Forget all of it, or what uses an object: a plan.
 def device_forget(owner: object = None, /) -> None: ...
 
-# Graphs of cuDNN, as backendcfg/dispatch/device_cudnn.py describes them. `work` is the tuple of
-# backendcfg/ops/device_arrays.py. What failed is (function, status, its name, what cuDNN says).
+# Graphs of cuDNN, as backendcfg/gpu/cudnn/graph.py describes them. `work` is the tuple of
+# backendcfg/gpu/arrays.py. What failed is (function, status, its name, what cuDNN says).
 #
 # The engines for a graph in cuDNN's order: (index, numerical notes, behaviour notes, is fallback).
 def device_engines(

@@ -338,7 +338,7 @@ class MissingLibraryError(MachineError):
 
 
 class TierNotKeptError(MachineError):
-    """A profile's promise cannot be kept on this host."""
+    """A profile's tier cannot be kept on this host."""
 
     code = "tier-not-kept"
 
@@ -349,10 +349,10 @@ class TooLateError(MachineError):
     code = "too-late"
 
 
-class UnreadableKnobError(MachineError):
+class UnreadableSwitchError(MachineError):
     """A switch cannot be read, so it could not be put back; it is not written."""
 
-    code = "unreadable-knob"
+    code = "unreadable-switch"
 
 
 class NativeUnavailableError(MachineError):

@@ -3,7 +3,7 @@
     python benchmarks/device_calls.py [--quick]
 
 Needs a C compiler and PyTorch, and no GPU: PyTorch's own tensors on the CPU are said to be on a
-device, and the doubles of native/doubles/device stand for NVIDIA's libraries. Once a kind of call
+device, and the fakes of native/fakes/gpu stand for NVIDIA's libraries. Once a kind of call
 is known they are told to do nothing; so what is left is ours, and what PyTorch does in the call.
 """
 
@@ -22,7 +22,7 @@ from measure import Row, emit, nanoseconds
 
 NATIVE = Path(__file__).parents[1] / "native"
 FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden", "-O2", "-pthread")
-DOUBLES = {
+FAKES = {
     "exchange": "libexchange.so",
     "cuda": "libcuda.so.1",
     "cublas": "libcublas.so.13",
@@ -60,11 +60,11 @@ CALLS = {
 
 
 def compiled(folder: Path) -> dict[str, ctypes.CDLL]:
-    """The doubles, in this process under the names of what they stand for."""
+    """The fakes, in this process under the names of what they stand for."""
     libraries = {}
-    for source, name in DOUBLES.items():
+    for source, name in FAKES.items():
         target = folder / name
-        file = NATIVE / "doubles" / "device" / f"{source}.c"
+        file = NATIVE / "fakes" / "gpu" / f"{source}.c"
         command = ["cc", *FLAGS, f"-I{NATIVE / 'include'}", f"-Wl,-soname,{name}", str(file)]
         subprocess.run([*command, "-o", str(target), "-lm"], check=True)
         libraries[source] = ctypes.CDLL(str(target))
@@ -83,10 +83,10 @@ def put_on_a_device(exchange: ctypes.CDLL) -> None:
     python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     python.PyCapsule_New.restype = ctypes.py_object
     python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    exchange.double_exchange.restype = ctypes.c_void_p
-    exchange.double_exchange.argtypes = [ctypes.c_void_p]
+    exchange.fake_exchange.restype = ctypes.c_void_p
+    exchange.fake_exchange.argtypes = [ctypes.c_void_p]
     original = python.PyCapsule_GetPointer(torch.Tensor.__dlpack_c_exchange_api__, name)
-    made = python.PyCapsule_New(exchange.double_exchange(original), name, None)
+    made = python.PyCapsule_New(exchange.fake_exchange(original), name, None)
     torch.Tensor.__dlpack_c_exchange_api__ = made
     _kept.append(name)  # the capsule has its address
 
@@ -120,13 +120,13 @@ def tensors() -> dict[str, Any]:
 def load_any_kernel() -> None:
     """Let our own kernels be code that nobody looks into."""
     from backendcfg import _native
-    from backendcfg.dispatch import device_kernels
+    from backendcfg.gpu.kernels import loading
 
     def loaded(driver: Any, ordinal: int, capability: Any, chosen: Any) -> Any:
         del capability
         return _native.device_kernel(driver.handle, ordinal, b"no code", chosen.name, 0)
 
-    device_kernels.attention = loaded
+    loading.attention = loaded
 
 
 def least(statements: dict[str, str], names: dict[str, object], rounds: int) -> dict[str, float]:
@@ -151,7 +151,7 @@ def main() -> int:
         put_on_a_device(libraries.pop("exchange"))
         names = tensors()
         load_any_kernel()
-        idle = [ctypes.c_int.in_dll(each, "double_idle") for each in libraries.values()]
+        idle = [ctypes.c_int.in_dll(each, "fake_idle") for each in libraries.values()]
         for what, (call, theirs, kernel) in CALLS.items():
             with scope(**({"cuda.sdp_priority": (kernel,)} if kernel else {})):
                 exec(call, names)  # from here on its kind is known

@@ -7,7 +7,7 @@
         ...
 
 Reading gives what is in force here: a scope's profile, the process's, or the defaults. Setting
-changes that profile as an argument would, so a value that breaks its promise is refused, and
+changes that profile as an argument would, so a value that breaks its tier is refused, and
 whatever framework is loaded obeys. PyTorch is never imported. docs/backends.md says for each
 switch what it drives, and where we differ from torch.backends on purpose.
 """
@@ -18,8 +18,8 @@ import importlib
 
 from backendcfg.backends.base import (
     ContextProp,
+    FlagProperty,
     PropModule,
-    Switch,
     assign,
     become,
     named,
@@ -124,7 +124,7 @@ __all__ = [
 class GenericModule(PropModule):
     """`backendcfg.backends` itself: the root of the float32 precision tree, and its modules."""
 
-    fp32_precision = Switch(ROOT, lambda: effective(ROOT))
+    fp32_precision = FlagProperty(ROOT, lambda: effective(ROOT))
 
     def __getattr__(self, attr: str) -> Any:
         if attr in _MODULES:

@@ -4,7 +4,7 @@ A module here holds no value of its own: it reads flags as they are in force whe
 and sets them through `session.adjust`. How to write one:
 
     class CudnnModule(PropModule):
-        enabled = Switch("cudnn.enabled")           # assignable: cudnn.enabled = False
+        enabled = FlagProperty("cudnn.enabled")           # assignable: cudnn.enabled = False
 
     def set_flags(_enabled=None, ...):              # None keeps, here and in flags()
         previous = (read("cudnn.enabled"), ...)
@@ -19,9 +19,9 @@ and sets them through `session.adjust`. How to write one:
     become(__name__, CudnnModule)
 
 A module that has only functions becomes a plain `PropModule`, so that a typing mistake in an
-assignment is refused. Whatever sets a flag goes through `assign` or a `Switch`, because these obey
-`disable_global_flags()`. `effective` in `backends.precision` follows the float32 precision tree,
-and `backends.presence` answers what this machine has.
+assignment is refused. Whatever sets a flag goes through `assign` or a `FlagProperty`, because these
+obey `disable_global_flags()`. `effective` in `backends.precision` follows the float32 precision
+tree, and `backends.presence` answers what this machine has.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import functools
 import sys
 import types
 
-from backendcfg._native import current
 from backendcfg.errors import FrozenFlagsError, UnknownAttributeError
+from backendcfg.flags import FlagsInForce
 from backendcfg.session import adjust
 
 TYPE_CHECKING = False
@@ -60,18 +60,12 @@ NEVER_WERE = {
 
 def read(flag: str) -> Any:
     """The value of a flag as it is in force here; its default where nothing is in force."""
-    in_force = current()
-    if in_force is not None and (values := in_force.payload.values):
-        return values[flag]
-    from backendcfg.schema.profile import defaults
-
-    return defaults()[flag]
+    return FlagsInForce().values[flag]
 
 
 def asked(flag: str) -> bool:
     """Whether somebody set a flag, as opposed to its default."""
-    in_force = current()
-    return in_force is not None and flag in in_force.payload.asked
+    return flag in FlagsInForce().asked
 
 
 def library(flag: str) -> str:
@@ -151,7 +145,7 @@ class ContextProp:
         self.setter(val)
 
 
-class Switch(ContextProp):
+class FlagProperty(ContextProp):
     """An attribute that is a flag.
 
     Args:

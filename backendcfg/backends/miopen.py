@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from backendcfg.backends.base import (
+    FlagProperty,
     PropModule,
-    Switch,
     assign,
     become,
     named,
@@ -44,7 +44,7 @@ def flags(immediate: bool | None = None) -> Overlay:
 class MiopenModule(PropModule):
     """`backendcfg.backends.miopen` with its assignable flag."""
 
-    immediate = Switch(_IMMEDIATE)
+    immediate = FlagProperty(_IMMEDIATE)
 
 
 become(__name__, MiopenModule)

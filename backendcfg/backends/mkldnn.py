@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from backendcfg.backends import presence
 from backendcfg.backends.base import (
+    FlagProperty,
     PropModule,
-    Switch,
     assign,
     become,
     named,
@@ -115,13 +115,13 @@ def flags(
 class MkldnnModule(PropModule):
     """`backendcfg.backends.mkldnn` with its assignable flags."""
 
-    enabled = Switch(_ENABLED)
-    deterministic = Switch(_DETERMINISTIC)
-    allow_tf32 = Switch(_ALLOW_TF32, lambda: is_tf32(*ONEDNN))
+    enabled = FlagProperty(_ENABLED)
+    deterministic = FlagProperty(_DETERMINISTIC)
+    allow_tf32 = FlagProperty(_ALLOW_TF32, lambda: is_tf32(*ONEDNN))
     matmul = Leaf(f"{__name__}.matmul", "mkldnn.matmul.fp32_precision")
     conv = Leaf(f"{__name__}.conv", "mkldnn.conv.fp32_precision")
     rnn = Leaf(f"{__name__}.rnn", "mkldnn.rnn.fp32_precision")
-    fp32_precision = Switch(_PRECISION, lambda: effective(_PRECISION))
+    fp32_precision = FlagProperty(_PRECISION, lambda: effective(_PRECISION))
 
 
 become(__name__, MkldnnModule)

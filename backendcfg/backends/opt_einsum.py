@@ -6,8 +6,8 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from backendcfg.backends.base import (
+    FlagProperty,
     PropModule,
-    Switch,
     assign,
     become,
     named,
@@ -64,8 +64,8 @@ def flags(enabled: bool | None = None, strategy: str | None = None) -> Overlay:
 class OptEinsumModule(PropModule):
     """`backendcfg.backends.opt_einsum` with its assignable flags."""
 
-    enabled = Switch(_ENABLED)
-    strategy = Switch(_STRATEGY)
+    enabled = FlagProperty(_ENABLED)
+    strategy = FlagProperty(_STRATEGY)
 
 
 become(__name__, OptEinsumModule)

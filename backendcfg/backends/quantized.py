@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backendcfg.backends import presence
-from backendcfg.backends.base import PropModule, ReadOnly, Switch, become, read
+from backendcfg.backends.base import FlagProperty, PropModule, ReadOnly, become, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _engine() -> str:
 class QuantizedEngine(PropModule):
     """`backendcfg.backends.quantized` with its attributes."""
 
-    engine = Switch(_ENGINE, _engine)
+    engine = FlagProperty(_ENGINE, _engine)
     supported_engines = ReadOnly(
         _supported, "`supported_engines` cannot be set: it is what PyTorch was built with"
     )

@@ -1,4 +1,4 @@
-"""Every bridge, in the order in which its knobs are written."""
+"""Every bridge, in the order in which its switches are written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-    from backendcfg.transact.knob import Setting
+    from backendcfg.transact.switch import Setting
 
 # The logger first, so that it tells of the rest. Then variables, because they act on whatever is
 # loaded from then on; then the libraries; then the frameworks, whose own calls go through those
@@ -63,7 +63,7 @@ def settings(
         dormant: flags that somebody set and that no hardware here reads. A framework has its
             switch all the same, and programs look at it, so bridges that mirror set it.
         scoped: for a scope rather than for the process. A framework that has a switch for each
-            of them tells them apart by `only` on its knobs: "scope" or "base".
+            of them tells them apart by `only` on its switches: "scope" or "base".
 
     Raises:
         InternalError: a bridge failed; the message names it.
@@ -84,7 +84,7 @@ def settings(
                 helps=["report it, with the output of `backendcfg doctor`"],
             ) from error
     other = "base" if scoped else "scope"
-    return [setting for setting in result if getattr(setting.knob, "only", "") != other]
+    return [setting for setting in result if getattr(setting.switch, "only", "") != other]
 
 
 def scoped_flags(bridges: Collection[str]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.transact.knob import AnytimeKnob, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _CONSTANTS = {
 _FLOAT32 = "f"
 
 
-class ComputeType(AnytimeKnob):
+class ComputeType(AnytimeSwitch):
     """`cupy._core.set_compute_type` for float32, which complex64 shares."""
 
     name = "cupy.compute_type"

@@ -16,11 +16,11 @@ from backendcfg.bridges import afresh, imports, xla_flags
 from backendcfg.bridges.blis_architectures import VARIABLE as BLIS
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.bridges.verbose import SCOPED_FLAGS as VERBOSE
-from backendcfg.bridges.verbose_calls import switches
+from backendcfg.bridges.verbose_calls import library_levels
 from backendcfg.probe import loaded, xla_text
 from backendcfg.probe import variables as table
 from backendcfg.records import record, replace
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.switch import Latch, Reach, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def variables(
 def settings(
     values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
 ) -> list[Setting]:
-    """The same variables as knobs of this process, each with the reason why it is too late.
+    """The same variables as switches of this process, each with the reason why it is too late.
 
     A variable that a running library can be told about by a call instead is never too late: the
-    pools' own knobs act on what is loaded, the variable on what will be and on child processes.
+    pools' own switches act on what is loaded, the variable on what will be and on child processes.
     """
     remedy = f"backendcfg run {name} -- python ..."
     own = (values.get("environment") or {}) if "environment" in asked else {}
@@ -111,8 +111,8 @@ def settings(
     for variable, text in own.items():
         if variable == xla_text.VARIABLE:
             continue
-        knob = EnvironmentVariable(variable, _own(variable), text)
-        result.append(Setting(knob, text, "environment", remedy))
+        switch = EnvironmentVariable(variable, _own(variable), text)
+        result.append(Setting(switch, text, "environment", remedy))
     return result
 
 
@@ -193,14 +193,14 @@ class EnvironmentVariable:
         if not self.row.runtime:
             return _READERS[self.row.reader]()
         if self.row.flag in VERBOSE:
-            what, missing = ".verbose", switches().missing
+            what, missing = ".verbose", library_levels().missing
         else:
             what = ".dynamic" if self.row.flag == "threads.dynamic" else ".threads"
             missing = inventory().missing
         return "; ".join(
-            f"{knob.removesuffix(what)} read it when loaded, and no call replaces it: {because}"
-            for knob, because in missing.items()
-            if knob.startswith(f"{self.row.reader}[") and knob.endswith(what)
+            f"{switch.removesuffix(what)} read it when loaded, and no call replaces it: {because}"
+            for switch, because in missing.items()
+            if switch.startswith(f"{self.row.reader}[") and switch.endswith(what)
         )
 
     def lasting(self) -> str:

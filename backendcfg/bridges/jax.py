@@ -16,7 +16,7 @@ import sys
 
 from backendcfg.bridges import imports
 from backendcfg.records import record
-from backendcfg.transact.knob import AnytimeKnob, Latch, Reach, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _PRECISION = "jax_default_matmul_precision"
 
 
 @record(frozen=True)
-class Option(AnytimeKnob):
+class Option(AnytimeSwitch):
     """An option for the process: what holds in every thread that says nothing else."""
 
     option: str
@@ -69,7 +69,7 @@ class Option(AnytimeKnob):
 
 
 @record(frozen=True)
-class ThreadOption(AnytimeKnob):
+class ThreadOption(AnytimeSwitch):
     """The same option for the calling thread; None leaves it to the process's."""
 
     option: str
@@ -113,10 +113,10 @@ def settings(
     if not imports.is_imported("jax"):
         return []
     return [
-        Setting(knob(option), values[flag], flag)
+        Setting(switch(option), values[flag], flag)
         for flag, option in OPTIONS.items()
         if flag in asked
-        for knob in (Option, ThreadOption)
+        for switch in (Option, ThreadOption)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.records import record
-from backendcfg.transact.knob import AnytimeKnob, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _handler: logging.Handler | None = None
 
 
 @record(frozen=True)
-class Level(AnytimeKnob):
+class Level(AnytimeSwitch):
     """The numeric level of the logger; 0 leaves it to the root logger, as the library starts."""
 
     name: str = "logging.backendcfg.level"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.transact.knob import AnytimeKnob, Latch, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Latch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ VARIABLE = "NPY_DISABLE_CPU_FEATURES"
 _MODULES = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
 
 
-class DisabledFeatures(AnytimeKnob):
+class DisabledFeatures(AnytimeSwitch):
     """Of the instruction sets that shall be left out, those that NumPy leaves out; sorted names."""
 
     name = "numpy.disabled_cpu_features"

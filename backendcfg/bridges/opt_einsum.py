@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.transact.knob import AnytimeKnob, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ SCOPED_FLAGS = frozenset({"opt_einsum.enabled", "opt_einsum.strategy"})
 _MODULE = "torch.backends.opt_einsum"
 
 
-class Switch(AnytimeKnob):
+class OptEinsumSwitch(AnytimeSwitch):
     """One of the two switches, as torch.einsum reads it."""
 
     def __init__(self, module: ModuleType, attribute: str, wanted: Any) -> None:
@@ -70,7 +70,7 @@ def settings(
         return []
     module = sys.modules[_MODULE]
     return [
-        Setting(Switch(module, flag.rpartition(".")[2], values[flag]), values[flag], flag)
+        Setting(OptEinsumSwitch(module, flag.rpartition(".")[2], values[flag]), values[flag], flag)
         for flag in ("opt_einsum.enabled", "opt_einsum.strategy")
         if flag in asked
     ]

@@ -62,7 +62,7 @@ class Inventory:
 
     Attributes:
         pools: in the order of `loaded.libraries_in_process`, OpenMP runtimes last.
-        missing: `{knob name: why it is not offered}`, where the library lacks what it takes.
+        missing: `{switch name: why it is not offered}`, where the library lacks what it takes.
         waiting: the same for libraries that are loaded and have not started.
         started: `{label: kind}` of the libraries that have read their variables.
         files: `{label: path}` of every library, also of those without a pool.
@@ -100,7 +100,7 @@ def take_inventory(
     Args:
         libraries: ones that are in this process; others are listed as missing.
         layers_open: whether libmkl_rt has opened its layers; asking it before would open them.
-        names: labels by file, from before; new ones are added, so that a knob that somebody has
+        names: labels by file, from before; new ones are added, so that a switch that somebody has
             set keeps its name when a second library of the same owner is loaded.
     """
     wanted = [x for x in libraries if x.kind in _BINDERS]
@@ -184,13 +184,13 @@ def _call(handle: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
 
 
 def _pair(
-    handle: ctypes.CDLL, names: tuple[str, str], knob: str, missing: dict[str, str], integer: Any
+    handle: ctypes.CDLL, names: tuple[str, str], switch: str, missing: dict[str, str], integer: Any
 ) -> tuple[Any, Any]:
     """A getter and a setter, or two None and the reason in `missing`."""
     get, set_ = _call(handle, names[0], integer), _call(handle, names[1], None, integer)
     absent = [name for name, call in zip(names, (get, set_), strict=True) if call is None]
     if absent:
-        missing[knob] = f"it has no {' and no '.join(absent)}"
+        missing[switch] = f"it has no {' and no '.join(absent)}"
         return None, None
     return get, set_
 

@@ -1,7 +1,7 @@
 """Thread counts of every BLAS and OpenMP runtime in the process, and the kernels they run.
 
-`pool_calls.py` finds the calls; this file makes knobs of them. Knobs are named after the library
-and who brought it: `openblas[numpy].threads`, `mkl[torch].dynamic`,
+`pool_calls.py` finds the calls; this file makes switches of them. Switches are named after the
+library and who brought it: `openblas[numpy].threads`, `mkl[torch].dynamic`,
 `openmp[libgomp torch].threads`, `openblas[scipy].core_type`.
 """
 
@@ -11,7 +11,7 @@ from backendcfg import environ
 from backendcfg.bridges import afresh
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.records import record
-from backendcfg.transact.knob import AnytimeKnob, Latch, Reach, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ _asked: dict[str, tuple[int, int]] = {}
 
 
 @record(frozen=True)
-class LocalThreads(AnytimeKnob):
+class LocalThreads(AnytimeSwitch):
     """MKL's count for one thread, which outranks its count for the process; 0 is none.
 
     `torch.set_num_threads` sets it. A profile wants none, so that the process's count decides.
@@ -157,7 +157,7 @@ class Dynamic:
 
 
 @record(frozen=True)
-class CoreType(AnytimeKnob):
+class CoreType(AnytimeSwitch):
     """The kernels that an OpenBLAS or a BLIS runs; it chooses them once, when it is loaded."""
 
     pool: Pool
@@ -235,13 +235,13 @@ def settings(
 
 
 def missing(found: Inventory | None = None) -> dict[str, str]:
-    """The knobs that are not offered, each with the reason."""
+    """The switches that are not offered, each with the reason."""
     have = inventory() if found is None else found
     return {**have.missing, **have.waiting}
 
 
 def capped(count: int, found: Inventory | None = None) -> dict[str, int]:
-    """The pools that were built for fewer threads, `{knob name: most it can}`."""
+    """The pools that were built for fewer threads, `{switch name: most it can}`."""
     have = inventory() if found is None else found
     return {Threads(pool).name: pool.limit for pool in have.pools if pool.limit < count}
 
@@ -251,10 +251,10 @@ _FLAGS = frozenset({"threads.count", "threads.dynamic", *_CORE_TYPES})
 
 
 def _core_type(pool: Pool, wanted: str, flag: str, name: str) -> Setting:
-    knob = CoreType(pool, wanted)
-    running = knob.read()
+    switch = CoreType(pool, wanted)
+    running = switch.read()
     if running.lower() == wanted.lower():
         # OpenBLAS compares without regard to case, and answers in its own spelling.
         wanted = running
-    remedy = "" if knob.was_told() else f"backendcfg run {name} -- python ..."
-    return Setting(knob, wanted, flag, remedy)
+    remedy = "" if switch.was_told() else f"backendcfg run {name} -- python ..."
+    return Setting(switch, wanted, flag, remedy)

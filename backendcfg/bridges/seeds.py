@@ -17,7 +17,7 @@ import os
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.transact.knob import AnytimeKnob, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ SCOPED_FLAGS: frozenset[str] = frozenset()
 
 _identity: list[int] = []
 _seeded: dict[str, int] = {}
-"""By knob, the seed that it was given here."""
+"""By switch, the seed that it was given here."""
 
 
 class Seed(int):
@@ -95,8 +95,8 @@ def derived(seed: int, identity: Collection[int]) -> int:
     return int.from_bytes(sha1(text.encode()).digest()[:4], "big")
 
 
-class _Generator(AnytimeKnob):
-    """What the knobs have in common."""
+class _Generator(AnytimeSwitch):
+    """What the switches have in common."""
 
     name: str
     flag: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.transact.knob import AnytimeKnob, Latch, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Latch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ MIRRORS = True
 SCOPED_FLAGS = frozenset({"tensorflow.tensor_float_32_execution"})
 
 
-class _Switch(AnytimeKnob):
-    """What TensorFlow's knobs have in common."""
+class _Switch(AnytimeSwitch):
+    """What TensorFlow's switches have in common."""
 
     name: str
 

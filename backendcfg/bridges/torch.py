@@ -19,7 +19,7 @@ from backendcfg.bridges import (
 )
 from backendcfg.bridges.torch_determinism import Algorithms, Fill, Inductor
 from backendcfg.bridges.torch_threads import InteropThreads, Threads
-from backendcfg.transact.knob import Setting
+from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

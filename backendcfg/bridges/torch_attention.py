@@ -8,8 +8,8 @@ set an order of its own over one that was set before it (read in PyTorch's sourc
 
 from __future__ import annotations
 
-from backendcfg.bridges.torch_switches import Pair, Switch, absent, has_gpu_build
-from backendcfg.transact.knob import Setting
+from backendcfg.bridges.torch_switches import Pair, TorchSwitch, absent, has_gpu_build
+from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _NUMBERS = {name: number for number, name in enumerate(_NAMES)}
 _DEFAULT_ORDER = ("flash", "efficient", "math", "cudnn", "overrideable")
 
 
-class Priority(Switch):
+class Priority(TorchSwitch):
     """The order in which kernels for attention are tried, all five of them."""
 
     name = f"torch.backends.{PRIORITY}"
@@ -67,21 +67,21 @@ def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> li
     result = []
     for flag in sorted(kernels, key=lambda flag: not values[flag]):
         kernel = KERNELS[flag]
-        knob = Pair(
+        switch = Pair(
             torch,
             f"torch.backends.{flag}",
             f"_get_{kernel}_sdp_enabled",
             f"_set_sdp_use_{kernel}",
         )
-        result.append(Setting(knob, values[flag], flag))
+        result.append(Setting(switch, values[flag], flag))
     if REDUCTION in asked:
-        knob = Pair(
+        switch = Pair(
             torch,
             f"torch.backends.{REDUCTION}",
             "_get_math_sdp_allow_fp16_bf16_reduction",
             "_set_math_sdp_allow_fp16_bf16_reduction",
         )
-        result.append(Setting(knob, values[REDUCTION], REDUCTION))
+        result.append(Setting(switch, values[REDUCTION], REDUCTION))
     # An empty order leaves PyTorch's.
     if PRIORITY in asked and values[PRIORITY]:
         result.append(Setting(Priority(torch), complete(values[PRIORITY]), PRIORITY))

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from backendcfg.transact.knob import Setting
+    from backendcfg.transact.switch import Setting
 
 GUARDED = (
     "determinism.algorithms",
@@ -48,6 +48,6 @@ def tell(settings: Iterable[Setting]) -> None:
 
 def _changes(setting: Setting) -> bool:
     try:
-        return bool(setting.knob.read() != setting.wanted)
+        return bool(setting.switch.read() != setting.wanted)
     except Exception:
         return False

@@ -1,21 +1,21 @@
 """PyTorch's deterministic algorithms, and TorchInductor's own switch for them.
 
 `torch.use_deterministic_algorithms` writes both, but imports TorchInductor for it, which takes a
-second. So each has a knob here, and TorchInductor's is offered once it is loaded.
+second. So each has a switch here, and TorchInductor's is offered once it is loaded.
 `torch.set_deterministic_debug_mode` forgets TorchInductor's. Measured with the CPU build of 2.13.
 """
 
 from __future__ import annotations
 
-from backendcfg.bridges.torch_switches import Switch, absent
-from backendcfg.transact.knob import Latch, Reach
+from backendcfg.bridges.torch_switches import TorchSwitch, absent
+from backendcfg.transact.switch import Latch, Reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-class Algorithms(Switch):
+class Algorithms(TorchSwitch):
     """Deterministic algorithms: "any", "warn" or "deterministic"."""
 
     name = "torch.deterministic_algorithms"
@@ -30,7 +30,7 @@ class Algorithms(Switch):
         self.torch._C._set_deterministic_algorithms(value != "any", warn_only=value == "warn")
 
 
-class Inductor(Switch):
+class Inductor(TorchSwitch):
     """`torch._inductor.config.deterministic`, which every thread has for itself.
 
     A compilation copies the switch of `Algorithms` into this one when it has ended; the first in a
@@ -57,7 +57,7 @@ class Inductor(Switch):
         return "" if has else f"TorchInductor of PyTorch {self.torch.__version__} has no such mode"
 
 
-class Fill(Switch):
+class Fill(TorchSwitch):
     """`torch.utils.deterministic.fill_uninitialized_memory`."""
 
     name = "torch.utils.deterministic.fill_uninitialized_memory"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 
-from backendcfg.bridges.torch_switches import Switch, absent
-from backendcfg.transact.knob import Setting
+from backendcfg.bridges.torch_switches import TorchSwitch, absent
+from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ KEYS = "python_native.disabled_dispatch_keys"
 FLAGS = frozenset({*LANGUAGES, OPERATIONS, KEYS})
 
 
-class Language(Switch):
+class Language(TorchSwitch):
     """`torch.backends.python_native.triton.enabled`."""
 
     def __init__(self, torch: Any, native: Any, flag: str) -> None:
@@ -49,7 +49,7 @@ class Language(Switch):
         return "" if known else absent(self.torch)
 
 
-class Operations(Switch):
+class Operations(TorchSwitch):
     """The operators whose kernels of this kind are disabled, sorted."""
 
     name = f"torch.backends.{OPERATIONS}"
@@ -84,7 +84,7 @@ class Operations(Switch):
         return ""
 
 
-class DispatchKeys(Switch):
+class DispatchKeys(TorchSwitch):
     """The dispatch keys whose kernels of this kind are disabled, sorted."""
 
     name = f"torch.backends.{KEYS}"

@@ -8,8 +8,8 @@ value before. What the libraries do on a GPU was read in PyTorch's sources, not 
 
 from __future__ import annotations
 
-from backendcfg.bridges.torch_switches import Switch, absent, has_gpu_build
-from backendcfg.transact.knob import Setting
+from backendcfg.bridges.torch_switches import TorchSwitch, absent, has_gpu_build
+from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ _FUNCTIONS = {
 _SAME = {"hipblas": "cublas", "hipblaslt": "cublaslt"}
 _NOT_STARTED = "the program has not started CUDA yet, and asking would start it"
 _unread: set[str] = set()
-"""Knobs that were written without being read first."""
+"""Switches that were written without being read first."""
 _ENGINES = ("none", "fbgemm", "qnnpack", "onednn", "x86")
 """By their numbers."""
 
 
-class Preferred(Switch):
+class Preferred(TorchSwitch):
     """A library that is preferred: "default", "cublas", "magma", ..."""
 
     def __init__(self, torch: Any, flag: str, wanted: str) -> None:
@@ -86,7 +86,7 @@ class Preferred(Switch):
         return _not_built(self.torch, self.wanted)
 
 
-class Engine(Switch):
+class Engine(TorchSwitch):
     """`torch.backends.quantized.engine`, by name."""
 
     name = f"torch.backends.{ENGINE}"
@@ -108,7 +108,7 @@ class Engine(Switch):
         return f"PyTorch {self.torch.__version__} has the engines {', '.join(has)} here"
 
 
-class Workspace(Switch):
+class Workspace(TorchSwitch):
     """Bytes that cuBLAS or cuBLASLt keep for each handle and stream that is used from then on.
 
     Until somebody sets it PyTorch computes it from the device, so that asking would start CUDA. It
@@ -142,7 +142,7 @@ class Workspace(Switch):
         return "" if known else absent(self.torch, cuda_only=True)
 
 
-class PlanCache(Switch):
+class PlanCache(TorchSwitch):
     """The plans that cuFFT keeps for one device. Read in PyTorch's sources, not run."""
 
     def __init__(self, torch: Any, index: int) -> None:
@@ -173,8 +173,8 @@ def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> li
     result = []
     for flag in _FUNCTIONS:
         if flag in asked:
-            knob = Preferred(torch, flag, values[flag])
-            result.append(Setting(knob, knob.wanted, flag))
+            switch = Preferred(torch, flag, values[flag])
+            result.append(Setting(switch, switch.wanted, flag))
     result += [
         Setting(Workspace(torch, flag), values[flag], flag)
         for flag in WORKSPACES

@@ -17,7 +17,7 @@ from backendcfg.bridges.torch_tree import (
     tree_of,
 )
 from backendcfg.transact import log
-from backendcfg.transact.knob import AnytimeKnob, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _FLAG_OF = {key: flag for flag, key in LEAVES.items()}
 _WITH_OLDER_SWITCH = (CUDA_PRODUCTS, CPU_PRODUCTS, CONVOLUTIONS, RECURRENT)
 
 
-class Leaf(AnytimeKnob):
+class Leaf(AnytimeSwitch):
     """One leaf of the tree: "none", "ieee", "tf32" or "bf16"."""
 
     def __init__(self, tree: Tree, key: Key, wanted: str, why_not: str) -> None:
@@ -72,7 +72,7 @@ class Leaf(AnytimeKnob):
         return ""
 
 
-class Unset(AnytimeKnob):
+class Unset(AnytimeSwitch):
     """Whether cuDNN's leaves are as PyTorch starts them: TF32 unless a parent says otherwise.
 
     No function of PyTorch writes that state, and `cudnn.flags()` and `torch.export` end it too.
@@ -113,7 +113,7 @@ class Unset(AnytimeKnob):
             self.tree.write(key, self.tree.read(key))
 
 
-class Readable(AnytimeKnob):
+class Readable(AnytimeSwitch):
     """Whether the older switches can be read, for a program that had set them and leaves apart."""
 
     name = "torch.backends.older_precision_switches_readable"

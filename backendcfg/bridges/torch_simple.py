@@ -6,8 +6,8 @@ the CPU build of 2.13, which has them all but `cudnn.benchmark_limit`.
 
 from __future__ import annotations
 
-from backendcfg.bridges.torch_switches import Pair, Switch, absent
-from backendcfg.transact.knob import Setting
+from backendcfg.bridges.torch_switches import Pair, TorchSwitch, absent
+from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ FAST_PATH = "mha.fastpath_enabled"
 FLAGS = frozenset({*PAIRS, *(flag for pair in REDUCTIONS.values() for flag in pair), FAST_PATH})
 
 
-class Reduction(Switch):
+class Reduction(TorchSwitch):
     """Whether 16-bit products may reduce in 16 bits, and whether they may split K.
 
     One switch, as in PyTorch: it takes both at once, and not every pair.
@@ -87,7 +87,7 @@ class Reduction(Switch):
         return ""
 
 
-class FastPath(Switch):
+class FastPath(TorchSwitch):
     """`torch.backends.mha.set_fastpath_enabled`, which takes anything."""
 
     name = f"torch.backends.{FAST_PATH}"

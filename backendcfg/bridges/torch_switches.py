@@ -7,7 +7,7 @@ is forgetting to put a switch back, which the journal and the owner table do.
 
 from __future__ import annotations
 
-from backendcfg.transact.knob import AnytimeKnob
+from backendcfg.transact.switch import AnytimeSwitch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Switch(AnytimeKnob):
+class TorchSwitch(AnytimeSwitch):
     """A switch of PyTorch for the whole process, which can be set at any time and put back."""
 
     name: str
@@ -36,7 +36,7 @@ class Switch(AnytimeKnob):
         return ""
 
 
-class Pair(AnytimeKnob):
+class Pair(AnytimeSwitch):
     """A switch that one function of `torch._C` reads and another one writes."""
 
     read: Callable[[], Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from backendcfg.bridges import afresh, imports
 from backendcfg.bridges.pool_calls import inventory
-from backendcfg.bridges.torch_switches import Switch
-from backendcfg.transact.knob import Latch, Reach
+from backendcfg.bridges.torch_switches import TorchSwitch
+from backendcfg.transact.switch import Latch, Reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Threads(Switch):
+class Threads(TorchSwitch):
     """`torch.set_num_threads`: for the calling thread, and for threads that start later."""
 
     name = "torch.num_threads"
@@ -26,7 +26,7 @@ class Threads(Switch):
 
     def write(self, value: int) -> None:
         # It also sets MKL's count for this thread, and turns MKL's dynamic switch off for good;
-        # both have knobs of their own (see bridges/pools.py).
+        # both have switches of their own (see bridges/pools.py).
         inside = [pool for pool in inventory().pools if pool.label.startswith("mkl[torch")]
         dynamic = [(pool.set_dynamic, pool.get_dynamic()) for pool in inside if pool.get_dynamic]
         local = [(pool.set_local, pool.set_local(0)) for pool in inside if pool.set_local]
@@ -42,7 +42,7 @@ class Threads(Switch):
         return int(afresh.ask(afresh.TORCH, "threads", variables))
 
 
-class InteropThreads(Switch):
+class InteropThreads(TorchSwitch):
     """`torch.set_num_interop_threads`: once, before the pool's first work."""
 
     name = "torch.num_interop_threads"

@@ -1,6 +1,6 @@
 """What MKL and oneDNN print about their own calls, in the libraries that are loaded.
 
-`verbose_calls.py` finds the calls; this file makes knobs of them: `mkl[torch].verbose`,
+`verbose_calls.py` finds the calls; this file makes switches of them: `mkl[torch].verbose`,
 `mkl[mkl].verbose`, `onednn[torch].verbose`. The variables MKL_VERBOSE and ONEDNN_VERBOSE, for
 libraries and processes to come, are the environment's bridge.
 """
@@ -8,16 +8,16 @@ libraries and processes to come, are the environment's bridge.
 from __future__ import annotations
 
 from backendcfg.bridges import afresh
-from backendcfg.bridges.verbose_calls import level_under, switches
+from backendcfg.bridges.verbose_calls import level_under, library_levels
 from backendcfg.records import record
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.switch import Latch, Reach, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-    from backendcfg.bridges.verbose_calls import Switch, Switches
+    from backendcfg.bridges.verbose_calls import LibraryLevel, LibraryLevels
 
 FRAMEWORK: str | None = None
 SCOPED_FLAGS = frozenset({"mkl.verbose", "mkldnn.verbose"})
@@ -29,7 +29,7 @@ _KINDS = {"mkl.verbose": "mkl", "mkldnn.verbose": "onednn"}
 class Verbosity:
     """The level of one library: 0 silent, 1 calls, 2 more."""
 
-    switch: Switch
+    switch: LibraryLevel
     reach: Reach = Reach.PROCESS
     latch: Latch = Latch.ANYTIME
 
@@ -77,7 +77,7 @@ def settings(
     asked: Collection[str],
     name: str = "PROFILE",
     *,
-    found: Switches | None = None,
+    found: LibraryLevels | None = None,
 ) -> list[Setting]:
     """The settings of every MKL and oneDNN in this process, for the flags that were asked.
 
@@ -89,7 +89,7 @@ def settings(
     """
     if SCOPED_FLAGS.isdisjoint(asked):
         return []
-    offered = switches() if found is None else found
+    offered = library_levels() if found is None else found
     return [
         Setting(Verbosity(switch), values[flag], flag)
         for flag, kind in _KINDS.items()
@@ -99,6 +99,6 @@ def settings(
     ]
 
 
-def missing(found: Switches | None = None) -> dict[str, str]:
-    """The knobs that are not offered, each with the reason."""
-    return (switches() if found is None else found).missing
+def missing(found: LibraryLevels | None = None) -> dict[str, str]:
+    """The switches that are not offered, each with the reason."""
+    return (library_levels() if found is None else found).missing

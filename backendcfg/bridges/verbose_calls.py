@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @record(frozen=True)
-class Switch:
+class LibraryLevel:
     """The verbosity of one library.
 
     Attributes:
@@ -48,35 +48,35 @@ class Switch:
 
 
 @record(frozen=True)
-class Switches:
-    """What can be switched in this process, and, by knob name, why the rest cannot."""
+class LibraryLevels:
+    """What can be switched in this process, and, by switch name, why the rest cannot."""
 
-    found: tuple[Switch, ...] = ()
+    found: tuple[LibraryLevel, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
 
 
-_last: tuple[Any, Switches] = (None, Switches())
+_last: tuple[Any, LibraryLevels] = (None, LibraryLevels())
 _told: dict[str, int | str] = {}
 """By label of a oneDNN: its level as far as anybody can know."""
 
 
-def switches() -> Switches:
+def library_levels() -> LibraryLevels:
     """The switches of this process; looked for again after a library or PyTorch was loaded."""
     global _last
     now = (mapped_set(), imports.is_imported("torch"))
     if now[0] is None or _last[0] != now:
-        _last = (now, take_switches(inventory(), loaded.mapped_files()))
+        _last = (now, take_levels(inventory(), loaded.mapped_files()))
     return _last[1]
 
 
-def take_switches(libraries: Inventory, files: list[str]) -> Switches:
+def take_levels(libraries: Inventory, files: list[str]) -> LibraryLevels:
     """Bind the calls.
 
     Args:
         libraries: the MKLs of this process.
         files: what is mapped in it.
     """
-    found: list[Switch] = []
+    found: list[LibraryLevel] = []
     missing: dict[str, str] = {}
     for label, path in libraries.files.items():
         if not label.startswith("mkl["):
@@ -92,10 +92,10 @@ def take_switches(libraries: Inventory, files: list[str]) -> Switches:
     for path in files:
         if os.path.basename(path).startswith(("libdnnl.", "libonednn.")):
             _onednn(path, found, missing)
-    return Switches(tuple(found), missing)
+    return LibraryLevels(tuple(found), missing)
 
 
-def _mkl(label: str, path: str, files: list[str], *, waits: bool) -> Switch:
+def _mkl(label: str, path: str, files: list[str], *, waits: bool) -> LibraryLevel:
     opened = handle(path)
     if opened is None:
         raise LookupError(f"{path} is not in this process")
@@ -114,9 +114,9 @@ def _mkl(label: str, path: str, files: list[str], *, waits: bool) -> Switch:
             if level != _level_of_waiting():
                 write(level)
 
-        return Switch(label, "mkl", _level_of_waiting, write_waiting)
+        return LibraryLevel(label, "mkl", _level_of_waiting, write_waiting)
     cell = _cell(path if hasattr(opened, "mkl_serv_verbose_mode") else _core(files) or path)
-    return Switch(label, "mkl", lambda: cell.value, write)
+    return LibraryLevel(label, "mkl", lambda: cell.value, write)
 
 
 def _level_of_waiting() -> int:
@@ -154,7 +154,7 @@ def _cell(path: str) -> ctypes.c_int:
     return cell
 
 
-def _onednn_of_torch(found: list[Switch], missing: dict[str, str]) -> None:
+def _onednn_of_torch(found: list[LibraryLevel], missing: dict[str, str]) -> None:
     torch: Any = sys.modules["torch"]
     calls = getattr(getattr(torch, "_C", None), "_verbose", None)
     set_ = getattr(calls, "mkldnn_set_verbose", None)
@@ -164,7 +164,7 @@ def _onednn_of_torch(found: list[Switch], missing: dict[str, str]) -> None:
     found.append(_without_getter("onednn[torch]", lambda level: bool(set_(level))))
 
 
-def _onednn(path: str, found: list[Switch], missing: dict[str, str]) -> None:
+def _onednn(path: str, found: list[LibraryLevel], missing: dict[str, str]) -> None:
     label = f"onednn[{owner_of(path, sys.prefix)}]"
     if any(each.label == label for each in found):
         label = f"{label[:-1]} {os.path.basename(path)}]"
@@ -175,7 +175,7 @@ def _onednn(path: str, found: list[Switch], missing: dict[str, str]) -> None:
         found.append(_without_getter(label, lambda level: set_(level) == 0))
 
 
-def _without_getter(label: str, accepts: Callable[[int], bool]) -> Switch:
+def _without_getter(label: str, accepts: Callable[[int], bool]) -> LibraryLevel:
     if label not in _told:
         _told[label] = level_under("onednn", {})
 
@@ -190,7 +190,7 @@ def _without_getter(label: str, accepts: Callable[[int], bool]) -> Switch:
         if isinstance(said, str)
         else ""
     )
-    return Switch(label, "onednn", lambda: _told[label], write, fixed)
+    return LibraryLevel(label, "onednn", lambda: _told[label], write, fixed)
 
 
 def level_under(kind: str, variables: Mapping[str, str | None]) -> int | str:

@@ -16,7 +16,7 @@ from backendcfg.errors import InvalidValueError
 from backendcfg.probe import xla_text
 from backendcfg.probe.xla_text import VARIABLE
 from backendcfg.records import record
-from backendcfg.transact.knob import AnytimeKnob, Latch, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Latch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def refusal(text: str) -> str:
 
 
 @record(frozen=True)
-class XlaFlags(AnytimeKnob):
+class XlaFlags(AnytimeSwitch):
     """XLA_FLAGS of this process; a text that says all that is wanted reads as the wanted one."""
 
     wanted: str

@@ -125,13 +125,13 @@ def thread_pools(host: Host) -> Iterator[Finding]:
 
     missing, usable = pools.missing(), host.cpu.usable
     capped = pools.capped(usable)
-    for knob, reason in missing.items():
-        yield Finding("thread pools", "note", f"{knob} cannot be set: {reason}")
-    for knob, most in capped.items():
+    for switch, reason in missing.items():
+        yield Finding("thread pools", "note", f"{switch} cannot be set: {reason}")
+    for switch, most in capped.items():
         yield Finding(
             "thread pools",
             "note",
-            f"{knob} can be {most} at most, as its library was built,"
+            f"{switch} can be {most} at most, as its library was built,"
             f" and this process may use {usable} processors",
         )
     if not missing and not capped:

@@ -27,14 +27,14 @@ print(json.dumps(answer))
 
 
 def ask(name: str | None) -> dict[str, Any]:
-    """What a process that starts here finds in every knob.
+    """What a process that starts here finds in every switch.
 
     Args:
         name: the profile to start it under; None for the one in force here.
 
     Returns:
         A `session.verification.Verification` as JSON data, and under `unkept` the flags that the
-        promise rests on and that this release does not set.
+        tier rests on and that this release does not set.
 
     Raises:
         BackendCfgError: what the child raised, or InternalError when it died or hung.
@@ -53,7 +53,7 @@ def ask(name: str | None) -> dict[str, Any]:
 
 
 def testify() -> dict[str, Any]:
-    """In the child: import what is installed, then read every knob back."""
+    """In the child: import what is installed, then read every switch back."""
     import importlib
     from dataclasses import asdict
     from importlib.util import find_spec

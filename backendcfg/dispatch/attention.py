@@ -11,17 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backendcfg.dispatch import attention_cpu_rules as cpu_rules
-from backendcfg.dispatch import attention_cudnn_rules as cudnn_rules
-from backendcfg.dispatch import attention_device_rules as device_rules
-from backendcfg.dispatch import attention_gpu_rules as gpu_rules
 from backendcfg.dispatch import attention_rules as rules
 from backendcfg.dispatch.attention_facts import Case
+from backendcfg.gpu.attention import cudnn_rules, device_rules, gpu_rules
 from backendcfg.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backendcfg.dispatch.attention_facts import Call, Device, Switches
+    from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device
     from backendcfg.dispatch.attention_rules import Rule
 
 KERNELS = ("flash", "efficient", "cudnn")
@@ -307,7 +305,7 @@ REQUIREMENTS = (
     ),
     Requirement(
         "products",
-        "a library that keeps the promise of the tier serves its products",
+        "a library that keeps the tier serves its products",
         cpu_rules.products,
         ("math",),
         ("valid",),
@@ -343,7 +341,7 @@ REQUIREMENTS = (
 """Every requirement, in the order in which reasons are told."""
 
 
-def reasons(kernel: str, call: Call, device: Device, switches: Switches) -> tuple[str, ...]:
+def reasons(kernel: str, call: Call, device: Device, flags: AttentionFlags) -> tuple[str, ...]:
     """Why a kernel cannot serve a call: every reason, in the order of the table; () if it can.
 
     A requirement that rests on one that does not hold is passed over: the width of an array of
@@ -353,16 +351,16 @@ def reasons(kernel: str, call: Call, device: Device, switches: Switches) -> tupl
         kernel: one of `KERNELS`, or "math".
         call: what is to be computed.
         device: where, and by what.
-        switches: the flags in force.
+        flags: the flags in force.
     """
-    return tuple(why for _, why in unmet(kernel, call, device, switches))
+    return tuple(why for _, why in unmet(kernel, call, device, flags))
 
 
 def unmet(
-    kernel: str, call: Call, device: Device, switches: Switches
+    kernel: str, call: Call, device: Device, flags: AttentionFlags
 ) -> Iterator[tuple[Requirement, str]]:
     """The requirements that do not hold, each with the reason; see `reasons`."""
-    case = Case(kernel, call, device, switches)
+    case = Case(kernel, call, device, flags)
     here = kernel != "cudnn" and call.query.device == "cpu"
     place = "device" if device.is_ours else "cpu" if here else "cuda"
     broken: set[str] = set()

@@ -65,13 +65,13 @@ def mask_without_gradient(case: Case) -> str:
 
 def products(case: Case) -> str:
     """The library that serves its products keeps what the profile promises."""
-    switches, call = case.switches, case.call
+    flags, call = case.flags, case.call
     multiplies = call.query.shape[-2] and call.key.shape[-2]
-    if not (multiplies and switches.tier in INVARIANT and switches.library):
+    if not (multiplies and flags.tier in INVARIANT and flags.library):
         return ""
-    if switches.library in COMPILED_IN:
+    if flags.library in COMPILED_IN:
         return ""
     return (
-        f"its products would be served by {switches.library}, whose bits depend on threads and "
-        f"shapes, under tier `{switches.tier}`"
+        f"its products would be served by {flags.library}, whose bits depend on threads and "
+        f"shapes, under tier `{flags.tier}`"
     )

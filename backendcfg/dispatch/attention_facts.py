@@ -1,4 +1,4 @@
-"""What the choice of an attention kernel looks at: the arrays, the device, the switches.
+"""What the choice of an attention kernel looks at: the arrays, the device, the flags.
 
 Plain data, so that a rule about a GPU can be tried without one. `tensor` makes it of any array:
 NumPy's, PyTorch's, CuPy's, or whatever has a shape and a dtype. What a GPU is asked was read in
@@ -119,7 +119,7 @@ class Device:
 
 
 @record(frozen=True)
-class Switches:
+class AttentionFlags:
     """The flags that attention obeys.
 
     Attributes:
@@ -146,13 +146,13 @@ class Case:
         kernel: "flash", "efficient", "math" or "cudnn".
         call: what is to be computed.
         device: where, and by what.
-        switches: the flags in force.
+        flags: the flags in force.
     """
 
     kernel: str
     call: Call
     device: Device
-    switches: Switches
+    flags: AttentionFlags
 
 
 _ENABLING = {
@@ -169,18 +169,18 @@ FLAGS = (
     "determinism.tier",
     "cuda.sdp_priority",
 )
-"""The flags that `switches` looks at."""
+"""The flags that `flags_of` looks at."""
 
 
-def switches(values: Mapping[str, Any], library: str = "") -> Switches:
+def flags_of(values: Mapping[str, Any], library: str = "") -> AttentionFlags:
     """What the flags of a plan say to attention.
 
     Args:
         values: flags with their values.
         library: the provider that would serve the products of "math".
     """
-    order = dict.fromkeys((*values["cuda.sdp_priority"], *Switches().order))
-    return Switches(
+    order = dict.fromkeys((*values["cuda.sdp_priority"], *AttentionFlags().order))
+    return AttentionFlags(
         enabled=frozenset(kernel for kernel, flag in _ENABLING.items() if values[flag]),
         # `warn` keeps the kernels that are not deterministic, and warns.
         deterministic=values["determinism.algorithms"] == "deterministic",

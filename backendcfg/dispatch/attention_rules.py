@@ -1,4 +1,4 @@
-"""Requirements of attention kernels on the arrays and the switches; any machine can try them.
+"""Requirements of attention kernels on the arrays and the flags; any machine can try them.
 
 Each function says why a rule is broken, or "". The texts are PyTorch's, so that they can be
 searched for. The table that uses them is in `attention.py`. What holds on a GPU was
@@ -49,7 +49,7 @@ def kernel(case: Case) -> str:
 
 def enabled(case: Case) -> str:
     """Its switch is on."""
-    return "" if case.kernel in case.switches.enabled else DISABLED[case.kernel]
+    return "" if case.kernel in case.flags.enabled else DISABLED[case.kernel]
 
 
 def on_cuda(case: Case) -> str:
@@ -210,4 +210,4 @@ def cudnn_lengths(case: Case) -> str:
 
 def may_vary(case: Case) -> str:
     """Nobody forbids what is not deterministic."""
-    return "cuDNN SDPA is not deterministic." if case.switches.deterministic else ""
+    return "cuDNN SDPA is not deterministic." if case.flags.deterministic else ""

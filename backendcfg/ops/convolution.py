@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
-from backendcfg._native import device_recall
-from backendcfg.ops import convolution_shapes, device_convolution, device_replay
+from backendcfg.flags import FlagsInForce
+from backendcfg.gpu.convolution import calls
+from backendcfg.ops import convolution_shapes
 from backendcfg.ops.arrays import Taken, give, take
 from backendcfg.ops.convolution_choice import compute
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import Convolution
 from backendcfg.ops.finite import check_finite
 from backendcfg.ops.narrow import round_to, widen
-from backendcfg.ops.switches import Switches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,16 +60,8 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
         DeviceFailedError: on a device: cuDNN or the driver failed.
         TierNotKeptError: on a device: no library there keeps what the profile promises.
     """
-    if type(input) is not np.ndarray:
-        arrays = input, weight, bias
-        options = device_convolution.OPERATION, stride, padding, dilation, groups
-        found = device_recall(arrays, options, 0, True)
-        if found is not None and found[0] is None:
-            return found[1]
-        if found is not None:
-            device_replay.failed(options[0], device_convolution.NAMES, arrays, found)
-        if _native.device_holds(input):
-            return device_convolution.convolve(arrays, options)
+    if type(input) is not np.ndarray and _native.device_holds(input):
+        return calls.convolve((input, weight, bias), (stride, padding, dilation, groups))
     images, kernel = take(input, "input", "conv2d"), take(weight, "weight", "conv2d")
     shift = take(bias, "bias", "conv2d") if bias is not None else None
     geometry = convolution_shapes.geometry(
@@ -81,12 +73,12 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
         dilation,
         groups,
     )
-    switches = Switches()
-    result = compute(_prepared(images, kernel, shift, geometry), switches)
+    flags = FlagsInForce()
+    result = compute(_prepared(images, kernel, shift, geometry), flags)
     if geometry.is_complex:
         result = _joined(result, geometry)
     result = round_to(result, images.element)
-    check_finite(result, "conv2d", switches, images.element)
+    check_finite(result, "conv2d", flags, images.element)
     return give(result if images.array.ndim == 4 else result[0], images)
 
 
@@ -143,17 +135,17 @@ def _joined(result: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
 
 def _rows_dense(array: NDArray[Any]) -> NDArray[Any]:
     """As it is where its rows are dense, and a copy where not."""
-    flags = array.flags
-    if flags.c_contiguous and flags.aligned:
+    layout = array.flags
+    if layout.c_contiguous and layout.aligned:
         return array
     size = array.itemsize
     dense = array.shape[3] <= 1 or array.strides[3] == size
-    whole = all(step % size == 0 for step in array.strides) and flags.aligned
+    whole = all(step % size == 0 for step in array.strides) and layout.aligned
     return array if dense and whole else array.copy()
 
 
 def _dense(array: NDArray[Any]) -> NDArray[Any]:
-    flags = array.flags
-    if flags.c_contiguous and flags.aligned:
+    layout = array.flags
+    if layout.c_contiguous and layout.aligned:
         return array
     return np.require(array, requirements=["C", "A"])

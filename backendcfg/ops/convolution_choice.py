@@ -21,9 +21,9 @@ from backendcfg.ops.serving import served
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from backendcfg.flags import FlagsInForce
     from backendcfg.ops.convolution_shapes import Geometry
     from backendcfg.ops.convolution_ways import Convolution
-    from backendcfg.ops.switches import Switches
 
 FLAGS = (
     *("cudnn.benchmark", "cudnn.benchmark_limit", "cudnn.enabled", "cudnn.deterministic"),
@@ -46,31 +46,31 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def fixed_by(switches: Switches) -> str:
+def fixed_by(flags: FlagsInForce) -> str:
     """What forbids to measure, or ""."""
-    if switches.tier != "none":
-        return f"the tier is {switches.tier}"
-    if switches["determinism.algorithms"] == "deterministic":
+    if flags.tier != "none":
+        return f"the tier is {flags.tier}"
+    if flags["determinism.algorithms"] == "deterministic":
         return "`determinism.algorithms` is deterministic"
     for flag in ("cudnn.deterministic", "mkldnn.deterministic"):
-        if switches[flag]:
+        if flags[flag]:
             return f"`{flag}` is on"
-    if not switches["cudnn.enabled"]:
+    if not flags["cudnn.enabled"]:
         return "`cudnn.enabled` is off"
-    return "" if switches["cudnn.benchmark"] else "`cudnn.benchmark` is off"
+    return "" if flags["cudnn.benchmark"] else "`cudnn.benchmark` is off"
 
 
-def unmet(way: str, call: Geometry, switches: Switches) -> str:
+def unmet(way: str, call: Geometry, flags: FlagsInForce) -> str:
     """Why a way cannot serve a call, or ""."""
     if way == "pointwise":
         return "" if call.is_pointwise else "the kernel is not 1 by 1 at stride 1 without padding"
     if way == "im2col":
         return "a 1 by 1 kernel needs no columns" if call.is_pointwise else ""
-    return _onednn_unmet(call, switches) if way == "onednn" else ""
+    return _onednn_unmet(call, flags) if way == "onednn" else ""
 
 
-def _onednn_unmet(call: Geometry, switches: Switches) -> str:
-    if not switches["mkldnn.enabled"]:
+def _onednn_unmet(call: Geometry, flags: FlagsInForce) -> str:
+    if not flags["mkldnn.enabled"]:
         return "`mkldnn.enabled` is off"
     torch: Any = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "nn"):
@@ -82,22 +82,22 @@ def _onednn_unmet(call: Geometry, switches: Switches) -> str:
     return "there is nothing to compute" if 0 in call.input + call.weight else ""
 
 
-def candidates(call: Geometry, switches: Switches) -> list[str]:
+def candidates(call: Geometry, flags: FlagsInForce) -> list[str]:
     """The ways that may serve, the fixed rule's first."""
-    return [way for way in WAYS if not unmet(way, call, switches)]
+    return [way for way in WAYS if not unmet(way, call, flags)]
 
 
-def _choose(call: Geometry, switches: Switches, *, used: bool) -> tuple[str, str]:
+def _choose(call: Geometry, flags: FlagsInForce, *, used: bool) -> tuple[str, str]:
     """The way that serves, and why; "" where the ways are to be measured.
 
     Args:
         call: what is to be computed.
-        switches: the flags.
+        flags: the flags.
         used: whether the call is made, which keeps its shape from being forgotten.
     """
-    if fixed := fixed_by(switches):
+    if fixed := fixed_by(flags):
         return "direct", fixed
-    key = _key(call, candidates(call, switches))
+    key = _key(call, candidates(call, flags))
     with _lock:
         known = _fastest.get(key)
         if known is not None and used:
@@ -105,37 +105,37 @@ def _choose(call: Geometry, switches: Switches, *, used: bool) -> tuple[str, str
     return (known, "the fastest when it was measured") if known is not None else ("", "")
 
 
-def compute(call: Convolution, switches: Switches) -> NDArray[Any]:
+def compute(call: Convolution, flags: FlagsInForce) -> NDArray[Any]:
     """The result, by the way that the flags and the shape choose."""
     how = call.geometry
-    way, because = _choose(how, switches, used=True)
+    way, because = _choose(how, flags, used=True)
     if not way:
-        return _measure(call, switches)
-    result = WAYS[way](call, switches)
+        return _measure(call, flags)
+    result = WAYS[way](call, flags)
     served("conv2d", way, because, how.shape, how.dtype)
     return result
 
 
-def foreseen(call: Geometry, switches: Switches) -> tuple[str, str]:
+def foreseen(call: Geometry, flags: FlagsInForce) -> tuple[str, str]:
     """The way that would serve, and why; the first one where the call would measure."""
-    way, because = _choose(call, switches, used=False)
+    way, because = _choose(call, flags, used=False)
     if way:
         return way, because
-    return candidates(call, switches)[0], "not measured yet: a call of this shape measures"
+    return candidates(call, flags)[0], "not measured yet: a call of this shape measures"
 
 
-def _measure(call: Convolution, switches: Switches) -> NDArray[Any]:
+def _measure(call: Convolution, flags: FlagsInForce) -> NDArray[Any]:
     """The result of the fastest of the ways, each tried twice: the first wakes threads."""
     how = call.geometry
-    ways = candidates(how, switches)
+    ways = candidates(how, flags)
     key = _key(how, ways)
     tried: dict[str, tuple[float, NDArray[Any]]] = {}
-    limit = switches["cudnn.benchmark_limit"] or len(WAYS)
+    limit = flags["cudnn.benchmark_limit"] or len(WAYS)
     for way in ways[:limit]:
         spent = []
         for _ in range(2):
             start = time.perf_counter()
-            result = WAYS[way](call, switches)
+            result = WAYS[way](call, flags)
             spent.append(time.perf_counter() - start)
         tried[way] = (min(spent), result)
     fastest = min(tried, key=lambda way: tried[way][0])
@@ -145,7 +145,7 @@ def _measure(call: Convolution, switches: Switches) -> NDArray[Any]:
             _fastest.popitem(last=False)
     because = f"the fastest of {', '.join(tried)}"
     served("conv2d", fastest, because, how.shape, how.dtype)
-    return tried[fastest][1] if fastest in tried else WAYS[fastest](call, switches)
+    return tried[fastest][1] if fastest in tried else WAYS[fastest](call, flags)
 
 
 def remembered() -> dict[tuple[Any, ...], str]:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from backendcfg.flags import FlagsInForce
     from backendcfg.ops.convolution_shapes import Geometry
-    from backendcfg.ops.switches import Switches
 
 COLUMNS = 1 << 22
 """Bytes of columns that exist at a time, or one row of them where that is more."""
@@ -43,9 +43,9 @@ class Convolution(NamedTuple):
     bias: NDArray[Any] | None
 
 
-def direct(call: Convolution, switches: Switches) -> NDArray[Any]:
+def direct(call: Convolution, flags: FlagsInForce) -> NDArray[Any]:
     """Ours, without a matrix of columns."""
-    del switches
+    del flags
     how = call.geometry
     out = np.empty(how.computed, how.dtype)
     _native.convolve(
@@ -62,9 +62,9 @@ def direct(call: Convolution, switches: Switches) -> NDArray[Any]:
     return out
 
 
-def im2col(call: Convolution, switches: Switches) -> NDArray[Any]:
+def im2col(call: Convolution, flags: FlagsInForce) -> NDArray[Any]:
     """A product for each image and group, of columns that are made piece by piece."""
-    del switches
+    del flags
     how = call.geometry
     out = np.empty(how.computed, how.dtype)
     batch, groups, outputs = how.input[0], how.groups, how.weight[0] // how.groups
@@ -95,9 +95,9 @@ def im2col(call: Convolution, switches: Switches) -> NDArray[Any]:
     return _with_bias(out, call)
 
 
-def pointwise(call: Convolution, switches: Switches) -> NDArray[Any]:
+def pointwise(call: Convolution, flags: FlagsInForce) -> NDArray[Any]:
     """The weights times the pixels of each image, which are a matrix already."""
-    del switches
+    del flags
     how = call.geometry
     batch, groups = how.input[0], how.groups
     weights = call.weight.reshape(groups, how.weight[0] // groups, how.weight[1])
@@ -107,9 +107,9 @@ def pointwise(call: Convolution, switches: Switches) -> NDArray[Any]:
     return _with_bias(out.reshape(how.computed), call)
 
 
-def onednn(call: Convolution, switches: Switches) -> NDArray[Any]:
+def onednn(call: Convolution, flags: FlagsInForce) -> NDArray[Any]:
     """PyTorch's, over the same memory."""
-    del switches
+    del flags
     torch, how = sys.modules["torch"], call.geometry
     from_numpy: Callable[[NDArray[Any]], Any] = torch.from_numpy
     # Autocast would compute in bfloat16, whatever was asked of us.
@@ -127,7 +127,7 @@ def onednn(call: Convolution, switches: Switches) -> NDArray[Any]:
     return found
 
 
-WAYS: dict[str, Callable[[Convolution, Switches], NDArray[Any]]] = {
+WAYS: dict[str, Callable[[Convolution, FlagsInForce], NDArray[Any]]] = {
     "direct": direct,
     "im2col": im2col,
     "pointwise": pointwise,

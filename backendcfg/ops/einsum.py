@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
-from backendcfg.ops import device_einsum
+from backendcfg.flags import FlagsInForce
+from backendcfg.gpu import einsum as device_einsum
 from backendcfg.ops.arrays import Taken, give, take
 from backendcfg.ops.einsum_equation import parse, parse_sublists, refuse
 from backendcfg.ops.einsum_order import is_fixed, order
@@ -15,7 +16,6 @@ from backendcfg.ops.einsum_plan import plan
 from backendcfg.ops.finite import check_finite
 from backendcfg.ops.narrow import NARROW, round_to, widen
 from backendcfg.ops.serving import served
-from backendcfg.ops.switches import Switches
 
 if TYPE_CHECKING:
     from backendcfg.ops.einsum_equation import Equation
@@ -53,21 +53,21 @@ def einsum(*arguments: Any) -> Any:
     element = _common_element(taken)
     name = "float32" if element in NARROW else element  # dtype.name takes microseconds
     dtype = np.dtype(name)
-    switches = Switches()
+    flags = FlagsInForce()
     labelled = equation.label(tuple([each.array.shape for each in taken]))
-    steps, provider, because = order(labelled.operands, labelled.output, switches)
+    steps, provider, because = order(labelled.operands, labelled.output, flags)
     values = [
         each.array
         if each.element == name
         else widen(each.array, each.element).astype(dtype, copy=False)
         for each in taken
     ]
-    found = plan(labelled, steps, dtype, fixed=is_fixed(switches))
+    found = plan(labelled, steps, dtype, fixed=is_fixed(flags))
     result = found.run(values)
     served("einsum", provider, because, result.shape, name)
     if element != name:
         result = round_to(result, element)
-    check_finite(result, "einsum", switches, element)
+    check_finite(result, "einsum", flags, element)
     first = taken[0]
     result = give(result, first if first.element == element else first._replace(element=element))
     return result[()] if taken[0].framework == "numpy" and result.ndim == 0 else result

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from backendcfg.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from backendcfg.ops.switches import Switches
+    from backendcfg.flags import FlagsInForce
 
 FLAGS = ("opt_einsum.enabled", "opt_einsum.strategy", "determinism.tier")
 """The flags that the choice looks at."""
@@ -21,13 +21,13 @@ Operands = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 """Labels and shape of each."""
 
 
-def is_fixed(switches: Switches) -> bool:
+def is_fixed(flags: FlagsInForce) -> bool:
     """Whether the tier promises bits that depend on no sizes but those of what is summed."""
-    return switches.tier in FIXED_ORDER
+    return flags.tier in FIXED_ORDER
 
 
 def order(
-    operands: Operands, output: tuple[int, ...], switches: Switches
+    operands: Operands, output: tuple[int, ...], flags: FlagsInForce
 ) -> tuple[tuple[tuple[int, ...], ...], str, str]:
     """Which operands are contracted in each step, who says so, and why.
 
@@ -39,13 +39,13 @@ def order(
     plain = ((0, 1), *((last, 0) for last in range(count - 2, 0, -1)))
     if count == 2:
         return plain, "one pair", "there is no order to choose"
-    if not switches["opt_einsum.enabled"]:
+    if not flags["opt_einsum.enabled"]:
         return plain, "left to right", "`opt_einsum.enabled` is off"
-    if switches.tier in FIXED_ORDER:
-        return plain, "left to right", f"the tier is {switches.tier}"
+    if flags.tier in FIXED_ORDER:
+        return plain, "left to right", f"the tier is {flags.tier}"
     if not _is_installed():
         return plain, "left to right", "opt_einsum is not installed"
-    strategy = str(switches["opt_einsum.strategy"])
+    strategy = str(flags["opt_einsum.strategy"])
     return _path(operands, output, strategy), "opt_einsum", f"`opt_einsum.strategy` is {strategy}"
 
 

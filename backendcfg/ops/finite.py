@@ -12,24 +12,24 @@ from backendcfg.ops.narrow import widen
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from backendcfg.ops.switches import Switches
+    from backendcfg.flags import FlagsInForce
 
 
 def check_finite(
-    array: NDArray[Any], operation: str, switches: Switches, element: str = ""
+    array: NDArray[Any], operation: str, flags: FlagsInForce, element: str = ""
 ) -> None:
     """Refuse a result that holds NaN or infinity where the flag is on.
 
     Args:
         array: the result; uint16 where `element` is "bfloat16".
         operation: for the message.
-        switches: the flags.
+        flags: the flags.
         element: what it holds, where its dtype does not say.
 
     Raises:
         InvalidArgumentError: it does; the message tells the first place.
     """
-    if not switches["ops.check_finite"]:
+    if not flags["ops.check_finite"]:
         return
     array = widen(array, element)
     if array.dtype.kind not in "fc":

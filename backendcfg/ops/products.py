@@ -13,11 +13,11 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops.arrays import Taken, give, take, take_out
 from backendcfg.ops.finite import check_finite
 from backendcfg.ops.narrow import NARROW, round_to, widen
 from backendcfg.ops.refusal import TYPES
-from backendcfg.ops.switches import Switches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,7 +168,7 @@ def _added(
         term = widen(added.array, added.element)
         result += term if beta == 1 else term * _scalar(beta, result)
     result = round_to(result, left.element)
-    check_finite(result, operation, Switches(), left.element)
+    check_finite(result, operation, FlagsInForce(), left.element)
     if target is None:
         return give(result, _like(left.element, added, left, right))
     target.array[...] = result

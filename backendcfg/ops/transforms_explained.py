@@ -6,27 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from backendcfg.dispatch import device_alone, device_fft
-from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.flags import FlagsInForce
+from backendcfg.gpu import einsum as device_einsum
+from backendcfg.gpu.convolution import explained
+from backendcfg.gpu.fft import calls, plans
+from backendcfg.gpu.libraries import alone
+from backendcfg.gpu.products import choice as device_choice
+from backendcfg.gpu.products.choice import place_of
+from backendcfg.gpu.products.gemm import KINDS
 from backendcfg.ops import (
     convolution_choice,
     convolution_shapes,
-    device_choice,
-    device_convolution_explained,
-    device_einsum,
     einsum_equation,
     einsum_order,
     families,
 )
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import WAYS
-from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
-from backendcfg.ops.fft import choice, device
+from backendcfg.ops.fft import choice
 from backendcfg.ops.fft.arguments import check_element, check_real
 from backendcfg.ops.product_choice import element
-from backendcfg.ops.switches import Switches
 
 TRANSFORMS = (
     *("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"),
@@ -61,14 +62,12 @@ def explain_convolution(question: Question) -> Answer:
     what = f"conv2d of {shapes[0]} by {shapes[1]}"
     if (place := place_of(question.option("device", "cpu"))) is not None:
         where = f"{what} {name} on {KINDS[place[0]]}:{place[1]}"
-        return device_convolution_explained.explained(call, place, where, tuple(WAYS))
-    switches = Switches()
-    way, because = convolution_choice.foreseen(call, switches)
-    fixed = convolution_choice.fixed_by(switches)
+        return explained.explained(call, place, where, tuple(WAYS))
+    flags = FlagsInForce()
+    way, because = convolution_choice.foreseen(call, flags)
+    fixed = convolution_choice.fixed_by(flags)
     reasons = tuple(
-        Reason(
-            name, "", convolution_choice.unmet(name, call, switches) or fixed or f"behind `{way}`"
-        )
+        Reason(name, "", convolution_choice.unmet(name, call, flags) or fixed or f"behind `{way}`")
         for name in WAYS
         if name != way
     )
@@ -91,8 +90,8 @@ def explain_einsum(question: Question) -> Answer:
     what = f"einsum {equation} of {', '.join(map(str, shapes))}"
     if (place := device_choice.place_of(question.option("device", "cpu"))) is not None:
         name = element(question.dtype)
-        return device_einsum.explained(labelled, what, name, place, Switches())
-    _, who, because = einsum_order.order(labelled.operands, labelled.output, Switches())
+        return device_einsum.explained(labelled, what, name, place, FlagsInForce())
+    _, who, because = einsum_order.order(labelled.operands, labelled.output, FlagsInForce())
     return Answer("einsum", what, labelled.shape, who, "", because, (), einsum_order.FLAGS)
 
 
@@ -107,8 +106,8 @@ def explain_transform(question: Question) -> Answer:
         raise _of_explain(error, f"{question.operation}: ") from None
     if (place := device_choice.place_of(question.option("device", "cpu"))) is not None:
         return _on_device(question.operation, shape, place)
-    switches = Switches()
-    why_not_mkl = choice.mkl_unmet(switches)
+    flags = FlagsInForce()
+    why_not_mkl = choice.mkl_unmet(flags)
     has_scipy = choice.has_scipy()
     who = "scipy" if has_scipy else "numpy"
     reasons = [Reason("scipy", "", "it is not installed")] if not has_scipy else []
@@ -125,8 +124,8 @@ def explain_transform(question: Question) -> Answer:
 
 
 def _on_device(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -> Answer:
-    chosen = device_alone.choose("cufft", place[0])
-    broken = device_fft.unkept(Switches().tier)
+    chosen = alone.choose("cufft", place[0])
+    broken = plans.unkept(FlagsInForce().tier)
     reasons = (broken,) if broken else chosen.reasons
     who = "" if reasons else "cufft"
     return Answer(
@@ -135,9 +134,9 @@ def _on_device(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -
         shape,
         who,
         chosen.path if who else "",
-        device.BECAUSE if who else "",
+        calls.BECAUSE if who else "",
         tuple(Reason("cufft", "", why) for why in reasons),
-        device_fft.FLAGS,
+        plans.FLAGS,
     )
 
 

@@ -12,7 +12,7 @@ from backendcfg.records import replace
 from backendcfg.registry import originals, owners, scopes
 from backendcfg.registry.originals import Applied
 from backendcfg.transact.journal import foresee, transact
-from backendcfg.transact.knob import AnytimeKnob, Reach, Setting, told
+from backendcfg.transact.switch import AnytimeSwitch, Reach, Setting, told
 from backendcfg.transact.wording import shown
 
 TYPE_CHECKING = False
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
     from backendcfg._native import Prepared
     from backendcfg.transact.outcome import Outcome
-    from backendcfg.transact.protocol import Knob
+    from backendcfg.transact.protocol import Switch
 
 
-class CoveredKnob(AnytimeKnob):
+class CoveredSwitch(AnytimeSwitch):
     """The base value of a switch that open scopes hold, as the journal sees it."""
 
-    def __init__(self, cell: owners.Cell, knob: Knob) -> None:
+    def __init__(self, cell: owners.Cell, switch: Switch) -> None:
         self.cell = cell
-        self.knob = knob
-        self.name = knob.name
-        self.reach: Reach = knob.reach
+        self.switch = switch
+        self.name = switch.name
+        self.reach: Reach = switch.reach
 
     def read(self) -> Any:
         """The base."""
@@ -44,7 +44,7 @@ class CoveredKnob(AnytimeKnob):
 
     def unsupported(self) -> str:
         """Why the library cannot take the value wanted, or ""."""
-        return told(self.knob, "unsupported")
+        return told(self.switch, "unsupported")
 
 
 _applied: dict[str, Applied] = {}
@@ -72,15 +72,16 @@ def set_base(
         returned to its original value; irreversible where something of it stays.
 
     Raises:
-        UnreadableKnobError, TooLateError, RolledBackError, RollbackIncompleteError: as `transact`.
+        UnreadableSwitchError, TooLateError, RolledBackError, RollbackIncompleteError: as
+            `transact`.
     """
     # What cannot take its new value must not keep the one of the profile before.
-    names = {one.knob.name for one in settings if not told(one.knob, "unsupported")}
+    names = {one.switch.name for one in settings if not told(one.switch, "unsupported")}
     # Before the lock is taken, because a library may have to be asked in a child process.
     gone = originals.returns(
         entry
         for name, entry in applied().items()
-        if name not in names and entry.setting.knob.reversible
+        if name not in names and entry.setting.switch.reversible
     )
     with owners.LOCK:
         dropped = [each.setting for each in gone if not each.stays]
@@ -104,7 +105,7 @@ def extend_base(settings: Sequence[Setting], *, profile: str = "") -> tuple[Outc
     """Set what a library that was just loaded has, beside what the base already set.
 
     Raises:
-        UnreadableKnobError, RolledBackError, RollbackIncompleteError: as `transact`; only these
+        UnreadableSwitchError, RolledBackError, RollbackIncompleteError: as `transact`; only these
             settings are undone.
     """
     with owners.LOCK:
@@ -112,7 +113,7 @@ def extend_base(settings: Sequence[Setting], *, profile: str = "") -> tuple[Outc
 
 
 def applied() -> dict[str, Applied]:
-    """What `apply` has set in this process, by knob name."""
+    """What `apply` has set in this process, by switch name."""
     with owners.LOCK:
         return dict(_applied)
 
@@ -137,9 +138,9 @@ def _apply(
             if outcome.state not in ("pending", "unsupported"):
                 _record(setting, outcome.before, read)
         for each in forgotten:
-            knob = each.entry.setting.knob
-            del _applied[knob.name]
-            owners.cell_of(knob).known = False
+            switch = each.entry.setting.switch
+            del _applied[switch.name]
+            owners.cell_of(switch).known = False
             originals.note_left(each)
 
     outcomes = transact(covered, publish_and_record, profile=profile, active=active, strict=strict)
@@ -147,26 +148,26 @@ def _apply(
 
 
 def _record(setting: Setting, before: Any, taken: Mapping[str, Any]) -> None:
-    name = setting.knob.name
+    name = setting.switch.name
     known = _applied.get(name)
     _applied[name] = replace(known, setting=setting) if known else Applied(setting, before, taken)
-    cell = owners.cell_of(setting.knob)
+    cell = owners.cell_of(setting.switch)
     if cell.eligible:
         cell.base, cell.known = setting.wanted, True
 
 
 def _covered(setting: Setting) -> Setting:
-    cell = owners.cell_of(setting.knob)
+    cell = owners.cell_of(setting.switch)
     if not cell.claims:
         return setting
-    return replace(setting, knob=CoveredKnob(cell, setting.knob))
+    return replace(setting, switch=CoveredSwitch(cell, setting.switch))
 
 
 def _explained(settings: Iterable[Setting], outcomes: Iterable[Outcome]) -> Iterable[Outcome]:
     for setting, outcome in zip(settings, outcomes, strict=True):
-        knob = setting.knob
-        if isinstance(knob, CoveredKnob) and outcome.state == "set":
-            held = knob.cell.holders()[-1]
+        switch = setting.switch
+        if isinstance(switch, CoveredSwitch) and outcome.state == "set":
+            held = switch.cell.holders()[-1]
             yield replace(
                 outcome,
                 because=f"a scope of profile `{held.claim.prepared.name}` holds it at"

@@ -34,18 +34,18 @@ def error(
 
     Args:
         claim: the entry.
-        wanted: what it wants, by knob name.
+        wanted: what it wants, by switch name.
         blocked: the claims in the way.
         deadlock: whether the entry would have waited, and would have waited forever.
     """
     name = claim.prepared.name
     first = blocked[0]
-    knob = first.cell.knob.name
+    switch = first.cell.switch.name
     notes = list(
         dict.fromkeys(
-            f"`{held.cell.knob.name}` is held at {shown(held.wanted)} by profile"
+            f"`{held.cell.switch.name}` is held at {shown(held.wanted)} by profile"
             f" `{held.claim.prepared.name}`, opened in {thread_name(held.claim.ident)};"
-            f" `{name}` wants {shown(wanted.get(held.cell.knob.name))}"
+            f" `{name}` wants {shown(wanted.get(held.cell.switch.name))}"
             for held in blocked
         )
     )
@@ -60,7 +60,7 @@ def error(
         " is per context"
     )
     return ProfileBusyError(
-        f"profile `{name}` wants `{knob}` at {shown(wanted.get(knob))}, which profile"
+        f"profile `{name}` wants `{switch}` at {shown(wanted.get(switch))}, which profile"
         f" `{first.claim.prepared.name}` holds at {shown(first.wanted)}",
         notes=notes,
         state=f"profile `{name}` was not entered; nothing was changed",

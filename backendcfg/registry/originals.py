@@ -8,8 +8,8 @@ goes back to what the library would have taken without, and what cannot go back 
 from __future__ import annotations
 
 from backendcfg.records import record, replace
-from backendcfg.transact.knob import Reach, Setting, told
 from backendcfg.transact.outcome import Outcome
+from backendcfg.transact.switch import Reach, Setting, told
 from backendcfg.transact.wording import reason
 
 TYPE_CHECKING = False
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import Any
 
-    from backendcfg.transact.knob import Latch
-    from backendcfg.transact.protocol import Knob
+    from backendcfg.transact.protocol import Switch
+    from backendcfg.transact.switch import Latch
 
 
 @record(frozen=True)
@@ -57,8 +57,8 @@ class Return:
     @property
     def setting(self) -> Setting:
         """What the journal is to write."""
-        knob = self.entry.setting.knob
-        inner: Any = Returned(knob) if hasattr(knob, "lasting") else knob
+        switch = self.entry.setting.switch
+        inner: Any = Returned(switch) if hasattr(switch, "lasting") else switch
         return Setting(inner, self.value, self.entry.setting.flag)
 
     @property
@@ -66,7 +66,7 @@ class Return:
         """What is said of a switch that stays."""
         setting = self.entry.setting
         return Outcome(
-            setting.knob.name,
+            setting.switch.name,
             setting.flag,
             None,
             setting.wanted,
@@ -78,14 +78,14 @@ class Return:
 class Returned:
     """A switch that is given back whatever was made of it since: one of `lasting` effect."""
 
-    def __init__(self, knob: Knob) -> None:
-        self.name = knob.name
-        self.reach: Reach = knob.reach
-        self.latch: Latch = knob.latch
-        self.reversible = knob.reversible
-        self.read = knob.read
-        self.write = knob.write
-        self.lasting = told(knob, "lasting")
+    def __init__(self, switch: Switch) -> None:
+        self.name = switch.name
+        self.reach: Reach = switch.reach
+        self.latch: Latch = switch.latch
+        self.reversible = switch.reversible
+        self.read = switch.read
+        self.write = switch.write
+        self.lasting = told(switch, "lasting")
 
     def too_late(self) -> str:
         """Never: what comes later still reads it."""
@@ -100,16 +100,16 @@ def taken(setting: Setting, applied: Mapping[str, Applied]) -> dict[str, Any]:
 
     Call it before the next transaction, when a switch is first seen.
     """
-    if setting.knob.name in applied:
+    if setting.switch.name in applied:
         return {}
-    reads: Collection[str] = getattr(setting.knob, "reads", ())
+    reads: Collection[str] = getattr(setting.switch, "reads", ())
     if applied.keys().isdisjoint(reads):
         return {}
     # With those that decide something else in the library, but for what it can never be told anew.
     found = {
         name: entry.original
         for name, entry in applied.items()
-        if hasattr(entry.setting.knob, "lasting") and _acts(entry)
+        if hasattr(entry.setting.switch, "lasting") and _acts(entry)
     }
     return {} if found.keys().isdisjoint(reads) else found
 
@@ -120,8 +120,8 @@ def _acts(entry: Applied) -> bool:
     # One that the program changed since is the program's wish.
     return bool(
         entry.original != mine.wanted
-        and mine.knob.read() == mine.wanted
-        and not told(mine.knob, "lasting")
+        and mine.switch.read() == mine.wanted
+        and not told(mine.switch, "lasting")
     )
 
 
@@ -133,12 +133,12 @@ def returns(entries: Iterable[Applied]) -> list[Return]:
 def _return(entry: Applied) -> Return:
     if not entry.taken:
         return Return(entry, entry.original)
-    knob: Any = entry.setting.knob
+    switch: Any = entry.setting.switch
     begins = None
     try:
-        value = knob.afresh(entry.taken)
-        if knob.reach is Reach.THREAD and hasattr(knob, "begins"):
-            begins = replace(entry.setting, wanted=knob.begins(entry.taken))
+        value = switch.afresh(entry.taken)
+        if switch.reach is Reach.THREAD and hasattr(switch, "begins"):
+            begins = replace(entry.setting, wanted=switch.begins(entry.taken))
     except Exception as error:
         return Return(entry, None, reason(error))
     return Return(entry, value, begins=begins)
@@ -148,7 +148,7 @@ def with_what_lasts(settings: Sequence[Setting], outcomes: Sequence[Outcome]) ->
     """The outcomes of switches that were given back, of which some leave something behind."""
     return [
         replace(outcome, state="irreversible", because=lasting)
-        if outcome.state == "set" and (lasting := getattr(setting.knob, "lasting", ""))
+        if outcome.state == "set" and (lasting := getattr(setting.switch, "lasting", ""))
         else outcome
         for setting, outcome in zip(settings, outcomes, strict=True)
     ]
@@ -157,7 +157,7 @@ def with_what_lasts(settings: Sequence[Setting], outcomes: Sequence[Outcome]) ->
 def note_left(gone: Return) -> None:
     """Remember what threads to come need to be given, because OpenMP reads its variables once."""
     if gone.begins is not None:
-        _left[gone.begins.knob.name] = gone.begins
+        _left[gone.begins.switch.name] = gone.begins
 
 
 def left() -> list[Setting]:

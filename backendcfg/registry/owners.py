@@ -21,7 +21,7 @@ from collections import deque
 
 from backendcfg.registry import restoring
 from backendcfg.registry.restoring import STUCK
-from backendcfg.transact.knob import Latch, Reach
+from backendcfg.transact.switch import Latch, Reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg._native import Prepared, Scope
-    from backendcfg.transact.knob import Setting
-    from backendcfg.transact.protocol import Knob
+    from backendcfg.transact.protocol import Switch
+    from backendcfg.transact.switch import Setting
 
     Line = tuple["Cell", Any, Callable[[], Any], Callable[[Any], None], Setting]
     """A setting that scopes may write: its cell, the value, how to read and write it."""
 
 LOCK = threading.RLock()
-"""Held while claims change and while knobs are written."""
+"""Held while claims change and while switches are written."""
 
 
 class Thread:
@@ -96,7 +96,7 @@ class Cell:
     """One switch, in one thread if that is its reach.
 
     Attributes:
-        knob: the switch.
+        switch: the switch.
         eligible: whether scopes may set it: at any time, and put it back.
         by_thread: whether each thread has a value of its own.
         base: its value while nobody claims it.
@@ -106,16 +106,16 @@ class Cell:
         thread: whose value it is, None for the process.
     """
 
-    __slots__ = ("base", "by_thread", "claims", "eligible", "knob", "known", "thread")
+    __slots__ = ("base", "by_thread", "claims", "eligible", "known", "switch", "thread")
 
-    def __init__(self, knob: Knob, thread: Thread | None = None) -> None:
-        self.knob = knob
-        self.by_thread = knob.reach is Reach.THREAD
+    def __init__(self, switch: Switch, thread: Thread | None = None) -> None:
+        self.switch = switch
+        self.by_thread = switch.reach is Reach.THREAD
         self.eligible = (
-            knob.latch in {Latch.ANYTIME, Latch.EACH_THREAD}
-            and knob.reach is not Reach.CALL
-            and knob.reversible
-            and not knob.too_late()
+            switch.latch in {Latch.ANYTIME, Latch.EACH_THREAD}
+            and switch.reach is not Reach.CALL
+            and switch.reversible
+            and not switch.too_late()
         )
         self.base: Any = None
         self.known = False
@@ -182,20 +182,20 @@ def _thread_ended(_: object) -> None:
     _ended.append(True)
 
 
-def cell_of(knob: Knob) -> Cell:
+def cell_of(switch: Switch) -> Cell:
     """The cell of a switch for the calling thread, made when it is first seen."""
-    cell = CELLS.get(knob.name)
+    cell = CELLS.get(switch.name)
     if cell is None:
-        cell = CELLS[knob.name] = Cell(knob)
-    return _in_this_thread(cell, knob) if cell.by_thread else cell
+        cell = CELLS[switch.name] = Cell(switch)
+    return _in_this_thread(cell, switch) if cell.by_thread else cell
 
 
-def _in_this_thread(cell: Cell, knob: Knob) -> Cell:
+def _in_this_thread(cell: Cell, switch: Switch) -> Cell:
     """What stands for a cell in the calling thread, where each thread has its own value."""
     thread = this_thread()
-    own = thread.cells.get(knob.name)
+    own = thread.cells.get(switch.name)
     if own is None:
-        own = thread.cells[knob.name] = Cell(knob, thread)
+        own = thread.cells[switch.name] = Cell(switch, thread)
     return own
 
 
@@ -232,7 +232,7 @@ def take(claim: Claim, settings: Sequence[Setting], ancestors: tuple[object, ...
             if claims:
                 before = cell.now()
             else:
-                cell.knob = setting.knob
+                cell.switch = setting.switch
                 before = read()
                 if not cell.known:
                     cell.base = before
@@ -253,12 +253,12 @@ def _look_up(settings: Wanted) -> list[Line]:
     """Find the cells of the settings that scopes may write."""
     lines: list[Line] = []
     for setting in settings:
-        knob = setting.knob
-        cell = CELLS.get(knob.name)
+        switch = setting.switch
+        cell = CELLS.get(switch.name)
         if cell is None:
-            cell = CELLS[knob.name] = Cell(knob)
+            cell = CELLS[switch.name] = Cell(switch)
         if cell.eligible or cell.by_thread:
-            lines.append((cell, setting.wanted, knob.read, knob.write, setting))
+            lines.append((cell, setting.wanted, switch.read, switch.write, setting))
     settings.by_thread = any(line[0].by_thread for line in lines)
     settings.lines = lines
     return lines
@@ -270,7 +270,7 @@ def _of_this_thread(lines: list[Line]) -> list[Line]:
     for line in lines:
         if not line[0].by_thread:
             found.append(line)
-        elif (own := _in_this_thread(line[0], line[4].knob)).eligible:
+        elif (own := _in_this_thread(line[0], line[4].switch)).eligible:
             found.append((own, *line[1:]))
     return found
 
@@ -304,7 +304,7 @@ def give_back(claim: Claim) -> None:
                 if read() != target:
                     restoring.write_again(cell, target, claim.prepared.name)
                 elif STUCK:
-                    STUCK.pop(cell.knob.name, None)
+                    STUCK.pop(cell.switch.name, None)
             except Exception as error:
                 restoring.note_failed(cell, target, error, claim.prepared.name)
             del claims[claim]

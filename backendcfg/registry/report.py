@@ -28,13 +28,13 @@ class Holding:
     """One switch that open scopes hold.
 
     Attributes:
-        knob: its name.
+        switch: its name.
         now: the value in force.
         base: the value that it returns to.
         holders: the scopes, in the order in which they were entered; the last decides.
     """
 
-    knob: str
+    switch: str
     now: Any
     base: Any
     holders: tuple[Holder, ...]
@@ -51,7 +51,7 @@ def holdings() -> tuple[Holding, ...]:
 
 def _holding(cell: Cell) -> Holding:
     return Holding(
-        cell.knob.name,
+        cell.switch.name,
         cell.now(),
         cell.base,
         tuple(

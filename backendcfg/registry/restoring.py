@@ -18,17 +18,17 @@ class Stuck:
     """A switch that could not be put back when a scope was left.
 
     Attributes:
-        knob: its name.
+        switch: its name.
         wanted: the value it should have.
         found: the value it had then, or None when it could not be read.
         because: why.
         profile: the profile whose scope was left.
     """
 
-    __slots__ = ("because", "found", "knob", "profile", "wanted")
+    __slots__ = ("because", "found", "profile", "switch", "wanted")
 
-    def __init__(self, knob: str, wanted: Any, found: Any, because: str, profile: str) -> None:
-        self.knob = knob
+    def __init__(self, switch: str, wanted: Any, found: Any, because: str, profile: str) -> None:
+        self.switch = switch
         self.wanted = wanted
         self.found = found
         self.because = because
@@ -40,30 +40,30 @@ STUCK: dict[str, Stuck] = {}
 
 def set_to(cell: Cell, target: Any, believed: Any, profile: str, *, check: bool) -> None:
     """Bring a switch to `target` and read it back; what fails is logged and kept in STUCK."""
-    knob = cell.knob
+    switch = cell.switch
     try:
         if target != believed:
-            knob.write(target)
+            switch.write(target)
         elif not check:
             return
-        if knob.read() != target:
+        if switch.read() != target:
             write_again(cell, target, profile)
         elif STUCK:
-            STUCK.pop(knob.name, None)
+            STUCK.pop(switch.name, None)
     except Exception as error:
         note_failed(cell, target, error, profile)
 
 
 def write_again(cell: Cell, target: Any, profile: str) -> None:
     """Write a switch once more that does not hold what it should; raises what the switch does."""
-    cell.knob.write(target)
-    if (found := cell.knob.read()) != target:
+    cell.switch.write(target)
+    if (found := cell.switch.read()) != target:
         from backendcfg.transact.wording import shown
 
         because = f"wrote {shown(target)}, read back {shown(found)}"
         note_stuck(cell, target, found, because, profile)
     else:
-        STUCK.pop(cell.knob.name, None)
+        STUCK.pop(cell.switch.name, None)
 
 
 def note_failed(cell: Cell, wanted: Any, error: Exception, profile: str) -> None:
@@ -75,12 +75,12 @@ def note_failed(cell: Cell, wanted: Any, error: Exception, profile: str) -> None
 
 def note_stuck(cell: Cell, wanted: Any, found: Any, because: str, profile: str) -> None:
     """Log that a switch could not be put back, and remember it."""
-    STUCK[cell.knob.name] = Stuck(cell.knob.name, wanted, found, because, profile)
+    STUCK[cell.switch.name] = Stuck(cell.switch.name, wanted, found, because, profile)
     cell.known = True  # what it holds now is not its base
     log.error(
         "leaving a scope of profile %s: %s could not be restored to %r: %s",
         profile,
-        cell.knob.name,
+        cell.switch.name,
         wanted,
         because,
     )

@@ -1,9 +1,9 @@
 """What entering and leaving a scope does to the switches of other libraries.
 
 `connect()` gives these functions to the compiled part, which calls them only for profiles that have
-knobs to set. `prepared.knobs` is a function that returns the settings for what is loaded in the
-process now. Environment variables and whatever can only be set before something happens are passed
-over: scopes never write them.
+switches to set. `prepared.switches` is a function that returns the settings for what is loaded in
+the process now. Environment variables and whatever can only be set before something happens are
+passed over: scopes never write them.
 
 `busy="skip"` enters without touching any switch when one is held; what our own operations read is
 per context and in force all the same.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from backendcfg._native import Prepared, Scope
     from backendcfg.registry.owners import Claim, Held
-    from backendcfg.transact.knob import Setting
+    from backendcfg.transact.switch import Setting
 
 RAISE, WAIT, SKIP = 0, 1, 2
 BUSY = {"raise": RAISE, "wait": WAIT, "skip": SKIP}
@@ -36,8 +36,8 @@ _local = threading.local()
 def connect() -> None:
     """Give the compiled part what it calls; more than once does no harm."""
     _native.bind(
-        enter_knobs=enter_knobs,
-        leave_knobs=leave_knobs,
+        enter_switches=enter_switches,
+        leave_switches=leave_switches,
         misplaced=misplaced,
         decorate=decorate_later,
         aenter=enter_in_task,
@@ -52,7 +52,7 @@ def decorate_later(scope: Scope, function: Callable[..., Any]) -> Callable[..., 
     return decorate(scope, function)
 
 
-def enter_knobs(prepared: Prepared, scope: Scope, ancestors: tuple[object, ...]) -> Claim:
+def enter_switches(prepared: Prepared, scope: Scope, ancestors: tuple[object, ...]) -> Claim:
     """Set every switch that the profile sets, or none.
 
     Args:
@@ -61,13 +61,13 @@ def enter_knobs(prepared: Prepared, scope: Scope, ancestors: tuple[object, ...])
         ancestors: the claims of the scopes around it in this context.
 
     Returns:
-        The claim, to be given to `leave_knobs`.
+        The claim, to be given to `leave_switches`.
 
     Raises:
         ProfileBusyError: another scope holds a switch at another value.
         RolledBackError, RollbackIncompleteError: a switch could not be set.
     """
-    settings = prepared.knobs()
+    settings = prepared.switches()
     claim = owners.Claim(prepared, scope)
     if not settings:
         return claim
@@ -82,7 +82,7 @@ def enter_knobs(prepared: Prepared, scope: Scope, ancestors: tuple[object, ...])
             give_back_deferred()
     except BaseException:
         # An interrupt may have come after the claims were laid.
-        leave_knobs(None, None, claim)
+        leave_switches(None, None, claim)
         raise
     return claim
 
@@ -132,11 +132,11 @@ def _error(
 ) -> Exception:
     from backendcfg.registry import busy
 
-    wanted = {setting.knob.name: setting.wanted for setting in settings}
+    wanted = {setting.switch.name: setting.wanted for setting in settings}
     return busy.error(claim, wanted, blocked, deadlock=deadlock)
 
 
-def leave_knobs(prepared: Prepared | None, scope: Scope | None, claim: Claim) -> None:
+def leave_switches(prepared: Prepared | None, scope: Scope | None, claim: Claim) -> None:
     """Give back what an entry held, to the end, also when interrupted.
 
     A switch that cannot be restored is logged and kept in `report.stuck()`. More than one call for
@@ -170,7 +170,7 @@ def leave_knobs(prepared: Prepared | None, scope: Scope | None, claim: Claim) ->
 def give_back_deferred() -> None:
     """Leave the scopes that were left while this thread was inside a change."""
     while owners.deferred:
-        leave_knobs(None, None, owners.deferred.popleft())
+        leave_switches(None, None, owners.deferred.popleft())
 
 
 def misplaced(scope: Scope) -> None:
@@ -184,7 +184,7 @@ def misplaced(scope: Scope) -> None:
 
 async def enter_in_task(scope: Scope) -> Scope:
     """Enter a scope without blocking the event loop while it is busy."""
-    if scope.busy != WAIT or scope.prepared.knobs is None:
+    if scope.busy != WAIT or scope.prepared.switches is None:
         scope.__enter__()
     else:
         await when_free(scope.__enter__)
@@ -224,7 +224,7 @@ def suspend(depth: int) -> None:
     """Give back the switches of this context's scopes, except the outermost `depth` of them."""
     claims: tuple[Claim, ...] = _native.claims()
     for claim in claims[: len(claims) - depth]:
-        leave_knobs(None, None, claim)
+        leave_switches(None, None, claim)
 
 
 def resume(depth: int, around: tuple[object, ...], busy: int | None = None) -> None:
@@ -246,7 +246,7 @@ def resume(depth: int, around: tuple[object, ...], busy: int | None = None) -> N
                 continue
             claim.tie()
             ancestors = (*claims[at + 1 :], *around)
-            settings = claim.prepared.knobs()
+            settings = claim.prepared.switches()
             with owners.LOCK:
                 blocked = owners.take(claim, settings, ancestors)
             if blocked:
@@ -263,8 +263,8 @@ def extend() -> None:
     claims: tuple[Claim, ...] = _native.claims()
     for at in range(len(claims) - 1, -1, -1):
         claim = claims[at]
-        have = {line[0].knob.name for line in claim.held}
-        settings = [s for s in claim.prepared.knobs() if s.knob.name not in have]
+        have = {line[0].switch.name for line in claim.held}
+        settings = [s for s in claim.prepared.switches() if s.switch.name not in have]
         with owners.LOCK:
             blocked = owners.take(claim, settings, claims[at + 1 :]) if settings else []
         if blocked:

@@ -167,7 +167,7 @@ class Overlay:
         with _lock:
             if prepared not in self._exits:
                 self._forget_old()
-                if prepared.knobs is not None:
+                if prepared.switches is not None:
                     process.follow_imports_for_scopes()
                 children.scopes_may_open()
                 self._exits[prepared] = _native.Scope(prepared, self.busy)

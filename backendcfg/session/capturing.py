@@ -44,10 +44,10 @@ class Snapshot:
     """A process as JSON data.
 
     Attributes:
-        switches: `{knob: {"flag": flag, "value": value}}`, and `"obstacle"` for one that cannot be
-            read.
+        switches: `{switch: {"flag": flag, "value": value}}`, and `"obstacle"` for one that
+            cannot be read.
         would: what the switches would hold under each value that one of them has, as
-            `({flag: value}, {knob: value})`.
+            `({flag: value}, {switch: value})`.
         variables: the variables of numeric libraries that it has, and those that it started with.
         modules: the frameworks that it has imported, in the order in which they are watched.
         own: flags of the profile in force there that are no switch of a library.
@@ -163,7 +163,7 @@ def _flags(flag: str, value: Any) -> dict[str, Any]:
     return {flag: value}
 
 
-def _entry(switch: survey.Switch) -> dict[str, Any]:
+def _entry(switch: survey.SwitchReading) -> dict[str, Any]:
     entry = {"flag": switch.flag, "value": _plain(switch.value)}
     return {**entry, "obstacle": switch.obstacle} if switch.obstacle else entry
 

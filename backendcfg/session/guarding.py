@@ -19,14 +19,14 @@ from backendcfg.records import record
 from backendcfg.registry import base, owners
 from backendcfg.session import facts, installed, process, survey
 from backendcfg.transact import journal
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.switch import Latch, Reach, Setting
 from backendcfg.transact.wording import listed, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from backendcfg.session.survey import Switch
+    from backendcfg.session.survey import SwitchReading
 
 
 @record(frozen=True)
@@ -57,7 +57,7 @@ class Watched:
         self.thread = threading.get_ident()
         self.depth = installed.depth()
         self.base = installed.prepared()
-        self.switches: dict[str, Switch] = survey.survey()
+        self.switches: dict[str, SwitchReading] = survey.survey()
         self.facts = facts.facts()
         self.variables = survey.variables()
 
@@ -93,7 +93,7 @@ class Watched:
         for name, value in switches.items():
             if name in self.switches:
                 was = self.switches[name]
-                self.switches[name] = survey.Switch(was.knob, was.flag, value, own=value)
+                self.switches[name] = survey.SwitchReading(was.switch, was.flag, value, own=value)
             elif facts.is_fact(name):
                 self.facts[name] = value
             elif value is None:
@@ -146,15 +146,15 @@ class Watched:
             if facts.plain(before) != facts.plain(after)
         ]
 
-    def _differs(self, was: Switch, now: Switch) -> bool:
+    def _differs(self, was: SwitchReading, now: SwitchReading) -> bool:
         if was.obstacle or now.obstacle:
             return False
-        if was.knob.reach is Reach.THREAD and threading.get_ident() != self.thread:
+        if was.switch.reach is Reach.THREAD and threading.get_ident() != self.thread:
             return False
         if now.own == was.own:
             return False
         # What a profile put there when its library was imported, before or after this saw it.
-        mine = base.applied().get(now.knob.name)
+        mine = base.applied().get(now.switch.name)
         if mine is None or installed.prepared() is not self.base:
             return True
         return (mine.original, mine.setting.wanted) != (was.own, now.own)
@@ -170,13 +170,13 @@ class Watched:
                 environ.current()[change.switch] = change.before
             return ""
         was = self.switches[change.switch]
-        knob = was.knob
+        switch = was.switch
         with owners.LOCK:
-            if owners.cell_of(knob).claims:
+            if owners.cell_of(switch).claims:
                 return "an open scope holds it"
-            if knob.latch not in (Latch.ANYTIME, Latch.EACH_THREAD):
-                return knob.too_late() or "it can be set once only"
-            journal.transact([Setting(knob, was.own, was.flag)], _nothing)
+            if switch.latch not in (Latch.ANYTIME, Latch.EACH_THREAD):
+                return switch.too_late() or "it can be set once only"
+            journal.transact([Setting(switch, was.own, was.flag)], _nothing)
         return ""
 
 

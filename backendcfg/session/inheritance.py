@@ -176,7 +176,7 @@ def _abandon_scopes() -> None:
     from contextvars import copy_context
 
     for claim in _native.claims():
-        scopes.leave_knobs(None, None, claim)
+        scopes.leave_switches(None, None, claim)
     for variable in copy_context():
         if variable.name == "backendcfg.scopes":
             variable.set(None)

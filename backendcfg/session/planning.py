@@ -217,7 +217,7 @@ def _environment_before() -> dict[str, str]:
 
     environment = environ.wishes(environ.current())
     for name, one in applied().items():
-        if not isinstance(one.setting.knob, (EnvironmentVariable, XlaFlags)):
+        if not isinstance(one.setting.switch, (EnvironmentVariable, XlaFlags)):
             continue
         if one.original is None:
             environment.pop(name, None)

@@ -148,9 +148,9 @@ def undo() -> Report | None:
         stack.clear()
         threads.base_changed([], [], originals.left())
         _follow()
-        known = {one.knob for one in lost}
+        known = {one.switch for one in lost}
         left = [one for one in outcomes if one.state not in ("set", "unchanged")]
-        stays = (*lost, *(one for one in left if one.knob not in known))
+        stays = (*lost, *(one for one in left if one.switch not in known))
         return Report("none", outcomes=stays) if stays else None
 
 
@@ -245,17 +245,17 @@ def catch_up(module: str = "") -> None:
             if not stack:
                 return
             entry = stack[-1]
-            have = {outcome.knob for outcome in entry.outcomes}
+            have = {outcome.switch for outcome in entry.outcomes}
             new = [
                 setting
                 for setting in wiring.merged(entry.plans, wiring.FOLLOWED)
-                if setting.knob.name not in have or imports.runs_again(module)
+                if setting.switch.name not in have or imports.runs_again(module)
             ]
             if new:
                 found: Iterable[Outcome] = base.extend_base(new, profile=entry.prepared.name)
                 threads.base_grew(new, found)
-                again = {setting.knob.name for setting in new}
-                kept = [outcome for outcome in entry.outcomes if outcome.knob not in again]
+                again = {setting.switch.name for setting in new}
+                kept = [outcome for outcome in entry.outcomes if outcome.switch not in again]
                 stack[-1] = replace(entry, outcomes=(*kept, *found))
     finally:
         changing.release()

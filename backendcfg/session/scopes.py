@@ -60,7 +60,7 @@ def _prepare(name: str) -> Prepared:
     with _lock:
         if name not in _prepared:
             prepared = wiring.prepare(_compiled(name))
-            if prepared.knobs is not None:
+            if prepared.switches is not None:
                 process.follow_imports_for_scopes()
             children.scopes_may_open()
             _prepared[name] = prepared

@@ -161,7 +161,7 @@ def _refuse_pending(name: str, report: Report) -> None:
         return
     raise TooLateError(
         f"profile `{name}` would not hold in full in a `python` started from this shell",
-        notes=[f"`{outcome.knob}`: {outcome.because}" for outcome in pending],
+        notes=[f"`{outcome.switch}`: {outcome.because}" for outcome in pending],
         helps=[
             f"start programs with `backendcfg run {name} -- python ...`",
             "or leave out --strict: what is pending is then reported, not refused",

@@ -14,20 +14,20 @@ from backendcfg.bridges import all as bridges
 from backendcfg.bridges.mapped import mapped_set
 from backendcfg.probe import environment
 from backendcfg.records import record
-from backendcfg.transact.knob import in_force
+from backendcfg.transact.switch import in_force
 from backendcfg.transact.wording import reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-    from backendcfg.transact.knob import Setting
-    from backendcfg.transact.protocol import Knob
+    from backendcfg.transact.protocol import Switch
+    from backendcfg.transact.switch import Setting
 
 # The logger's level is no numeric switch, a generator's seed cannot be read back, and variables
 # are compared as texts, see `variables`.
 _PASSED_OVER = ("log", "seeds", "environment")
-# Where a default leaves the choice to the library, a bridge has nothing to set and so no knob.
+# Where a default leaves the choice to the library, a bridge has nothing to set and so no switch.
 _ANY_VALUE: dict[str, Any] = {
     "threads.count": 1,
     "threads.interop": 1,
@@ -42,37 +42,37 @@ _collected: tuple[Any, tuple[Setting, ...]] = (None, ())
 
 
 @record(frozen=True)
-class Switch:
+class SwitchReading:
     """One switch as it reads now.
 
     Attributes:
-        knob: the switch.
+        switch: the switch.
         flag: the flag that drives it.
         value: what it reads; None when it cannot be read.
         obstacle: why it cannot be read, or "".
         own: what it holds itself, also where something else outranks it in this thread.
     """
 
-    knob: Knob
+    switch: Switch
     flag: str
     value: Any
     obstacle: str = ""
     own: Any = None
 
 
-def survey() -> dict[str, Switch]:
+def survey() -> dict[str, SwitchReading]:
     """Every switch by its name, in the order in which a profile would write them."""
-    found: dict[str, Switch] = {}
+    found: dict[str, SwitchReading] = {}
     for setting in _settings():
-        if setting.knob.name not in found:
-            found[setting.knob.name] = _read(setting)
+        if setting.switch.name not in found:
+            found[setting.switch.name] = _read(setting)
     return found
 
 
 def wanted(values: Mapping[str, Any]) -> dict[str, Any]:
     """What every switch here would have to hold under these flags, by its name."""
     settings = _ask({**_values(), **values}, values.keys())
-    return {setting.knob.name: setting.wanted for setting in reversed(settings)}
+    return {setting.switch.name: setting.wanted for setting in reversed(settings)}
 
 
 def variables() -> dict[str, str]:
@@ -120,11 +120,11 @@ def _values() -> Mapping[str, Any]:
     return {**chosen, **_ANY_VALUE}
 
 
-def _read(setting: Setting) -> Switch:
-    knob = setting.knob
+def _read(setting: Setting) -> SwitchReading:
+    switch = setting.switch
     try:
-        value = in_force(knob)
-        own = knob.read() if hasattr(knob, "overridden") else value
+        value = in_force(switch)
+        own = switch.read() if hasattr(switch, "overridden") else value
     except Exception as error:
-        return Switch(knob, setting.flag, None, reason(error))
-    return Switch(knob, setting.flag, value, own=own)
+        return SwitchReading(switch, setting.flag, None, reason(error))
+    return SwitchReading(switch, setting.flag, value, own=own)

@@ -22,7 +22,7 @@ from backendcfg.records import replace
 from backendcfg.registry import owners, scopes
 from backendcfg.transact import log
 from backendcfg.transact.journal import ReadBackError
-from backendcfg.transact.knob import Reach, Setting
+from backendcfg.transact.switch import Reach, Setting
 from backendcfg.transact.wording import listed, reason, shown
 
 TYPE_CHECKING = False
@@ -74,8 +74,8 @@ def base_changed(
     _wanted.clear()
     _here.given.clear()
     for setting in left:
-        _wanted[setting.knob.name] = setting
-        _here.given[setting.knob.name] = setting.wanted
+        _wanted[setting.switch.name] = setting
+        _here.given[setting.switch.name] = setting.wanted
     _here.failed.clear()
     base_grew(settings, outcomes)
 
@@ -83,10 +83,10 @@ def base_changed(
 def base_grew(settings: Iterable[Setting], outcomes: Iterable[Outcome]) -> None:
     """The calling thread has loaded a library, and set the switches that came with it."""
     for setting, outcome in zip(settings, outcomes, strict=False):
-        if setting.knob.reach is Reach.THREAD and outcome.state in ("set", "unchanged"):
-            _wanted[setting.knob.name] = setting
-            _here.given[setting.knob.name] = setting.wanted
-            _here.failed.pop(setting.knob.name, None)
+        if setting.switch.reach is Reach.THREAD and outcome.state in ("set", "unchanged"):
+            _wanted[setting.switch.name] = setting
+            _here.given[setting.switch.name] = setting.wanted
+            _here.failed.pop(setting.switch.name, None)
     _follow()
 
 
@@ -115,24 +115,24 @@ def _begin() -> None:
         _try(setting)
     # Again, because PyTorch gives MKL a count for this thread when it is first asked for its own.
     for setting in missing:
-        if setting.knob.name not in _here.failed:
+        if setting.switch.name not in _here.failed:
             _try(setting)
     if _scopes:
         for cell in _claimed_elsewhere():
-            if cell.knob.name not in _wanted:
-                _try(Setting(cell.knob, cell.base, ""), only_over=cell.now())
+            if cell.switch.name not in _wanted:
+                _try(Setting(cell.switch, cell.base, ""), only_over=cell.now())
     if owners.deferred and not owners.is_changing():
         scopes.give_back_deferred()
 
 
 def missed(setting: Setting) -> str:
     """Why the calling thread does not have a per-thread switch of the base, or ""."""
-    base = _wanted.get(setting.knob.name)
+    base = _wanted.get(setting.switch.name)
     if base is None or base.wanted != setting.wanted:
         return ""
-    if because := _here.failed.get(setting.knob.name):
+    if because := _here.failed.get(setting.switch.name):
         return f"it could not be set when this thread started: {because}"
-    if setting.knob.name in _here.given and _here.given[setting.knob.name] == setting.wanted:
+    if setting.switch.name in _here.given and _here.given[setting.switch.name] == setting.wanted:
         return ""
     return "this thread ran before the profile was applied; `backendcfg.reload()` in it sets it"
 
@@ -146,7 +146,7 @@ def with_keepers(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 
 def _with_keepers(outcome: Outcome) -> Outcome:
-    base = _wanted.get(outcome.knob)
+    base = _wanted.get(outcome.switch)
     if outcome.state not in ("set", "unchanged") or base is None or base.wanted == outcome.wanted:
         return outcome
     names = []
@@ -154,7 +154,7 @@ def _with_keepers(outcome: Outcome) -> Outcome:
         who, given = _given.get(thread.ident or 0, (None, {}))
         if thread is threading.current_thread() or who is None or who() is not thread:
             continue
-        if given.get(outcome.knob, _ANYTHING) == base.wanted:
+        if given.get(outcome.switch, _ANYTHING) == base.wanted:
             names.append(thread.name)
     if not names:
         return outcome
@@ -169,7 +169,7 @@ _ANYTHING = object()
 
 
 def _try(setting: Setting, *, only_over: Any = _ANYTHING) -> None:
-    name = setting.knob.name
+    name = setting.switch.name
     try:
         _give(setting, only_over)
     except Exception as error:
@@ -190,22 +190,22 @@ def _give(setting: Setting, only_over: Any) -> None:
         setting: the switch.
         only_over: the one value to write over.
     """
-    knob, wanted = setting.knob, setting.wanted
+    switch, wanted = setting.switch, setting.wanted
     claimed = owners.this_thread().cells
-    if not claimed and (knob.read() == wanted or only_over not in (_ANYTHING, knob.read())):
+    if not claimed and (switch.read() == wanted or only_over not in (_ANYTHING, switch.read())):
         return
     # Writing one may touch another for a moment, which belongs to the whole process.
     with _Patiently():
-        cell = owners.cell_of(knob)
+        cell = owners.cell_of(switch)
         if cell.claims:
             if only_over is _ANYTHING:
                 cell.base, cell.known = wanted, True
             return
-        found = knob.read()
+        found = switch.read()
         if found == wanted or only_over not in (_ANYTHING, found):
             return
-        knob.write(wanted)
-        if (found := knob.read()) != wanted:
+        switch.write(wanted)
+        if (found := switch.read()) != wanted:
             raise ReadBackError(f"wrote {shown(wanted)}, read back {shown(found)}")
 
 

@@ -12,7 +12,7 @@ from backendcfg.registry.base import applied
 from backendcfg.registry.report import holdings, stuck
 from backendcfg.session import installed, survey, threads, wiring, writers
 from backendcfg.session.wiring import SCOPED
-from backendcfg.transact.knob import in_force, told
+from backendcfg.transact.switch import in_force, told
 from backendcfg.transact.wording import reason
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from backendcfg.registry.report import Holding
     from backendcfg.transact.compiled import Compiled
-    from backendcfg.transact.knob import Setting
+    from backendcfg.transact.switch import Setting
 
 State = Literal[
     "ok",
@@ -47,7 +47,7 @@ class Reading:
     """One switch, read back.
 
     Attributes:
-        knob: its name, or the flag's for a dormant flag.
+        switch: its name, or the flag's for a dormant flag.
         flag: the flag that drives it; "" for a variable that no flag asked for.
         wanted: the value that the profile in force wants.
         found: the value there, None when it could not be read.
@@ -61,7 +61,7 @@ class Reading:
             differs who probably wrote it, in words, or "" when that is not known.
     """
 
-    knob: str
+    switch: str
     flag: str
     wanted: Any
     found: Any
@@ -100,7 +100,7 @@ class Verification:
         for one in self.readings:
             if one.state not in ("ok", "dormant"):
                 values = f"wanted {one.wanted!r}, found {one.found!r}; {one.because}"
-                lines.append(f"  {one.state} {one.knob}: {values}")
+                lines.append(f"  {one.state} {one.switch}: {values}")
         return "\n".join(lines + [f"  override {text}" for text in self.overrides])
 
     @property
@@ -128,7 +128,7 @@ def verify() -> Verification:
         late = _readings(compiled, ("environment",))
         readings += [reading for reading in late if reading.state == "pending"]
     else:
-        readings += _changed_variables({reading.knob for reading in readings})
+        readings += _changed_variables({reading.switch for reading in readings})
     readings += _stuck_readings()
     in_force = not compiled.unkept and all(
         reading.state in HOLDS or reading.flag in compiled.dormant for reading in readings
@@ -153,7 +153,7 @@ def _readings(compiled: Compiled, which: Collection[str]) -> list[Reading]:
     found: list[tuple[Setting, Any, str]] = []
     for setting in wiring.settings(compiled, which, scoped=bool(_native.chain())):
         try:
-            found.append((setting, in_force(setting.knob), ""))
+            found.append((setting, in_force(setting.switch), ""))
         except Exception as error:
             found.append((setting, None, f"{type(error).__name__}: {reason(error)}"))
     judge = _Judge(compiled, {setting.flag: value for setting, value, _ in found})
@@ -166,11 +166,11 @@ class _Judge:
     def __init__(self, compiled: Compiled, by_flag: dict[str, Any]) -> None:
         self.dormant = compiled.dormant
         self.by_flag = by_flag
-        self.held = {holding.knob: holding for holding in holdings()}
+        self.held = {holding.switch: holding for holding in holdings()}
         self.applied = applied()
         report = installed.report()
         self.one_way = {
-            outcome.knob
+            outcome.switch
             for outcome in (report.outcomes if report is not None else ())
             if outcome.state == "irreversible"
         }
@@ -180,37 +180,37 @@ class _Judge:
             state, because, by = self._judge(setting, found, obstacle)
         except Exception as error:
             state, because, by = "unreadable", f"{type(error).__name__}: {reason(error)}", ""
-        name = setting.knob.name
+        name = setting.switch.name
         return Reading(name, setting.flag, setting.wanted, found, state, because, by)
 
     def _judge(self, setting: Setting, found: Any, obstacle: str) -> tuple[State, str, str]:
-        knob = setting.knob
+        switch = setting.switch
         if not obstacle and found == setting.wanted:
             if variable := writers.outranked(setting, found, self.dormant):
                 return "overridden", f"{variable} outranks it", variable
-            if knob.name in self.one_way:
+            if switch.name in self.one_way:
                 return "irreversible", "the value it had cannot be written back", ""
             return "ok", "", ""
-        if cannot := told(knob, "unsupported"):
+        if cannot := told(switch, "unsupported"):
             return "unsupported", cannot, ""
         if obstacle:
             return "unreadable", obstacle, ""
-        if (above := told(knob, "overridden")) and knob.read() == setting.wanted:
+        if (above := told(switch, "overridden")) and switch.read() == setting.wanted:
             return "overridden", f"{above} outranks it", above
         if because := threads.missed(setting):
             return "differs", because, ""
-        mine = self.applied.get(knob.name)
+        mine = self.applied.get(switch.name)
         if mine is not None and mine.setting.wanted == setting.wanted:
             # It did hold, so whatever the latch says by now, somebody wrote it since.
             return "differs", *self._who(setting, found)
-        if late := knob.too_late():
+        if late := switch.too_late():
             because = f"{late}; run `{setting.remedy}`" if setting.remedy else late
             return "pending", because, ""
         return "differs", *self._who(setting, found)
 
     def _who(self, setting: Setting, found: Any) -> tuple[str, str]:
         """Why a switch differs, and who wrote it where that is known."""
-        held = self.held.get(setting.knob.name)
+        held = self.held.get(setting.switch.name)
         if held is not None and held.now == found:
             by = _holder(held)
             return f"{by} holds it", by
@@ -241,6 +241,6 @@ def _changed(name: str, before: str | None, now: str | None) -> Reading:
 
 def _stuck_readings() -> tuple[Reading, ...]:
     return tuple(
-        Reading(one.knob, "", one.wanted, one.found, "stuck", f"{one.because} ({one.profile})")
+        Reading(one.switch, "", one.wanted, one.found, "stuck", f"{one.because} ({one.profile})")
         for one in stuck()
     )

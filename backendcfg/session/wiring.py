@@ -9,14 +9,14 @@ from backendcfg.bridges import all as bridges
 from backendcfg.registry import scopes
 from backendcfg.registry.owners import Wanted
 from backendcfg.transact.compiled import Compiled
-from backendcfg.transact.knob import told
+from backendcfg.transact.switch import told
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from typing import Any
 
-    from backendcfg.transact.knob import Setting
+    from backendcfg.transact.switch import Setting
 
 SCOPED = tuple(name for name in bridges.BRIDGES if name not in ("environment", "seeds"))
 """The bridges that scopes write through: variables and generators belong to `apply` alone."""
@@ -62,11 +62,11 @@ def merged(plans: Sequence[Compiled], which: Collection[str] = bridges.BRIDGES) 
     # By bridge, so that the order of writing is the bridges' order.
     for bridge in which:
         for plan in plans:
-            found.update({one.knob.name: one for one in settings(plan, (bridge,))})
+            found.update({one.switch.name: one for one in settings(plan, (bridge,))})
     return list(found.values())
 
 
-class ScopeKnobs:
+class ScopeSwitches:
     """The settings of a plan that a scope may write, for what is loaded in the process now.
 
     Collected again only when a module was imported or removed since, because libraries come with
@@ -84,20 +84,20 @@ class ScopeKnobs:
         modules = len(sys.modules)
         if modules != self.modules:
             found = settings(self.compiled, SCOPED, scoped=True)
-            self.settings = Wanted([one for one in found if not told(one.knob, "unsupported")])
+            self.settings = Wanted([one for one in found if not told(one.switch, "unsupported")])
             # Collecting may import.
             self.modules = len(sys.modules)
         return self.settings
 
 
 def prepare_base(compiled: Compiled) -> _native.Prepared:
-    """A plan for the process, which no scope enters: nothing needs to be known of its knobs."""
+    """A plan for the process, which no scope enters: nothing needs to be known of its switches."""
     return _native.Prepared(compiled.name, compiled, None)
 
 
 def prepare(compiled: Compiled) -> _native.Prepared:
-    """A plan ready to be entered; without knobs when no bridge could carry any of its flags."""
-    knobs: Any = None
+    """A plan ready to be entered; without switches when no bridge could carry any of its flags."""
+    switches: Any = None
     if not bridges.scoped_flags(SCOPED).isdisjoint(compiled.asked):
-        knobs = ScopeKnobs(compiled)
-    return _native.Prepared(compiled.name, compiled, knobs)
+        switches = ScopeSwitches(compiled)
+    return _native.Prepared(compiled.name, compiled, switches)

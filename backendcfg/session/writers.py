@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from backendcfg import environ
 from backendcfg.bridges.environment import started_with
 from backendcfg.probe import variables as table
-from backendcfg.transact.knob import told
+from backendcfg.transact.switch import told
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-    from backendcfg.transact.knob import Setting
+    from backendcfg.transact.switch import Setting
 
 _MATMUL = "cuda.matmul.fp32_precision"
 _MKLDNN = "mkldnn.matmul.fp32_precision"
@@ -50,8 +50,8 @@ def writer(setting: Setting, found: Any, by_flag: Mapping[str, Any]) -> str:
         by_flag: what every switch of the profile holds, by the flag that drives it.
     """
     return (
-        told(setting.knob, "writer")
-        or _limiter(setting.knob.name, found)
+        told(setting.switch, "writer")
+        or _limiter(setting.switch.name, found)
         or _call(setting, found, by_flag)
         or library(setting.flag, found)
     )
@@ -73,7 +73,7 @@ def outranked(setting: Setting, found: Any, dormant: Collection[str]) -> str:
         found: what it reads.
         dormant: flags that no hardware here reads; nothing outranks those.
     """
-    if variable := told(setting.knob, "overridden"):
+    if variable := told(setting.switch, "overridden"):
         return variable
     if setting.flag in dormant:
         return ""
@@ -85,7 +85,7 @@ def outranked(setting: Setting, found: Any, dormant: Collection[str]) -> str:
         said = seen.get(table.TF32_OVERRIDE, "")
         if said in ("0", "1") and said != need:
             return f"{table.TF32_OVERRIDE}={said}"
-    name = setting.knob.name
+    name = setting.switch.name
     if name.startswith("openmp[") and name.endswith(".threads"):
         limit = seen.get("OMP_THREAD_LIMIT", "")
         if limit.isdecimal() and type(found) is int and int(limit) < found:
@@ -116,7 +116,7 @@ def _limiter(name: str, found: Any) -> str:
 
 def _call(setting: Setting, found: Any, by_flag: Mapping[str, Any]) -> str:
     """The PyTorch call that is known to leave this value."""
-    flag, name = setting.flag, setting.knob.name
+    flag, name = setting.flag, setting.switch.name
     if flag in (_MATMUL, _MKLDNN):
         pair = (by_flag.get(_MATMUL), by_flag.get(_MKLDNN))
         if (level := _LEVELS.get(pair)) is not None:

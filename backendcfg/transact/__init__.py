@@ -1,1 +1,1 @@
-"""All or nothing: knobs, the journal, and generations on disk. Standard library only."""
+"""All or nothing: switches, the journal, and generations on disk. Standard library only."""

@@ -57,11 +57,11 @@ class Failure:
     def incomplete(self) -> RollbackIncompleteError:
         stuck = [step for step in self.done if step.stuck]
         places = [
-            f"`{step.setting.knob.name}` {step.now}"
+            f"`{step.setting.switch.name}` {step.now}"
             f" and should be {shown(step.before) if step.known else 'what it was'} ({step.stuck})"
             for step in stuck
         ]
-        names = listed([step.setting.knob.name for step in stuck])
+        names = listed([step.setting.switch.name for step in stuck])
         return RollbackIncompleteError(
             f"{self.what}, and {names} could not be restored",
             notes=self.notes(),
@@ -89,7 +89,7 @@ class Failure:
             fate += f", then restored to {before}"
         elif step.touched:
             fate += f"; restored to {before}"
-        return f"step {number} `{setting.knob.name}` {before} -> {shown(setting.wanted)}: {fate}"
+        return f"step {number} `{setting.switch.name}` {before} -> {shown(setting.wanted)}: {fate}"
 
     def helps(self) -> list[str]:
         helps = list(self.cause.helps) if isinstance(self.cause, BackendCfgError) else []

@@ -1,12 +1,12 @@
 """All settings or none: journal, write, read back, publish; on any failure undo in reverse.
 
-Every knob is read before any is written, so what cannot be read is refused while nothing has
-changed. Each step is noted before it is written, because a write may fail half way. What a knob
+Every switch is read before any is written, so what cannot be read is refused while nothing has
+changed. Each step is noted before it is written, because a write may fail half way. What a switch
 reads afterwards counts, not that its write returned. Reading back also decides whether an undo
 succeeded.
 
 What the library in this process cannot take at all is left as it is and reported as unsupported.
-A knob that declares `reversible = False` is marked in its outcome, is written after all others so
+A switch that declares `reversible = False` is marked in its outcome, is written after all others so
 that as little as possible can fail behind it, and may be unreadable before it is written, never
 after. Callers serialise: the registry holds its lock around `transact`.
 """
@@ -16,13 +16,13 @@ from __future__ import annotations
 from backendcfg.errors import (
     RollbackIncompleteError,
     TooLateError,
-    UnreadableKnobError,
+    UnreadableSwitchError,
 )
 from backendcfg.transact import log
 from backendcfg.transact.failure import Failure
 from backendcfg.transact.interrupts import Deferral
-from backendcfg.transact.knob import told
 from backendcfg.transact.outcome import Outcome
+from backendcfg.transact.switch import told
 from backendcfg.transact.wording import listed, reason, shown
 
 TYPE_CHECKING = False
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, NoReturn
 
-    from backendcfg.transact.knob import Setting
+    from backendcfg.transact.switch import Setting
 
 
 class ReadBackError(Exception):
-    """A knob does not hold what was written."""
+    """A switch does not hold what was written."""
 
 
 class Step:
     """One write, and what became of it.
 
     Attributes:
-        setting: the knob and the value wanted.
+        setting: the switch and the value wanted.
         before: what it held; None when it could not be read.
         known: whether `before` is a value that can be put back.
         failed: why the write failed, or "".
@@ -67,43 +67,43 @@ class Step:
         """Write and read back.
 
         Raises:
-            ReadBackError: the knob holds something else now.
-            Exception: whatever the knob raised.
+            ReadBackError: the switch holds something else now.
+            Exception: whatever the switch raised.
         """
-        knob, wanted = self.setting.knob, self.setting.wanted
-        knob.write(wanted)
-        found = knob.read()
+        switch, wanted = self.setting.switch, self.setting.wanted
+        switch.write(wanted)
+        found = switch.read()
         if found != wanted:
             raise ReadBackError(f"wrote {shown(wanted)}, read back {shown(found)}")
         self.written = True
-        log.debug("%s: %s -> %s", knob.name, shown(self.before), shown(wanted))
+        log.debug("%s: %s -> %s", switch.name, shown(self.before), shown(wanted))
 
     def undo(self) -> None:
         """Put `before` back and read it back; the reading decides.
 
         Raises:
-            ReadBackError: the knob still holds something else.
-            Exception: the knob can be neither written nor read.
+            ReadBackError: the switch still holds something else.
+            Exception: the switch can be neither written nor read.
         """
-        knob = self.setting.knob
+        switch = self.setting.switch
         if not self.known:
             raise ReadBackError("it could not be read before it was written")
         if self.failed:
-            self.touched = _reading(knob.read) != (self.before, "")
+            self.touched = _reading(switch.read) != (self.before, "")
         obstacle: Exception | None = None
         try:
-            knob.write(self.before)
+            switch.write(self.before)
         except Exception as error:
-            obstacle = error  # a knob that refuses every write may still hold the old value
-        found = knob.read()
+            obstacle = error  # a switch that refuses every write may still hold the old value
+        found = switch.read()
         if found != self.before:
             raise obstacle or ReadBackError(f"wrote {shown(self.before)}, read back {shown(found)}")
-        log.debug("%s: restored to %s", knob.name, shown(self.before))
+        log.debug("%s: restored to %s", switch.name, shown(self.before))
 
     def settle(self) -> None:
         """Look once more at a step whose undo failed: only what it holds now makes it stuck."""
         try:
-            found = self.setting.knob.read()
+            found = self.setting.switch.read()
             self.now = f"is {shown(found)}"
             if self.known and found == self.before:
                 self.stuck = ""
@@ -115,7 +115,7 @@ def foresee(settings: Iterable[Setting]) -> tuple[Outcome, ...]:
     """What `transact` would do with these settings, in their order. Nothing is written.
 
     Raises:
-        UnreadableKnobError: a knob cannot be read, so it could not be put back.
+        UnreadableSwitchError: a switch cannot be read, so it could not be put back.
     """
     return tuple(_foresee(settings)[0])
 
@@ -145,11 +145,11 @@ def transact(
         One outcome per setting, in the order given.
 
     Raises:
-        UnreadableKnobError: a knob cannot be read; nothing was written.
+        UnreadableSwitchError: a switch cannot be read; nothing was written.
         TooLateError: `strict`, and a latch has passed; nothing was written.
         RolledBackError: a step failed and everything was undone.
         RollbackIncompleteError: a step failed or was interrupted, and not everything could be
-            undone; `state` names each knob that is stuck.
+            undone; `state` names each switch that is stuck.
     """
     outcomes, pending_steps = _foresee(settings)
     if strict:
@@ -215,7 +215,7 @@ def undo(done: Sequence[Step]) -> BaseException | None:
     """Undo in reverse, past every failure, which `Step.stuck` then tells.
 
     Returns:
-        An interrupt that a knob raised on the way, for the caller to raise afterwards.
+        An interrupt that a switch raised on the way, for the caller to raise afterwards.
     """
     waiting = list(done)
     late: BaseException | None = None
@@ -246,14 +246,14 @@ def _foresee(settings: Iterable[Setting]) -> tuple[list[Outcome], list[Step]]:
     plain: list[Step] = []
     irreversible: list[Step] = []
     for setting in settings:
-        knob = setting.knob
-        cannot, obstacle = _reading(told, knob, "unsupported")
+        switch = setting.switch
+        cannot, obstacle = _reading(told, switch, "unsupported")
         because = ""
         if not cannot and not obstacle:
-            because, obstacle = _reading(knob.too_late)
+            because, obstacle = _reading(switch.too_late)
         if obstacle:
             _refuse_unreadable(setting, obstacle)
-        before, obstacle = _reading(knob.read)
+        before, obstacle = _reading(switch.read)
         if not obstacle and before == setting.wanted:
             # Also when it is too late: the process was started with it.
             outcomes.append(_outcome(setting, before, "unchanged"))
@@ -263,7 +263,7 @@ def _foresee(settings: Iterable[Setting]) -> tuple[list[Outcome], list[Step]]:
             outcomes.append(
                 _outcome(setting, before, "pending", str(because), remedy=setting.remedy)
             )
-        elif knob.reversible:
+        elif switch.reversible:
             if obstacle:
                 _refuse_unreadable(setting, obstacle)
             outcomes.append(_outcome(setting, before, "set"))
@@ -278,12 +278,14 @@ def _foresee(settings: Iterable[Setting]) -> tuple[list[Outcome], list[Step]]:
 def _outcome(
     setting: Setting, before: Any, state: Any, because: str = "", remedy: str = ""
 ) -> Outcome:
-    return Outcome(setting.knob.name, setting.flag, setting.wanted, before, state, because, remedy)
+    return Outcome(
+        setting.switch.name, setting.flag, setting.wanted, before, state, because, remedy
+    )
 
 
 def _refuse_unreadable(setting: Setting, obstacle: str) -> NoReturn:
-    raise UnreadableKnobError(
-        f"cannot read `{setting.knob.name}`, which `{setting.flag}` sets: {obstacle}",
+    raise UnreadableSwitchError(
+        f"cannot read `{setting.switch.name}`, which `{setting.flag}` sets: {obstacle}",
         notes=["what cannot be read could not be put back, so nothing is written"],
         helps=[f"remove `{setting.flag}` from the profile, or repair the library behind it"],
     )
@@ -293,8 +295,8 @@ def _refuse_pending(outcomes: Iterable[Outcome]) -> None:
     late = [outcome for outcome in outcomes if outcome.state == "pending"]
     if late:
         raise TooLateError(
-            f"{listed([outcome.knob for outcome in late])} can no longer be set in this process",
-            notes=[f"`{outcome.knob}`: {outcome.because}" for outcome in late],
+            f"{listed([outcome.switch for outcome in late])} can no longer be set in this process",
+            notes=[f"`{outcome.switch}`: {outcome.because}" for outcome in late],
             helps=[f"run `{remedy}`" for remedy in dict.fromkeys(o.remedy for o in late) if remedy],
         )
 

@@ -1,4 +1,4 @@
-"""What became of each knob, and of an apply as a whole. Standard library only."""
+"""What became of each switch, and of an apply as a whole. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @record(frozen=True)
 class Outcome:
-    """What became of one knob.
+    """What became of one switch.
 
     Attributes:
-        knob: its name: "openblas[numpy].threads", "OMP_NUM_THREADS", "torch.num_threads".
+        switch: its name: "openblas[numpy].threads", "OMP_NUM_THREADS", "torch.num_threads".
         flag: the flag that drives it.
         wanted: the value wanted.
         before: the value found, or None.
@@ -25,7 +25,7 @@ class Outcome:
         remedy: for pending, the command that starts a process where it holds.
     """
 
-    knob: str
+    switch: str
     flag: str
     wanted: Any
     before: Any = None
@@ -42,7 +42,7 @@ class Report:
         profile: the name that was applied.
         tier: its promise.
         in_force: false while something that the promise rests on is pending.
-        outcomes: one per knob, in the order of application.
+        outcomes: one per switch, in the order of application.
         dormant: flags that nothing on this host reads, with the reason.
         overrides: variables of other software that contradict the profile, in words.
     """
@@ -67,7 +67,7 @@ class Report:
         late = [one for one in self.outcomes if one.state in left]
         for one in late:
             remedy = f"; run `{one.remedy}`" if one.remedy else ""
-            lines.append(f"  {one.state} {one.knob}: {one.because}{remedy}")
+            lines.append(f"  {one.state} {one.switch}: {one.because}{remedy}")
         return "\n".join(lines + [f"  override {text}" for text in self.overrides])
 
     def to_dict(self) -> dict[str, Any]:

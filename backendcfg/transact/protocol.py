@@ -1,6 +1,6 @@
-"""What a knob is: one real switch in somebody's library.
+"""A switch: one real setting in somebody's library.
 
-Apart from `knob.py`, because a process that starts needs no protocol at run time and `typing` is
+Apart from `switch.py`, because a process that starts needs no protocol at run time and `typing` is
 slow to import.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from backendcfg.transact.knob import Latch, Reach
+    from backendcfg.transact.switch import Latch, Reach
 
 
 @runtime_checkable
-class Knob(Protocol):
+class Switch(Protocol):
     """How to read and write one switch.
 
     Four further methods are optional, each answering "" where it has nothing to say:
@@ -57,6 +57,6 @@ class Knob(Protocol):
     def too_late(self) -> str:
         """Why the latch has passed in this process, or "" while it can be set.
 
-        A knob that already reads the wanted value is as wanted, whatever this says.
+        A switch that already reads the wanted value is as wanted, whatever this says.
         """
         ...

@@ -20,13 +20,13 @@
 #define NEW_ERROR {.abi = BCFG_ABI, .size = sizeof(bcfg_error)}
 
 /* The folder of the test libraries, with a slash at its end: the first argument of a test. */
-extern const char *doubles;
+extern const char *fakes;
 
-static inline bcfg_status open_double(const char *name, const char *prefix, const char *suffix,
+static inline bcfg_status open_fake(const char *name, const char *prefix, const char *suffix,
                                       int32_t interface, const bcfg_provider **provider,
                                       bcfg_error *error) {
     char path[4096];
-    snprintf(path, sizeof path, "%s%s", doubles, name);
+    snprintf(path, sizeof path, "%s%s", fakes, name);
     bcfg_library library = {BCFG_ABI, sizeof library, name, path, prefix, suffix, interface};
     return bcfg_open(&library, provider, error);
 }

@@ -6,7 +6,7 @@
 #include "../src/kernels/philox.h"
 #include "attention_check.h"
 
-const char *doubles;
+const char *fakes;
 
 /* Between -1 and 1, a multiple of 1/64: every element holds it exactly. */
 static double number(void) {
@@ -185,7 +185,7 @@ static void check_memory(void) {
 
 int main(int arguments, char **values) {
     CHECK(arguments == 2);
-    doubles = values[1];
+    fakes = values[1];
     for (int mask = NO_MASK; mask < MASKS; mask++) {
         for (int is_causal = 0; is_causal < 2; is_causal++)
             check((problem){2, 2, 1, 103, 270, 20, 36, is_causal, (mask_kind)mask, 0.3, 0, {0}, 0,

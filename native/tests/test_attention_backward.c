@@ -5,7 +5,7 @@
 #include "../src/kernels/philox.h"
 #include "attention_check.h"
 
-const char *doubles;
+const char *fakes;
 
 /* Between -1 and 1. */
 static double number(void) { return (double)any_number() / 9.3e18; }
@@ -201,7 +201,7 @@ static void check(problem p) {
 
 int main(int arguments, char **values) {
     CHECK(arguments == 2);
-    doubles = values[1];
+    fakes = values[1];
     for (int mask = NO_MASK; mask < MASKS; mask++) {
         for (int is_causal = 0; is_causal < 2; is_causal++)
             check((problem){2, 2, 1, 131, 150, 20, 36, is_causal, (mask_kind)mask, 0.3, 0, 0,

@@ -3,7 +3,7 @@
 #include "../src/convolution/convolution.h"
 #include "check.h"
 
-const char *doubles;
+const char *fakes;
 
 static uint32_t state = 1;
 static int64_t draw(int64_t low, int64_t high) {

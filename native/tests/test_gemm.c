@@ -7,7 +7,7 @@
 #include "../src/kernels/workspace.h"
 #include "check.h"
 
-const char *doubles;
+const char *fakes;
 static uint64_t state = 88172645463325252u;
 
 static uint64_t next(void) {

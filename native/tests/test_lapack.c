@@ -6,7 +6,7 @@
 #include "../src/core/linalg.h"
 #include "check.h"
 
-const char *doubles;
+const char *fakes;
 static int64_t values[512];
 static uint32_t state = 1;
 
@@ -187,7 +187,7 @@ static void instruction_sets_give_the_same_bits(void) {
 static void a_library_without_lapack_is_passed_over(void) {
     const bcfg_provider *library;
     bcfg_error error = NEW_ERROR;
-    CHECK(open_double("libdouble_lp64.so", "", "", BCFG_LP64, &library, &error) == BCFG_OK);
+    CHECK(open_fake("libfake_lp64.so", "", "", BCFG_LP64, &library, &error) == BCFG_OK);
     const bcfg_lapack *lapack = bcfg_lapack_of(library);
     CHECK(lapack == bcfg_lapack_of(library));
     CHECK(strcmp(lapack->lacking, "it has no LAPACK: no symbol sgetrf") == 0);
@@ -210,7 +210,7 @@ static void a_library_without_lapack_is_passed_over(void) {
 static void the_fastest_serves_what_rests_on_its_factorisation(void) {
     const bcfg_provider *library;
     bcfg_error error = NEW_ERROR;
-    CHECK(open_double("libdouble_lp64.so", "", "", BCFG_LP64, &library, &error) == BCFG_OK);
+    CHECK(open_fake("libfake_lp64.so", "", "", BCFG_LP64, &library, &error) == BCFG_OK);
     const bcfg_provider *three[3] = {bcfg_native(), bcfg_reference(), library};
     uint8_t by_reference[BCFG_SIZE_CLASSES], by_library[BCFG_SIZE_CLASSES];
     memset(by_reference, BCFG_NOT_MEASURED, sizeof by_reference);
@@ -250,7 +250,7 @@ static void the_fastest_serves_what_rests_on_its_factorisation(void) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
-    doubles = arguments[1];
+    fakes = arguments[1];
     every_operation_type_and_shape_is_served();
     an_inverse_is_one();
     what_has_no_answer_says_so_for_each_matrix();

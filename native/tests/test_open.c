@@ -1,16 +1,16 @@
 /* Opening: what passes, what is refused, with which words, and that nothing is left behind. */
 #include "check.h"
 
-const char *doubles;
+const char *fakes;
 
 static void the_good_ones_open_in_both_widths(void) {
     bcfg_error error = NEW_ERROR;
     const bcfg_provider *lp64 = NULL, *ilp64 = NULL, *again = NULL;
-    CHECK(open_double("libdouble_lp64.so", "", "", BCFG_LP64, &lp64, &error) == BCFG_OK);
-    CHECK(open_double("libdouble_ilp64.so", "scipy_", "64_", BCFG_ILP64, &ilp64, &error) ==
+    CHECK(open_fake("libfake_lp64.so", "", "", BCFG_LP64, &lp64, &error) == BCFG_OK);
+    CHECK(open_fake("libfake_ilp64.so", "scipy_", "64_", BCFG_ILP64, &ilp64, &error) ==
           BCFG_OK);
     CHECK(strcmp(error.detail, "") == 0);
-    CHECK(open_double("libdouble_lp64.so", "", "", 0, &again, &error) == BCFG_OK);
+    CHECK(open_fake("libfake_lp64.so", "", "", 0, &again, &error) == BCFG_OK);
     CHECK(again == lp64 && lp64 != ilp64);
     bcfg_description is = {.abi = BCFG_ABI, .size = sizeof is};
     CHECK(bcfg_describe(lp64, &is) == BCFG_OK);
@@ -25,17 +25,17 @@ static void the_good_ones_open_in_both_widths(void) {
 static void refused(const char *name, int32_t interface, bcfg_status status, const char *words) {
     bcfg_error error = NEW_ERROR;
     const bcfg_provider *untouched = bcfg_reference();
-    CHECK(open_double(name, "", "", interface, &untouched, &error) == status);
+    CHECK(open_fake(name, "", "", interface, &untouched, &error) == status);
     CHECK(strstr(error.detail, words) != NULL);
     CHECK(untouched == bcfg_reference());
 }
 
 static void the_bad_ones_are_refused_and_forgotten(void) {
-    refused("libdouble_without_symbol.so", 0, BCFG_E_SYMBOL, "has no symbol cblas_zgemv");
-    refused("libdouble_wrong.so", 0, BCFG_E_WRONG, "wrongly");
+    refused("libfake_without_symbol.so", 0, BCFG_E_SYMBOL, "has no symbol cblas_zgemv");
+    refused("libfake_wrong.so", 0, BCFG_E_WRONG, "wrongly");
     refused("libforeign.so", 0, BCFG_E_OPEN, "libforeign.so");
     refused("libmissing.so", 0, BCFG_E_OPEN, "libmissing.so");
-    refused("libdouble_lp64.so", BCFG_ILP64, BCFG_E_INTERFACE,
+    refused("libfake_lp64.so", BCFG_ILP64, BCFG_E_INTERFACE,
             "has 32-bit integers, not 64-bit ones");
     const bcfg_provider *first = bcfg_next_provider(bcfg_native());
     CHECK(bcfg_next_provider(bcfg_next_provider(first)) == NULL);
@@ -63,7 +63,7 @@ static void structs_from_another_release_are_refused(void) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2 && bcfg_abi() == BCFG_ABI);
-    doubles = arguments[1];
+    fakes = arguments[1];
     the_good_ones_open_in_both_widths();
     the_bad_ones_are_refused_and_forgotten();
     structs_from_another_release_are_refused();

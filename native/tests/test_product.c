@@ -3,7 +3,7 @@
 
 #include "check.h"
 
-const char *doubles;
+const char *fakes;
 static int64_t values[512];
 static uint32_t state = 1;
 
@@ -214,10 +214,10 @@ static void the_reference_gives_a_row_the_same_bits_in_any_company(void) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
-    doubles = arguments[1];
+    fakes = arguments[1];
     const bcfg_provider *providers[3] = {bcfg_reference()};
-    CHECK(open_double("libdouble_lp64.so", "", "", 0, &providers[1], NULL) == BCFG_OK);
-    CHECK(open_double("libdouble_ilp64.so", "scipy_", "64_", 0, &providers[2], NULL) == BCFG_OK);
+    CHECK(open_fake("libfake_lp64.so", "", "", 0, &providers[1], NULL) == BCFG_OK);
+    CHECK(open_fake("libfake_ilp64.so", "scipy_", "64_", 0, &providers[2], NULL) == BCFG_OK);
     for (int i = 0; i < 3; i++) {
         const bcfg_snapshot *snapshot = snapshot_of(&providers[i], 1, values);
         every_layout_and_size_is_right(snapshot);

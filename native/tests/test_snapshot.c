@@ -1,7 +1,7 @@
 /* Snapshots: interned, published, and read as they were made. */
 #include "check.h"
 
-const char *doubles;
+const char *fakes;
 static int64_t values[512];
 
 static void the_same_content_is_the_same_snapshot(const bcfg_provider *const *two) {
@@ -189,10 +189,10 @@ static void wrong_content_is_refused(const bcfg_provider *const *two) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2 && bcfg_flag_count() > 3 && bcfg_flag_count() < 512);
-    doubles = arguments[1];
+    fakes = arguments[1];
     const bcfg_provider *two[2];
-    CHECK(open_double("libdouble_lp64.so", "", "", 0, &two[0], NULL) == BCFG_OK);
-    CHECK(open_double("libdouble_ilp64.so", "scipy_", "64_", 0, &two[1], NULL) == BCFG_OK);
+    CHECK(open_fake("libfake_lp64.so", "", "", 0, &two[0], NULL) == BCFG_OK);
+    CHECK(open_fake("libfake_ilp64.so", "scipy_", "64_", 0, &two[1], NULL) == BCFG_OK);
     the_same_content_is_the_same_snapshot(two);
     publishing_is_seen_and_null_returns_to_the_default(two);
     the_choice_and_the_explanation_agree(two);

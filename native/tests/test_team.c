@@ -8,7 +8,7 @@
 #include "../src/core/team.h"
 #include "check.h"
 
-const char *doubles;
+const char *fakes;
 enum { TASKS = 1000, CALLERS = 6, ROUNDS = 20 };
 
 typedef struct {

@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-const char *doubles;
+const char *fakes;
 enum { WORKERS = 4, SWITCHES = 2000 };
 static atomic_int stop;
 static atomic_long products;
@@ -31,8 +31,8 @@ static void *switch_over(void *unused) {
     static const int64_t values[512];
     for (int i = 0; i < SWITCHES; i++) {
         const bcfg_provider *providers[3] = {bcfg_reference()};
-        CHECK(open_double("libdouble_lp64.so", "", "", 0, &providers[1], NULL) == BCFG_OK);
-        CHECK(open_double("libdouble_ilp64.so", "scipy_", "64_", 0, &providers[2], NULL) ==
+        CHECK(open_fake("libfake_lp64.so", "", "", 0, &providers[1], NULL) == BCFG_OK);
+        CHECK(open_fake("libfake_ilp64.so", "scipy_", "64_", 0, &providers[2], NULL) ==
               BCFG_OK);
         bcfg_publish(snapshot_of(&providers[i % 3], 1, values));
         multiply_once();
@@ -61,7 +61,7 @@ static void a_forked_child_computes(void) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
-    doubles = arguments[1];
+    fakes = arguments[1];
     pthread_t workers[WORKERS], switchers[2];
     for (int i = 0; i < WORKERS; i++) CHECK(pthread_create(&workers[i], NULL, work, NULL) == 0);
     for (int i = 0; i < 2; i++) CHECK(pthread_create(&switchers[i], NULL, switch_over, NULL) == 0);

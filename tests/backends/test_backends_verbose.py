@@ -151,7 +151,7 @@ def test_a_profile_of_the_process_talks_until_it_is_taken_back(python):
     code = f"""{TORCH}
 import backendcfg
 report = backendcfg.apply(settings={{"mkl.verbose": 1, "mkldnn.verbose": 1}})
-states = {{each.knob: each.state for each in report.outcomes}}
+states = {{each.switch: each.state for each in report.outcomes}}
 say(states["mkl[torch].verbose"], states["onednn[torch].verbose"], states["MKL_VERBOSE"])
 multiply(); convolve()
 with mkl.verbose(0):

@@ -14,26 +14,26 @@ from once import once
 
 import backendcfg
 
-DOUBLES = Path(__file__).parents[2] / "native" / "doubles"
+FAKES = Path(__file__).parents[2] / "native" / "fakes"
 PACKAGE = Path(backendcfg.__file__).parent
 
 
 @pytest.fixture(scope="session", name="build")
 def build_fixture(tmp_path_factory):
-    """`build("pool_mkl", "CORES=4", name="x.so")` compiles a double and returns its path."""
+    """`build("pool_mkl", "CORES=4", name="x.so")` compiles a fake and returns its path."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.fail("the tests of the bridges need a C compiler")
 
-    def build(double: str, *macros: str, name: str = "") -> str:
+    def build(fake: str, *macros: str, name: str = "") -> str:
         defines = [f"-D{macro}" for macro in macros]
-        command = [compiler, "-shared", "-fPIC", "-O1", *defines, str(DOUBLES / f"{double}.c")]
+        command = [compiler, "-shared", "-fPIC", "-O1", *defines, str(FAKES / f"{fake}.c")]
 
         def make(folder):
             subprocess.run([*command, "-o", str(folder / "it.so")], check=True)
 
         # A file of its own each time, which the loader takes for another library.
-        path = tmp_path_factory.mktemp(double) / (name or f"{double}.so")
+        path = tmp_path_factory.mktemp(fake) / (name or f"{fake}.so")
         shutil.copy(once(repr(command), make) / "it.so", path)
         return str(path)
 

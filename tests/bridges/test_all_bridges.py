@@ -12,7 +12,7 @@ import pytest
 import backendcfg
 from backendcfg.bridges import all as bridges
 from backendcfg.errors import InternalError, MissingLibraryError
-from backendcfg.transact.protocol import Knob
+from backendcfg.transact.protocol import Switch
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(backendcfg.__file__).parent / "bridges"
@@ -54,7 +54,7 @@ def test_every_bridge_says_its_framework_and_never_imports_it(name):
     assert module.FRAMEWORK not in imported
 
 
-def test_every_knob_of_the_real_process_keeps_the_protocol_and_has_one_name(answer):
+def test_every_switch_of_the_real_process_keeps_the_protocol_and_has_one_name(answer):
     values = {
         "threads.count": 1,
         "threads.dynamic": False,
@@ -65,10 +65,10 @@ def test_every_knob_of_the_real_process_keeps_the_protocol_and_has_one_name(answ
     code = f"""
 import json, numpy, scipy.linalg
 from backendcfg.bridges import all as bridges
-from backendcfg.transact.protocol import Knob
+from backendcfg.transact.protocol import Switch
 found = bridges.settings({values!r}, {sorted(values)!r}, "reproducible")
-names = [each.knob.name for each in found]
-print(json.dumps([names, all(isinstance(each.knob, Knob) for each in found)]))
+names = [each.switch.name for each in found]
+print(json.dumps([names, all(isinstance(each.switch, Switch) for each in found)]))
 """
     names, kept = answer(code)
     assert kept is True
@@ -118,4 +118,6 @@ print(json.dumps(sorted(heavy & set(sys.modules))))
 
 def test_nothing_asked_means_nothing_wanted():
     assert bridges.settings({"threads.count": 1}, ()) == []
-    assert isinstance(bridges.settings({"python.hash_seed": 1}, ["python.hash_seed"])[0].knob, Knob)
+    assert isinstance(
+        bridges.settings({"python.hash_seed": 1}, ["python.hash_seed"])[0].switch, Switch
+    )

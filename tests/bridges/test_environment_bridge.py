@@ -1,4 +1,4 @@
-"""Variables for a child, and as knobs of this process."""
+"""Variables for a child, and as switches of this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backendcfg.bridges.pool_calls import Inventory
 from backendcfg.errors import MissingLibraryError
 from backendcfg.probe.variables import VARIABLES
 from backendcfg.schema.profile import defaults
-from backendcfg.transact.knob import Latch
+from backendcfg.transact.switch import Latch
 
 REPRODUCIBLE = {
     "threads.count": 2,
@@ -99,7 +99,7 @@ def test_before_anything_is_loaded_variables_are_written_and_taken_back(monkeypa
     before = dict(os.environ)
     asked = {"threads.count", "blas.openblas.core_type", "blas.mkl.cbwr"}
     settings = environment.settings(REPRODUCIBLE, asked, "reproducible")
-    assert [(each.knob.name, each.wanted) for each in settings] == [
+    assert [(each.switch.name, each.wanted) for each in settings] == [
         ("OPENBLAS_NUM_THREADS", "2"),
         ("OMP_NUM_THREADS", "2"),
         ("MKL_NUM_THREADS", "2"),
@@ -110,13 +110,13 @@ def test_before_anything_is_loaded_variables_are_written_and_taken_back(monkeypa
         ("MKL_CBWR", "COMPATIBLE"),
     ]
     assert {each.remedy for each in settings} == {"backendcfg run reproducible -- python ..."}
-    assert [each.knob.too_late() for each in settings] == [""] * 8
-    found = [each.knob.read() for each in settings]
+    assert [each.switch.too_late() for each in settings] == [""] * 8
+    found = [each.switch.read() for each in settings]
     for each in settings:
-        each.knob.write(each.wanted)
-    assert [each.knob.read() for each in settings] == [each.wanted for each in settings]
+        each.switch.write(each.wanted)
+    assert [each.switch.read() for each in settings] == [each.wanted for each in settings]
     for each, value in zip(reversed(settings), reversed(found), strict=True):
-        each.knob.write(value)
+        each.switch.write(value)
     assert dict(os.environ) == before
 
 
@@ -126,7 +126,7 @@ def test_what_a_loaded_library_has_read_is_too_late_and_says_who_read_it(monkeyp
     monkeypatch.setitem(environment.sys.modules, "torch", object())
     values = {**REPRODUCIBLE, "blas.mkl.threading_layer": "gnu", "torch.cpu_capability": "avx2"}
     late = {
-        each.knob.name: each.knob.too_late()
+        each.switch.name: each.switch.too_late()
         for each in environment.settings(values, set(values) - {"torch.cublas_workspace_config"})
     }
     assert late == {
@@ -151,7 +151,7 @@ def test_a_library_that_takes_no_call_makes_its_variable_too_late(monkeypatch):
     missing = {"openblas[conda].threads": "it has no openblas_set_num_threads"}
     monkeypatch.setattr(environment, "inventory", lambda: Inventory(missing=missing))
     late = {
-        each.knob.name: each.knob.too_late()
+        each.switch.name: each.switch.too_late()
         for each in environment.settings(REPRODUCIBLE, {"threads.count"})
     }
     assert late["OPENBLAS_NUM_THREADS"] == (
@@ -163,7 +163,7 @@ def test_a_library_that_takes_no_call_makes_its_variable_too_late(monkeypatch):
 
 def test_what_is_as_wanted_by_default_reads_as_wanted():
     values = {"onednn.default_fpmath_mode": "strict", "mkl.verbose": 0}
-    found = {each.knob.name: each.knob.read() for each in environment.settings(values, values)}
+    found = {each.switch.name: each.switch.read() for each in environment.settings(values, values)}
     assert found == {"MKL_VERBOSE": "0", "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT"}
 
 
@@ -173,7 +173,7 @@ import json, os
 from backendcfg.bridges import environment
 read = lambda seed: environment.settings({"python.hash_seed": seed}, ["python.hash_seed"])[0]
 os.environ["PYTHONHASHSEED"] = "5"
-print(json.dumps([read(5).knob.read(), read(7).knob.read(), read("random").knob.read()]))
+print(json.dumps([read(5).switch.read(), read(7).switch.read(), read("random").switch.read()]))
 """
     assert answer(code, PYTHONHASHSEED="7") == ["7", "7", "7"]
     assert answer(code) == [None, None, None]
@@ -194,7 +194,7 @@ print(dict(environment.started_with()))
 def test_every_latch_is_one_before_something():
     values = {**defaults(), "threads.count": 2}
     rows = environment.settings(values, {row.flag for row in VARIABLES})
-    assert {each.knob.latch for each in rows} == {
+    assert {each.switch.latch for each in rows} == {
         Latch.BEFORE_IMPORT,
         Latch.BEFORE_FIRST_USE,
         Latch.BEFORE_PROCESS,
@@ -209,7 +209,7 @@ import json, numpy
 from backendcfg.bridges import pools
 found = pools.settings({"threads.count": 9, "blas.openblas.core_type": "haswell"},
                        ["threads.count", "blas.openblas.core_type"])
-print(json.dumps({s.knob.name: s.knob.read() for s in found}))
+print(json.dumps({s.switch.name: s.switch.read() for s in found}))
 """
     started = {name: text for name, text in variables.items() if text is not None}
     assert answer(code, **started) == {
@@ -230,12 +230,12 @@ def test_a_preset_tf32_override_is_taken_away_from_a_profile_that_wants_tf32(mon
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     wants = {"cuda.matmul.fp32_precision": "tf32"}
     [setting] = environment.settings(wants, wants)
-    knob = setting.knob
-    assert (knob.name, knob.read(), setting.wanted) == ("NVIDIA_TF32_OVERRIDE", "0", None)
-    knob.write(None)
-    assert knob.read() is None
-    knob.write("0")
-    assert (knob.read(), os.environ["NVIDIA_TF32_OVERRIDE"]) == ("0", "0")
+    switch = setting.switch
+    assert (switch.name, switch.read(), setting.wanted) == ("NVIDIA_TF32_OVERRIDE", "0", None)
+    switch.write(None)
+    assert switch.read() is None
+    switch.write("0")
+    assert (switch.read(), os.environ["NVIDIA_TF32_OVERRIDE"]) == ("0", "0")
     refuses = {"cuda.matmul.fp32_precision": "ieee"}
     assert environment.settings(refuses, refuses) == []
 
@@ -246,7 +246,7 @@ import json
 from backendcfg.bridges import environment
 values = {"environment": {"KMP_BLOCKTIME": "0", "KMP_AFFINITY": "none"}}
 found = environment.settings(values, values, "mine")
-print(json.dumps([[s.knob.name, s.knob.read(), s.wanted, s.knob.too_late()] for s in found]))
+print(json.dumps([[s.switch.name, s.switch.read(), s.wanted, s.switch.too_late()] for s in found]))
 """
     assert answer(code, KMP_BLOCKTIME="0") == [
         ["KMP_BLOCKTIME", "0", "0", "this interpreter has started"],
@@ -256,7 +256,7 @@ print(json.dumps([[s.knob.name, s.knob.read(), s.wanted, s.knob.too_late()] for 
 
 def late(flag, value):
     [setting] = environment.settings({flag: value}, {flag})
-    return setting.knob.too_late()
+    return setting.switch.too_late()
 
 
 @pytest.mark.parametrize(
@@ -350,16 +350,16 @@ def test_as_many_threads_as_the_affinity_allows_are_what_jax_takes_anyway(monkey
 
     def found(count):
         settings = environment.settings({"threads.count": count}, ["threads.count"])
-        return next(each.knob.read() for each in settings if each.knob.name == "NPROC")
+        return next(each.switch.read() for each in settings if each.switch.name == "NPROC")
 
     assert (found(3), found(2)) == ("3", None)
     monkeypatch.setenv("NPROC", "2")
     assert (found(3), found(2)) == ("2", "2")
 
 
-def test_a_variable_that_the_profiles_own_table_sets_is_one_knob():
+def test_a_variable_that_the_profiles_own_table_sets_is_one_switch():
     values = {"threads.count": 2, "environment": {"NPROC": "1", "OMP_NUM_THREADS": "1"}}
-    names = [each.knob.name for each in environment.settings(values, values)]
+    names = [each.switch.name for each in environment.settings(values, values)]
     assert sorted(names) == sorted(set(names))
     assert {"NPROC", "OMP_NUM_THREADS"} <= set(names)
 
@@ -369,7 +369,7 @@ def test_a_variable_of_the_own_table_is_in_time_until_its_reader_has_read_it(mon
 
     def late():
         found = environment.settings(values, values)
-        return {each.knob.name: each.knob.too_late() for each in found}
+        return {each.switch.name: each.switch.too_late() for each in found}
 
     for name in ("numpy", "jax._src.xla_bridge"):
         monkeypatch.delitem(environment.sys.modules, name, raising=False)

@@ -14,7 +14,7 @@ from backendcfg.probe.variables import (
     tf32_override,
 )
 from backendcfg.schema.profile import flags
-from backendcfg.transact.knob import Latch
+from backendcfg.transact.switch import Latch
 
 ROWS = {row.name: row for row in VARIABLES}
 

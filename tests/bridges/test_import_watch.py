@@ -551,7 +551,7 @@ from backendcfg.bridges import imports, pools
 seen = {}
 def callback(name):
     found = pools.settings({"threads.count": 1}, ["threads.count"])
-    seen.setdefault(name, [s.knob.name for s in found if s.knob.name.startswith("openblas")])
+    seen.setdefault(name, [s.switch.name for s in found if s.switch.name.startswith("openblas")])
 imports.watch(callback)
 import scipy.linalg
 print(json.dumps(seen))
@@ -586,9 +586,9 @@ while True:
         break
     backendcfg.undo()
 [thread.join() for thread in threads]
-wrong = [(r.knob, r.found, r.state) for r in backendcfg.verify().readings
+wrong = [(r.switch, r.found, r.state) for r in backendcfg.verify().readings
          if r.flag == "threads.count" and r.state not in ("ok", "pending")]
-pools = [r.knob for r in backendcfg.verify().readings if r.knob.startswith("openblas[")]
+pools = [r.switch for r in backendcfg.verify().readings if r.switch.startswith("openblas[")]
 print(json.dumps([failures, wrong, sorted(pools)]))
 """
     assert answer(code, BACKENDCFG_DISABLE="") == [
@@ -617,7 +617,7 @@ go_on.set()
 importing.join()
 from backendcfg.bridges import pools
 settings = pools.settings({"threads.count": 1}, ["threads.count"])
-print(json.dumps([s.knob.read() for s in settings if s.knob.name == "openblas[numpy].threads"]))
+print(json.dumps([s.switch.read() for s in settings if s.switch.name == "openblas[numpy].threads"]))
 """
     assert answer(code, BACKENDCFG_DISABLE="") == [1]
 
@@ -630,14 +630,14 @@ sys.path.insert(0, {str(tmp_path)!r})
 import backendcfg
 from backendcfg.bridges import imports
 from backendcfg.session import wiring
-from backendcfg.transact.knob import Latch, Reach, Setting
-class Knob:
+from backendcfg.transact.switch import Latch, Reach, Setting
+class Switch:
     name, reach, latch, reversible = "sklearn.switch", Reach.PROCESS, Latch.ANYTIME, True
     def read(self): return sys.modules["sklearn"].SWITCH
     def write(self, value): sys.modules["sklearn"].SWITCH = value
     def too_late(self): return ""
 def merged(*arguments):
-    there = [Setting(Knob(), 1, "log.level")] if imports.is_imported("sklearn") else []
+    there = [Setting(Switch(), 1, "log.level")] if imports.is_imported("sklearn") else []
     return [*collected(*arguments), *there]
 collected, wiring.merged = wiring.merged, merged
 backendcfg.apply("tf32-off")

@@ -21,14 +21,14 @@ import json, sys, threading
 from backendcfg.bridges import all as bridges
 def settings(values, scoped=False, asked=None):
     found = bridges.settings(values, asked or values, "p", bridges=["jax"], scoped=scoped)
-    return {s.knob.name: s for s in found}
+    return {s.switch.name: s for s in found}
 def apply(settings):
-    before = {name: s.knob.read() for name, s in settings.items()}
-    for each in settings.values(): each.knob.write(each.wanted)
+    before = {name: s.switch.read() for name, s in settings.items()}
+    for each in settings.values(): each.switch.write(each.wanted)
     return before
 def undo(settings, before):
-    for name in reversed(list(settings)): settings[name].knob.write(before[name])
-    return {name: s.knob.read() for name, s in settings.items()}
+    for name in reversed(list(settings)): settings[name].switch.write(before[name])
+    return {name: s.switch.read() for name, s in settings.items()}
 def says():
     return [getattr(jax.config, name) for name in (
         "jax_default_matmul_precision", "jax_threefry_partitionable", "jax_default_prng_impl",
@@ -55,10 +55,12 @@ def test_a_jax_that_keeps_its_options_otherwise_is_told_nothing(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", old)
     monkeypatch.delitem(sys.modules, "jax._src.config", raising=False)
     found = bridge.settings({"jax.enable_x64": True}, ["jax.enable_x64"])
-    assert [each.knob.unsupported() for each in found] == ["JAX 0.2.1 has no `jax_enable_x64`"] * 2
+    assert [each.switch.unsupported() for each in found] == [
+        "JAX 0.2.1 has no `jax_enable_x64`"
+    ] * 2
     options = SimpleNamespace(config_states={"jax_enable_x64": object()})
     monkeypatch.setitem(sys.modules, "jax._src.config", options)
-    assert {each.knob.unsupported() for each in found} == {
+    assert {each.switch.unsupported() for each in found} == {
         "JAX 0.2.1 keeps `jax_enable_x64` in another way than the releases that were measured"
     }
 
@@ -71,7 +73,7 @@ def test_what_is_set_for_the_process_is_read_back_from_jax_and_restored(answer):
 import jax
 first = says()
 mine = settings({ASKED!r})
-unsupported = [each.knob.unsupported() for each in mine.values()]
+unsupported = [each.switch.unsupported() for each in mine.values()]
 before = apply(mine)
 elsewhere = []
 thread = threading.Thread(target=lambda: elsewhere.append(says())); thread.start(); thread.join()
@@ -218,7 +220,7 @@ import json, backendcfg
 backendcfg.apply(settings={{"jax.default_matmul_precision": "highest"}})
 {imports[1]}
 seen = [jax.config.jax_default_matmul_precision]
-states = [(r.knob, r.state) for r in backendcfg.verify().readings if r.flag.startswith("jax.")]
+states = [(r.switch, r.state) for r in backendcfg.verify().readings if r.flag.startswith("jax.")]
 backendcfg.undo(); seen.append(jax.config.jax_default_matmul_precision)
 print(json.dumps([seen, dict(states)]))
 """
@@ -239,7 +241,7 @@ seen, both = {}, threading.Barrier(2)
 def work(name):
     with backendcfg.profile(name):
         both.wait(); seen[name] = jax.config.jax_default_matmul_precision
-        held = [(r.knob, r.state) for r in backendcfg.verify().readings]
+        held = [(r.switch, r.state) for r in backendcfg.verify().readings]
         seen[name + " held"] = held; both.wait()
     seen[name + " after"] = jax.config.jax_default_matmul_precision
 threads = [threading.Thread(target=work, args=(name,)) for name in ("high", "highest")]
@@ -302,7 +304,7 @@ import json, jax, backendcfg
 from jax._src import config
 backendcfg.apply(settings={ASKED!r})
 def now():
-    found = [each for each in backendcfg.verify().readings if each.knob == {flag!r}]
+    found = [each for each in backendcfg.verify().readings if each.switch == {flag!r}]
     token = backendcfg.numerics_token()
     return [[each.state, each.found, each.because] for each in found] + [token]
 before = now()

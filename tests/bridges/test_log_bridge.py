@@ -1,11 +1,11 @@
-"""The level of our own logger as a knob, in processes where nothing else listens."""
+"""The level of our own logger as a switch, in processes where nothing else listens."""
 
 from __future__ import annotations
 
 import pytest
 
 from backendcfg.bridges import log
-from backendcfg.transact.protocol import Knob
+from backendcfg.transact.protocol import Switch
 
 PRELUDE = """
 import json, logging, sys
@@ -23,46 +23,46 @@ def setting(level):
 def test_a_level_is_set_read_back_and_put_back(answer, level, number):
     code = f"""{PRELUDE}
 found = setting({level!r})
-before = found.knob.read()
-found.knob.write(found.wanted)
-during = [found.knob.read(), logger.level]
-found.knob.write(before)
-print(json.dumps([before, during, found.knob.read(), logger.handlers]))
+before = found.switch.read()
+found.switch.write(found.wanted)
+during = [found.switch.read(), logger.level]
+found.switch.write(before)
+print(json.dumps([before, during, found.switch.read(), logger.handlers]))
 """
     assert answer(code) == [0, [number, number], 0, []]
 
 
 def test_a_talkative_level_that_nobody_hears_goes_to_standard_error(child):
     code = f"""{PRELUDE}
-knob = setting("info").knob
+switch = setting("info").switch
 logger.info("before")
-knob.write(20)
-logger.info("three knobs set")
-knob.write(0)
+switch.write(20)
+logger.info("three switches set")
+switch.write(0)
 logger.info("after")
 """
     done = child(code)
-    assert (done.stdout, done.stderr) == ("", "backendcfg: three knobs set\n")
+    assert (done.stdout, done.stderr) == ("", "backendcfg: three switches set\n")
 
 
 def test_a_program_that_listens_itself_is_not_spoken_over(child):
     code = f"""{PRELUDE}
 logging.basicConfig(format="program: %(message)s")
-setting("debug").knob.write(10)
-logger.debug("three knobs set")
+setting("debug").switch.write(10)
+logger.debug("three switches set")
 """
     done = child(code)
-    assert (done.stdout, done.stderr) == ("", "program: three knobs set\n")
+    assert (done.stdout, done.stderr) == ("", "program: three switches set\n")
 
 
 def test_a_profile_that_says_nothing_about_it_leaves_it_alone():
     assert log.settings({"log.level": "debug"}, {"threads.count"}) == []
 
 
-def test_the_logger_is_a_knob():
+def test_the_logger_is_a_switch():
     [found] = log.settings({"log.level": "debug"}, {"log.level"})
-    assert isinstance(found.knob, Knob)
-    assert (found.knob.name, found.wanted) == ("logging.backendcfg.level", 10)
+    assert isinstance(found.switch, Switch)
+    assert (found.switch.name, found.wanted) == ("logging.backendcfg.level", 10)
 
 
 def test_reading_does_not_import_logging(answer):
@@ -70,6 +70,6 @@ def test_reading_does_not_import_logging(answer):
 import json, sys
 from backendcfg.bridges import log
 [found] = log.settings({"log.level": "warning"}, ["log.level"])
-print(json.dumps([found.knob.read(), "logging" in sys.modules]))
+print(json.dumps([found.switch.read(), "logging" in sys.modules]))
 """
     assert answer(code) == [0, False]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from backendcfg.bridges import numpy as bridge
-from backendcfg.transact.knob import Latch
+from backendcfg.transact.switch import Latch
 
 CODE = """
 import json, warnings
@@ -17,7 +17,7 @@ import numpy
 from backendcfg.bridges import numpy as bridge
 values = {"environment": {"NPY_DISABLE_CPU_FEATURES": "TEXT"}}
 found = bridge.settings(values, values, "mine")
-print(json.dumps([[s.knob.read(), s.wanted, s.knob.too_late(), s.remedy] for s in found]))
+print(json.dumps([[s.switch.read(), s.wanted, s.switch.too_late(), s.remedy] for s in found]))
 """
 
 
@@ -53,18 +53,18 @@ def test_every_name_is_compared_with_what_numpy_says(monkeypatch):
     used = {"X86_V3": True, "X86_V4": False, "AVX512_ICL": True, "AVX512F": True}
     pretend(monkeypatch, used, ["X86_V3", "X86_V4", "AVX512_ICL"])
     (setting,) = settings("X86_V4,AVX512_ICL AVX512F FOO")
-    knob = setting.knob
-    assert (knob.read(), setting.wanted) == (
+    switch = setting.switch
+    assert (switch.read(), setting.wanted) == (
         ("X86_V4",),
         ("AVX512F", "AVX512_ICL", "FOO", "X86_V4"),
     )
-    assert knob.too_late() == (
+    assert switch.too_late() == (
         "NumPy 2.4.0 ignores AVX512F, FOO: it has no loops for that name; "
         "NumPy uses AVX512_ICL, as it read NPY_DISABLE_CPU_FEATURES when it was imported"
     )
-    assert (knob.latch, knob.reversible) == (Latch.BEFORE_IMPORT, False)
+    assert (switch.latch, switch.reversible) == (Latch.BEFORE_IMPORT, False)
     with pytest.raises(RuntimeError, match="ignores AVX512F, FOO"):
-        knob.write(setting.wanted)
+        switch.write(setting.wanted)
 
 
 def test_a_numpy_that_does_not_say_what_it_uses_has_no_switch(monkeypatch):

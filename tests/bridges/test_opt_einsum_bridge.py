@@ -14,14 +14,14 @@ ASKED = {"opt_einsum.enabled": True, "opt_einsum.strategy": "greedy"}
 PRELUDE = """
 import json, sys
 from backendcfg.bridges import opt_einsum as bridge
-def settings(values): return {s.knob.attribute: s for s in bridge.settings(values, values)}
+def settings(values): return {s.switch.attribute: s for s in bridge.settings(values, values)}
 def apply(settings):
-    before = {name: s.knob.read() for name, s in settings.items()}
-    for each in settings.values(): each.knob.write(each.wanted)
+    before = {name: s.switch.read() for name, s in settings.items()}
+    for each in settings.values(): each.switch.write(each.wanted)
     return before
 def undo(settings, before):
-    for name in reversed(list(settings)): settings[name].knob.write(before[name])
-    return {name: s.knob.read() for name, s in settings.items()}
+    for name in reversed(list(settings)): settings[name].switch.write(before[name])
+    return {name: s.switch.read() for name, s in settings.items()}
 """
 
 pytestmark = pytest.mark.torch
@@ -46,9 +46,9 @@ def test_without_the_package_only_off_can_be_had(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.backends.opt_einsum", module)
     found = bridge.settings(ASKED, ASKED)
     because = "PyTorch found no opt_einsum when it was imported, and contracts from left to right"
-    assert [each.knob.unsupported() for each in found] == [because] * 2
+    assert [each.switch.unsupported() for each in found] == [because] * 2
     (off,) = bridge.settings({"opt_einsum.enabled": False}, ["opt_einsum.enabled"])
-    assert (off.knob.unsupported(), off.knob.read()) == ("", False)
+    assert (off.switch.unsupported(), off.switch.read()) == ("", False)
 
 
 @real

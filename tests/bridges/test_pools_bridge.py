@@ -1,4 +1,4 @@
-"""The knobs of thread pools, on libraries compiled here and on the real ones."""
+"""The switches of thread pools, on libraries compiled here and on the real ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from backendcfg.bridges import mapped, pool_calls, pools
 from backendcfg.bridges.pool_calls import Inventory, take_inventory
 from backendcfg.probe.loaded import LoadedLibrary
-from backendcfg.transact.knob import Latch, Reach
-from backendcfg.transact.protocol import Knob
+from backendcfg.transact.protocol import Switch
+from backendcfg.transact.switch import Latch, Reach
 
 COUNT = {"threads.count": 2}
 
@@ -24,26 +24,26 @@ def library(kind, path, owner="numpy", prefix="", suffix=""):
     return LoadedLibrary(kind, "", owner, path, prefix, suffix)
 
 
-def knobs(found):
+def switches(found):
     """By name, with everything that the flags of this bridge can ask for."""
     values = {"threads.count": 2, "threads.dynamic": False, "blas.openblas.core_type": "SkylakeX"}
-    return {each.knob.name: each for each in pools.settings(values, set(values), found=found)}
+    return {each.switch.name: each for each in pools.settings(values, set(values), found=found)}
 
 
 @pytest.mark.parametrize(("prefix", "suffix"), [("", ""), ("scipy_", ""), ("scipy_", "64_")])
 def test_an_openblas_is_read_and_set_by_whatever_its_names_are(build, prefix, suffix):
     path = build("pool_openblas", f"PREFIX={prefix}", f"SUFFIX={suffix}")
-    knob = knobs(take_inventory([library("openblas", path, "numpy", prefix, suffix)]))[
+    switch = switches(take_inventory([library("openblas", path, "numpy", prefix, suffix)]))[
         "openblas[numpy].threads"
-    ].knob
-    before = knob.read()
-    knob.write(5)
-    after = knob.read()
-    knob.write(before)
-    assert (before, after, knob.read()) == (3, 5, 3)
+    ].switch
+    before = switch.read()
+    switch.write(5)
+    after = switch.read()
+    switch.write(before)
+    assert (before, after, switch.read()) == (3, 5, 3)
 
 
-def test_every_knob_keeps_the_protocol(build):
+def test_every_switch_keeps_the_protocol(build):
     found = take_inventory(
         [
             library("openblas", build("pool_openblas")),
@@ -52,7 +52,7 @@ def test_every_knob_keeps_the_protocol(build):
             library("openmp", build("pool_openmp", name="libgomp.so.1"), "torch"),
         ]
     )
-    offered = knobs(found)
+    offered = switches(found)
     assert list(offered) == [
         "mkl[torch].dynamic",
         "openmp[libgomp torch].dynamic",
@@ -63,10 +63,10 @@ def test_every_knob_keeps_the_protocol(build):
         "mkl[torch].local_threads",
         "openblas[numpy].core_type",
     ]
-    assert all(isinstance(each.knob, Knob) for each in offered.values())
+    assert all(isinstance(each.switch, Switch) for each in offered.values())
 
 
-def test_a_missing_setter_is_named_and_its_knob_is_not_offered(build):
+def test_a_missing_setter_is_named_and_its_switch_is_not_offered(build):
     found = take_inventory([library("openblas", build("pool_openblas", "NO_SETTER"))])
     assert pools.settings(COUNT, COUNT, found=found) == []
     assert pools.missing(found) == {"openblas[numpy].threads": "it has no openblas_set_num_threads"}
@@ -87,9 +87,9 @@ def test_one_library_without_symbols_hides_no_other(build):
     ("macro", "reason"),
     [("NULL_CORE", "it gives no core type"), ("NO_CORE", "it has no openblas_get_corename")],
 )
-def test_a_core_type_that_is_not_told_costs_only_its_own_knob(build, macro, reason):
+def test_a_core_type_that_is_not_told_costs_only_its_own_switch(build, macro, reason):
     found = take_inventory([library("openblas", build("pool_openblas", macro))])
-    assert list(knobs(found)) == ["openblas[numpy].threads"]
+    assert list(switches(found)) == ["openblas[numpy].threads"]
     assert pools.missing(found) == {"openblas[numpy].core_type": reason}
 
 
@@ -111,34 +111,34 @@ def test_a_count_beyond_what_a_library_was_built_for_is_capped_and_said(build):
 @pytest.mark.parametrize("value", [0, -1, 65, "2", True, 2.0])
 def test_a_count_that_cannot_be_is_refused_before_the_library_sees_it(build, value):
     found = take_inventory([library("openblas", build("pool_openblas"))])
-    knob = knobs(found)["openblas[numpy].threads"].knob
+    switch = switches(found)["openblas[numpy].threads"].switch
     with pytest.raises(ValueError, match=r"openblas\[numpy\]\.threads must be from 1 to 64, not "):
-        knob.write(value)
-    assert knob.read() == 3
+        switch.write(value)
+    assert switch.read() == 3
 
 
 def test_a_core_type_is_pending_with_the_command_that_gives_it(build):
     found = take_inventory([library("openblas", build("pool_openblas"))])
     values = {"blas.openblas.core_type": "SkylakeX"}
     [setting] = pools.settings(values, values, "reproducible", found=found)
-    knob = setting.knob
-    assert (knob.name, knob.latch, knob.reversible) == (
+    switch = setting.switch
+    assert (switch.name, switch.latch, switch.reversible) == (
         "openblas[numpy].core_type",
         Latch.BEFORE_IMPORT,
         False,
     )
-    assert (knob.read(), setting.wanted) == ("Haswell", "SkylakeX")
-    assert knob.too_late() == "it chose Haswell when it was loaded"
+    assert (switch.read(), setting.wanted) == ("Haswell", "SkylakeX")
+    assert switch.too_late() == "it chose Haswell when it was loaded"
     assert setting.remedy == "backendcfg run reproducible -- python ..."
     with pytest.raises(RuntimeError, match="it chose Haswell when it was loaded"):
-        knob.write("SkylakeX")
+        switch.write("SkylakeX")
 
 
 def test_a_core_type_in_other_letters_is_the_same(build):
     found = take_inventory([library("openblas", build("pool_openblas"))])
     values = {"blas.openblas.core_type": "HASWELL"}
     [setting] = pools.settings(values, values, found=found)
-    assert setting.wanted == setting.knob.read() == "Haswell"
+    assert setting.wanted == setting.switch.read() == "Haswell"
 
 
 def test_a_core_type_that_openblas_ignored_is_not_blamed_on_the_start(build, monkeypatch):
@@ -146,7 +146,7 @@ def test_a_core_type_that_openblas_ignored_is_not_blamed_on_the_start(build, mon
     found = take_inventory([library("openblas", build("pool_openblas"))])
     values = {"blas.openblas.core_type": "SkylakeX"}
     [setting] = pools.settings(values, values, found=found)
-    assert setting.knob.too_late() == (
+    assert setting.switch.too_late() == (
         "it was started with OPENBLAS_CORETYPE=SkylakeX and runs Haswell: "
         "it has no such kernels, or this processor cannot run them"
     )
@@ -162,7 +162,7 @@ def test_auto_asks_nothing_of_a_core_type(build):
 def test_mkl_that_clips_reads_as_what_it_was_told(build):
     """Else an apply with more threads than cores would look like a library that lies."""
     found = take_inventory([library("mkl", build("pool_mkl", name="libtorch_cpu.so"), "torch")])
-    threads = pools.settings({"threads.count": 8}, COUNT, found=found)[0].knob
+    threads = pools.settings({"threads.count": 8}, COUNT, found=found)[0].switch
     [pool] = found.pools
     before = threads.read()
     threads.write(8)
@@ -181,20 +181,20 @@ def test_dynamic_is_set_before_the_counts_that_it_clips(build):
     found = take_inventory([library("mkl", build("pool_mkl", name="libtorch_cpu.so"), "torch")])
     values = {"threads.count": 8, "threads.dynamic": False}
     settings = pools.settings(values, values, found=found)
-    before = [each.knob.read() for each in settings]
+    before = [each.switch.read() for each in settings]
     for each in settings:
-        each.knob.write(each.wanted)
-    assert [each.knob.read() for each in settings] == [False, 8, 0]
+        each.switch.write(each.wanted)
+    assert [each.switch.read() for each in settings] == [False, 8, 0]
     for each, value in zip(reversed(settings), reversed(before), strict=True):
-        each.knob.write(value)
-    assert [each.knob.read() for each in settings] == before == [True, 2, 0]
+        each.switch.write(value)
+    assert [each.switch.read() for each in settings] == before == [True, 2, 0]
 
 
 def test_a_threads_own_count_of_mkl_is_cleared_so_that_the_processs_decides(build):
     found = take_inventory([library("mkl", build("pool_mkl", name="libtorch_cpu.so"), "torch")])
     [pool] = found.pools
     pool.set_local(1)
-    threads, local = (each.knob for each in pools.settings(COUNT, COUNT, found=found))
+    threads, local = (each.switch for each in pools.settings(COUNT, COUNT, found=found))
     assert (local.name, local.reach, local.latch) == (
         "mkl[torch].local_threads",
         Reach.THREAD,
@@ -213,12 +213,12 @@ def test_a_threads_own_count_of_mkl_is_cleared_so_that_the_processs_decides(buil
 
 def test_blis_without_a_count_reads_as_one_thread(build):
     found = take_inventory([library("blis", build("pool_blis"), "system")])
-    knob = knobs(found)["blis[system].threads"].knob
-    before = knob.read()
-    knob.write(6)
-    after = knob.read()
-    knob.write(before)
-    assert (before, after, knob.read()) == (1, 6, 1)
+    switch = switches(found)["blis[system].threads"].switch
+    before = switch.read()
+    switch.write(6)
+    after = switch.read()
+    switch.write(before)
+    assert (before, after, switch.read()) == (1, 6, 1)
 
 
 @pytest.mark.parametrize(("macro", "variable"), [("WAYS=4", ""), ("WAYS=1", "BLIS_JC_NT")])
@@ -250,7 +250,7 @@ def test_the_kernels_of_blis_are_compared_by_name(build):
     found = take_inventory([library("blis", build("pool_blis"), "system")])
     values = {"blas.blis.arch_type": "zen3"}
     [setting] = pools.settings(values, values, found=found)
-    assert (setting.knob.name, setting.knob.read(), setting.wanted) == (
+    assert (setting.switch.name, setting.switch.read(), setting.wanted) == (
         "blis[system].core_type",
         "haswell",
         "zen3",
@@ -267,20 +267,20 @@ def test_a_blis_that_cannot_name_its_kernels_keeps_its_threads(build):
 
 def test_openmp_counts_belong_to_each_thread(build):
     path = build("pool_openmp", name="libgomp-0123abcd.so.1")
-    knob = knobs(take_inventory([library("openmp", path, "scikit-learn")]))[
+    switch = switches(take_inventory([library("openmp", path, "scikit-learn")]))[
         "openmp[libgomp scikit-learn].threads"
-    ].knob
-    assert (knob.reach, knob.latch) == (Reach.THREAD, Latch.EACH_THREAD)
+    ].switch
+    assert (switch.reach, switch.latch) == (Reach.THREAD, Latch.EACH_THREAD)
     seen = []
 
     def other():
-        knob.write(7)
-        seen.append(knob.read())
+        switch.write(7)
+        seen.append(switch.read())
 
     thread = threading.Thread(target=other)
     thread.start()
     thread.join()
-    assert (seen, knob.read()) == ([7], 4)
+    assert (seen, switch.read()) == ([7], 4)
 
 
 def test_two_llvm_runtimes_are_left_alone_because_a_call_may_abort(build):
@@ -308,7 +308,7 @@ def test_two_copies_of_one_owner_are_told_apart_by_file(build):
     ]
 
 
-def test_a_knob_keeps_its_name_when_a_second_library_of_its_owner_is_loaded(build):
+def test_a_switch_keeps_its_name_when_a_second_library_of_its_owner_is_loaded(build):
     older, newer = (
         library("openblas", build("pool_openblas", name=f"{name}.so"), "system")
         for name in ("older", "newer")
@@ -357,16 +357,16 @@ def test_a_forked_child_looks_and_sets_for_itself(answer):
 import json, os, numpy
 from backendcfg.bridges import pools
 [setting] = [s for s in pools.settings({"threads.count": 1}, ["threads.count"])
-             if s.knob.name == "openblas[numpy].threads"]
-before = setting.knob.read()
+             if s.switch.name == "openblas[numpy].threads"]
+before = setting.switch.read()
 child = os.fork()
 if child == 0:
     [mine] = [s for s in pools.settings({"threads.count": 1}, ["threads.count"])
-              if s.knob.name == "openblas[numpy].threads"]
-    mine.knob.write(1)
-    os._exit(0 if mine.knob.read() == 1 else 9)
+              if s.switch.name == "openblas[numpy].threads"]
+    mine.switch.write(1)
+    os._exit(0 if mine.switch.read() == 1 else 9)
 status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-print(json.dumps([status, before, setting.knob.read()]))
+print(json.dumps([status, before, setting.switch.read()]))
 """
     assert answer(code, OPENBLAS_NUM_THREADS="2") == [0, 2, 2]
 
@@ -379,7 +379,7 @@ seen, barrier = [], threading.Barrier(32)
 def work():
     barrier.wait()
     found = pools.settings({"threads.count": 1}, ["threads.count"])
-    seen.append(sorted(s.knob.name for s in found if s.knob.name.startswith("openblas")))
+    seen.append(sorted(s.switch.name for s in found if s.switch.name.startswith("openblas")))
 threads = [threading.Thread(target=work) for _ in range(32)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
@@ -415,16 +415,16 @@ from threadpoolctl import threadpool_info
 {imports}
 from backendcfg.bridges import pools
 values = {{"threads.count": 1}}
-settings = [s for s in pools.settings(values, values) if s.knob.name.startswith("openblas")]
+settings = [s for s in pools.settings(values, values) if s.switch.name.startswith("openblas")]
 counts = lambda: sorted(i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas")
 pools.settings({{"threads.count": 3}}, values)
-for each in settings: each.knob.write(3)
+for each in settings: each.switch.write(3)
 three = counts()
-before = [each.knob.read() for each in settings]
-for each in settings: each.knob.write(each.wanted)
+before = [each.switch.read() for each in settings]
+for each in settings: each.switch.write(each.wanted)
 one = counts()
-for each, value in zip(settings, before): each.knob.write(value)
-print(json.dumps([sorted(s.knob.name for s in settings), three, one, counts(), pools.missing()]))
+for each, value in zip(settings, before): each.switch.write(value)
+print(json.dumps([sorted(s.switch.name for s in settings), three, one, counts(), pools.missing()]))
 """
 
 
@@ -444,16 +444,16 @@ import ctypes, json
 library = ctypes.CDLL({path!r})
 from backendcfg.bridges import pools
 from backendcfg.probe.loaded import mapped_files
-names = lambda: [s.knob.name for s in pools.settings({{"threads.count": 1}}, ["threads.count"])]
+names = lambda: [s.switch.name for s in pools.settings({{"threads.count": 1}}, ["threads.count"])]
 first, why = names(), pools.missing()
 opened = any("libmkl_core" in file for file in mapped_files())
 library.MKL_Get_Max_Threads()
 [setting] = [s for s in pools.settings({{"threads.count": 1}}, ["threads.count"])
-             if s.knob.name == "mkl[mkl].threads"]
-before = setting.knob.read(); setting.knob.write(1); one = setting.knob.read()
-library_says = library.MKL_Get_Max_Threads(); setting.knob.write(before)
-print(json.dumps([first, why, opened, setting.knob.name, one, library_says,
-                  setting.knob.read() == before]))
+             if s.switch.name == "mkl[mkl].threads"]
+before = setting.switch.read(); setting.switch.write(1); one = setting.switch.read()
+library_says = library.MKL_Get_Max_Threads(); setting.switch.write(before)
+print(json.dumps([first, why, opened, setting.switch.name, one, library_says,
+                  setting.switch.read() == before]))
 """
     first, why, opened, name, one, says, restored = answer(code)
     assert first == []
@@ -479,13 +479,13 @@ def test_the_mkl_and_the_openmp_inside_torch_are_reached(answer):
 import json, torch
 from backendcfg.bridges import pools
 values = {"threads.count": 1, "threads.dynamic": False}
-mine = {s.knob.name: s for s in pools.settings(values, values)}
-before = {name: s.knob.read() for name, s in mine.items()}
-for each in mine.values(): each.knob.write(each.wanted)
-during = {name: s.knob.read() for name, s in mine.items()}
+mine = {s.switch.name: s for s in pools.settings(values, values)}
+before = {name: s.switch.read() for name, s in mine.items()}
+for each in mine.values(): each.switch.write(each.wanted)
+during = {name: s.switch.read() for name, s in mine.items()}
 report = torch.__config__.parallel_info()
-for name in reversed(list(mine)): mine[name].knob.write(before[name])
-print(json.dumps([before, during, {n: s.knob.read() for n, s in mine.items()}, report]))
+for name in reversed(list(mine)): mine[name].switch.write(before[name])
+print(json.dumps([before, during, {n: s.switch.read() for n, s in mine.items()}, report]))
 """
     before, during, after, report = answer(code, OMP_NUM_THREADS="2", MKL_NUM_THREADS="2")
     torch_names = {"mkl[torch].threads", "mkl[torch].dynamic", "openmp[libgomp torch].threads"}

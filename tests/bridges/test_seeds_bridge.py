@@ -50,7 +50,7 @@ def _generators_as_before():
 
 
 def wanted(values, asked):
-    return {one.knob.name: one.wanted for one in seeds.settings(values, asked)}
+    return {one.switch.name: one.wanted for one in seeds.settings(values, asked)}
 
 
 def test_nothing_is_seeded_unless_somebody_asks():
@@ -73,37 +73,37 @@ def test_child_processes_get_seeds_of_their_own_that_are_always_the_same():
 
 
 def test_python_s_generator_is_seeded_remembered_and_put_back():
-    knob = seeds.Python()
-    before = knob.read()
+    switch = seeds.Python()
+    before = switch.read()
     assert before.startswith("unseeded, state ")
     expected = random.Random(before.state[1][0])
     expected.setstate(random.getstate())
-    knob.write(7)
-    assert 7 == knob.read()
+    switch.write(7)
+    assert 7 == switch.read()
     assert random.Random(7).random() == random.random()
-    half_way = knob.read()
+    half_way = switch.read()
     assert 7 == half_way  # drawing is no change of the seed
-    knob.write(9)
-    assert 9 == knob.read()
-    knob.write(half_way)
+    switch.write(9)
+    assert 9 == switch.read()
+    switch.write(half_way)
     follows = random.Random(7)
     follows.random()
-    assert (7, follows.random()) == (knob.read(), random.random())
-    knob.write(before)
-    assert before == knob.read()
+    assert (7, follows.random()) == (switch.read(), random.random())
+    switch.write(before)
+    assert before == switch.read()
     assert expected.random() == random.random()
 
 
 def test_what_was_read_is_plain_in_reports():
-    knob = seeds.Python()
-    before = knob.read()
-    knob.write(7)
-    outcome = base.Setting(knob, 7, "seed.value")
+    switch = seeds.Python()
+    before = switch.read()
+    switch.write(7)
+    outcome = base.Setting(switch, 7, "seed.value")
     from copy import deepcopy
 
-    assert [str, int] == [type(deepcopy(before)), type(deepcopy(knob.read()))]
-    assert "7" == json.dumps(knob.read())
-    assert outcome.wanted == knob.read()
+    assert [str, int] == [type(deepcopy(before)), type(deepcopy(switch.read()))]
+    assert "7" == json.dumps(switch.read())
+    assert outcome.wanted == switch.read()
 
 
 def test_a_generator_that_does_not_follow_its_seed_is_a_failure(monkeypatch):
@@ -142,7 +142,7 @@ def test_every_library_is_seeded_when_it_comes_and_once(run):
             backendcfg.apply(settings={"seed.value": SEED, "log.level": "error"})
             print(json.dumps(drawn + [random.random(), numpy.random.rand()]))
             print(json.dumps([backendcfg.verify().ok, sorted(
-                [r.knob, r.found, r.state] for r in backendcfg.verify().readings
+                [r.switch, r.found, r.state] for r in backendcfg.verify().readings
                 if r.flag == "seed.value")]))
             """.replace("SEED", seed)
         )
@@ -199,7 +199,7 @@ def test_another_bit_generator_takes_no_seed_and_does_not_fail_the_apply(run):
         import json, numpy.random, backendcfg
         numpy.random.set_bit_generator(numpy.random.PCG64(1))
         report = backendcfg.apply(settings={"seed.value": 7})
-        [one] = [o for o in report.outcomes if o.knob == "numpy.random.seed"]
+        [one] = [o for o in report.outcomes if o.switch == "numpy.random.seed"]
         print(json.dumps([one.state, one.because]))
         """
     )
@@ -214,7 +214,7 @@ def test_pytorch_says_what_it_was_seeded_with(run):
         backendcfg.apply(settings={"seed.value": 7})
         import torch
         def reading():
-            [one] = [r for r in backendcfg.verify().readings if r.knob == "torch.manual_seed"]
+            [one] = [r for r in backendcfg.verify().readings if r.switch == "torch.manual_seed"]
             return [one.found, one.state, one.because]
         drawn = float(torch.rand(1))
         print(json.dumps([reading(), drawn, float(torch.manual_seed(7) and torch.rand(1))]))
@@ -244,7 +244,7 @@ def test_tensorflow_says_what_it_was_seeded_with(run):
         backendcfg.apply(settings={"seed.value": 7})
         import tensorflow as tf
         def reading():
-            [one] = [r for r in backendcfg.verify().readings if r.knob == "tensorflow.random.seed"]
+            [one] = [r for r in backendcfg.verify().readings if r.switch == "tensorflow.random.seed"]
             return [one.found, one.state]
         drawn = float(tf.random.uniform(()))
         tf.random.set_seed(7)
@@ -278,8 +278,8 @@ def test_jax_has_no_generator_to_seed_and_takes_the_flag_as_a_key(run):
         import jax
         key = jax.random.key(backendcfg.flags["seed.value"])
         drawn = [float(jax.random.uniform(key)), float(jax.random.uniform(jax.random.key(7)))]
-        print(json.dumps([drawn, [r.knob for r in backendcfg.verify().readings
-                                  if r.flag == "seed.value" and "jax" in r.knob]]))
+        print(json.dumps([drawn, [r.switch for r in backendcfg.verify().readings
+                                  if r.flag == "seed.value" and "jax" in r.switch]]))
         """
     )
     assert [[found[0][0][0]] * 2, []] == found[0]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from backendcfg.bridges import tensorflow as bridge
-from backendcfg.transact.knob import Latch
+from backendcfg.transact.switch import Latch
 
 ASKED = {
     "threads.count": 2,
@@ -26,8 +26,8 @@ from backendcfg.registry import base
 def settings(values, asked=None):
     return bridges.settings(values, asked or values, "mine", bridges=["tensorflow"])
 def outcomes(values):
-    return {o.knob: [o.state, o.because] for o in base.set_base(None, settings(values))}
-def read(values): return {s.knob.name: s.knob.read() for s in settings(values)}
+    return {o.switch: [o.state, o.because] for o in base.set_base(None, settings(values))}
+def read(values): return {s.switch.name: s.switch.read() for s in settings(values)}
 """
 
 pytestmark = pytest.mark.tensorflow
@@ -60,8 +60,8 @@ def test_a_tensorflow_that_is_still_being_imported_is_left_alone(monkeypatch):
 def test_what_cannot_be_undone_says_so_beforehand(monkeypatch):
     whole = SimpleNamespace(__spec__=None)
     monkeypatch.setitem(sys.modules, "tensorflow", whole)
-    found = {each.knob.name: each.knob for each in bridge.settings(ASKED, ASKED)}
-    assert {name: (knob.reversible, knob.latch) for name, knob in found.items()} == {
+    found = {each.switch.name: each.switch for each in bridge.settings(ASKED, ASKED)}
+    assert {name: (switch.reversible, switch.latch) for name, switch in found.items()} == {
         "tensorflow.intra_op_threads": (False, Latch.BEFORE_FIRST_USE),
         "tensorflow.inter_op_threads": (False, Latch.BEFORE_FIRST_USE),
         "tensorflow.onednn_opts": (False, Latch.BEFORE_IMPORT),
@@ -76,7 +76,7 @@ def test_a_build_that_does_not_say_whether_it_uses_onednn_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "tensorflow.python.util._pywrap_util_port", raising=False)
     (setting,) = bridge.settings(ASKED, ["tensorflow.onednn_opts"])
     because = "this build of TensorFlow does not say whether it uses oneDNN"
-    assert setting.knob.unsupported() == because
+    assert setting.switch.unsupported() == because
 
 
 @real
@@ -132,7 +132,7 @@ def test_after_the_first_operation_threads_are_pending_and_determinism_stays(say
         + """
 import tensorflow as tf
 tf.config.experimental.enable_op_determinism()
-before = [s.knob.too_late() for s in settings({"threads.count": 2})]
+before = [s.switch.too_late() for s in settings({"threads.count": 2})]
 tf.ones(1)
 values = {"threads.count": 2, "threads.interop": 3, "tensorflow.op_determinism": False,
           "tensorflow.onednn_opts": False}
@@ -165,7 +165,7 @@ def test_an_apply_that_fails_takes_determinism_and_threads_back(says):
         + """
 import tensorflow as tf
 from backendcfg.errors import RolledBackError
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.switch import Latch, Reach, Setting
 class Broken:
     name, reach, latch, reversible = "broken", Reach.PROCESS, Latch.ANYTIME, False
     def read(self): return 0

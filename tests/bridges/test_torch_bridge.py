@@ -20,14 +20,14 @@ PRELUDE = """
 import json, sys, threading
 from backendcfg.bridges import imports, pools, torch as bridge
 def settings(values, asked=None):
-    return {s.knob.name: s for s in bridge.settings(values, asked or values, "reproducible")}
+    return {s.switch.name: s for s in bridge.settings(values, asked or values, "reproducible")}
 def apply(settings):
-    before = {name: s.knob.read() for name, s in settings.items()}
-    for each in settings.values(): each.knob.write(each.wanted)
+    before = {name: s.switch.read() for name, s in settings.items()}
+    for each in settings.values(): each.switch.write(each.wanted)
     return before
 def undo(settings, before):
-    for name in reversed(list(settings)): settings[name].knob.write(before[name])
-    return {name: s.knob.read() for name, s in settings.items()}
+    for name in reversed(list(settings)): settings[name].switch.write(before[name])
+    return {name: s.switch.read() for name, s in settings.items()}
 """
 
 pytestmark = pytest.mark.torch
@@ -58,7 +58,7 @@ before = apply(mine)
 torch_says = [torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(),
               torch.is_deterministic_algorithms_warn_only_enabled(),
               torch.utils.deterministic.fill_uninitialized_memory]
-during = {name: s.knob.read() for name, s in mine.items()}
+during = {name: s.switch.read() for name, s in mine.items()}
 print(json.dumps([before, torch_says, during, undo(mine, before)]))
 """
     )
@@ -83,12 +83,12 @@ def test_each_mode_of_deterministic_algorithms_reads_as_it_was_written(answer):
         PRELUDE
         + """
 import torch
-knob = settings({"determinism.algorithms": "warn"})["torch.deterministic_algorithms"].knob
+switch = settings({"determinism.algorithms": "warn"})["torch.deterministic_algorithms"].switch
 seen = []
 for mode in ("warn", "deterministic", "any", "warn", "any"):
-    knob.write(mode); seen.append(knob.read())
-torch.use_deterministic_algorithms(True, warn_only=True); seen.append(knob.read())
-torch.use_deterministic_algorithms(False); seen.append(knob.read())
+    switch.write(mode); seen.append(switch.read())
+torch.use_deterministic_algorithms(True, warn_only=True); seen.append(switch.read())
+torch.use_deterministic_algorithms(False); seen.append(switch.read())
 print(json.dumps(seen))
 """
     )
@@ -138,7 +138,7 @@ print(json.dumps([list(mine), seen, here, undo(mine, before)]))
 
 @real
 def test_bare_pytorchs_debug_mode_leaves_the_compiler_out_and_the_compiler_forgets_its_own(answer):
-    """Why there are two knobs, and why the compiler's alone would not do."""
+    """Why there are two switches, and why the compiler's alone would not do."""
     code = (
         PRELUDE
         + """
@@ -235,8 +235,8 @@ def test_setting_the_thread_count_leaves_mkls_dynamic_switch_as_it_was(answer):
         + """
 import torch
 values = {"threads.count": 1, "threads.dynamic": True}
-[dynamic] = [s.knob for s in pools.settings(values, ["threads.dynamic"])
-             if s.knob.name == "mkl[torch].dynamic"]
+[dynamic] = [s.switch for s in pools.settings(values, ["threads.dynamic"])
+             if s.switch.name == "mkl[torch].dynamic"]
 first = dynamic.read()
 mine = settings({"threads.count": 1}); before = apply(mine); during = dynamic.read()
 undo(mine, before)
@@ -258,8 +258,8 @@ def test_a_count_that_the_program_gave_torch_does_not_hide_the_profiles(answer):
 import torch
 values = {"threads.count": 2, "threads.dynamic": False}
 torch.set_num_threads(1)
-both = {s.knob.name: s for s in pools.settings(values, values)} | settings(values, values)
-before = apply(both); during = {name: s.knob.read() for name, s in both.items()}
+both = {s.switch.name: s for s in pools.settings(values, values)} | settings(values, values)
+before = apply(both); during = {name: s.switch.read() for name, s in both.items()}
 report = torch.__config__.parallel_info()
 after = undo(both, before)
 keys = ["mkl[torch].threads", "mkl[torch].local_threads", "torch.num_threads"]
@@ -277,15 +277,15 @@ def test_the_thread_count_belongs_to_each_thread(answer):
         PRELUDE
         + """
 import torch
-knob = settings({"threads.count": 1})["torch.num_threads"].knob
+switch = settings({"threads.count": 1})["torch.num_threads"].switch
 torch.get_num_threads()
 seen = []
 go, done = threading.Event(), threading.Event()
 def other():
-    seen.append(torch.get_num_threads()); done.set(); go.wait(); seen.append(knob.read())
+    seen.append(torch.get_num_threads()); done.set(); go.wait(); seen.append(switch.read())
 thread = threading.Thread(target=other); thread.start(); done.wait()
-knob.write(1); go.set(); thread.join()
-print(json.dumps([seen, knob.read(), knob.reach.value, knob.latch.value]))
+switch.write(1); go.set(); thread.join()
+print(json.dumps([seen, switch.read(), switch.reach.value, switch.latch.value]))
 """
     )
     assert answer(code, OMP_NUM_THREADS="2", MKL_NUM_THREADS="2") == [
@@ -305,12 +305,12 @@ late = []
 def callback(name):
     if name == "torch":
         each = settings({"threads.interop": 3})["torch.num_interop_threads"]
-        late.append(each.knob.too_late()); each.knob.write(each.wanted)
+        late.append(each.switch.too_late()); each.switch.write(each.wanted)
 imports.watch(callback)
 import torch
 each = settings({"threads.interop": 3})["torch.num_interop_threads"]
-print(json.dumps([late, torch.get_num_interop_threads(), each.knob.read(), each.knob.too_late(),
-                  each.remedy, each.knob.reversible]))
+print(json.dumps([late, torch.get_num_interop_threads(), each.switch.read(), each.switch.too_late(),
+                  each.remedy, each.switch.reversible]))
 """
     )
     assert answer(code) == [

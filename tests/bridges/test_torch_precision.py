@@ -44,16 +44,16 @@ def older():
 def settings(values, asked=None):
     return bridge.settings({**defaults(), **values}, asked or values)
 def apply(found):
-    before = [s.knob.read() for s in found]
+    before = [s.switch.read() for s in found]
     for s in found:
-        s.knob.write(s.wanted)
-        assert s.knob.read() == s.wanted, s.knob.name
+        s.switch.write(s.wanted)
+        assert s.switch.read() == s.wanted, s.switch.name
     return before
 def undo(found, before):
     for s, value in reversed(list(zip(found, before))):
-        if s.knob.reversible:
-            s.knob.write(value)
-            assert s.knob.read() == value, s.knob.name
+        if s.switch.reversible:
+            s.switch.write(value)
+            assert s.switch.read() == value, s.switch.name
 """
 FRESH = [False, True, "highest"]
 
@@ -133,7 +133,7 @@ for name, prepare in states.items():
             "cuda.matmul.fp32_precision": cuda, "mkldnn.matmul.fp32_precision": cpu,
             "cudnn.conv.fp32_precision": conv, "cudnn.rnn.fp32_precision": rnn,
         })
-        can = [s for s in found if not getattr(s.knob, "unsupported", str)()]
+        can = [s for s in found if not getattr(s.switch, "unsupported", str)()]
         assert (len(can) < len(found)) is ((conv == "tf32") != (rnn == "tf32"))
         before = apply(can)
         if cuda != "tf32" and cpu in ("tf32", "bf16"):
@@ -173,7 +173,7 @@ def test_bfloat16_in_onednn_alone_takes_cudas_leaf_along_where_there_is_no_cuda(
         + """
 found = settings({"mkldnn.matmul.fp32_precision": "bf16"})
 before = apply(found); during = older(); undo(found, before)
-print(json.dumps([[[s.knob.name, s.wanted, s.flag] for s in found], during, older()]))
+print(json.dumps([[[s.switch.name, s.wanted, s.flag] for s in found], during, older()]))
 """
     )
     assert answer(code) == [
@@ -191,7 +191,7 @@ def test_convolutions_and_recurrent_layers_apart_are_refused_by_name_and_nothing
         PRELUDE
         + """
 found = settings({"cudnn.conv.fp32_precision": "ieee"})
-print(json.dumps([[[s.knob.name, s.knob.unsupported()] for s in found], older()]))
+print(json.dumps([[[s.switch.name, s.switch.unsupported()] for s in found], older()]))
 """
     )
     why = (
@@ -255,7 +255,7 @@ def test_a_parent_that_the_program_set_decides_again_after_undo(answer):
         + """
 torch.backends.fp32_precision = "ieee"
 first = leaves()
-found = [s for s in settings({flag: "tf32" for flag in LEAVES}) if s.knob.reversible]
+found = [s for s in settings({flag: "tf32" for flag in LEAVES}) if s.switch.reversible]
 before = apply(found)
 during = [leaves(), older()]
 undo(found, before)
@@ -281,13 +281,13 @@ def test_the_state_that_cannot_be_put_back_is_named_and_differs_only_for_who_wri
         PRELUDE
         + """
 found = settings({"cudnn.conv.fp32_precision": "ieee", "cudnn.rnn.fp32_precision": "ieee"})
-[unset] = [s for s in found if not s.knob.reversible]
+[unset] = [s for s in found if not s.switch.reversible]
 before = apply(found)
 undo(found, before)
 visible = [leaves(), older()]
 torch.backends.fp32_precision = "ieee"
 again = settings({"cudnn.conv.fp32_precision": "ieee", "cudnn.rnn.fp32_precision": "ieee"})
-print(json.dumps([unset.knob.name, before[-1], unset.wanted, unset.knob.read(), visible[1],
+print(json.dumps([unset.switch.name, before[-1], unset.wanted, unset.switch.read(), visible[1],
                   leaves()["cuda.conv"]]))
 """
     )
@@ -306,7 +306,7 @@ def test_where_cuda_is_in_use_nobody_probes_what_cannot_be_put_back(answer):
         PRELUDE
         + """
 values = {"cudnn.conv.fp32_precision": "ieee", "cudnn.rnn.fp32_precision": "ieee"}
-[unset] = [s.knob for s in settings(values) if not s.knob.reversible]
+[unset] = [s.switch for s in settings(values) if not s.switch.reversible]
 torch.cuda.is_initialized = lambda: True
 try:
     said = unset.read()
@@ -330,8 +330,8 @@ torch.backends.cudnn.conv.fp32_precision = "ieee"
 torch.backends.cudnn.rnn.fp32_precision = "ieee"
 first = older()
 found = settings({"cudnn.conv.fp32_precision": "ieee", "cudnn.rnn.fp32_precision": "ieee"})
-changed = [s.knob.name for s in found if s.knob.read() != s.wanted]
-apply([s for s in found if s.knob.name in changed])
+changed = [s.switch.name for s in found if s.switch.read() != s.wanted]
+apply([s for s in found if s.switch.name in changed])
 print(json.dumps([first, changed, older(), leaves()["cuda.conv"]]))
 """
     )
@@ -351,7 +351,7 @@ def test_what_export_writes_over_a_leaf_is_named(answer):
 found = settings({"cudnn.conv.fp32_precision": "ieee", "cudnn.rnn.fp32_precision": "ieee"})
 apply(found)
 torch.export.export(torch.nn.Linear(3, 2), (torch.ones(1, 3),))
-conv = found[0].knob
+conv = found[0].switch
 print(json.dumps([conv.read(), conv.writer(), older()]))
 """
     )

@@ -91,15 +91,15 @@ with torch.no_grad():
     same = [torch.allclose(eager, other, rtol=0.02, atol=0.02) for other in (
         exported, torch.compile(net, backend="eager")(x), torch.compile(net, backend="aot_eager")(x))]
 after_use = state()
-wrong = [[r.knob, r.state, r.because, r.by] for r in backendcfg.verify().readings
+wrong = [[r.switch, r.state, r.because, r.by] for r in backendcfg.verify().readings
          if r.flag.startswith(("cuda.", "cudnn.", "mkldnn.", "mha.", "determinism.", "nnpack."))
          and r.state not in ("ok", "dormant", "unsupported", "irreversible")]
 left = backendcfg.undo()
-lost = [o.knob for o in report.outcomes if o.state == "irreversible"]
-assert ([o.knob for o in left.outcomes] if left else []) == lost, (left, lost)
+lost = [o.switch for o in report.outcomes if o.state == "irreversible"]
+assert ([o.switch for o in left.outcomes] if left else []) == lost, (left, lost)
 after = state()
 changed = sorted(key for key in before if before[key] != after[key])
-say([o.state for o in report.outcomes if o.knob.startswith("torch.")], during["older"],
+say([o.state for o in report.outcomes if o.switch.startswith("torch.")], during["older"],
     sorted(key for key in during if during[key] != before[key]), same, wrong, changed)
 """
     )

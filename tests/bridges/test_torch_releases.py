@@ -29,10 +29,10 @@ def old_torch(**functions):
 
 
 def test_a_release_without_a_switch_is_told_apart_from_a_build_without_cuda():
-    knob = Pair(old_torch(), "torch.backends.miopen.immediate", "_get_miopen", "_set_miopen")
-    assert knob.unsupported() == "PyTorch 2.5.0 has no such switch"
+    switch = Pair(old_torch(), "torch.backends.miopen.immediate", "_get_miopen", "_set_miopen")
+    assert switch.unsupported() == "PyTorch 2.5.0 has no such switch"
     with pytest.raises(NotImplementedError, match=r"PyTorch 2\.5\.0 has no such switch"):
-        knob.read()
+        switch.read()
     limit = Pair(old_torch(), "limit", "_cuda_get_cudnn_benchmark_limit", "_cuda_set_x")
     assert limit.unsupported() == "PyTorch 2.5.0 is built without CUDA and ROCm"
 
@@ -64,7 +64,7 @@ def test_no_flag_at_all_breaks_on_a_release_that_has_none_of_the_switches(monkey
         "determinism.fill_uninitialized_memory",
     }
     found = bridge.settings(values, asked)
-    supported = {one.knob.name for one in found if not one.knob.unsupported()}
+    supported = {one.switch.name for one in found if not one.switch.unsupported()}
     # The older switches for TF32 were always there, and these two leaves want what they can say.
     assert supported == {
         "torch.backends.cudnn.conv.fp32_precision",
@@ -87,18 +87,18 @@ def test_a_release_with_the_older_switches_alone_is_governed_by_them(monkeypatch
     ]
     asked += ["cudnn.conv.fp32_precision"]
     found = bridge.settings({**defaults(), **dict.fromkeys(asked, "ieee")}, asked)
-    can = [one for one in found if not one.knob.unsupported()]
-    assert [one.knob.name for one in can] == [
+    can = [one for one in found if not one.switch.unsupported()]
+    assert [one.switch.name for one in can] == [
         "torch.backends.cuda.matmul.fp32_precision",
         "torch.backends.cudnn.conv.fp32_precision",
         "torch.backends.cudnn.rnn.fp32_precision",
     ]
-    before = [one.knob.read() for one in can]
+    before = [one.switch.read() for one in can]
     for one in can:
-        one.knob.write(one.wanted)
+        one.switch.write(one.wanted)
     assert state == {"cublas": False, "cudnn": False}
     for one, value in zip(reversed(can), reversed(before), strict=True):
-        one.knob.write(value)
+        one.switch.write(value)
     assert state == {"cublas": True, "cudnn": True}
 
 
@@ -110,10 +110,10 @@ def test_a_release_that_splits_k_always_takes_the_one_word_that_it_knows():
             0, value
         ),
     )
-    knob = Reduction(old, "fp16", (False, True))
-    assert (knob.unsupported(), knob.read()) == ("", (True, True))
-    knob.write((False, True))
-    assert (state, knob.read()) == ([False], (False, True))
+    switch = Reduction(old, "fp16", (False, True))
+    assert (switch.unsupported(), switch.read()) == ("", (True, True))
+    switch.write((False, True))
+    assert (state, switch.read()) == ([False], (False, True))
     assert Reduction(old, "fp16", (False, False)).unsupported() == (
         "PyTorch 2.5.0 cannot be told not to split K"
     )
@@ -128,17 +128,17 @@ def test_the_plan_cache_waits_until_the_program_starts_cuda_and_then_has_one_swi
     gpu.cuda = SimpleNamespace(is_initialized=lambda: False, device_count=lambda: 2)
     values = {"cuda.cufft_plan_cache.max_size": 0}
     [late] = torch_libraries.collect(gpu, values, values)
-    assert late.knob.unsupported() == (
+    assert late.switch.unsupported() == (
         "the program has not started CUDA yet, and asking would start it"
     )
     gpu.cuda.is_initialized = lambda: True
     found = torch_libraries.collect(gpu, values, values)
-    assert [one.knob.name for one in found] == [
+    assert [one.switch.name for one in found] == [
         f"torch.backends.cuda.cufft_plan_cache[{index}].max_size" for index in (0, 1)
     ]
     for one in found:
-        assert one.knob.read() == 4096
-        one.knob.write(one.wanted)
+        assert one.switch.read() == 4096
+        one.switch.write(one.wanted)
     assert sizes == {0: 0, 1: 0}
 
 
@@ -159,14 +159,14 @@ def test_a_workspace_is_written_unread_before_cuda_starts_and_is_then_never_put_
     gpu.cuda = SimpleNamespace(is_initialized=lambda: started[0])
     values = {"cuda.cublas_workspace_size": 1 << 20}
     [early] = torch_libraries.collect(gpu, values, values)
-    assert (early.knob.reversible, early.knob.unsupported()) == (False, "")
+    assert (early.switch.reversible, early.switch.unsupported()) == (False, "")
     with pytest.raises(RuntimeError, match="has not started CUDA yet, and asking would start it"):
-        early.knob.read()
-    early.knob.write(early.wanted)
-    assert early.knob.read() == 1 << 20
+        early.switch.read()
+    early.switch.write(early.wanted)
+    assert early.switch.read() == 1 << 20
     started[0] = True
     [later] = torch_libraries.collect(gpu, values, values)
-    assert not later.knob.reversible  # nobody knows what it was
+    assert not later.switch.reversible  # nobody knows what it was
 
 
 def test_a_workspace_can_be_put_back_where_cuda_was_started_before(monkeypatch):
@@ -180,6 +180,6 @@ def test_a_workspace_can_be_put_back_where_cuda_was_started_before(monkeypatch):
     gpu.cuda = SimpleNamespace(is_initialized=lambda: True)
     values = {"cuda.cublaslt_workspace_size": 4096}
     [one] = torch_libraries.collect(gpu, values, values)
-    before = one.knob.read()
-    one.knob.write(one.wanted)
-    assert (one.knob.reversible, before, one.knob.read()) == (True, 8519680, 4096)
+    before = one.switch.read()
+    one.switch.write(one.wanted)
+    assert (one.switch.reversible, before, one.switch.read()) == (True, 8519680, 4096)

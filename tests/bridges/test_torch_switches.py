@@ -39,7 +39,7 @@ from backendcfg.schema.profile import defaults, flags
 def settings(values, asked=None):
     return bridge.settings({**defaults(), **values}, asked or values)
 def why_not(setting):
-    return getattr(setting.knob, "unsupported", str)()
+    return getattr(setting.switch, "unsupported", str)()
 """
 
 
@@ -84,14 +84,14 @@ refused, count, wrong = {}, 0, []
 for flag in sorted(bridge.SCOPED_FLAGS):
     for value in values(flag):
         for setting in settings({flag: value}):
-            knob = setting.knob
+            switch = setting.switch
             if why := why_not(setting):
                 refused.setdefault(f"{flag}={value}", why); continue
-            if not knob.reversible: continue
-            before = knob.read(); knob.write(setting.wanted); during = knob.read()
-            knob.write(before); count += 1
-            if during != setting.wanted or knob.read() != before:
-                wrong.append([flag, value, before, during, knob.read()])
+            if not switch.reversible: continue
+            before = switch.read(); switch.write(setting.wanted); during = switch.read()
+            switch.write(before); count += 1
+            if during != setting.wanted or switch.read() != before:
+                wrong.append([flag, value, before, during, switch.read()])
 print(json.dumps([wrong, count, refused, torch.__version__]))
 """
     )
@@ -147,8 +147,8 @@ values = {"threads.count": 1, "threads.interop": 1, "cuda.cublas_workspace_size"
 found = {}
 for flag in {**defaults(), **values}:
     for s in settings(values, [flag]):
-        found.setdefault(s.flag, set()).add(s.knob.latch.value in ("anytime", "each-thread")
-                                            and s.knob.reversible)
+        found.setdefault(s.flag, set()).add(s.switch.latch.value in ("anytime", "each-thread")
+                                            and s.switch.reversible)
 print(json.dumps(sorted(flag for flag, can in found.items() if True in can)))
 """
     )
@@ -158,7 +158,7 @@ print(json.dumps(sorted(flag for flag, can in found.items() if True in can)))
 
 @since_2_13
 def test_switches_are_where_pytorchs_own_names_read_them(answer):
-    """Our knobs call torch._C; people read torch.backends."""
+    """Our switches call torch._C; people read torch.backends."""
     code = (
         PRELUDE
         + """
@@ -195,10 +195,10 @@ other = {"cudnn.depthwise_kernel": "native", "quantized.engine": "qnnpack",
 values = {flag: other.get(flag, not defaults()[flag]) for flag in [*read, *other]}
 found = settings(values)
 first = {flag: look() for flag, look in read.items()}
-before = [s.knob.read() for s in found]
-for s in found: s.knob.write(s.wanted)
+before = [s.switch.read() for s in found]
+for s in found: s.switch.write(s.wanted)
 during = {flag: look() for flag, look in read.items()}
-for s, value in zip(reversed(found), reversed(before)): s.knob.write(value)
+for s, value in zip(reversed(found), reversed(before)): s.switch.write(value)
 print(json.dumps([first, during, {flag: look() for flag, look in read.items()} == first]))
 """
     )
@@ -228,12 +228,12 @@ except RuntimeError as error: refused = str(error).split(";")[0]
 values = {"cudnn.benchmark": True, "mkldnn.deterministic": True, "miopen.immediate": True,
           "cudnn.depthwise_kernel": "native", "python_native.triton.enabled": False,
           "fp32_precision": "ieee", "cudnn.enabled": False}
-found = [s for s in settings(values) if s.knob.reversible]
-before = [s.knob.read() for s in found]
-for s in found: s.knob.write(s.wanted)
-during = [s.knob.read() == s.wanted for s in found]
-for s, value in zip(reversed(found), reversed(before)): s.knob.write(value)
-print(json.dumps([refused, all(during), [s.knob.read() for s in found] == before,
+found = [s for s in settings(values) if s.switch.reversible]
+before = [s.switch.read() for s in found]
+for s in found: s.switch.write(s.wanted)
+during = [s.switch.read() == s.wanted for s in found]
+for s, value in zip(reversed(found), reversed(before)): s.switch.write(value)
+print(json.dumps([refused, all(during), [s.switch.read() for s in found] == before,
                   torch.backends.flags_frozen()]))
 """
     )
@@ -257,7 +257,7 @@ try: torch.backends.cuda.preferred_linalg_library("cusolver")
 except RuntimeError: bare = look()
 torch.backends.cuda.preferred_linalg_library("default")
 [setting] = settings({"cuda.preferred_linalg_library": "cusolver"})
-try: setting.knob.write("cusolver")
+try: setting.switch.write("cusolver")
 except RuntimeError as error: raised = type(error).__name__
 print(json.dumps([bare, raised, look()]))
 """
@@ -278,9 +278,9 @@ operations = {name for name, _ in native._get_registry_functions()[2]}
 one = sorted(operations)[0]
 [wrong] = settings({"python_native.disabled_operations": ["nothing", one]})
 [right] = settings({"python_native.disabled_operations": [one]})
-right.knob.write(right.wanted)
+right.switch.write(right.wanted)
 print(json.dumps([bare, why_not(wrong), why_not(right), sorted(operations), torch.__version__,
-                  native.is_operation_disabled(one), right.knob.read() == right.wanted]))
+                  native.is_operation_disabled(one), right.switch.read() == right.wanted]))
 """
     )
     bare, wrong, right, operations, release, disabled, read = answer(code)
@@ -332,12 +332,12 @@ torch.manual_seed(0)
 q = torch.randn(1, 2, 64, 32)
 def attend(values):
     found = settings(values)
-    before = [s.knob.read() for s in found]
-    for s in found: s.knob.write(s.wanted)
+    before = [s.switch.read() for s in found]
+    for s in found: s.switch.write(s.wanted)
     try: return torch.nn.functional.scaled_dot_product_attention(q, q, q)
     except RuntimeError: return None
     finally:
-        for s, value in zip(reversed(found), reversed(before)): s.knob.write(value)
+        for s, value in zip(reversed(found), reversed(before)): s.switch.write(value)
 flash, math = {"cuda.enable_math_sdp": False}, {"cuda.enable_flash_sdp": False}
 first = attend(flash)
 print(json.dumps([torch.equal(first, attend(flash)), torch.equal(first, attend(math)),
@@ -358,7 +358,7 @@ def test_an_order_of_kernels_is_completed_and_nothing_else_reaches_pytorch():
     )
     told = []
     calls = SimpleNamespace(_set_sdp_priority_order=told.append)
-    knob = torch_attention.Priority(SimpleNamespace(_C=calls))
+    switch = torch_attention.Priority(SimpleNamespace(_C=calls))
     for wrong in (
         ("math",),
         ("error", "math", "flash", "efficient", "cudnn"),
@@ -366,7 +366,7 @@ def test_an_order_of_kernels_is_completed_and_nothing_else_reaches_pytorch():
         (*torch_attention.complete(()), "math"),
     ):
         with pytest.raises(ValueError, match="not an order of flash, efficient, math, cudnn, over"):
-            knob.write(wrong)
+            switch.write(wrong)
     assert told == []
-    knob.write(torch_attention.complete(()))
+    switch.write(torch_attention.complete(()))
     assert told == [[1, 2, 0, 3, 4]]

@@ -1,4 +1,4 @@
-"""The verbosity of MKL and oneDNN, seen in what the real libraries print, and in doubles."""
+"""The verbosity of MKL and oneDNN, seen in what the real libraries print, and in fakes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from backendcfg.bridges import verbose
 from backendcfg.bridges.pool_calls import Inventory
-from backendcfg.bridges.verbose_calls import take_switches
+from backendcfg.bridges.verbose_calls import take_levels
 from backendcfg.transact.journal import foresee
-from backendcfg.transact.knob import Latch, Reach
-from backendcfg.transact.protocol import Knob
+from backendcfg.transact.protocol import Switch
+from backendcfg.transact.switch import Latch, Reach
 
 NO_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 
@@ -28,8 +28,8 @@ LEVELS = {"mkl.verbose": 1, "mkldnn.verbose": 1}
 PRELUDE = """
 import os, sys
 from backendcfg.bridges import verbose
-def knob(name, flag="mkl.verbose"):
-    offered = {each.knob.name: each.knob for each in verbose.settings({flag: 1}, [flag])}
+def switch(name, flag="mkl.verbose"):
+    offered = {each.switch.name: each.switch for each in verbose.settings({flag: 1}, [flag])}
     return offered[name]
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + chr(10)).encode())
@@ -81,17 +81,17 @@ def mkl_rt():
     return str(next(f for f in files if f.name.startswith("libmkl_rt.so")).locate().resolve())
 
 
-def mkl_double(build, *macros):
+def mkl_fake(build, *macros):
     """The switches of an MKL compiled here, as the one inside PyTorch."""
     path = build("verbose_mkl", *macros, name="libtorch_cpu.so")
     ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
-    return take_switches(Inventory(files={"mkl[torch]": path}), [path])
+    return take_levels(Inventory(files={"mkl[torch]": path}), [path])
 
 
 @with_torch
 def test_the_mkl_in_torch_prints_between_on_and_off_alone(child):
     code = f"""{TORCH}
-one = knob("mkl[torch].verbose")
+one = switch("mkl[torch].verbose")
 multiply()
 say("on from", one.read()); one.write(1); say("is", one.read())
 multiply()
@@ -105,7 +105,7 @@ multiply()
 @pytest.mark.parametrize("level", [1, 2])
 def test_an_mkl_that_the_environment_made_talk_is_put_back(child, level):
     code = f"""{TORCH}
-one = knob("mkl[torch].verbose")
+one = switch("mkl[torch].verbose")
 before = one.read()
 one.write(0); multiply(); say("quiet"); one.write(before)
 multiply()
@@ -119,7 +119,7 @@ say("is", one.read())
 def test_asking_a_library_for_its_level_prints_nothing(child):
     code = f"""{TORCH}
 for name, flag in (("mkl[torch].verbose", "mkl.verbose"), ("onednn[torch].verbose", "mkldnn.verbose")):
-    say(name, knob(name, flag).read())
+    say(name, switch(name, flag).read())
 """
     lines = said(child(code, MKL_VERBOSE="1", ONEDNN_VERBOSE="2"))
     assert lines == ["mkl[torch].verbose 1", "onednn[torch].verbose 2"]
@@ -128,7 +128,7 @@ for name, flag in (("mkl[torch].verbose", "mkl.verbose"), ("onednn[torch].verbos
 @with_torch
 def test_the_onednn_in_torch_prints_what_each_level_says(child):
     code = f"""{TORCH}
-one = knob("onednn[torch].verbose", "mkldnn.verbose")
+one = switch("onednn[torch].verbose", "mkldnn.verbose")
 convolve()
 say("1 after", one.read()); one.write(1); convolve()
 weights = torch.ones(9, 3, 3, 3)
@@ -151,7 +151,7 @@ say("is", one.read())
 @pytest.mark.parametrize("variable", ["ONEDNN_VERBOSE", "DNNL_VERBOSE"])
 def test_a_onednn_that_the_environment_made_talk_is_put_back(child, variable):
     code = f"""{TORCH}
-one = knob("onednn[torch].verbose", "mkldnn.verbose")
+one = switch("onednn[torch].verbose", "mkldnn.verbose")
 before = one.read()
 one.write(0); convolve(); say("quiet, was", before); one.write(before)
 convolve()
@@ -169,7 +169,7 @@ def test_the_level_that_a_variable_means_is_the_one_that_onednn_takes(child, tex
     """Each text as PyTorch's oneDNN reads it, beside what we take it for."""
     code = f"""{TORCH}
 convolve()
-say("means", knob("onednn[torch].verbose", "mkldnn.verbose").read())
+say("means", switch("onednn[torch].verbose", "mkldnn.verbose").read())
 """
     printed = said(child(code, ONEDNN_VERBOSE=text))
     created, executed = "create:cache_miss convolution", "exec convolution"
@@ -187,7 +187,7 @@ import json
 from backendcfg.transact.journal import transact
 [setting] = verbose.settings({{"mkldnn.verbose": 0}}, ["mkldnn.verbose"])
 [outcome] = transact([setting], lambda: None)
-print(json.dumps([outcome.before, outcome.state, outcome.because, setting.knob.reversible]))
+print(json.dumps([outcome.before, outcome.state, outcome.because, setting.switch.reversible]))
 """
     assert answer(code, ONEDNN_VERBOSE=text) == [
         f"ONEDNN_VERBOSE={text}",
@@ -201,7 +201,7 @@ print(json.dumps([outcome.before, outcome.state, outcome.because, setting.knob.r
 def test_the_mkl_wheel_prints_between_on_and_off_alone(child):
     code = f"""{WHEEL.replace("sys.argv[1]", repr(mkl_rt()))}
 multiply()
-one = knob("mkl[mkl].verbose")
+one = switch("mkl[mkl].verbose")
 say("on from", one.read()); one.write(1); multiply()
 say("off from", one.read()); one.write(0); multiply()
 """
@@ -211,7 +211,7 @@ say("off from", one.read()); one.write(0); multiply()
 @pytest.mark.mkl
 def test_a_wheel_that_nobody_has_called_is_not_called_to_be_asked(child):
     code = f"""{WHEEL.replace("sys.argv[1]", repr(mkl_rt()))}
-one = knob("mkl[mkl].verbose")
+one = switch("mkl[mkl].verbose")
 say("reads", one.read(), "layers", layers())
 one.write(1); say("is started", layers())
 one.write(0); say("is started", layers())
@@ -232,9 +232,9 @@ def test_both_mkls_of_a_process_are_switched(child):
 {WHEEL.replace("sys.argv[1]", repr(mkl_rt())).removeprefix(PRELUDE)}
 multiply()
 both = verbose.settings({{"mkl.verbose": 1}}, ["mkl.verbose"])
-say(sorted(each.knob.name for each in both))
+say(sorted(each.switch.name for each in both))
 for each in both:
-    each.knob.write(1)
+    each.switch.write(1)
 multiply(); square @ square
 """
     assert said(child(code)) == ["['mkl[mkl].verbose', 'mkl[torch].verbose']", "DGEMM", "SGEMM"]
@@ -243,15 +243,15 @@ multiply(); square @ square
 def test_a_onednn_of_its_own_is_switched(build):
     path = build("onednn", name="libdnnl.so.3")
     library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
-    [setting] = verbose.settings(LEVELS, LEVELS, found=take_switches(Inventory(), [path]))
-    assert (setting.knob.name, setting.flag) == ("onednn[system].verbose", "mkldnn.verbose")
-    before = setting.knob.read()
-    setting.knob.write(2)
-    during = (setting.knob.read(), library.said())
+    [setting] = verbose.settings(LEVELS, LEVELS, found=take_levels(Inventory(), [path]))
+    assert (setting.switch.name, setting.flag) == ("onednn[system].verbose", "mkldnn.verbose")
+    before = setting.switch.read()
+    setting.switch.write(2)
+    during = (setting.switch.read(), library.said())
     with pytest.raises(RuntimeError, match="oneDNN refused level 5"):
-        setting.knob.write(5)
-    after_refusal = setting.knob.read()
-    setting.knob.write(before)
+        setting.switch.write(5)
+    after_refusal = setting.switch.read()
+    setting.switch.write(before)
     assert (before, during, after_refusal, library.said()) == (0, (2, 2), 2, 0)
 
 
@@ -259,25 +259,25 @@ def test_two_onednns_of_one_owner_have_two_names(build):
     paths = [build("onednn", name="libdnnl.so.2"), build("onednn", name="libdnnl.so.3")]
     for path in paths:
         ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
-    offered = verbose.settings(LEVELS, LEVELS, found=take_switches(Inventory(), paths))
-    names = [each.knob.name for each in offered]
+    offered = verbose.settings(LEVELS, LEVELS, found=take_levels(Inventory(), paths))
+    names = [each.switch.name for each in offered]
     assert names == ["onednn[system].verbose", "onednn[system libdnnl.so.3].verbose"]
 
 
 def test_a_library_without_the_call_is_named(build):
     path = build("verbose_mkl", name="libdnnl.so.1")
     ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
-    found = take_switches(Inventory(), [path])
+    found = take_levels(Inventory(), [path])
     assert verbose.settings(LEVELS, LEVELS, found=found) == []
     assert verbose.missing(found) == {"onednn[system].verbose": "it has no dnnl_set_verbose"}
 
 
 def test_a_level_that_mkl_refuses_is_an_error(build):
-    [setting] = verbose.settings(LEVELS, LEVELS, found=mkl_double(build))
-    setting.knob.write(2)
+    [setting] = verbose.settings(LEVELS, LEVELS, found=mkl_fake(build))
+    setting.switch.write(2)
     with pytest.raises(RuntimeError, match=r"MKL_Verbose\(7\) was refused"):
-        setting.knob.write(7)
-    assert setting.knob.read() == 2
+        setting.switch.write(7)
+    assert setting.switch.read() == 2
 
 
 @pytest.mark.parametrize(
@@ -289,27 +289,27 @@ def test_a_level_that_mkl_refuses_is_an_error(build):
     ],
 )
 def test_an_mkl_that_cannot_be_asked_is_not_switched(build, macro, because):
-    found = mkl_double(build, macro)
+    found = mkl_fake(build, macro)
     assert (found.found, found.missing) == ((), {"mkl[torch].verbose": because})
 
 
 def test_a_file_without_mkl_is_named(build):
     path = build("onednn", name="libtorch_cpu.so")
     ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
-    found = take_switches(Inventory(files={"mkl[torch]": path}), [])
+    found = take_levels(Inventory(files={"mkl[torch]": path}), [])
     assert found.missing == {"mkl[torch].verbose": "it has no MKL_Verbose"}
 
 
 def test_the_switch_keeps_the_protocol(build):
-    [setting] = verbose.settings(LEVELS, LEVELS, found=mkl_double(build))
-    assert isinstance(setting.knob, Knob)
-    assert (setting.knob.reach, setting.knob.latch) == (Reach.PROCESS, Latch.ANYTIME)
+    [setting] = verbose.settings(LEVELS, LEVELS, found=mkl_fake(build))
+    assert isinstance(setting.switch, Switch)
+    assert (setting.switch.reach, setting.switch.latch) == (Reach.PROCESS, Latch.ANYTIME)
     [outcome] = foresee([setting])
     assert (outcome.state, outcome.before, outcome.wanted) == ("set", 0, 1)
 
 
 def test_a_profile_that_says_nothing_about_it_leaves_it_alone(build):
-    found = mkl_double(build)
+    found = mkl_fake(build)
     assert verbose.settings(LEVELS, {"threads.count"}, found=found) == []
     assert verbose.settings(LEVELS, {"mkldnn.verbose"}, found=found) == []
 
@@ -321,7 +321,7 @@ import json, torch
 from backendcfg.bridges import environment
 values = {"mkl.verbose": 1, "mkldnn.verbose": 1}
 found = environment.settings(values, list(values))
-print(json.dumps([[each.knob.name, each.knob.too_late()] for each in found]))
+print(json.dumps([[each.switch.name, each.switch.too_late()] for each in found]))
 """
     assert answer(code) == [["MKL_VERBOSE", ""], ["ONEDNN_VERBOSE", ""]]
 
@@ -332,7 +332,7 @@ import json, sys, types
 sys.modules["tensorflow"] = types.ModuleType("tensorflow")
 from backendcfg.bridges import environment
 [found] = environment.settings({"mkldnn.verbose": 1}, ["mkldnn.verbose"])
-print(json.dumps(found.knob.too_late()))
+print(json.dumps(found.switch.too_late()))
 """
     assert answer(code) == (
         "onednn[tensorflow] read it when loaded, and no call replaces it: "

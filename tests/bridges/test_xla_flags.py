@@ -100,14 +100,14 @@ def test_the_spellings_of_true_are_one(text):
 def test_the_variable_is_written_and_put_back_with_the_users_own_words(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1")
     (setting,) = xla_flags.setting(DETERMINISTIC, DETERMINISTIC, "run it")
-    before = setting.knob.read()
-    setting.knob.write(setting.wanted)
+    before = setting.switch.read()
+    setting.switch.write(setting.wanted)
     during = os.environ["XLA_FLAGS"]
-    assert setting.knob.read() == setting.wanted
+    assert setting.switch.read() == setting.wanted
     # More words, in another order: all that is wanted is still there.
     os.environ["XLA_FLAGS"] = f"--xla_gpu_autotune_level=0 --xla_gpu_deterministic_ops {during}"
-    assert setting.knob.read() == setting.wanted
-    setting.knob.write(before)
+    assert setting.switch.read() == setting.wanted
+    setting.switch.write(before)
     assert (before, os.environ["XLA_FLAGS"]) == ("--xla_a=1", "--xla_a=1")
     assert (setting.flag, setting.remedy) == ("jax.deterministic_ops", "run it")
 
@@ -270,7 +270,7 @@ def test_a_text_that_jaxlib_does_not_take_is_never_written(program):
     code = """
 import json, os, backendcfg
 report = backendcfg.apply(settings={"environment": {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2"}})
-states = [(o.knob, o.state, o.because) for o in report.outcomes]
+states = [(o.switch, o.state, o.because) for o in report.outcomes]
 try:
     backendcfg.apply(settings={"environment": {"XLA_FLAGS": "--xla_bogus=1"}})
 except backendcfg.errors.InvalidValueError as error: refused = error.notes[0]
@@ -325,7 +325,7 @@ def state(): return [(o.state, o.because, o.remedy) for o in backendcfg.apply(se
 first = state(); backendcfg.undo()
 jnp.ones(1).block_until_ready()
 late = state()
-readings = [(r.state, r.because) for r in backendcfg.verify().readings if r.knob == "XLA_FLAGS"]
+readings = [(r.state, r.because) for r in backendcfg.verify().readings if r.switch == "XLA_FLAGS"]
 print(json.dumps([first, late, readings]))
 """
     remedy = "backendcfg run default -- python ..."

@@ -182,7 +182,7 @@ def test_verify_reads_every_switch_in_a_process_of_its_own(process):
     result = process("verify", "--json")
     assert (result.code, result.err) == (0, "")
     answer = json.loads(result.out)
-    threads = {one["knob"]: one for one in answer["readings"] if one["flag"] == "threads.count"}
+    threads = {one["switch"]: one for one in answer["readings"] if one["flag"] == "threads.count"}
     assert answer["profile"] == "base"
     assert threads["openblas[numpy].threads"]["found"] == 1
     assert {one["state"] for one in threads.values()} == {"ok"}

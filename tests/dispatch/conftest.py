@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from once import once
 
-SOURCE = Path(__file__).resolve().parents[2] / "native" / "doubles" / "double.c"
+SOURCE = Path(__file__).resolve().parents[2] / "native" / "fakes" / "fake.c"
 KINDS = {
     "lp64": ["INTEGER=int32_t", "PREFIX=", "SUFFIX="],
     "ilp64": ["INTEGER=int64_t", "PREFIX=scipy_", "SUFFIX=64_"],
@@ -16,10 +16,10 @@ KINDS = {
 
 
 @pytest.fixture(scope="session")
-def double():
-    """Compiles a test library once; `double("lp64", "blis")` is one under another file name."""
+def fake():
+    """Compiles a test library once; `fake("lp64", "blis")` is one under another file name."""
 
-    def compiled(kind, name="double"):
+    def compiled(kind, name="fake"):
         file = f"lib{name}_{kind}.so"
 
         def make(folder):

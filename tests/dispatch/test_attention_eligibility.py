@@ -16,14 +16,21 @@ import pytest
 
 from backendcfg.dispatch import attention
 from backendcfg.dispatch.attention import REQUIREMENTS, reasons, unmet
-from backendcfg.dispatch.attention_facts import Call, Device, Switches, Tensor, switches, tensor
+from backendcfg.dispatch.attention_facts import (
+    AttentionFlags,
+    Call,
+    Device,
+    Tensor,
+    flags_of,
+    tensor,
+)
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.records import replace
 from backendcfg.schema.profile import defaults
 
 ALL = frozenset((*attention.KERNELS, "math"))
 H200 = Device("nvidia", (9, 0), cudnn=91600, kernels=ALL)
-ON = Switches()
+ON = AttentionFlags()
 
 
 def array(*shape, dtype="float16", device="cuda", strides=None, **more):
@@ -89,7 +96,7 @@ def test_our_kernels_on_a_gpu_give_gradients_and_two_that_of_a_mask():
 @pytest.mark.parametrize("kernel", attention.KERNELS)
 def test_every_reason_is_told_and_not_the_first_alone(kernel):
     made = call(dtype="float64", lengths=(0, 32), heads=(4, 2, 2))
-    off = Switches(enabled=ALL - {kernel})
+    off = AttentionFlags(enabled=ALL - {kernel})
     assert broken(kernel, made, H200, off) == ["enabled", "dtype", "batches-and-heads", "not-empty"]
 
 
@@ -102,7 +109,7 @@ def test_every_reason_is_told_and_not_the_first_alone(kernel):
     ],
 )
 def test_a_switch_that_is_off(kernel, text):
-    assert reasons(kernel, call(), H200, Switches(enabled=ALL - {kernel})) == (text,)
+    assert reasons(kernel, call(), H200, AttentionFlags(enabled=ALL - {kernel})) == (text,)
 
 
 def test_arrays_of_the_cpu_are_on_the_wrong_device_for_cudnn():
@@ -393,7 +400,7 @@ def test_without_the_kernel_its_version_is_no_reason():
 
 
 def test_cudnn_is_out_when_what_is_not_deterministic_is_forbidden():
-    strict = Switches(deterministic=True)
+    strict = AttentionFlags(deterministic=True)
     assert reasons("cudnn", call(), H200, strict) == ("cuDNN SDPA is not deterministic.",)
     assert (broken("flash", call(), H200, strict), broken("efficient", call(), H200, strict)) == (
         [],
@@ -433,14 +440,14 @@ def test_names_are_unique_and_what_a_rule_rests_on_comes_before_it():
 
 def test_the_flags_that_attention_obeys():
     values = defaults()
-    assert switches(values) == ON
+    assert flags_of(values) == ON
     off = {**values, "cuda.enable_flash_sdp": False, "determinism.algorithms": "deterministic"}
-    assert switches(off) == Switches(ALL - {"flash"}, deterministic=True)
-    assert switches({**values, "determinism.algorithms": "warn"}) == ON
-    ordered = switches({**values, "cuda.sdp_priority": ("math", "cudnn")}, "openblas")
+    assert flags_of(off) == AttentionFlags(ALL - {"flash"}, deterministic=True)
+    assert flags_of({**values, "determinism.algorithms": "warn"}) == ON
+    ordered = flags_of({**values, "cuda.sdp_priority": ("math", "cudnn")}, "openblas")
     assert ordered.order == ("math", "cudnn", "flash", "efficient", "overrideable")
     assert ordered.library == "openblas"
-    assert switches({**values, "determinism.tier": "restart"}).tier == "restart"
+    assert flags_of({**values, "determinism.tier": "restart"}).tier == "restart"
 
 
 def test_the_facts_of_a_numpy_array_count_strides_in_elements():
@@ -495,7 +502,7 @@ def test_the_texts_are_those_that_pytorch_warns_of():
 import json, warnings, torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from backendcfg.dispatch.attention import reasons
-from backendcfg.dispatch.attention_facts import Call, Device, Switches, tensor
+from backendcfg.dispatch.attention_facts import Call, Device, AttentionFlags, tensor
 from backendcfg.records import replace
 zeros = torch.zeros
 query = zeros(2, 4, 8, 16)
@@ -519,7 +526,7 @@ for name, (arrays, options) in calls.items():
     told = [str(each.message).partition(" (Triggered")[0].strip() for each in caught]
     # The same on a GPU, for which these rules are.
     facts = [replace(tensor(array, "query"), device="cuda") for array in arrays]
-    found[name] = [told[1:], reasons("flash", Call(*facts, **options), Device(), Switches())]
+    found[name] = [told[1:], reasons("flash", Call(*facts, **options), Device(), AttentionFlags())]
 print(json.dumps(found))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

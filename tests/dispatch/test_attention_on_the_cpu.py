@@ -4,12 +4,12 @@ import pytest
 
 from backendcfg.dispatch import attention
 from backendcfg.dispatch.attention import REQUIREMENTS, reasons, unmet
-from backendcfg.dispatch.attention_facts import Call, Device, Switches, Tensor
+from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device, Tensor
 from backendcfg.dispatch.attention_shapes import broadcast, problem, sizes
 from backendcfg.records import replace
 
 FUSED = ("flash", "efficient")
-ON = Switches()
+ON = AttentionFlags()
 
 
 def array(*shape, dtype="float32", **more):
@@ -58,7 +58,7 @@ def test_our_kernels_take_any_call_of_attention(kernel, made):
     ],
 )
 def test_a_switch_that_is_off(kernel, text):
-    off = Switches(enabled=ON.enabled - {kernel})
+    off = AttentionFlags(enabled=ON.enabled - {kernel})
     assert reasons(kernel, call(), Device(), off) == (text,)
 
 
@@ -133,7 +133,7 @@ def test_a_gradient_of_the_mask_is_left_to_plain_products():
     ],
 )
 def test_under_some_tiers_plain_products_need_a_library_that_keeps_them(tier, library, serves):
-    switches = Switches(tier=tier, library=library)
+    switches = AttentionFlags(tier=tier, library=library)
     assert (broken("math", call(), switches) == []) is serves
     assert broken("flash", call(), switches) == []
     if not serves:

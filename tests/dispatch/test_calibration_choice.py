@@ -39,11 +39,11 @@ def unused(scope):
 
 
 @pytest.fixture(name="fast")
-def _fast(double):
+def _fast(fake):
     """A library that is in the process: `fast(name)` is its file."""
 
     def fast(name):
-        path = double("lp64", f"{name}_calibrated")
+        path = fake("lp64", f"{name}_calibrated")
         opening.open_file(name, providers.LibraryFile(path, "", "", "lp64"))
         return path
 
@@ -132,16 +132,16 @@ def test_a_library_that_was_replaced_is_not_gone_by(stored, fast):
     assert said.startswith("not used: `reference` was /elsewhere.so when it was made, and is ")
 
 
-def test_nothing_is_opened_for_speed_that_the_profile_does_not_name(stored, double):
-    idle = double("lp64", "idle_calibrated")
+def test_nothing_is_opened_for_speed_that_the_profile_does_not_name(stored, fake):
+    idle = fake("lp64", "idle_calibrated")
     stored({"reference": native.file(), "blis": idle}, times({"reference": 9e-6, "blis": 1e-6}))
     scope = under(["reference", "blis"], [record("blis", idle)])
     assert served(scope) == ["reference"]
     assert not opening.is_loaded(idle)
 
 
-def test_what_the_profile_names_is_opened_where_it_is_worth_it(stored, double):
-    worth = double("lp64", "worth_calibrated")
+def test_what_the_profile_names_is_opened_where_it_is_worth_it(stored, fake):
+    worth = fake("lp64", "worth_calibrated")
     stored({"reference": native.file(), "blis": worth}, times({"reference": 9e-6, "blis": 1e-6}))
     names = ("reference", "blis")
     scope = under(names, [record("blis", worth)], named=names)
@@ -162,8 +162,8 @@ def test_speed_never_goes_past_those_that_the_profile_names(stored, fast):
     assert served(under(order, libraries, named=("reference", "blis"))) == ["blis"]
 
 
-def test_a_hazard_keeps_the_fastest_out(stored, double, monkeypatch):
-    risky = double("lp64", "risky_calibrated")
+def test_a_hazard_keeps_the_fastest_out(stored, fake, monkeypatch):
+    risky = fake("lp64", "risky_calibrated")
     stored({"reference": native.file(), "blis": risky}, times({"reference": 9e-6, "blis": 1e-6}))
     monkeypatch.setitem(
         providers.BY_NAME, "blis", providers.Provider("blis", "", hazard=lambda _: "not now")

@@ -130,8 +130,8 @@ def plan(path):
     return Compiled("p", "none", {}, order=("blis",), libraries=(library,))
 
 
-def test_a_library_is_measured_in_a_process_of_its_own(double):
-    path = double("lp64", "measured")
+def test_a_library_is_measured_in_a_process_of_its_own(fake):
+    path = fake("lp64", "measured")
     process = Process("blis", plan(path), os.environ, 1)
     try:
         assert (process.path, process.serial) == (path, False)
@@ -157,21 +157,21 @@ def test_our_own_code_is_measured_under_one_of_its_two_names():
     assert sum(seconds is None for seconds in taken.values()) == 5
 
 
-def test_a_library_that_prints_does_not_disturb_the_answers(double):
-    process = Process("blis", plan(double("talkative", "measured")), os.environ, 1)
+def test_a_library_that_prints_does_not_disturb_the_answers(fake):
+    process = Process("blis", plan(fake("talkative", "measured")), os.environ, 1)
     process.close()
-    assert process.path == double("talkative", "measured")
+    assert process.path == fake("talkative", "measured")
 
 
-def test_a_library_that_cannot_serve_is_told_with_its_reason(double):
-    path = double("without_symbol", "measured")
+def test_a_library_that_cannot_serve_is_told_with_its_reason(fake):
+    path = fake("without_symbol", "measured")
     with pytest.raises(ContenderLostError) as caught:
         Process("blis", plan(path), os.environ, 1)
     assert str(caught.value) == f"{path} has no symbol cblas_zgemv"
 
 
-def test_a_process_that_does_not_answer_is_given_up(double, monkeypatch):
-    process = Process("blis", plan(double("lp64", "measured")), os.environ, 1)
+def test_a_process_that_does_not_answer_is_given_up(fake, monkeypatch):
+    process = Process("blis", plan(fake("lp64", "measured")), os.environ, 1)
     monkeypatch.setattr(measuring, "PATIENCE", 0.0)
     try:
         with pytest.raises(ContenderLostError, match="its process did not answer within 0 s"):
@@ -180,8 +180,8 @@ def test_a_process_that_does_not_answer_is_given_up(double, monkeypatch):
         process.close()
 
 
-def test_a_process_that_is_killed_is_lost_and_says_how(double):
-    process = Process("blis", plan(double("lp64", "measured")), os.environ, 1)
+def test_a_process_that_is_killed_is_lost_and_says_how(fake):
+    process = Process("blis", plan(fake("lp64", "measured")), os.environ, 1)
     try:
         os.kill(process._child.pid, signal.SIGTERM)
         with pytest.raises(ContenderLostError, match="its process ended with signal 15"):

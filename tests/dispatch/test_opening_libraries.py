@@ -41,17 +41,17 @@ def served(scope, n=5):
     ("kind", "prefix", "suffix", "interface"),
     [("lp64", "", "", "lp64"), ("ilp64", "scipy_", "64_", "ilp64"), ("lp64", "", "", "")],
 )
-def test_a_good_library_serves(double, kind, prefix, suffix, interface):
+def test_a_good_library_serves(fake, kind, prefix, suffix, interface):
     names = {"prefix": prefix, "suffix": suffix, "interface": interface}
-    library = record("blis", double(kind), **names)
+    library = record("blis", fake(kind), **names)
     scope = under(["blis", "reference"], [library])
     assert served(scope) == ["blis"]
     with scope:
-        assert ops.explain("matmul", ((5, 5), (5, 5))).path == double(kind)
+        assert ops.explain("matmul", ((5, 5), (5, 5))).path == fake(kind)
 
 
-def test_a_file_named_by_the_profile_serves_under_whatever_names_it_has(double):
-    path = double("ilp64", "named")
+def test_a_file_named_by_the_profile_serves_under_whatever_names_it_has(fake):
+    path = fake("ilp64", "named")
     scope = under(["blis", "reference"], **{"blas.path": path})
     assert served(scope) == ["blis"]
 
@@ -66,8 +66,8 @@ def test_a_file_named_by_the_profile_serves_under_whatever_names_it_has(double):
         ("foreign", "lp64", "{path}: file too short"),
     ],
 )
-def test_a_bad_library_is_passed_over_with_its_reason(double, kind, interface, reason):
-    path = double(kind, "bad" + interface)
+def test_a_bad_library_is_passed_over_with_its_reason(fake, kind, interface, reason):
+    path = fake(kind, "bad" + interface)
     scope = under(["blis", "reference"], [record("blis", path, interface=interface)])
     assert served(scope) == ["reference"]
     with scope:
@@ -77,26 +77,26 @@ def test_a_bad_library_is_passed_over_with_its_reason(double, kind, interface, r
     assert not opening.is_loaded(path)
 
 
-def test_a_broken_file_does_not_hide_a_good_one_of_the_same_provider(double):
+def test_a_broken_file_does_not_hide_a_good_one_of_the_same_provider(fake):
     libraries = [
-        record("blis", double("foreign", "first"), interface="lp64"),
-        record("blis", double("lp64", "second"), interface="lp64"),
+        record("blis", fake("foreign", "first"), interface="lp64"),
+        record("blis", fake("lp64", "second"), interface="lp64"),
     ]
     assert served(under(["blis"], libraries)) == ["blis"]
 
 
-def test_nothing_behind_the_first_usable_one_is_opened(double, monkeypatch):
+def test_nothing_behind_the_first_usable_one_is_opened(fake, monkeypatch):
     here = snapshots._in_process  # where another test may have brought SciPy's
     monkeypatch.setattr(
         snapshots,
         "_in_process",
         lambda: [each for each in here() if each["provider"] != "scipy-openblas"],
     )
-    first = record("blis", double("lp64", "ahead"), interface="lp64")
-    second = record("scipy-openblas", double("lp64", "behind"), interface="lp64")
+    first = record("blis", fake("lp64", "ahead"), interface="lp64")
+    second = record("scipy-openblas", fake("lp64", "behind"), interface="lp64")
     scope = under(["blis", "scipy-openblas", "openblas", "reference"], [first, second])
     assert served(scope) == ["blis"]
-    assert not opening.is_loaded(double("lp64", "behind"))
+    assert not opening.is_loaded(fake("lp64", "behind"))
     with scope:
         said = ops.explain("matmul", ((5, 5), (5, 5)))
         large = ops.explain("matmul", ((2**31, 5), (5, 5)))
@@ -108,8 +108,8 @@ def test_nothing_behind_the_first_usable_one_is_opened(double, monkeypatch):
     assert why["blis"] == "a size does not fit its 32-bit integers"
 
 
-def test_no_usable_library_is_an_error_that_names_each(double):
-    path = double("foreign", "only")
+def test_no_usable_library_is_an_error_that_names_each(fake):
+    path = fake("foreign", "only")
     scope = under(["blis", "mkl"], [record("blis", path, interface="lp64")])
     with pytest.raises(MissingLibraryError) as caught:
         served(scope)
@@ -117,35 +117,33 @@ def test_no_usable_library_is_an_error_that_names_each(double):
     assert len(caught.value.notes) == 2
 
 
-def test_the_host_never_opens_what_a_child_died_of(double):
-    answer = opening.open_file("blis", LibraryFile(double("deadly", "twice"), "", "", "lp64"))
-    assert answer == opening.open_file(
-        "blis", LibraryFile(double("deadly", "twice"), "", "", "lp64")
-    )
+def test_the_host_never_opens_what_a_child_died_of(fake):
+    answer = opening.open_file("blis", LibraryFile(fake("deadly", "twice"), "", "", "lp64"))
+    assert answer == opening.open_file("blis", LibraryFile(fake("deadly", "twice"), "", "", "lp64"))
     assert isinstance(answer, Refused)
 
 
-def test_without_an_interpreter_for_the_child_an_unknown_library_is_refused(double, monkeypatch):
+def test_without_an_interpreter_for_the_child_an_unknown_library_is_refused(fake, monkeypatch):
     monkeypatch.setattr(sys, "executable", None)
-    answer = opening.open_file("blis", LibraryFile(double("lp64", "nochild")))
+    answer = opening.open_file("blis", LibraryFile(fake("lp64", "nochild")))
     assert answer == Refused(
-        double("lp64", "nochild"),
+        fake("lp64", "nochild"),
         "it cannot be tried in a child process: sys.executable is not set",
     )
 
 
-def test_what_a_library_prints_is_not_taken_for_the_answer(double):
-    path = double("talkative")
+def test_what_a_library_prints_is_not_taken_for_the_answer(fake):
+    path = fake("talkative")
     assert rehearsal.rehearse(native.file(), path, "", "", 32) == ""
     reason = f"{path} has 32-bit integers, not 64-bit ones"
     assert rehearsal.rehearse(native.file(), path, "", "", 64) == reason
 
 
-def test_a_child_that_hangs_is_given_up(double, monkeypatch):
+def test_a_child_that_hangs_is_given_up(fake, monkeypatch):
     def hangs(command, **more):
         raise subprocess.TimeoutExpired(command, more["timeout"])
 
-    library = double("lp64")  # compiled by a process that does not hang
+    library = fake("lp64")  # compiled by a process that does not hang
     monkeypatch.setattr(rehearsal.subprocess, "run", hangs)
     assert rehearsal.rehearse(native.file(), library, "", "", 0) == (
         "tried in a child process, it did not answer within 30 s"
@@ -165,7 +163,7 @@ def test_a_relative_path_is_refused_by_the_core():
     assert caught.value.notes == ("libblis.so is not an absolute path",)
 
 
-def test_a_child_forked_while_a_thread_opens_something_can_open(double):
+def test_a_child_forked_while_a_thread_opens_something_can_open(fake):
     held, done = threading.Event(), threading.Event()
 
     def opens():
@@ -173,7 +171,7 @@ def test_a_child_forked_while_a_thread_opens_something_can_open(double):
             held.set()
             done.wait()
 
-    path = double("lp64", "forked")
+    path = fake("lp64", "forked")
     assert isinstance(opening.open_file("blis", LibraryFile(path, "", "", "lp64")), Usable)
     thread = threading.Thread(target=opens)
     thread.start()
@@ -188,8 +186,8 @@ def test_a_child_forked_while_a_thread_opens_something_can_open(double):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_opening_twice_is_opening_once(double):
-    path = double("lp64", "again")
+def test_opening_twice_is_opening_once(fake):
+    path = fake("lp64", "again")
     first = opening.open_file("blis", LibraryFile(path, "", "", "lp64"))
     assert isinstance(first, Usable)
     assert native.open_provider("blis", path) == first.handle
@@ -209,14 +207,14 @@ def test_mkl_waits_for_torch_and_for_no_ld_bind_now(monkeypatch):
     assert providers.mkl_hazard(library) == "MKL ends the process when LD_BIND_NOW is set"
 
 
-def test_a_hazard_is_asked_again_because_it_passes(double, monkeypatch):
+def test_a_hazard_is_asked_again_because_it_passes(fake, monkeypatch):
     answers = ["not yet", ""]
     monkeypatch.setitem(
         providers.BY_NAME,
         "blis",
         providers.Provider("blis", "", hazard=lambda library: answers.pop(0)),
     )
-    library = LibraryFile(double("lp64", "hazard"), "", "", "lp64")
+    library = LibraryFile(fake("lp64", "hazard"), "", "", "lp64")
     assert opening.open_file("blis", library) == Refused(library.path, "not yet")
     assert isinstance(opening.open_file("blis", library), Usable)
 

@@ -19,7 +19,7 @@ import backendcfg
 from backendcfg.cli.main import main
 from backendcfg.errors import BackendCfgError
 from backendcfg.transact.journal import transact
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.switch import Latch, Reach, Setting
 
 HERE = "/home/ana/project"
 """What the messages say instead of the temporary directory."""
@@ -40,10 +40,10 @@ def causes(code):
 
 
 class StandIn:
-    """A knob that misbehaves on request.
+    """A switch that misbehaves on request.
 
     Args:
-        name: of the knob.
+        name: of the switch.
         value: what it holds.
         takes: how many writes it takes; later ones are ignored.
         readable: whether it can be read.
@@ -70,11 +70,11 @@ class StandIn:
         return self.late
 
 
-def settings(wanted, *knobs):
-    """Every knob with the same value wanted."""
+def settings(wanted, *switches):
+    """Every switch with the same value wanted."""
     return [
-        Setting(knob, wanted, "threads.count", "backendcfg run fast -- python ...")
-        for knob in knobs
+        Setting(switch, wanted, "threads.count", "backendcfg run fast -- python ...")
+        for switch in switches
     ]
 
 
@@ -341,10 +341,10 @@ def _(project):
 
 @causes("device-failed")
 def _(project):
-    from backendcfg.ops import device_products
+    from backendcfg.gpu.products import calls
 
     fault = ("cublasGemmEx", 13, "CUBLAS_STATUS_EXECUTION_FAILED")
-    return project.refused(device_products.failed, "matmul", "cublas", fault, (3, 4, 5), "float32")
+    return project.refused(calls.failed, "matmul", "cublas", fault, (3, 4, 5), "float32")
 
 
 # --- switches -----------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def _(project):
     )
 
 
-@causes("unreadable-knob")
+@causes("unreadable-switch")
 def _(project):
     blind = StandIn("openblas[numpy].threads", 64, readable=False)
     return project.refused(transact, settings(8, blind), nothing, profile="fast")
@@ -412,23 +412,23 @@ def _(project):
 
 @causes("rolled-back")
 def _(project):
-    knobs = [
+    switches = [
         StandIn("openblas[numpy].threads", 64),
         StandIn("openmp[torch].threads", 64),
         StandIn("torch.num_threads", 64, takes=0),
         StandIn("torch.num_interop_threads", 64),
         StandIn("mkl[torch].threads", 64),
     ]
-    return project.refused(transact, settings(8, *knobs), nothing, profile="fast", active="base")
+    return project.refused(transact, settings(8, *switches), nothing, profile="fast", active="base")
 
 
 @causes("rollback-incomplete")
 def _(project):
-    knobs = [
+    switches = [
         StandIn("openblas[numpy].threads", 64, takes=1),
         StandIn("torch.num_threads", 64, takes=0),
     ]
-    return project.refused(transact, settings(8, *knobs), nothing, profile="fast", active="base")
+    return project.refused(transact, settings(8, *switches), nothing, profile="fast", active="base")
 
 
 @causes("unknown-attribute")

@@ -1,4 +1,4 @@
-"""Process-wide knobs behind scopes: each entry's claim is given back exactly once."""
+"""Process-wide switches behind scopes: each entry's claim is given back exactly once."""
 
 import contextvars
 import gc
@@ -8,7 +8,7 @@ import pytest
 
 from backendcfg._native import Prepared, Scope, chain, claims
 
-KNOBS = Prepared("knobs", None, {"threads": 1})
+SWITCHES = Prepared("switches", None, {"threads": 1})
 PURE = Prepared("pure", None)
 
 
@@ -24,42 +24,42 @@ def journal(callbacks):
     def leave(prepared, scope, claim):
         lines.append(("leave", claim))
 
-    callbacks(enter_knobs=enter, leave_knobs=leave)
+    callbacks(enter_switches=enter, leave_switches=leave)
     return lines
 
 
 def test_a_claim_is_made_before_the_entry_and_given_back_after_the_exit(callbacks):
     seen = []
     callbacks(
-        enter_knobs=lambda *_: seen.append(chain()) or "claim",
-        leave_knobs=lambda *given: seen.append((chain(), given)),
+        enter_switches=lambda *_: seen.append(chain()) or "claim",
+        leave_switches=lambda *given: seen.append((chain(), given)),
     )
-    scope = Scope(KNOBS, 2)
+    scope = Scope(SWITCHES, 2)
     with scope:
         assert claims() == ("claim",)
-    assert seen == [(), ((), (KNOBS, scope, "claim"))]
+    assert seen == [(), ((), (SWITCHES, scope, "claim"))]
 
 
 def test_the_ancestors_claims_are_those_of_this_context(journal):
     def apart():
-        with Scope(KNOBS, 0):
+        with Scope(SWITCHES, 0):
             pass
 
-    with Scope(KNOBS, 0), Scope(PURE, 0), Scope(KNOBS, 0):
+    with Scope(SWITCHES, 0), Scope(PURE, 0), Scope(SWITCHES, 0):
         contextvars.Context().run(apart)
     assert journal[:3] == [("enter", 0, ()), ("enter", 1, (1,)), ("enter", 2, ())]
 
 
 def test_a_refused_entry_pushes_nothing(callbacks):
-    callbacks(enter_knobs=lambda *_: 1 / 0, leave_knobs=lambda *_: pytest.fail("left"))
+    callbacks(enter_switches=lambda *_: 1 / 0, leave_switches=lambda *_: pytest.fail("left"))
     with pytest.raises(ZeroDivisionError):
-        Scope(KNOBS, 0).__enter__()
+        Scope(SWITCHES, 0).__enter__()
     assert chain() == ()
 
 
 def test_out_of_order_and_repeated_exits_give_back_once(journal, callbacks):
     callbacks(misplaced=lambda scope: None)
-    outer, middle, inner = (Scope(KNOBS, 0) for _ in range(3))
+    outer, middle, inner = (Scope(SWITCHES, 0) for _ in range(3))
     for scope in (outer, middle, inner):
         scope.__enter__()
     for scope in (middle, outer, inner, middle):
@@ -69,7 +69,7 @@ def test_out_of_order_and_repeated_exits_give_back_once(journal, callbacks):
 
 def test_leaving_elsewhere_gives_back_and_the_copy_does_not_do_it_again(journal, callbacks):
     callbacks(misplaced=lambda scope: None)
-    scope = Scope(KNOBS, 0)
+    scope = Scope(SWITCHES, 0)
     context = contextvars.copy_context()
     context.run(scope.__enter__)
     scope.__exit__(None, None, None)
@@ -79,7 +79,7 @@ def test_leaving_elsewhere_gives_back_and_the_copy_does_not_do_it_again(journal,
 
 def test_a_context_that_dies_open_gives_back(journal):
     context = contextvars.copy_context()
-    context.run(Scope(KNOBS, 0).__enter__)
+    context.run(Scope(SWITCHES, 0).__enter__)
     del context
     gc.collect()
     assert journal == [("enter", 0, ()), ("leave", 1)]
@@ -88,8 +88,8 @@ def test_a_context_that_dies_open_gives_back(journal):
 def test_a_failure_to_give_back_is_reported_and_does_not_raise(callbacks, monkeypatch):
     reported = []
     monkeypatch.setattr(sys, "unraisablehook", lambda raised: reported.append(raised.exc_type))
-    callbacks(enter_knobs=lambda *_: None, leave_knobs=lambda *_: 1 / 0)
-    with Scope(KNOBS, 0):
+    callbacks(enter_switches=lambda *_: None, leave_switches=lambda *_: 1 / 0)
+    with Scope(SWITCHES, 0):
         pass
     assert reported == [ZeroDivisionError]
     assert chain() == ()
@@ -104,8 +104,8 @@ def test_an_interrupted_giving_back_is_tried_again_and_reaches_the_user(callback
         if len(calls) <= interrupts:
             raise KeyboardInterrupt
 
-    callbacks(enter_knobs=lambda *_: None, leave_knobs=interrupted)
-    with pytest.raises(KeyboardInterrupt), Scope(KNOBS, 0):
+    callbacks(enter_switches=lambda *_: None, leave_switches=interrupted)
+    with pytest.raises(KeyboardInterrupt), Scope(SWITCHES, 0):
         pass
     assert len(calls) == min(interrupts + 1, 3)
     assert chain() == ()

@@ -199,7 +199,7 @@ def test_a_decorator_and_async_with_are_the_callbacks(callbacks):
 def test_what_is_not_bound_says_so():
     with pytest.raises(RuntimeError, match=r"^backendcfg\._native: decorate is not bound$"):
         Scope(FAST, 0)(len)
-    with pytest.raises(RuntimeError, match=r"^backendcfg\._native: enter_knobs is not bound$"):
+    with pytest.raises(RuntimeError, match=r"^backendcfg\._native: enter_switches is not bound$"):
         Scope(Prepared("x", None, {}), 0).__enter__()
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from backendcfg import ops
 from backendcfg._native import Prepared, Scope
+from backendcfg.defaults import DEFAULTS
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import convolution_choice as choice
 from backendcfg.ops import serving
 from backendcfg.ops.convolution_shapes import Operand, geometry
 from backendcfg.ops.convolution_ways import WAYS
-from backendcfg.ops.switches import DEFAULTS, Switches
 from backendcfg.schema.profile import defaults
 from backendcfg.transact.compiled import Compiled
 
@@ -131,7 +132,7 @@ def test_a_benchmark_limit_of_0_tries_all(calls):
 def test_what_asks_for_the_same_bits_forbids_to_measure(calls, values, why):
     with under(**BENCHMARK, **values):
         ops.conv2d(X, W)
-        assert choice.fixed_by(Switches()) == why
+        assert choice.fixed_by(FlagsInForce()) == why
     assert calls == ["direct"]
 
 
@@ -149,9 +150,9 @@ def test_what_is_remembered_is_bounded(monkeypatch):
 def test_why_onednn_does_not_serve(monkeypatch):
     call = described("float32")
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert choice.unmet("onednn", call, Switches()) == "PyTorch, which brings it, is not loaded"
+    assert choice.unmet("onednn", call, FlagsInForce()) == "PyTorch, which brings it, is not loaded"
     with under(mkldnn__enabled=False):
-        assert choice.unmet("onednn", call, Switches()) == "`mkldnn.enabled` is off"
+        assert choice.unmet("onednn", call, FlagsInForce()) == "`mkldnn.enabled` is off"
     mkldnn = types.SimpleNamespace(is_available=lambda: True)
     torch = types.SimpleNamespace(
         nn=0,
@@ -159,10 +160,12 @@ def test_why_onednn_does_not_serve(monkeypatch):
         _C=types.SimpleNamespace(_get_mkldnn_enabled=lambda: False),
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
-    assert choice.unmet("onednn", call, Switches()) == "PyTorch does not compute with it"
+    assert choice.unmet("onednn", call, FlagsInForce()) == "PyTorch does not compute with it"
     torch._C._get_mkldnn_enabled = lambda: True
-    assert choice.unmet("onednn", call, Switches()) == ""
+    assert choice.unmet("onednn", call, FlagsInForce()) == ""
     for narrow in ("float16", "bfloat16", "complex64"):
-        assert choice.unmet("onednn", described(narrow), Switches()) == ""
+        assert choice.unmet("onednn", described(narrow), FlagsInForce()) == ""
     for wide in ("float64", "complex128"):
-        assert choice.unmet("onednn", described(wide), Switches()) == "PyTorch gives it no float64"
+        assert (
+            choice.unmet("onednn", described(wide), FlagsInForce()) == "PyTorch gives it no float64"
+        )

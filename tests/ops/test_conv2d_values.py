@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import _native, ops
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import convolution, convolution_shapes
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import WAYS, Convolution
-from backendcfg.ops.switches import Switches
 
 KERNELS = ctypes.CDLL(_native.__file__)
 KERNELS.bcfg_isa_name.restype = ctypes.c_char_p
@@ -75,7 +75,7 @@ def test_every_way_computes_the_definition(call):
     dense = convolution._rows_dense(x)
     made = Convolution(how, dense, w, b)
     for way in ("direct", "im2col", *(["pointwise"] if how.is_pointwise else [])):
-        assert np.array_equal(WAYS[way](made, Switches()), wanted), way
+        assert np.array_equal(WAYS[way](made, FlagsInForce()), wanted), way
 
 
 @pytest.mark.parametrize("padding", ["same", "valid"])
@@ -222,7 +222,7 @@ def test_columns_are_made_in_bounded_pieces(monkeypatch):
     call = Convolution(described(x, w), x, w, None)
     tracemalloc.start()
     try:
-        got = WAYS["im2col"](call, Switches())
+        got = WAYS["im2col"](call, FlagsInForce())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

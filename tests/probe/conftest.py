@@ -10,7 +10,7 @@ from once import once
 
 from backendcfg.probe import loaded
 
-DOUBLES = Path(__file__).parents[2] / "native" / "doubles"
+FAKES = Path(__file__).parents[2] / "native" / "fakes"
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def compiled(tmp_path):
         flags = [f"-D{name}" for name in features]
         flags += [f"-D{name}={value}" for name, value in values.items()]
         command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *flags]
-        command.append(str(DOUBLES / f"{source}.c"))
+        command.append(str(FAKES / f"{source}.c"))
 
         def make(folder):
             subprocess.run([*command, "-o", folder / "it.so"], check=True)

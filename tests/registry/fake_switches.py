@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from backendcfg import _native
 from backendcfg.registry import scopes
 from backendcfg.registry.owners import Wanted
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.switch import Latch, Reach, Setting
 
 RAISE, WAIT, SKIP = 0, 1, 2
 

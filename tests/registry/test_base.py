@@ -10,16 +10,16 @@ from fake_switches import Switch, profile, scope
 from backendcfg import _native
 from backendcfg.errors import RolledBackError, TooLateError
 from backendcfg.registry import base
-from backendcfg.transact.knob import Latch
+from backendcfg.transact.switch import Latch
 
 
 def apply(name, *wanted, **options):
     prepared = profile(name, *wanted)
-    return base.set_base(prepared, prepared.knobs(), **options)
+    return base.set_base(prepared, prepared.switches(), **options)
 
 
 def states(outcomes):
-    return [(outcome.knob, outcome.state, outcome.because) for outcome in outcomes]
+    return [(outcome.switch, outcome.state, outcome.because) for outcome in outcomes]
 
 
 def test_apply_sets_every_switch_and_the_profile():
@@ -103,7 +103,7 @@ def test_a_library_that_is_loaded_later_is_added_to_the_base():
     threads, later = Switch("threads", 8), Switch("later", 8)
     apply("fast", (threads, 4))
     prepared = profile("fast", (later, 2))
-    assert states(base.extend_base(prepared.knobs(), profile="fast")) == [("later", "set", "")]
+    assert states(base.extend_base(prepared.switches(), profile="fast")) == [("later", "set", "")]
     assert (threads.value, later.value) == (4, 2)
     base.set_base(None, ())
     assert (threads.value, later.value) == (8, 8)

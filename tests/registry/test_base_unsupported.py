@@ -25,7 +25,7 @@ class Choosy(Switch):
 
 def apply(name, switch, value, **options):
     prepared = profile(name, (switch.wanting(value), value))
-    return [one.state for one in base.set_base(prepared, prepared.knobs(), **options)]
+    return [one.state for one in base.set_base(prepared, prepared.switches(), **options)]
 
 
 def test_the_base_does_not_record_what_was_not_set():

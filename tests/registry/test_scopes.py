@@ -15,7 +15,7 @@ from fake_switches import RAISE, SKIP, WAIT, Switch, profile, scope
 from backendcfg import _native
 from backendcfg.errors import ProfileBusyError, RollbackIncompleteError, RolledBackError
 from backendcfg.registry import owners, report, restoring, scopes
-from backendcfg.transact.knob import Latch, Reach
+from backendcfg.transact.switch import Latch, Reach
 
 
 def in_thread(function, *arguments):
@@ -39,7 +39,7 @@ def in_thread(function, *arguments):
 
 def enter_and_leave(a_scope):
     with a_scope:
-        return [(h.knob, h.now) for h in report.holdings()]
+        return [(h.switch, h.now) for h in report.holdings()]
 
 
 def test_a_scope_sets_its_switches_and_restores_the_base():
@@ -293,14 +293,14 @@ def test_an_entry_that_cannot_be_undone_names_what_is_stuck():
     assert caught.value.state == (
         "`one` is 1 and should be 8 (one refuses 8); everything else is as before the call"
     )
-    assert [(s.knob, s.wanted) for s in report.stuck()] == [("one", 8)]
+    assert [(s.switch, s.wanted) for s in report.stuck()] == [("one", 8)]
 
 
 def test_leaving_never_raises_and_what_is_stuck_is_kept(caplog):
     threads = Switch("threads", 8, refuse=(8,))
     with caplog.at_level("ERROR", logger="backendcfg"), scope("fast", (threads, 4)):
         pass
-    assert [(s.knob, s.wanted, s.because, s.profile) for s in report.stuck()] == [
+    assert [(s.switch, s.wanted, s.because, s.profile) for s in report.stuck()] == [
         ("threads", 8, "threads refuses 8", "fast")
     ]
     assert caplog.messages == [
@@ -489,7 +489,7 @@ def test_a_scope_opened_by_a_setter_is_refused_and_one_left_by_it_is_given_back_
 def test_a_library_that_is_loaded_inside_a_scope_is_set_by_extend():
     old, new = Switch("old", 8), Switch("new", 8)
     wanted = [(old, 4)]
-    prepared = _native.Prepared("fast", None, lambda: profile("fast", *wanted).knobs())
+    prepared = _native.Prepared("fast", None, lambda: profile("fast", *wanted).switches())
     with _native.Scope(prepared, RAISE):
         wanted.append((new, 2))
         scopes.extend()
@@ -502,13 +502,13 @@ def test_a_library_that_is_loaded_inside_a_scope_is_set_by_extend():
 def test_a_library_that_is_loaded_inside_a_scope_and_refuses_costs_nothing_that_was_set():
     old, new, newer = Switch("old", 8), Switch("new", 8), Switch("newer", 8, refuse=(3,))
     wanted = [(old, 4)]
-    prepared = _native.Prepared("fast", None, lambda: profile("fast", *wanted).knobs())
+    prepared = _native.Prepared("fast", None, lambda: profile("fast", *wanted).switches())
     with _native.Scope(prepared, RAISE):
         wanted += [(new, 2), (newer, 3)]
         with pytest.raises(RolledBackError, match="failed at step 2 of 2; step 1 was undone"):
             scopes.extend()
         assert (old.value, new.value, newer.value) == (4, 8, 8)
-        assert [holding.knob for holding in report.holdings()] == ["old"]
+        assert [holding.switch for holding in report.holdings()] == ["old"]
     assert (old.value, new.value, newer.value) == (8, 8, 8)
 
 
@@ -516,7 +516,7 @@ def test_holdings_say_who_owns_what():
     threads = Switch("threads", 8)
     with scope("outer", (threads, 4)), scope("inner", (threads, 2)):
         (holding,) = report.holdings()
-        assert (holding.knob, holding.now, holding.base) == ("threads", 2, 8)
+        assert (holding.switch, holding.now, holding.base) == ("threads", 2, 8)
         assert [(h.profile, h.thread, h.wanted) for h in holding.holders] == [
             ("outer", "thread `MainThread`", 4),
             ("inner", "thread `MainThread`", 2),
@@ -672,9 +672,9 @@ def test_two_tasks_that_would_wait_for_each_other_are_told():
 
 def test_giving_a_claim_back_more_than_once_does_no_harm():
     one, two = Switch("one", 8), Switch("two", 8)
-    claim = scopes.enter_knobs(profile("fast", (one, 1), (two, 2)), None, ())
+    claim = scopes.enter_switches(profile("fast", (one, 1), (two, 2)), None, ())
 
     for _ in range(3):
-        scopes.leave_knobs(None, None, claim)
+        scopes.leave_switches(None, None, claim)
         assert (one.value, two.value) == (8, 8)
     assert (one.writes, two.writes) == ([1, 8], [2, 8])

@@ -45,7 +45,7 @@ class Tally:
 
     def look(self, prepared):
         """Check that the switches are as this scope wants them."""
-        settings = {setting.knob.name: setting.wanted for setting in prepared.knobs()}
+        settings = {setting.switch.name: setting.wanted for setting in prepared.switches()}
         found = {name: getattr(self, name).value for name in settings}
         if found != settings:
             self.breaches.append((prepared.name, found, settings))

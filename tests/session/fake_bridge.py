@@ -10,13 +10,13 @@ import sys
 import types
 
 import backendcfg.bridges.all as bridges
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.switch import Latch, Reach, Setting
 
 LIBRARY = types.ModuleType("backendcfg.bridges.fake")
 
 
 class Switch:
-    """One switch; `says` answers the optional methods of a knob."""
+    """One switch; `says` answers the optional methods of a switch."""
 
     reach = Reach.PROCESS
     latch = Latch.ANYTIME

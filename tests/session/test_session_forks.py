@@ -14,7 +14,7 @@ from backendcfg.registry import owners
 from backendcfg.registry.report import holdings
 from backendcfg.session import adjust, inheritance, process, scopes, threads, wiring
 from backendcfg.transact.compiled import Compiled
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.switch import Latch, Reach, Setting
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

@@ -37,7 +37,7 @@ import torch, backendcfg
 backendcfg.apply(settings={"cuda.matmul.fp32_precision": "none"})
 torch.backends.fp32_precision = "tf32"
 [found] = [(one.state, one.found) for one in backendcfg.verify().readings
-           if one.knob == "torch.backends.cuda.matmul.fp32_precision"]
+           if one.switch == "torch.backends.cuda.matmul.fp32_precision"]
 print(found)
 """
     )

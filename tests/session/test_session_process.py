@@ -40,11 +40,11 @@ def test_what_is_imported_after_apply_has_its_values_at_once(python):
         """
 import backendcfg
 report = backendcfg.apply(settings={"threads.count": 1})
-assert not [o.knob for o in report.outcomes if o.knob.startswith("openblas")], report
+assert not [o.switch for o in report.outcomes if o.switch.startswith("openblas")], report
 import numpy, scipy.linalg
 for reading in backendcfg.verify().readings:
-    if reading.knob.startswith("openblas"):
-        print(reading.knob, reading.found, reading.state)
+    if reading.switch.startswith("openblas"):
+        print(reading.switch, reading.found, reading.state)
 """
     )
     assert ["openblas[numpy].threads 1 ok", "openblas[scipy].threads 1 ok"] == sorted(
@@ -114,7 +114,7 @@ def test_a_promise_that_rests_on_something_pending_is_not_in_force(python):
     program = """
 import backendcfg, json
 report = backendcfg.apply("reproducible")
-pending = [o.knob for o in report.outcomes if o.state == "pending"]
+pending = [o.switch for o in report.outcomes if o.state == "pending"]
 print(json.dumps([report.in_force, backendcfg.verify().in_force, pending]))
 """
     assert [False, False, ["PYTHONHASHSEED"]] == json.loads(python(program))
@@ -129,7 +129,7 @@ import backendcfg
 backendcfg.apply(settings={"threads.count": 1})
 threadpoolctl.threadpool_limits(2)
 found = backendcfg.verify()
-print(found.ok, [(r.knob, r.wanted, r.found, r.because) for r in found.readings if r.state == "differs"])
+print(found.ok, [(r.switch, r.wanted, r.found, r.because) for r in found.readings if r.state == "differs"])
 """
     )
     assert (
@@ -237,7 +237,7 @@ def test_a_promise_of_a_scope_that_rests_on_something_pending_is_not_in_force(py
         import backendcfg
         with backendcfg.profile("reproducible"):
             told = backendcfg.verify()
-        print(told.in_force, [one.knob for one in told.readings if one.state == "pending"])
+        print(told.in_force, [one.switch for one in told.readings if one.state == "pending"])
         """
     assert "False ['PYTHONHASHSEED']\n" == python(program)
     assert "True []\n" == python(program, PYTHONHASHSEED="0")

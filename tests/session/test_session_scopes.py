@@ -10,7 +10,7 @@ from backendcfg import errors, ops, session
 from backendcfg.bridges import all as bridges
 from backendcfg.schema.profile import defaults
 from backendcfg.session import wiring
-from backendcfg.transact.knob import Latch
+from backendcfg.transact.switch import Latch
 
 
 def test_the_flags_that_scopes_may_set_are_those_with_a_switch_for_it():
@@ -26,7 +26,7 @@ def test_the_flags_that_scopes_may_set_are_those_with_a_switch_for_it():
     found = {
         setting.flag
         for setting in settings
-        if setting.knob.latch in (Latch.ANYTIME, Latch.EACH_THREAD) and setting.knob.reversible
+        if setting.switch.latch in (Latch.ANYTIME, Latch.EACH_THREAD) and setting.switch.reversible
     }
     # Neither an OpenMP runtime nor MKL nor oneDNN is in this process.
     elsewhere = {"threads.dynamic", "mkl.verbose", "mkldnn.verbose"}
@@ -43,7 +43,7 @@ import backendcfg
 from backendcfg.session import scopes
 assert scopes._prepared == {}
 with backendcfg.profile("checked"):
-    print(backendcfg.active().scoped, scopes._prepared["checked"].knobs)
+    print(backendcfg.active().scoped, scopes._prepared["checked"].switches)
 """,
         BACKENDCFG_CONFIG_DIR=str(tmp_path / "user"),
     )

@@ -11,8 +11,8 @@ import pytest
 
 from backendcfg.registry import owners
 from backendcfg.session import threads
-from backendcfg.transact.knob import Latch, Reach, Setting
 from backendcfg.transact.outcome import Outcome
+from backendcfg.transact.switch import Latch, Reach, Setting
 
 
 class Switch:
@@ -48,8 +48,8 @@ def base_fixture():
     def base(wanted, state="set"):
         settings = [Setting(switch, value, "flag") for switch, value in wanted.items()]
         for setting in settings:
-            setting.knob.write(setting.wanted)
-        outcomes = [Outcome(one.knob.name, "flag", one.wanted, state=state) for one in settings]
+            setting.switch.write(setting.wanted)
+        outcomes = [Outcome(one.switch.name, "flag", one.wanted, state=state) for one in settings]
         threads.base_changed(settings, outcomes)
 
     yield base
@@ -265,7 +265,7 @@ assert ThreadPoolExecutor(1).submit(bare).result() is False, "no longer by threa
 torch._inductor.config.deterministic = False
 backendcfg.apply("reproducible", settings={"threads.count": 1})
 def look():
-    readings = {r.knob: r for r in backendcfg.verify().readings}
+    readings = {r.switch: r for r in backendcfg.verify().readings}
     mine = ("torch.num_threads", "torch.inductor.deterministic", "mkl[torch].local_threads")
     return [(readings[k].found, readings[k].state) for k in mine if k in readings]
 late = ThreadPoolExecutor(1).submit(look).result()
@@ -302,7 +302,7 @@ backendcfg.apply(settings={"threads.count": wanted})
 worker = ThreadPoolExecutor(1, thread_name_prefix="worker")
 assert worker.submit(torch.get_num_threads).result() == wanted
 report = early.submit(backendcfg.undo).result()
-left = {one.knob: [one.state, one.wanted == before, one.because] for one in report.outcomes}
+left = {one.switch: [one.state, one.wanted == before, one.because] for one in report.outcomes}
 print(report.profile, left["torch.num_threads"], torch.get_num_threads() == wanted)
 print(backendcfg.active(), worker.submit(torch.get_num_threads).result() == wanted)
 backendcfg.apply(settings={"threads.count": wanted})

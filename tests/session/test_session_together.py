@@ -51,7 +51,7 @@ def meet():
     backendcfg.apply(settings={"threads.count": 1})
     other.join()
     assert ["first", "other"] == done, done
-    found = [(each.knob, each.state) for each in backendcfg.verify().readings if each.state != "ok"]
+    found = [(each.switch, each.state) for each in backendcfg.verify().readings if each.state != "ok"]
     assert [] == found, found
 """
 
@@ -81,7 +81,7 @@ assert (1, before) == (installed.depth(), counts())
 def deed(): import scipy.linalg
 meet()
 assert (2, [1, 1]) == (installed.depth(), counts())
-told = [outcome.knob for outcome in installed.report().outcomes]
+told = [outcome.switch for outcome in installed.report().outcomes]
 assert 1 == told.count("openblas[scipy].threads"), told
 """,
 }

@@ -18,7 +18,7 @@ import backendcfg
 def state():
     import threadpoolctl
     from backendcfg.bridges.pool_calls import inventory
-    from backendcfg.bridges.verbose_calls import switches
+    from backendcfg.bridges.verbose_calls import library_levels
     torch = sys.modules.get("torch")
     def count(): return torch and torch.get_num_threads()
     def pools():
@@ -35,7 +35,7 @@ def state():
             [each["filepath"], each["num_threads"]] for each in threadpoolctl.threadpool_info()
         ),
         "pools": pools(),
-        "verbosity": {switch.label: switch.get() for switch in switches().found},
+        "verbosity": {switch.label: switch.get() for switch in library_levels().found},
         "variables": {k: v for k, v in os.environ.items() if not k.startswith("BACKENDCFG_")},
     }
     one = threading.Thread(target=look)

@@ -15,7 +15,7 @@ import json
 from dataclasses import asdict
 def shown(*states):
     return json.dumps([
-        [one.knob, one.state, one.wanted, one.found, one.because, one.by]
+        [one.switch, one.state, one.wanted, one.found, one.because, one.by]
         for one in backendcfg.verify().readings
         if one.state in states
     ])
@@ -62,7 +62,7 @@ backendcfg.apply(settings={
 SWITCHES["mkldnn.enabled"].value = OSError("it is gone")
 SWITCHES["mkldnn.deterministic"].value = False
 found = backendcfg.verify()
-print(json.dumps({one.knob: [one.state, one.found, one.because, one.by] for one in found.readings}))
+print(json.dumps({one.switch: [one.state, one.found, one.because, one.by] for one in found.readings}))
 print(found.ok, json.dumps(asdict(found)) != "")
 """
     )

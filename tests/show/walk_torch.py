@@ -93,7 +93,7 @@ def switched(seed):
     for name in order:
         for outcome in backendcfg.apply(name).outcomes:
             if outcome.state == "irreversible":
-                irreversible.add(outcome.knob)
+                irreversible.add(outcome.switch)
         applied.append(name)
         depth += 1
         wrong += [

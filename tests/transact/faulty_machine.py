@@ -1,4 +1,4 @@
-"""A machine of fake knobs that fails wherever it is told to, and what must hold afterwards."""
+"""A machine of fake switches that fails wherever it is told to, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from itertools import combinations, product
 from backendcfg.errors import (
     RollbackIncompleteError,
     RolledBackError,
-    UnreadableKnobError,
+    UnreadableSwitchError,
 )
-from backendcfg.transact.knob import Latch, Reach, Setting
+from backendcfg.transact.switch import Latch, Reach, Setting
 
 # What can go wrong in one operation.  `half` leaves a third value and raises; `late-interrupt` does
 # the work and then raises; `signal` sends a real SIGINT; `lie` returns without doing anything.
@@ -24,7 +24,7 @@ HALF = -1
 
 @dataclass
 class Machine:
-    """Counts every operation on its knobs and injects the planned faults."""
+    """Counts every operation on its switches and injects the planned faults."""
 
     faults: dict[int, str]
     clock: int = 0
@@ -58,7 +58,7 @@ class Machine:
 
 
 @dataclass
-class FakeKnob:
+class FakeSwitch:
     """One switch of the machine; `ceiling` clamps silently, as OpenBLAS does."""
 
     machine: Machine
@@ -94,19 +94,19 @@ class FakeKnob:
 
 
 def check(transact, count: int, faults: dict[int, str], *, signals: bool = False) -> list[str]:
-    """Run one apply of `count` knobs with these faults, assert the promise, say what fired."""
+    """Run one apply of `count` switches with these faults, assert the promise, say what fired."""
     machine = Machine(faults)
-    knobs = [FakeKnob(machine, f"k{number}", number) for number in range(count)]
-    before = {knob.name: knob.value for knob in knobs}
-    wanted = {knob.name: number + 100 for number, knob in enumerate(knobs)}
-    settings = [Setting(knob, wanted[knob.name], f"flag.{knob.name}") for knob in knobs]
+    switches = [FakeSwitch(machine, f"k{number}", number) for number in range(count)]
+    before = {switch.name: switch.value for switch in switches}
+    wanted = {switch.name: number + 100 for number, switch in enumerate(switches)}
+    settings = [Setting(switch, wanted[switch.name], f"flag.{switch.name}") for switch in switches]
     stuck: dict[str, tuple[str, str]] = {}
     interrupted = raised = None
     returned = False
     try:
         outcomes = transact(settings, machine.publish, profile="fast", active="base")
         returned = True
-    except (RolledBackError, RollbackIncompleteError, UnreadableKnobError) as error:
+    except (RolledBackError, RollbackIncompleteError, UnreadableSwitchError) as error:
         raised = error
     except (KeyboardInterrupt, SystemExit) as error:
         interrupted = error
@@ -119,9 +119,9 @@ def check(transact, count: int, faults: dict[int, str], *, signals: bool = False
     if isinstance(raised, RollbackIncompleteError):
         stuck = _stuck(raised.state)
         assert raised.__cause__ is not None
-    if isinstance(raised, UnreadableKnobError):
+    if isinstance(raised, UnreadableSwitchError):
         assert not [entry for entry in machine.log if entry[0] == "write"], "written, then refused"
-    now = {knob.name: knob.value for knob in knobs}
+    now = {switch.name: switch.value for switch in switches}
     if machine.published:
         # Once published, a late signal is delivered on top of the new state.
         assert returned or isinstance(interrupted, KeyboardInterrupt)
@@ -144,7 +144,7 @@ def check(transact, count: int, faults: dict[int, str], *, signals: bool = False
     if interrupted is None and any(what.split(" ")[0] in INTERRUPTS for what in machine.fired):
         assert stuck, "an interrupt was swallowed"
     assert not stuck or signals or len(machine.fired) > 1, "one fault, and the undo did not work"
-    _check_order(machine, [knob.name for knob in knobs], wanted, before)
+    _check_order(machine, [switch.name for switch in switches], wanted, before)
     return machine.fired
 
 
@@ -158,11 +158,11 @@ def _check_order(machine, names, wanted, before) -> None:
     kinds = [kind for kind, _, _ in machine.log]
     if "write" in kinds:
         read_first = {name for _, name, _ in machine.log[: kinds.index("write")]}
-        assert read_first == set(names), "a knob was written before every knob was read"
+        assert read_first == set(names), "a switch was written before every switch was read"
 
 
 def _stuck(state: str) -> dict[str, tuple[str, str]]:
-    """`{knob: ("is 3", "1")}` from the state line."""
+    """`{switch: ("is 3", "1")}` from the state line."""
     found = re.findall(r"`(k\d+)` (is \S+|cannot be read \(.*?\)) and should be (\S+) \(", state)
     assert found, state
     assert state.endswith("; everything else is as before the call")

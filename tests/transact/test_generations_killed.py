@@ -15,14 +15,14 @@ from generation_fixtures import commit, named
 from backendcfg.transact import generations
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parents[1] / "native" / "doubles" / "kill_at_call.c"
+SOURCE = HERE.parents[1] / "native" / "fakes" / "kill_at_call.c"
 ROOT = HERE.parents[1]
 
 
 @pytest.fixture(scope="session", name="library")
 def _library(tmp_path_factory):
     compiler = shutil.which("cc") or shutil.which("gcc")
-    assert compiler, "a C compiler is needed to build native/doubles/kill_at_call.c"
+    assert compiler, "a C compiler is needed to build native/fakes/kill_at_call.c"
     path = tmp_path_factory.mktemp("kill") / "kill_at_call.so"
     subprocess.run(
         [

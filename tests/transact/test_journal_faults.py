@@ -109,12 +109,12 @@ MUTANTS = [
         "    if False:\n",
     ),
     (
-        "each knob is read just before it is written",
+        "each switch is read just before it is written",
         "    outcomes, pending_steps = _foresee(settings)\n",
         "    outcomes = []\n    pending_steps = OneByOne(_foresee, settings, outcomes)\n",
     ),
     (
-        "unreadable knobs are written all the same",
+        "unreadable switches are written all the same",
         (
             "            if obstacle:\n                _refuse_unreadable(setting, obstacle)\n"
             "            outcomes"
@@ -123,7 +123,7 @@ MUTANTS = [
     ),
     (
         "nothing is restored",
-        "            knob.write(self.before)\n        except",
+        "            switch.write(self.before)\n        except",
         "            pass\n        except",
     ),
 ]
@@ -143,7 +143,7 @@ class NotDeferred:
 
 
 class OneByOne:
-    """Steps that read their knob when their turn comes."""
+    """Steps that read their switch when their turn comes."""
 
     def __init__(self, foresee, settings, outcomes):
         self.foresee, self.settings, self.outcomes = foresee, settings, outcomes

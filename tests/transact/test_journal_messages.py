@@ -7,24 +7,24 @@ import sys
 import threading
 
 import pytest
-from faulty_machine import FakeKnob, Machine
+from faulty_machine import FakeSwitch, Machine
 
 from backendcfg.errors import (
     RollbackIncompleteError,
     RolledBackError,
     TooLateError,
-    UnreadableKnobError,
+    UnreadableSwitchError,
 )
 from backendcfg.transact import journal, log
-from backendcfg.transact.knob import Setting
+from backendcfg.transact.switch import Setting
 
 
-def knob(name, value, **options):
-    return FakeKnob(Machine({}), name, value, **options)
+def switch(name, value, **options):
+    return FakeSwitch(Machine({}), name, value, **options)
 
 
 def refusing(name, value, why, *, always=True):
-    class Refusing(FakeKnob):
+    class Refusing(FakeSwitch):
         def write(self, wanted):
             if always or wanted != value:
                 raise OSError(why)
@@ -42,11 +42,11 @@ def test_a_rolled_back_apply_reads_as_documented():
         "magma.workspace_mib", 256, "cudaMalloc returned 2 (cudaErrorMemoryAllocation)"
     )
     settings = [
-        Setting(knob("openblas.threads", 64), 8, "blas.threads"),
-        Setting(knob("cublas.math_mode", "default"), "tf32", "precision.tf32"),
+        Setting(switch("openblas.threads", 64), 8, "blas.threads"),
+        Setting(switch("cublas.math_mode", "default"), "tf32", "precision.tf32"),
         Setting(magma, 4096, "magma.workspace_mib"),
-        Setting(knob("four", 1), 2, "four"),
-        Setting(knob("five", 1), 2, "five"),
+        Setting(switch("four", 1), 2, "four"),
+        Setting(switch("five", 1), 2, "five"),
     ]
     with pytest.raises(RolledBackError) as caught:
         journal.transact(settings, nothing, profile="fast", active="base")
@@ -66,7 +66,7 @@ def test_a_rolled_back_apply_reads_as_documented():
 
 
 def test_a_clamped_value_is_a_failure_and_is_named():
-    threads = knob("openblas[numpy].threads", 8, ceiling=64)
+    threads = switch("openblas[numpy].threads", 8, ceiling=64)
     with pytest.raises(RolledBackError) as caught:
         journal.transact([Setting(threads, 1000, "blas.threads")], nothing)
     assert caught.value.render() == (
@@ -80,14 +80,14 @@ def test_a_clamped_value_is_a_failure_and_is_named():
 
 
 def test_an_incomplete_rollback_names_what_is_stuck_and_why():
-    class OneWay(FakeKnob):
+    class OneWay(FakeSwitch):
         def write(self, value):
             if self.value != 1:
                 raise OSError("the device is gone")
             self.value = value
 
     settings = [
-        Setting(knob("a", True), False, "a"),
+        Setting(switch("a", True), False, "a"),
         Setting(OneWay(Machine({}), "b", 1), 2, "b"),
         Setting(refusing("c", 0, "no"), 5, "c"),
     ]
@@ -110,7 +110,7 @@ def test_an_incomplete_rollback_after_ctrl_c_keeps_the_interrupt_as_its_cause():
     def interrupted():
         raise KeyboardInterrupt
 
-    class OneWay(FakeKnob):
+    class OneWay(FakeSwitch):
         def write(self, value):
             if self.value == 1:
                 self.value = value
@@ -128,7 +128,7 @@ def test_a_failing_publish_undoes_every_step():
     def publish():
         raise OSError("no memory for the table")
 
-    threads = knob("threads", 8)
+    threads = switch("threads", 8)
     with pytest.raises(RolledBackError) as caught:
         journal.transact([Setting(threads, 4, "threads")], publish, profile="fast")
     assert str(caught.value) == (
@@ -141,19 +141,19 @@ def test_a_failing_publish_undoes_every_step():
     assert threads.value == 8
 
 
-def test_an_unreadable_knob_is_refused_before_anything_is_written():
-    class Unreadable(FakeKnob):
+def test_an_unreadable_switch_is_refused_before_anything_is_written():
+    class Unreadable(FakeSwitch):
         def read(self):
             raise RuntimeError("mixing the legacy and the new API")
 
-    first = knob("first", 1)
+    first = switch("first", 1)
     broken = Unreadable(Machine({}), "torch.fp32_precision", "none")
-    with pytest.raises(UnreadableKnobError) as caught:
+    with pytest.raises(UnreadableSwitchError) as caught:
         journal.transact(
             [Setting(first, 2, "a"), Setting(broken, "ieee", "fp32_precision")], nothing
         )
     assert caught.value.render() == (
-        "error[unreadable-knob]: cannot read `torch.fp32_precision`, which `fp32_precision` sets: "
+        "error[unreadable-switch]: cannot read `torch.fp32_precision`, which `fp32_precision` sets: "
         "mixing the legacy and the new API\n"
         "  note: what cannot be read could not be put back, so nothing is written\n"
         "  state: nothing was changed\n"
@@ -162,13 +162,13 @@ def test_an_unreadable_knob_is_refused_before_anything_is_written():
     assert first.machine.log == [("read", "first", 1)]
 
 
-def test_an_irreversible_knob_is_marked_and_written_last():
+def test_an_irreversible_switch_is_marked_and_written_last():
     machine = Machine({})
-    sentinel = FakeKnob(machine, "torch.fp32_precision", "none", reversible=False)
-    plain = FakeKnob(machine, "threads", 8)
+    sentinel = FakeSwitch(machine, "torch.fp32_precision", "none", reversible=False)
+    plain = FakeSwitch(machine, "threads", 8)
     settings = [Setting(sentinel, "ieee", "fp32_precision"), Setting(plain, 4, "threads")]
     outcomes = journal.transact(settings, machine.publish)
-    assert [(o.knob, o.state, o.because) for o in outcomes] == [
+    assert [(o.switch, o.state, o.because) for o in outcomes] == [
         ("torch.fp32_precision", "irreversible", "the value it had cannot be written back"),
         ("threads", "set", ""),
     ]
@@ -179,8 +179,8 @@ def test_an_irreversible_knob_is_marked_and_written_last():
 
 
 def test_what_is_too_late_is_pending_and_not_written():
-    late = knob("OMP_NUM_THREADS", "8", late="libgomp is loaded")
-    same = knob("threads", 4)
+    late = switch("OMP_NUM_THREADS", "8", late="libgomp is loaded")
+    same = switch("threads", 4)
     settings = [
         Setting(late, "4", "threads.count", remedy="backendcfg run fast -- python app.py"),
         Setting(same, 4, "threads.count"),
@@ -195,14 +195,14 @@ def test_what_is_too_late_is_pending_and_not_written():
 
 
 def test_what_is_too_late_and_already_as_wanted_is_unchanged():
-    late = knob("OMP_NUM_THREADS", "4", late="libgomp is loaded")
+    late = switch("OMP_NUM_THREADS", "4", late="libgomp is loaded")
     (outcome,) = journal.transact([Setting(late, "4", "threads.count")], nothing, strict=True)
     assert (outcome.state, outcome.because) == ("unchanged", "")
 
 
 def test_strict_refuses_what_is_too_late_before_anything_is_written():
-    late = knob("PYTHONHASHSEED", None, late="the interpreter has started")
-    other = knob("threads", 8)
+    late = switch("PYTHONHASHSEED", None, late="the interpreter has started")
+    other = switch("threads", 8)
     settings = [
         Setting(other, 4, "threads"),
         Setting(late, "0", "seed", remedy="backendcfg run fast -- CMD"),
@@ -219,7 +219,7 @@ def test_strict_refuses_what_is_too_late_before_anything_is_written():
 
 
 def test_the_journal_works_outside_the_main_thread():
-    threads = knob("threads", 8)
+    threads = switch("threads", 8)
     outcomes = []
 
     def work():
@@ -234,7 +234,7 @@ def test_the_journal_works_outside_the_main_thread():
 
 def test_steps_are_logged_to_the_backendcfg_logger(caplog):
     with caplog.at_level(logging.DEBUG, logger="backendcfg"):
-        journal.transact([Setting(knob("threads", 8), 4, "threads")], nothing, profile="fast")
+        journal.transact([Setting(switch("threads", 8), 4, "threads")], nothing, profile="fast")
     assert caplog.messages == ["threads: 8 -> 4", "applied fast: 1 of 1 written"]
 
 

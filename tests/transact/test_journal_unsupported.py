@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from faulty_machine import FakeKnob, Machine
+from faulty_machine import FakeSwitch, Machine
 
-from backendcfg.errors import UnreadableKnobError
+from backendcfg.errors import UnreadableSwitchError
 from backendcfg.transact import journal
-from backendcfg.transact.knob import Setting, told
 from backendcfg.transact.outcome import Report
+from backendcfg.transact.switch import Setting, told
 
 WHY = "this build of PyTorch has no MAGMA"
 
 
-class Refusing(FakeKnob):
+class Refusing(FakeSwitch):
     """A switch of a build that cannot take what a profile wants."""
 
     def unsupported(self):
@@ -24,12 +24,12 @@ def switch(value, **options):
     return Refusing(Machine({}), "torch.backends.cuda.preferred_linalg_library", value, **options)
 
 
-def wants(knob, value):
-    return Setting(knob, value, "cuda.preferred_linalg_library")
+def wants(switch, value):
+    return Setting(switch, value, "cuda.preferred_linalg_library")
 
 
 def test_what_is_unsupported_is_not_written_and_the_rest_is():
-    magma, threads = switch("default"), FakeKnob(Machine({}), "threads", 8)
+    magma, threads = switch("default"), FakeSwitch(Machine({}), "threads", 8)
     published = []
     settings = [wants(magma, "magma"), Setting(threads, 4, "threads.count")]
     foreseen = journal.foresee(settings)
@@ -60,8 +60,8 @@ def test_a_switch_that_the_build_does_not_have_need_not_be_readable():
         def read(self):
             raise AttributeError("no attribute 'preferred_linalg_library'")
 
-    knob = Missing(Machine({}), "torch.backends.cuda.preferred_linalg_library", None)
-    (outcome,) = journal.transact([wants(knob, "magma")], lambda: None)
+    switch = Missing(Machine({}), "torch.backends.cuda.preferred_linalg_library", None)
+    (outcome,) = journal.transact([wants(switch, "magma")], lambda: None)
     assert (outcome.state, outcome.before) == ("unsupported", None)
 
 
@@ -70,9 +70,9 @@ def test_a_switch_that_cannot_say_whether_it_is_supported_is_refused():
         def unsupported(self):
             raise RuntimeError("half imported")
 
-    knob = Broken(Machine({}), "torch.switch", 1)
-    with pytest.raises(UnreadableKnobError) as caught:
-        journal.transact([Setting(knob, 2, "a.flag")], lambda: None)
+    switch = Broken(Machine({}), "torch.switch", 1)
+    with pytest.raises(UnreadableSwitchError) as caught:
+        journal.transact([Setting(switch, 2, "a.flag")], lambda: None)
     assert str(caught.value) == "cannot read `torch.switch`, which `a.flag` sets: half imported"
 
 
@@ -85,6 +85,6 @@ def test_the_report_of_an_apply_says_why():
 
 
 def test_a_switch_without_the_optional_methods_has_nothing_to_say():
-    plain = FakeKnob(Machine({}), "threads", 8)
+    plain = FakeSwitch(Machine({}), "threads", 8)
     assert [told(plain, what) for what in ("unsupported", "overridden", "writer")] == ["", "", ""]
     assert told(switch(1), "unsupported") == WHY

@@ -187,7 +187,7 @@ def held_t05():
     before = tree()
     ended = exported()
     found = {
-        one.knob: [one.wanted, one.found, one.because]
+        one.switch: [one.wanted, one.found, one.because]
         for one in backendcfg.verify().readings
         if one.state == "differs"
     }

@@ -249,7 +249,7 @@ def _can_use(kernel: str, params: SDPAParams, debug: bool) -> bool:
         raise InvalidArgumentError(f"`debug` must be a bool, not {debug!r}")
     call = _call(params)
     flags = {flag: read(flag) for flag in attention_facts.FLAGS}
-    why = attention.reasons(kernel, call, _device(call), attention_facts.switches(flags))
+    why = attention.reasons(kernel, call, _device(call), attention_facts.flags_of(flags))
     if debug:
         for reason in why:
             warnings.warn(reason, UserWarning, stacklevel=3)

@@ -10,8 +10,8 @@ import re
 
 from backendcfg.backends import presence
 from backendcfg.backends.base import (
+    FlagProperty,
     PropModule,
-    Switch,
     assign,
     become,
     named,
@@ -210,14 +210,14 @@ def _named(*values: Any) -> dict[str, Any]:
 class CudnnModule(PropModule):
     """`backendcfg.backends.cudnn` with its assignable flags."""
 
-    enabled = Switch("cudnn.enabled")
-    deterministic = Switch("cudnn.deterministic")
-    benchmark = Switch("cudnn.benchmark")
-    benchmark_limit = Switch("cudnn.benchmark_limit")
-    allow_tf32 = Switch("cudnn.allow_tf32", lambda: is_tf32(*CUDNN))
+    enabled = FlagProperty("cudnn.enabled")
+    deterministic = FlagProperty("cudnn.deterministic")
+    benchmark = FlagProperty("cudnn.benchmark")
+    benchmark_limit = FlagProperty("cudnn.benchmark_limit")
+    allow_tf32 = FlagProperty("cudnn.allow_tf32", lambda: is_tf32(*CUDNN))
     conv = Leaf(f"{__name__}.conv", "cudnn.conv.fp32_precision")
-    fp32_precision = Switch(_PRECISION, lambda: effective(_PRECISION))
-    depthwise_kernel = Switch("cudnn.depthwise_kernel")
+    fp32_precision = FlagProperty(_PRECISION, lambda: effective(_PRECISION))
+    depthwise_kernel = FlagProperty("cudnn.depthwise_kernel")
 
 
 become(__name__, CudnnModule)

@@ -5,7 +5,7 @@ What it does on a GPU was read in PyTorch's sources, not run.
 
 from __future__ import annotations
 
-from backendcfg.backends.base import ContextProp, PropModule, Switch, become
+from backendcfg.backends.base import ContextProp, FlagProperty, PropModule, become
 from backendcfg.backends.precision import effective
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
 
@@ -91,7 +91,7 @@ def init_dropout_state(
 class CudnnRNNModule(PropModule):
     """`backendcfg.backends.cudnn.rnn` with its assignable flag."""
 
-    fp32_precision = Switch(_PRECISION, lambda: effective(_PRECISION))
+    fp32_precision = FlagProperty(_PRECISION, lambda: effective(_PRECISION))
 
 
 become(__name__, CudnnRNNModule)

@@ -64,7 +64,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 
     paint = current().paint
     readings = [one for one in found["readings"] if one["state"] != "dormant"]
-    rows = [(one["state"], one["knob"], literal(one["wanted"]), _because(one)) for one in readings]
+    rows = [
+        (one["state"], one["switch"], literal(one["wanted"]), _because(one)) for one in readings
+    ]
     lines = table([("state", "switch", "wanted", ""), *rows]) if rows else []
     if lines:
         yield paint(lines[0], "bold")
@@ -87,9 +89,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"{counted(len(readings), 'switch', 'switches')} read, none differs"
     if found["in_force"]:
         if found["tier"] != "none":
-            yield f"the promise `{found['tier']}` is in force"
+            yield f"the tier `{found['tier']}` is in force"
         return
-    yield f"the promise `{found['tier']}` is not in force"
+    yield f"the tier `{found['tier']}` is not in force"
     if found["unkept"]:
         yield f"  this release does not set {', '.join(found['unkept'])} yet"
     if pending:

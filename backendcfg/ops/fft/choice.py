@@ -16,12 +16,13 @@ import numpy as np
 
 from backendcfg import _native, native
 from backendcfg.dispatch.providers import INVARIANT
+from backendcfg.flags import FlagsInForce
+from backendcfg.gpu.fft import calls
 from backendcfg.ops.arrays import give
-from backendcfg.ops.fft import device, mkl
+from backendcfg.ops.fft import mkl
 from backendcfg.ops.fft.arguments import DEVICE
 from backendcfg.ops.finite import check_finite
 from backendcfg.ops.serving import served
-from backendcfg.ops.switches import Switches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,27 +36,26 @@ WORTH_THREADS = 1 << 16
 """Numbers from which on other threads gain more than it costs to wake them."""
 
 
-def transform(request: Request, options: tuple[Any, ...], *, conjugate: bool = False) -> Any:
+def transform(request: Request, *, conjugate: bool = False) -> Any:
     """The result as the input came.
 
     Args:
         request: what to compute.
-        options: what `device.transform` is told of the call.
         conjugate: whether to give the conjugate of the result.
     """
     if request.came.framework == DEVICE:
-        return device.transform(request, options, conjugate=conjugate)
-    switches = Switches()
+        return calls.transform(request, conjugate=conjugate)
+    flags = FlagsInForce()
     if request.conjugates:
         request = request._replace(array=np.conj(request.array))
-    result = _compute(request, switches)
+    result = _compute(request, flags)
     if conjugate:
         np.conjugate(result, out=result)
-    check_finite(result, f"fft.{request.operation}", switches)
+    check_finite(result, f"fft.{request.operation}", flags)
     return give(result, request.came)
 
 
-def _compute(request: Request, switches: Switches) -> NDArray[Any]:
+def _compute(request: Request, flags: FlagsInForce) -> NDArray[Any]:
     shape, dtype = request.shape, request.dtype
     array: NDArray[Any] = request.array
     if not request.axes:
@@ -65,10 +65,10 @@ def _compute(request: Request, switches: Switches) -> NDArray[Any]:
         return np.zeros(
             shape, real if request.kind == "irfft" else np.result_type(real, np.complex64)
         )
-    why_not = mkl_unmet(switches)
+    why_not = mkl_unmet(flags)
     if not why_not:
         try:
-            result = mkl.compute(request, switches)
+            result = mkl.compute(request, flags)
         except mkl.UnservedError as error:
             why_not = f"MKL: {error}"
         else:
@@ -81,21 +81,21 @@ def _compute(request: Request, switches: Switches) -> NDArray[Any]:
             )
             return result
     scipy = has_scipy()
-    if switches.tier == "batch-invariant":
-        result = _one_by_one(request, shape, switches, scipy=scipy)
+    if flags.tier == "batch-invariant":
+        result = _one_by_one(request, shape, flags, scipy=scipy)
     else:
-        result = _pocketfft(request, request.array, switches, scipy=scipy)
+        result = _pocketfft(request, request.array, flags, scipy=scipy)
     served(f"fft.{request.operation}", "scipy" if scipy else "numpy", why_not, shape, dtype)
     return result
 
 
-def mkl_unmet(switches: Switches) -> str:
+def mkl_unmet(flags: FlagsInForce) -> str:
     """Why MKL does not serve, or ""."""
     chosen = first_opened(_native.snapshot()).name
     if chosen != "mkl":
         return f"the chosen library is {chosen}, which has no transforms"
-    tier = switches.tier
-    if tier == "none" or (tier == "run-to-run" and switches["blas.mkl.cbwr"] != "off"):
+    tier = flags.tier
+    if tier == "none" or (tier == "run-to-run" and flags["blas.mkl.cbwr"] != "off"):
         return ""
     return f"the tier is {tier}, which MKL does not promise"
 
@@ -113,11 +113,11 @@ def has_scipy() -> bool:
 
 
 def _pocketfft(
-    request: Request, array: NDArray[Any], switches: Switches, *, scipy: bool
+    request: Request, array: NDArray[Any], flags: FlagsInForce, *, scipy: bool
 ) -> NDArray[Any]:
     if not scipy:
         return _of_library(np.fft, request, array, norm=request.norm)
-    workers = _workers(array, switches)
+    workers = _workers(array, flags)
     return _of_library(_scipy_fft(), request, array, norm=request.norm, workers=workers)
 
 
@@ -138,15 +138,15 @@ def _scipy_fft() -> Any:
     return scipy.fft
 
 
-def _workers(array: NDArray[Any], switches: Switches) -> int | None:
+def _workers(array: NDArray[Any], flags: FlagsInForce) -> int | None:
     """None leaves it to SciPy, which takes one, or what `scipy.fft.set_workers` says."""
-    if array.size < WORTH_THREADS or switches.tier in INVARIANT:
+    if array.size < WORTH_THREADS or flags.tier in INVARIANT:
         return 1
-    return switches.threads or None
+    return flags.threads or None
 
 
 def _one_by_one(
-    request: Request, shape: tuple[int, ...], switches: Switches, *, scipy: bool
+    request: Request, shape: tuple[int, ...], flags: FlagsInForce, *, scipy: bool
 ) -> NDArray[Any]:
     """Each signal of the batch by a call of its own."""
     others = [axis for axis in range(len(shape)) if axis not in request.axes]
@@ -156,7 +156,7 @@ def _one_by_one(
         for axis, at in zip(others, place, strict=True):
             index[axis] = slice(at, at + 1)
         part = _pocketfft(
-            request, np.ascontiguousarray(request.array[tuple(index)]), switches, scipy=scipy
+            request, np.ascontiguousarray(request.array[tuple(index)]), flags, scipy=scipy
         )
         if result is None:
             result = np.empty(shape, part.dtype)

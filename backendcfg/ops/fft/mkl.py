@@ -16,8 +16,8 @@ from backendcfg.ops.fft.plans import MAX_SIZE, plan_cache
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from backendcfg.flags import FlagsInForce
     from backendcfg.ops.fft.arguments import Request
-    from backendcfg.ops.switches import Switches
 
 # The numbers of mkl_dfti.h.
 _FORWARD_SCALE, _BACKWARD_SCALE, _NUMBER_OF_TRANSFORMS = 4, 5, 7
@@ -56,7 +56,7 @@ class Plan:
             Plan.destroyed += 1
 
 
-def compute(request: Request, switches: Switches) -> NDArray[Any]:
+def compute(request: Request, flags: FlagsInForce) -> NDArray[Any]:
     """The result of a request.
 
     Raises:
@@ -65,7 +65,7 @@ def compute(request: Request, switches: Switches) -> NDArray[Any]:
     if len(request.axes) > MOST_DIMENSIONS:
         raise UnservedError(f"it has no transforms of {len(request.axes)} dimensions")
     library = _library()
-    most, scale = int(switches[MAX_SIZE]), _scale(request)
+    most, scale = int(flags[MAX_SIZE]), _scale(request)
     part = _Part(request.kind, resized(request), request.axes, request.sizes, scale)
     if part.kind == "irfft" and len(part.axes) > 1:
         # Its own, of several dimensions, would trust that the input is Hermitian in all of them.

@@ -103,8 +103,8 @@ int bcfg_give_back(Scope *scope, Prepared *prepared, PyObject *claim) {
      * interrupt there is kept, and the claim is given back by calling once more. */
     for (int attempt = 0; attempt < 3; attempt++) {
         PyObject *done = NULL;
-        if (bcfg_need(bcfg_callbacks.leave_knobs, "leave_knobs") != NULL)
-            done = PyObject_CallFunctionObjArgs(bcfg_callbacks.leave_knobs, prepared, scope, claim,
+        if (bcfg_need(bcfg_callbacks.leave_switches, "leave_switches") != NULL)
+            done = PyObject_CallFunctionObjArgs(bcfg_callbacks.leave_switches, prepared, scope, claim,
                                                 NULL);
         Py_XDECREF(done);
         if (done != NULL) break;

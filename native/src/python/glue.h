@@ -17,7 +17,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *name;
     PyObject *payload;
-    PyObject *knobs;                 /* None: nothing process-wide to set, the pure C path */
+    PyObject *switches;                 /* None: nothing process-wide to set, the pure C path */
     const bcfg_snapshot *snapshot;   /* NULL until materialised */
     PyObject *listing;               /* how its providers were found, for `explain`; None till then */
 } Prepared;
@@ -38,7 +38,7 @@ struct Frame {
     Prepared *prepared;
     Scope *scope;
     Frame *outer;                    /* the frame under it, or NULL */
-    PyObject *claim;                 /* what enter_knobs returned, or NULL on the pure path */
+    PyObject *claim;                 /* what enter_switches returned, or NULL on the pure path */
     PyObject *token;                 /* undoes the push in the context where it was made */
     Frame *next_open;                /* in scope->open */
     int open;                        /* still in scope->open */
@@ -49,7 +49,7 @@ extern PyTypeObject bcfg_PreparedType, bcfg_ScopeType, bcfg_FrameType, bcfg_Boun
 
 /* Python callables handed in by the composition root; NULL until bound. */
 typedef struct {
-    PyObject *enter_knobs, *leave_knobs, *materialise, *decorate, *aenter, *aexit, *misplaced;
+    PyObject *enter_switches, *leave_switches, *materialise, *decorate, *aenter, *aexit, *misplaced;
     PyObject *refuse, *foreign, *traced;
 } Callbacks;
 extern Callbacks bcfg_callbacks;
@@ -89,9 +89,9 @@ int bcfg_frames_ready(void);
 int bcfg_top(Frame **top);
 /* Pushes a frame that holds `claim`, or NULL on the pure path. */
 int bcfg_push(Scope *scope, PyObject *claim);
-/* Calls leave_knobs. -1 with an exception set when it was interrupted. */
+/* Calls leave_switches. -1 with an exception set when it was interrupted. */
 int bcfg_give_back(Scope *scope, Prepared *prepared, PyObject *claim);
-/* Removes the newest frame of `scope` from this context and calls leave_knobs for it. */
+/* Removes the newest frame of `scope` from this context and calls leave_switches for it. */
 int bcfg_pop(Scope *scope);
 PyObject *bcfg_chain_names(PyObject *module, PyObject *ignored);
 PyObject *bcfg_chain_claims(PyObject *module, PyObject *ignored);

@@ -1,5 +1,5 @@
 /* backendcfg._native: the module, and the callbacks that Python hands in. */
-#include "device.h"
+#include "gpu/python/device.h"
 
 Callbacks bcfg_callbacks;
 
@@ -7,7 +7,7 @@ static const struct {
     const char *name;
     PyObject **slot;
 } slots[] = {
-    {"enter_knobs", &bcfg_callbacks.enter_knobs}, {"leave_knobs", &bcfg_callbacks.leave_knobs},
+    {"enter_switches", &bcfg_callbacks.enter_switches}, {"leave_switches", &bcfg_callbacks.leave_switches},
     {"materialise", &bcfg_callbacks.materialise}, {"decorate", &bcfg_callbacks.decorate},
     {"aenter", &bcfg_callbacks.aenter},           {"aexit", &bcfg_callbacks.aexit},
     {"misplaced", &bcfg_callbacks.misplaced},     {"refuse", &bcfg_callbacks.refuse},
@@ -60,7 +60,7 @@ static PyMethodDef methods[] = {
     {"chain", bcfg_chain_names, METH_NOARGS,
      "chain()\n--\n\nThe Prepared of every open scope of this context, innermost first."},
     {"claims", bcfg_chain_claims, METH_NOARGS,
-     "claims()\n--\n\nWhat enter_knobs returned for those scopes, innermost first."},
+     "claims()\n--\n\nWhat enter_switches returned for those scopes, innermost first."},
     {"set_base", bcfg_set_base, METH_O,
      "set_base(prepared)\n--\n\nWhat holds where no scope is open; None for nothing."},
     {"snapshot", bcfg_snapshot_here, METH_NOARGS,

@@ -6,15 +6,15 @@
 Prepared *bcfg_base;
 
 static int prepared_init(PyObject *object, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"name", "payload", "knobs", NULL};
+    static char *names[] = {"name", "payload", "switches", NULL};
     Prepared *self = (Prepared *)object;
-    PyObject *name, *payload, *knobs = Py_None;
+    PyObject *name, *payload, *switches = Py_None;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "UO|O:Prepared", names, &name, &payload,
-                                     &knobs))
+                                     &switches))
         return -1;
     Py_XSETREF(self->name, Py_NewRef(name));
     Py_XSETREF(self->payload, Py_NewRef(payload));
-    Py_XSETREF(self->knobs, Py_NewRef(knobs));
+    Py_XSETREF(self->switches, Py_NewRef(switches));
     Py_XSETREF(self->listing, Py_NewRef(Py_None));
     return 0;
 }
@@ -22,7 +22,7 @@ static int prepared_init(PyObject *object, PyObject *arguments, PyObject *keywor
 static int prepared_traverse(PyObject *object, visitproc visit, void *arg) {
     Prepared *self = (Prepared *)object;
     Py_VISIT(self->payload);
-    Py_VISIT(self->knobs);
+    Py_VISIT(self->switches);
     Py_VISIT(self->listing);
     return 0;
 }
@@ -30,7 +30,7 @@ static int prepared_traverse(PyObject *object, visitproc visit, void *arg) {
 static int prepared_clear(PyObject *object) {
     Prepared *self = (Prepared *)object;
     Py_CLEAR(self->payload);
-    Py_CLEAR(self->knobs);
+    Py_CLEAR(self->switches);
     Py_CLEAR(self->listing);
     return 0;
 }
@@ -73,8 +73,8 @@ static int snapshot_set(PyObject *object, PyObject *value, void *closure) {
 static PyMemberDef members[] = {
     {"name", T_OBJECT_EX, offsetof(Prepared, name), READONLY, "What was asked for."},
     {"payload", T_OBJECT_EX, offsetof(Prepared, payload), READONLY, "The compiled plan."},
-    {"knobs", T_OBJECT, offsetof(Prepared, knobs), 0,
-     "What enter_knobs sets; None when a scope has nothing process-wide to set."},
+    {"switches", T_OBJECT, offsetof(Prepared, switches), 0,
+     "What enter_switches sets; None when a scope has nothing process-wide to set."},
     {"listing", T_OBJECT, offsetof(Prepared, listing), 0,
      "How the providers of its snapshot were found; None until materialised."},
     {NULL, 0, 0, 0, NULL},
@@ -90,7 +90,7 @@ PyTypeObject bcfg_PreparedType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "backendcfg._native.Prepared",
     .tp_basicsize = sizeof(Prepared),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Prepared(name, payload, knobs=None)\n--\n\nA resolved profile, ready to enter.",
+    .tp_doc = "Prepared(name, payload, switches=None)\n--\n\nA resolved profile, ready to enter.",
     .tp_new = PyType_GenericNew,
     .tp_init = prepared_init,
     .tp_dealloc = prepared_dealloc,

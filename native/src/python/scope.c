@@ -32,12 +32,12 @@ static void scope_dealloc(PyObject *object) {
     PyObject_Free(object);
 }
 
-/* For a profile with knobs: Python sets them first, and what it returns goes into the frame. */
-static PyObject *enter_with_knobs(Scope *self) {
-    if (bcfg_need(bcfg_callbacks.enter_knobs, "enter_knobs") == NULL) return NULL;
+/* For a profile with switches: Python sets them first, and what it returns goes into the frame. */
+static PyObject *enter_with_switches(Scope *self) {
+    if (bcfg_need(bcfg_callbacks.enter_switches, "enter_switches") == NULL) return NULL;
     PyObject *claims = bcfg_chain_claims(NULL, NULL);
     if (claims == NULL) return NULL;
-    PyObject *claim = PyObject_CallFunctionObjArgs(bcfg_callbacks.enter_knobs, self->prepared, self,
+    PyObject *claim = PyObject_CallFunctionObjArgs(bcfg_callbacks.enter_switches, self->prepared, self,
                                                    claims, NULL);
     Py_DECREF(claims);
     if (claim == NULL) return NULL;
@@ -52,7 +52,7 @@ static PyObject *enter_with_knobs(Scope *self) {
 }
 
 static PyObject *enter(Scope *self) {
-    if (self->prepared->knobs != Py_None) return enter_with_knobs(self);
+    if (self->prepared->switches != Py_None) return enter_with_switches(self);
     return bcfg_push(self, NULL) < 0 ? NULL : Py_NewRef(self);
 }
 
@@ -181,7 +181,7 @@ static PyMethodDef methods[] = {
 
 static PyMemberDef members[] = {
     {"prepared", T_OBJECT_EX, offsetof(Scope, prepared), READONLY, "What it enters."},
-    {"busy", T_INT, offsetof(Scope, busy), READONLY, "What to do when a knob is taken."},
+    {"busy", T_INT, offsetof(Scope, busy), READONLY, "What to do when a switch is taken."},
     {NULL, 0, 0, 0, NULL},
 };
 

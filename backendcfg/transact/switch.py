@@ -1,0 +1,76 @@
+"""Whom a switch affects, until when it can be set, and the value that a plan wants in it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from backendcfg.records import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from backendcfg.transact.protocol import Switch
+
+
+class Reach(Enum):
+    """Whom a write affects."""
+
+    PROCESS = "process"
+    THREAD = "thread"
+    CALL = "call"
+
+
+class Latch(Enum):
+    """Until when a switch can be set."""
+
+    ANYTIME = "anytime"
+    EACH_THREAD = "each-thread"
+    BEFORE_FIRST_USE = "before-first-use"
+    BEFORE_IMPORT = "before-import"
+    BEFORE_PROCESS = "before-process"
+    AT_COMPILE = "at-compile"
+
+
+class AnytimeSwitch:
+    """What most switches are: for the whole process, set at any time, and put back.
+
+    A switch that is otherwise in one of these says so itself.
+    """
+
+    reach = Reach.PROCESS
+    latch = Latch.ANYTIME
+    reversible = True
+
+    def too_late(self) -> str:
+        """Never."""
+        return ""
+
+
+@record(frozen=True)
+class Setting:
+    """A switch and the value a plan wants in it.
+
+    Attributes:
+        switch: the switch.
+        wanted: the value, comparable with what `switch.read()` returns.
+        flag: the flag that asks for it.
+        remedy: for a pending switch, the command that starts a process where it holds.
+    """
+
+    switch: Switch
+    wanted: Any
+    flag: str
+    remedy: str = ""
+
+
+def told(switch: Switch, what: Literal["unsupported", "overridden", "writer", "lasting"]) -> str:
+    """What a switch says of itself, or "": the optional methods of `protocol.Switch`."""
+    method = getattr(switch, what, None)
+    return str(method()) if method is not None else ""
+
+
+def in_force(switch: Switch) -> Any:
+    """What holds where a switch is looked at: its value, or what it takes from elsewhere."""
+    effective = getattr(switch, "in_force", None)
+    return switch.read() if effective is None else effective()
