@@ -10,7 +10,7 @@ from test_device_attention_efficient import ELEMENTS, factors
 
 from backendcfg.gpu.attention.plain_backward_programs import OF
 
-pytestmark = pytest.mark.sweep(2)
+pytestmark = pytest.mark.sweep(1)
 
 
 @pytest.fixture(name="compiler", scope="module")

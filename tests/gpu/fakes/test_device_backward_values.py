@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_device_attention_values import AMPERE, CONFLICTS, SMALLER, factors
 
-pytestmark = pytest.mark.sweep(2)
+pytestmark = pytest.mark.sweep(1)
 
 WIDTHS = (32, 56, 72, 96, 104, 128, 136, 160, 200, 232, 256)
 
