@@ -33,7 +33,7 @@ def ask(name: str | None) -> dict[str, Any]:
         name: the profile to start it under; None for the one in force here.
 
     Returns:
-        A `session.verification.Verification` as JSON data, and under `unkept` the flags that the
+        A `audit.verify.Verification` as JSON data, and under `unkept` the flags that the
         promise rests on and that this release does not set.
 
     Raises:
@@ -59,10 +59,11 @@ def testify() -> dict[str, Any]:
     from importlib.util import find_spec
 
     from backendcfg import session
+    from backendcfg.audit.verify import verify
     from backendcfg.session.rehearsal import FRAMEWORKS
 
     for framework in FRAMEWORKS:
         if find_spec(framework.partition(".")[0]) is not None:
             importlib.import_module(framework)
     active = session.active()
-    return asdict(session.verify()) | {"unkept": list(active.compiled.unkept) if active else []}
+    return asdict(verify()) | {"unkept": list(active.compiled.unkept) if active else []}

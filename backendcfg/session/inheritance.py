@@ -97,19 +97,25 @@ def receive(given: str) -> None:
         return
     data = json.loads(given)
     if data["version"] != __version__:
-        from backendcfg.session.start import start
-
         log.error(
             "this process has backendcfg %s and cannot take over from its parent, which has %s",
             __version__,
             data["version"],
         )
-        start(of_its_own=True)
+        _start_alone()
         return
     base = installed.in_force()
     there = base is not None and [plan.to_json() for plan in base.plans] == data["plans"]
     plans = tuple(Compiled.from_dict(json.loads(text)) for text in data["plans"])
     _settle(plans, tuple(data["identity"]), there=there)
+
+
+def _start_alone() -> None:
+    """Start as a program does that nobody handed anything."""
+    from backendcfg.session.choice import chosen
+
+    if not by_variable() and (choice := chosen()) is not None:
+        process.install_choice(choice)
 
 
 def in_words(handed: Sequence[Asked]) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from backendcfg.session.choice import Chosen
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.outcome import Outcome
 
@@ -97,6 +98,13 @@ def install(
         stack.append(Installed(prepared, source, outcomes, found=found))
         _follow()
         return stack[-1].report
+
+
+def install_choice(choice: Chosen) -> Report:
+    """Make the profile that somebody picked for this process its base; see `apply`."""
+    from backendcfg.session.choice import compiled
+
+    return install(compiled(choice), choice.source, found=True)
 
 
 def take_over(plans: Sequence[Compiled], source: str) -> None:

@@ -29,6 +29,7 @@ ORDER = (
     "ops",
     "bridges",
     "session",
+    "audit",
     "launch",
     "backends",
     "testing",
