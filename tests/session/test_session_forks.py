@@ -11,7 +11,7 @@ import pytest
 
 from backendcfg import _native, session
 from backendcfg.registry import owners
-from backendcfg.registry.report import holdings
+from backendcfg.registry.entering import holdings
 from backendcfg.session import adjust, inheritance, process, scopes, threads, wiring
 from backendcfg.transact.compiled import Compiled
 from backendcfg.transact.switch import Latch, Reach, Setting
