@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import _native, environ
+from backendcfg import _native, childprocess, environ
 from backendcfg.audit import facts, survey
 from backendcfg.bridges import imports
 from backendcfg.bridges.environment import started_with
@@ -87,9 +87,7 @@ def baseline(of: Snapshot) -> Snapshot:
     Raises:
         InternalError: it died or hung.
     """
-    from backendcfg.session import child
-
-    answer = child.ask(
+    answer = childprocess.ask(
         ["-c", _BASELINE],
         _unset(),
         task="the fresh process to compare with",

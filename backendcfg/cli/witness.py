@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backendcfg import environ
-from backendcfg.session import child
+from backendcfg import childprocess, environ
 
 PROGRAM = """
 import json
@@ -42,7 +41,7 @@ def ask(name: str | None) -> dict[str, Any]:
     environment = dict(environ.current())
     if name is not None:
         environment[environ.PROFILE.name] = name
-    answer = child.ask(
+    answer = childprocess.ask(
         ["-c", PROGRAM],
         environment,
         task="the process that verifies",

@@ -243,8 +243,8 @@ def test_everything_is_written_on_request_and_needs_no_other_process(python):
     printed = python(
         """
 import json, numpy, backendcfg
-from backendcfg.session import child
-child.ask = None
+from backendcfg import childprocess
+childprocess.ask = None
 print(json.dumps(backendcfg.capture(everything=True).flags))
 """
     )
