@@ -11,9 +11,8 @@ import json
 import sys
 from contextlib import suppress
 
-from backendcfg import environ
+from backendcfg import childprocess, environ
 from backendcfg.errors import BackendCfgError
-from backendcfg.session import child
 from backendcfg.transact.compiled import Compiled
 from backendcfg.transact.outcome import Outcome, Report
 
@@ -34,7 +33,7 @@ def rehearse(compiled: Compiled) -> Report:
     }
     # Nothing but the plan on standard input may act in the child.
     environment[environ.DISABLE.name] = "1"
-    answer = child.ask(
+    answer = childprocess.ask(
         ["-m", "backendcfg.session.rehearsal"],
         environment,
         task=f"the rehearsal of profile `{compiled.name}`",

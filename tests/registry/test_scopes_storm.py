@@ -15,7 +15,7 @@ from fake_switches import RAISE, SKIP, WAIT, Switch, profile
 
 from backendcfg import _native
 from backendcfg.errors import ProfileBusyError
-from backendcfg.registry import report
+from backendcfg.registry import entering
 
 WORKERS = 64
 ROUNDS = pytest.mark.parametrize(
@@ -55,8 +55,8 @@ class Tally:
 
 def check(tally, rounds):
     assert tally.breaches == []
-    assert report.holdings() == ()
-    assert report.stuck() == ()
+    assert entering.holdings() == ()
+    assert entering.stuck() == ()
     assert (tally.threads.value, tally.core.value) == (BASE, "base")
     assert tally.entered + tally.busy == rounds
     assert tally.entered > rounds // 100
@@ -209,4 +209,4 @@ def test_threads_and_tasks_together_with_every_choice_of_busy(world):
     assert all(skipped)
     assert skipped
     assert (threads.value, core.value) == (BASE, "base")
-    assert report.holdings() == ()
+    assert entering.holdings() == ()

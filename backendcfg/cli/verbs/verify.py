@@ -34,9 +34,9 @@ def command(name: str | None) -> None:
     has another value than the profile wants, or when a variable outranks it.
     """
     from backendcfg import environ
+    from backendcfg.audit.verify import FAILS
     from backendcfg.cli import sources, witness
     from backendcfg.cli.verbs.status import standing
-    from backendcfg.session.verification import FAILS
 
     if environ.disabled():
         raise UsageError(
@@ -58,9 +58,9 @@ def command(name: str | None) -> None:
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
+    from backendcfg.audit.verify import FAILS
     from backendcfg.cli.wording import counted, grouped_reasons
     from backendcfg.resolve.words import literal
-    from backendcfg.session.verification import FAILS
 
     paint = current().paint
     readings = [one for one in found["readings"] if one["state"] != "dormant"]

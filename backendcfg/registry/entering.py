@@ -1,9 +1,9 @@
 """What entering and leaving a scope does to the switches of other libraries.
 
-`connect()` gives these functions to the compiled part, which calls them only for profiles that have
-switches to set. `prepared.switches` is a function that returns the settings for what is loaded in
-the process now. Environment variables and whatever can only be set before something happens are
-passed over: scopes never write them.
+The compiled part calls these functions, which `session.wiring` gives to it, and only for profiles
+that have switches to set. `prepared.switches` is a function that returns the settings for what is
+loaded in the process now. Environment variables, and switches that can only be set before something
+happens, are passed over: scopes never write them.
 
 `busy="skip"` enters without touching any switch when one is held; what our own operations read is
 per context and in force all the same.
@@ -14,42 +14,24 @@ from __future__ import annotations
 import threading
 
 from backendcfg import _native
-from backendcfg.registry import owners, waiting
+from backendcfg.errors import ProfileBusyError
+from backendcfg.records import record
+from backendcfg.registry import busy, owners, restoring
+from backendcfg.registry.busy import RAISE, SKIP, WAIT
 from backendcfg.transact import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Any, NoReturn
 
     from backendcfg._native import Prepared, Scope
-    from backendcfg.registry.owners import Claim, Held
+    from backendcfg.registry.owners import Cell, Claim, Held
+    from backendcfg.registry.restoring import Stuck
     from backendcfg.transact.switch import Setting
 
-RAISE, WAIT, SKIP = 0, 1, 2
-BUSY = {"raise": RAISE, "wait": WAIT, "skip": SKIP}
-"""The words that callers give for them."""
 _local = threading.local()
-
-
-def connect() -> None:
-    """Give the compiled part what it calls; more than once does no harm."""
-    _native.bind(
-        enter_switches=enter_switches,
-        leave_switches=leave_switches,
-        misplaced=misplaced,
-        decorate=decorate_later,
-        aenter=enter_in_task,
-        aexit=leave_in_task,
-    )
-
-
-def decorate_later(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with the scope around it; only this needs `inspect`, which is slow to load."""
-    from backendcfg.registry.decorate import decorate
-
-    return decorate(scope, function)
 
 
 def enter_switches(prepared: Prepared, scope: Scope, ancestors: tuple[object, ...]) -> Claim:
@@ -88,8 +70,6 @@ def enter_switches(prepared: Prepared, scope: Scope, ancestors: tuple[object, ..
 
 
 def _refuse_inside(name: str) -> NoReturn:
-    from backendcfg.errors import ProfileBusyError
-
     raise ProfileBusyError(
         f"a scope of profile `{name}` was opened while this thread was setting a process-wide"
         " switch",
@@ -98,48 +78,46 @@ def _refuse_inside(name: str) -> NoReturn:
 
 
 def _when_busy(
-    claim: Claim, settings: Sequence[Setting], ancestors: tuple[object, ...], busy: int
+    claim: Claim, settings: Sequence[Setting], ancestors: tuple[object, ...], choice: int
 ) -> None:
-    """Enter as `busy` says."""
-    if busy == SKIP:
+    """Enter as `busy`, one of its words, says."""
+    if choice == SKIP:
         with owners.LOCK:
             if owners.take(claim, settings, ancestors):
                 log.info("profile %s: switches that others hold are left", claim.prepared.name)
         return
-    waiter: waiting.Waiter | None = getattr(_local, "waiter", None)
+    waiter: busy.Waiter | None = getattr(_local, "waiter", None)
     in_task = waiter is not None
     if waiter is None:
-        waiter = waiting.Waiter()
+        waiter = busy.Waiter()
     with owners.LOCK:
         try:
             while blocked := owners.take(claim, settings, ancestors):
-                if busy == RAISE:
-                    raise _error(claim, settings, blocked)
+                if choice == RAISE:
+                    raise _refusal(claim, settings, blocked)
                 try:
                     waiter.register(ancestors, blocked)
-                except waiting.Deadlock:
-                    raise _error(claim, settings, blocked, deadlock=True) from None
+                except busy.Deadlock:
+                    raise _refusal(claim, settings, blocked, deadlock=True) from None
                 if in_task:
-                    raise waiting.NotYet
+                    raise busy.NotYet
                 waiter.wait()
         finally:
             if not in_task:
-                waiting.forget(waiter)
+                busy.forget(waiter)
 
 
-def _error(
+def _refusal(
     claim: Claim, settings: Sequence[Setting], blocked: list[Held], *, deadlock: bool = False
-) -> Exception:
-    from backendcfg.registry import busy
-
+) -> ProfileBusyError:
     wanted = {setting.switch.name: setting.wanted for setting in settings}
-    return busy.error(claim, wanted, blocked, deadlock=deadlock)
+    return busy.refusal(claim, wanted, blocked, deadlock=deadlock)
 
 
 def leave_switches(prepared: Prepared | None, scope: Scope | None, claim: Claim) -> None:
     """Give back what an entry held, to the end, also when interrupted.
 
-    A switch that cannot be restored is logged and kept in `report.stuck()`. More than one call for
+    A switch that cannot be restored is logged and kept in `stuck()`. More than one call for
     a claim does no harm.
 
     Raises:
@@ -154,8 +132,8 @@ def leave_switches(prepared: Prepared | None, scope: Scope | None, claim: Claim)
                 break
             with owners.LOCK:
                 owners.give_back(claim)
-                if waiting.WAITERS:
-                    waiting.wake_all()
+                if busy.WAITERS:
+                    busy.wake_all()
         except Exception as error:
             log.error("leaving a scope of profile %s: %r", claim.prepared.name, error)
             break
@@ -197,17 +175,17 @@ async def when_free(enter: Any) -> Any:
 
     loop = asyncio.get_running_loop()
     while True:
-        waiter = _local.waiter = waiting.Waiter(loop)
+        waiter = _local.waiter = busy.Waiter(loop)
         try:
             try:
                 return enter()
-            except waiting.NotYet:
+            except busy.NotYet:
                 pass
             finally:
                 _local.waiter = None
             await waiter.wait_in_task()
         finally:
-            waiting.forget(waiter)
+            busy.forget(waiter)
 
 
 async def leave_in_task(
@@ -268,4 +246,57 @@ def extend() -> None:
         with owners.LOCK:
             blocked = owners.take(claim, settings, claims[at + 1 :]) if settings else []
         if blocked:
-            log.error("%s", _error(claim, settings, blocked))
+            log.error("%s", _refusal(claim, settings, blocked))
+
+
+@record(frozen=True)
+class Holder:
+    """One open scope that holds a switch: its profile, the thread that opened it, the value."""
+
+    profile: str
+    thread: str
+    wanted: Any
+
+
+@record(frozen=True)
+class Holding:
+    """One switch that open scopes hold.
+
+    Attributes:
+        switch: its name.
+        now: the value in force.
+        base: the value that it returns to.
+        holders: the scopes, in the order in which they were entered; the last decides.
+    """
+
+    switch: str
+    now: Any
+    base: Any
+    holders: tuple[Holder, ...]
+
+
+def holdings() -> tuple[Holding, ...]:
+    """Every switch that an open scope holds; of per-thread switches the calling thread's."""
+    with owners.LOCK:
+        cells = [*owners.CELLS.values(), *owners.this_thread().cells.values()]
+        found = tuple(_holding(cell) for cell in cells if cell.claims)
+    give_back_deferred()
+    return found
+
+
+def _holding(cell: Cell) -> Holding:
+    return Holding(
+        cell.switch.name,
+        cell.now(),
+        cell.base,
+        tuple(
+            Holder(held.claim.prepared.name, busy.thread_name(held.claim.ident), held.wanted)
+            for held in cell.holders()
+        ),
+    )
+
+
+def stuck() -> tuple[Stuck, ...]:
+    """Switches that could not be put back when a scope was left, and have not been since."""
+    with owners.LOCK:
+        return tuple(restoring.STUCK.values())

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from backendcfg import environ
+from backendcfg.audit import facts, survey
 from backendcfg.bridges import imports
 from backendcfg.errors import BackendCfgError, SwitchLeftChangedError
 from backendcfg.records import record
 from backendcfg.registry import base, owners
-from backendcfg.session import facts, installed, process, survey
+from backendcfg.session import installed, process
 from backendcfg.transact import journal
 from backendcfg.transact.switch import Latch, Reach, Setting
 from backendcfg.transact.wording import listed, shown
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from backendcfg.session.survey import SwitchReading
+    from backendcfg.audit.survey import SwitchReading
 
 
 @record(frozen=True)
@@ -185,7 +186,7 @@ def guard(*, restore: bool = False) -> Iterator[Watched]:
     """A block, or a decorated function, that must leave every numeric switch as it found it.
 
     Watched are the switches of every library that is loaded, as far as a bridge can read them, and
-    what has no flag of ours (`session.facts`), in this thread, and the variables of numeric
+    what has no flag of ours (`audit.facts`), in this thread, and the variables of numeric
     libraries. What other threads and tasks write in the
     meantime counts as well, since most switches are the process's. It nests.
 

@@ -1,8 +1,12 @@
-"""From what a process reads to the profile that says so, and what no profile can say."""
+"""`capture()`: the numeric switches of a running process, as a profile.
+
+A switch counts as tuned when it reads otherwise than in a fresh process that imports the same
+frameworks and that no variable steers. So the library decides what its default is, not a list of
+ours, and what is left at its default stays out of the profile.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import tomllib
@@ -10,16 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import __version__
+from backendcfg.audit.facts import is_option
+from backendcfg.audit.snapshot import baseline, is_valid, nested, snapshot
 from backendcfg.errors import BackendCfgError, InvalidArgumentError
 from backendcfg.probe.variables import VARIABLES
-from backendcfg.session.facts import is_option
 from backendcfg.transact.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from backendcfg.audit.snapshot import Snapshot
     from backendcfg.probe.variables import Variable
-    from backendcfg.session.capturing import Snapshot
 
 # What a profile in force says that is no state of a process: its promise and what it presets.
 _NO_SWITCH = ("determinism.tier", "environment", "log.level")
@@ -78,6 +83,26 @@ class Captured:
             ) from None
 
 
+def capture(*, everything: bool = False) -> Captured:
+    """The numeric switches of this process, as a profile that gives a fresh process the same.
+
+    Switches that belong to a thread are those of the calling thread. A child process is started to
+    learn what the imported frameworks start with. Whatever a profile cannot express is named in
+    `notes`, and in comments at the top of the document.
+
+    Args:
+        everything: every switch that can be read, also those that are at their default.
+
+    Returns:
+        The profile: `flags`, `notes`, `to_toml()`, `write(path)`.
+
+    Raises:
+        InternalError: the child died or hung.
+    """
+    now = snapshot()
+    return captured(now, None if everything else baseline(now))
+
+
 def captured(now: Snapshot, fresh: Snapshot | None) -> Captured:
     """The profile of a process.
 
@@ -111,18 +136,6 @@ def captured(now: Snapshot, fresh: Snapshot | None) -> Captured:
     command = _command(now)
     ordered = {flag: found[flag] for flag in flags() if flag in found}
     return Captured(ordered, (*notes, *_refusals(Captured(ordered, (), command))), command)
-
-
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"a.b": 1}` as the tables of a document: `{"a": {"b": 1}}`."""
-    document: dict[str, Any] = {}
-    for flag, value in flat.items():
-        *tables, key = flag.split(".")
-        table = document
-        for name in tables:
-            table = table.setdefault(name, {})
-        table[key] = value
-    return document
 
 
 def _effective(of: Snapshot) -> dict[str, dict[str, Any]]:
@@ -181,19 +194,6 @@ def _of_switches(
         if name in then and then[name] != value
     ]
     return dict(chosen)
-
-
-def is_valid(values: Mapping[str, Any]) -> bool:
-    """Whether the schema takes these flags."""
-    from pydantic import ValidationError
-
-    from backendcfg.schema.profile import Profile
-
-    try:
-        Profile.model_validate_json(json.dumps({"schema": 1, **nested(values)}))
-    except ValidationError:
-        return False
-    return True
 
 
 def _of_variables(now: Snapshot, surveyed: set[str], notes: list[str]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""`capture()`: the numeric switches of a running process, as a profile.
+"""A process as JSON data: what its numeric switches, variables and facts read.
 
-What was tuned is what reads otherwise than in a fresh process that imports the same frameworks and
-that no variable steers. So the library decides what its default is, not a list of ours, and what is
-left at its default stays out of the profile.
+`baseline` takes the same of a fresh process that imports the same frameworks and that no variable
+steers.
 """
 
 from __future__ import annotations
@@ -13,16 +12,15 @@ import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import _native, environ
+from backendcfg import _native, childprocess, environ
+from backendcfg.audit import facts, survey
 from backendcfg.bridges import imports
 from backendcfg.bridges.environment import started_with
 from backendcfg.probe import environment
-from backendcfg.session import facts, survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from backendcfg.session.captured import Captured
     from backendcfg.transact.compiled import Compiled
 
 _BASELINE = """
@@ -33,7 +31,7 @@ for module in json.load(sys.stdin):
         importlib.import_module(module)
     except Exception:
         pass
-from backendcfg.session.capturing import snapshot
+from backendcfg.audit.snapshot import snapshot
 print()
 print(json.dumps(asdict(snapshot())))
 """
@@ -51,7 +49,7 @@ class Snapshot:
         variables: the variables of numeric libraries that it has, and those that it started with.
         modules: the frameworks that it has imported, in the order in which they are watched.
         own: flags of the profile in force there that are no switch of a library.
-        facts: what has no flag, see `session.facts`.
+        facts: what has no flag, see `audit.facts`.
         python: its interpreter.
         words: its command.
     """
@@ -64,28 +62,6 @@ class Snapshot:
     facts: dict[str, Any] = field(default_factory=dict)
     python: str = sys.executable
     words: tuple[str, ...] = ()
-
-
-def capture(*, everything: bool = False) -> Captured:
-    """The numeric switches of this process, as a profile that gives a fresh process the same.
-
-    Switches that belong to a thread are those of the calling thread. A child process is started to
-    learn what the imported frameworks start with. Whatever a profile cannot express is named in
-    `notes`, and in comments at the top of the document.
-
-    Args:
-        everything: every switch that can be read, also those that are at their default.
-
-    Returns:
-        The profile: `flags`, `notes`, `to_toml()`, `write(path)`.
-
-    Raises:
-        InternalError: the child died or hung.
-    """
-    from backendcfg.session.captured import captured
-
-    now = snapshot()
-    return captured(now, None if everything else baseline(now))
 
 
 def snapshot() -> Snapshot:
@@ -111,9 +87,7 @@ def baseline(of: Snapshot) -> Snapshot:
     Raises:
         InternalError: it died or hung.
     """
-    from backendcfg.session import child
-
-    answer = child.ask(
+    answer = childprocess.ask(
         ["-c", _BASELINE],
         _unset(),
         task="the fresh process to compare with",
@@ -127,6 +101,31 @@ def baseline(of: Snapshot) -> Snapshot:
 def from_dict(data: dict[str, Any]) -> Snapshot:
     """The inverse of `asdict`, through JSON."""
     return Snapshot(**{**data, "modules": tuple(data["modules"]), "words": tuple(data["words"])})
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"a.b": 1}` as the tables of a document: `{"a": {"b": 1}}`."""
+    document: dict[str, Any] = {}
+    for flag, value in flat.items():
+        *tables, key = flag.split(".")
+        table = document
+        for name in tables:
+            table = table.setdefault(name, {})
+        table[key] = value
+    return document
+
+
+def is_valid(values: Mapping[str, Any]) -> bool:
+    """Whether the schema takes these flags."""
+    from pydantic import ValidationError
+
+    from backendcfg.schema.profile import Profile
+
+    try:
+        Profile.model_validate_json(json.dumps({"schema": 1, **nested(values)}))
+    except ValidationError:
+        return False
+    return True
 
 
 def at_exit(folder: str, process: int) -> None:
@@ -144,8 +143,6 @@ def _would(
     switches: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each value that a switch has, as its flags would have it, and what it would mean for all."""
-    from backendcfg.session.captured import is_valid
-
     seen: list[dict[str, Any]] = []
     for entry in switches.values():
         flags = _flags(entry["flag"], entry["value"])

@@ -14,11 +14,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
+from backendcfg.audit import computing, facts, survey
 from backendcfg.bridges.environment import started_with
 from backendcfg.bridges.mapped import mapped_set
 from backendcfg.probe import environment
 from backendcfg.probe.variables import VARIABLES
-from backendcfg.session import computing, facts, survey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

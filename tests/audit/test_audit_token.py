@@ -121,7 +121,7 @@ print(sorted(token.parts), token.parts["versions"]["numpy"] == numpy.__version__
 
 
 def test_libraries_are_told_apart_by_content_and_not_by_place(tmp_path):
-    from backendcfg.session import computing
+    from backendcfg.audit import computing
 
     numpy = pytest.importorskip("numpy")
     real = next((Path(numpy.__file__).parent / "_core").glob("_multiarray_umath*.so"))

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from backendcfg import _native
+from backendcfg.audit import survey, writers
 from backendcfg.bridges import all as bridges
 from backendcfg.bridges.environment import contradictions
 from backendcfg.registry.base import applied
-from backendcfg.registry.report import holdings, stuck
-from backendcfg.session import installed, survey, threads, wiring, writers
+from backendcfg.registry.entering import holdings, stuck
+from backendcfg.session import installed, threads, wiring
 from backendcfg.session.wiring import SCOPED
 from backendcfg.transact.switch import in_force, told
 from backendcfg.transact.wording import reason
@@ -18,7 +19,7 @@ from backendcfg.transact.wording import reason
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from backendcfg.registry.report import Holding
+    from backendcfg.registry.entering import Holding
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.switch import Setting
 

@@ -227,7 +227,7 @@ def test_what_the_process_has_and_this_machine_refuses_is_said(python):
 import os
 os.environ["OPENBLAS_CORETYPE"] = "Haswell"
 import numpy
-import backendcfg.session.captured as captured
+import backendcfg.audit.capture as captured
 captured.plan = None
 from backendcfg import errors
 from backendcfg.session import planning
@@ -243,8 +243,8 @@ def test_everything_is_written_on_request_and_needs_no_other_process(python):
     printed = python(
         """
 import json, numpy, backendcfg
-from backendcfg.session import child
-child.ask = None
+from backendcfg import childprocess
+childprocess.ask = None
 print(json.dumps(backendcfg.capture(everything=True).flags))
 """
     )
