@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
-from backendcfg.dispatch.providers import COMPILED_IN
+from backendcfg.catalogue.cpu import COMPILED_IN
 from backendcfg.ops import families
 from backendcfg.ops.families import Question, Reason
 

@@ -18,6 +18,7 @@ ORDER = (
     "records",
     "errors",
     "environ",
+    "catalogue",
     "schema",
     "load",
     "probe",
@@ -38,7 +39,10 @@ ORDER = (
 )
 """A stage may import what stands to its left."""
 
-LIGHT = ("records", "errors", "environ", "native", "transact", "registry", "dispatch", "bridges")
+LIGHT = (
+    *("records", "errors", "environ", "catalogue", "native", "transact", "registry", "dispatch"),
+    "bridges",
+)
 """Stages that are imported by every process that starts under a profile or opens a scope."""
 
 LIGHT_FILES = ("probe/stamp.py", "probe/loaded.py", "session/start.py", "session/choice.py")
