@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
+from backendcfg.catalogue.cpu import COMPILED_IN
 from backendcfg.defaults import DEFAULTS
-from backendcfg.dispatch.providers import COMPILED_IN
 from backendcfg.flags import FlagsInForce
 from backendcfg.ops import families
 from backendcfg.ops.families import Question, Reason

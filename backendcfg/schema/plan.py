@@ -65,7 +65,7 @@ class Entry(Document):
 
 
 class Rejection(Document):
-    """A candidate that was not chosen, with every reason."""
+    """A candidate, with every reason why it is not chosen, or may not be."""
 
     candidate: str
     reasons: tuple[str, ...]
@@ -80,6 +80,8 @@ class Choice(Document):
         order: the usable ones, best first.
         named: those of `order` that the wish prefers or requires by name.
         rejected: the others, with every reason.
+        conditional: those of `order` that serve under a condition which each process meets or not,
+            with the condition.
     """
 
     flag: str
@@ -87,6 +89,7 @@ class Choice(Document):
     order: tuple[str, ...]
     named: tuple[str, ...] = ()
     rejected: tuple[Rejection, ...] = ()
+    conditional: tuple[Rejection, ...] = ()
 
 
 class Check(Document):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, SCIPY, TENSORFLOW, TORCH
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import profile_argument, set_option, user_option
 from backendcfg.cli.output import LABEL_WIDTH, block, current, limited, listing, one_line
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from backendcfg.session.shell import Activation
     from backendcfg.transact.outcome import Report
 
-FIRST = {"numpy": 0, "torch": 1, "scipy": 2, "jax": 3, "tensorflow": 4, "cupy": 5}
+FIRST = {each.name: rank for rank, each in enumerate((NUMPY, TORCH, SCIPY, JAX, TENSORFLOW, CUPY))}
 """Packages that a line about a host names first."""
 
 

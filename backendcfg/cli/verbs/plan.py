@@ -48,6 +48,9 @@ def _lines(plan: Plan, verbose: bool) -> Iterator[str]:
         asked = plan.entry(choice.flag).origin.rank != "default"
         if verbose or asked or choice.chosen != "default":
             refused = [
+                f"{one.candidate} {'; '.join(one.reasons)}" for one in choice.conditional if asked
+            ]
+            refused += [
                 f"not {one.candidate}: {'; '.join(one.reasons)}"
                 for one in choice.rejected
                 if verbose or asked
