@@ -29,7 +29,7 @@ from backendcfg.gpu.attention.plain_programs import summed_in
 from backendcfg.gpu.products import calls as device_products
 from backendcfg.gpu.replay import recalled
 from backendcfg.ops import serving
-from backendcfg.ops.attention_call import OPERATION
+from backendcfg.ops.attention.calls import OPERATION
 
 if TYPE_CHECKING:
     from backendcfg.gpu.arrays import Held

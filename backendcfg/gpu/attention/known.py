@@ -14,7 +14,7 @@ from backendcfg.gpu import replay
 from backendcfg.gpu.arrays import refuse_tangents
 from backendcfg.gpu.attention import backward
 from backendcfg.gpu.attention.forward import NAMES, Options
-from backendcfg.ops.attention_call import OPERATION
+from backendcfg.ops.attention.calls import OPERATION
 
 _EXACT = (type(None), float, int)
 
