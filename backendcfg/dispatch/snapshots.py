@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, environ, native
+from backendcfg.defaults import DEFAULTS
 from backendcfg.dispatch import calibration, speed
 from backendcfg.dispatch.opening import (
     Refused,
@@ -25,7 +26,6 @@ from backendcfg.dispatch.opening import (
 )
 from backendcfg.dispatch.providers import COMPILED_IN, PROVIDERS, files_of
 from backendcfg.errors import MissingLibraryError
-from backendcfg.gpu.products import gemm
 from backendcfg.probe.loaded import libraries_in_process
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def materialise(prepared: Prepared) -> int:
     _calibrate(listing, table_for(compiled), libraries, named=compiled.named, order=compiled.order)
     # With the profile and not by the snapshot, which is kept for ever.
     prepared.listing = listing
-    return _snapshot(_encoded(compiled.values), listing)
+    return _snapshot(compiled.values, listing)
 
 
 def default() -> int:
@@ -91,12 +91,7 @@ def default() -> int:
     global _default
     _default = listing = list_providers(_names(), _in_process(), loaded_only=True)
     _calibrate(listing, table_for(None), [])
-    return _snapshot(_encoded({}), listing)
-
-
-def _encoded(values: Mapping[str, Any]) -> dict[str, int]:
-    """Values as a snapshot holds them; those that products on devices read are always said."""
-    return native.encode({**gemm.DEFAULTS, **values})
+    return _snapshot({}, listing)
 
 
 def listing_here() -> Listing:
@@ -253,7 +248,9 @@ def _names() -> tuple[str, ...]:
     return tuple(provider.name for provider in PROVIDERS)
 
 
-def _snapshot(values: Mapping[str, int], listing: Listing) -> int:
+def _snapshot(values: Mapping[str, Any], listing: Listing) -> int:
+    """The snapshot of a plan's values, at their defaults where it has none, and of a listing."""
     threads = listing.table.threads if listing.table is not None else 1
     preferred = listing.decision.positions(listing.names, threads)
-    return native.intern(values, listing.handles, preferred)
+    encoded = native.encode({**DEFAULTS, **values})
+    return native.intern(encoded, listing.handles, preferred)

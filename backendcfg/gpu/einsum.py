@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu.arrays import Arguments
 from backendcfg.gpu.own_library import plain
 from backendcfg.gpu.products import calls, gemm, recipes
@@ -19,7 +20,6 @@ from backendcfg.gpu.products.choice import of_element
 from backendcfg.ops.einsum_order import FLAGS, order
 from backendcfg.ops.einsum_plan import Plan, View, plan
 from backendcfg.ops.families import Answer, Reason
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.refusal import TYPES
 from backendcfg.ops.serving import served
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu import einsum as device_einsum
 from backendcfg.gpu.convolution import explained
 from backendcfg.gpu.fft import calls, plans
@@ -26,7 +27,6 @@ from backendcfg.ops.convolution_ways import WAYS
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.fft import choice
 from backendcfg.ops.fft.arguments import check_element, check_real
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.product_choice import element
 
 TRANSFORMS = (

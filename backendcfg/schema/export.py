@@ -1,7 +1,8 @@
-"""The JSON Schemas and the table of every key, generated from the models.
+"""The files that are generated from the models: JSON Schemas, the table of every key, and more.
 
-`python -m backendcfg.schema.export` writes schemas/*.json and docs/profiles.md of the source tree;
-`--check` compares instead, names what differs and exits with 1.
+`python -m backendcfg.schema.export` writes schemas/*.json, docs/profiles.md, backendcfg/defaults.py
+and native/include/backendcfg_flags.inc of the source tree; `--check` compares instead, names what
+differs and exits with 1.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import environ
-from backendcfg.schema import describe
+from backendcfg.schema import describe, generated
 from backendcfg.schema.describe import Kind
 from backendcfg.schema.host import Host
 from backendcfg.schema.plan import Plan
@@ -230,7 +231,12 @@ def _cell(text: str) -> str:
 def documents() -> dict[str, str]:
     """Every generated file by its path in the source tree."""
     schemas = {f"schemas/{name}.json": json_schema(name) for name in DOCUMENTS}
-    return {**schemas, "docs/profiles.md": manual()}
+    return {
+        **schemas,
+        "docs/profiles.md": manual(),
+        generated.PYTHON: generated.python_defaults(),
+        generated.C: generated.c_flags(),
+    }
 
 
 TREE = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ class Flags(Document):
     """Every flag. The names are those of torch.backends where it has them."""
 
     fp32_precision: Annotated[
-        Fp32, torch_backends.torch_flag("Root of the float32 precision tree.", "native")
+        Fp32, torch_backends.torch_flag("Root of the float32 precision tree.", "native", in_c=True)
     ] = "none"
     cuda: torch_backends.Cuda = torch_backends.Cuda()
     cudnn: torch_backends.Cudnn = torch_backends.Cudnn()

@@ -18,11 +18,14 @@ ORDER = (
     "records",
     "errors",
     "environ",
+    "defaults",
     "schema",
     "load",
     "probe",
     "resolve",
     "native",
+    "cache",
+    "flags",
     "transact",
     "registry",
     "dispatch",
@@ -39,7 +42,18 @@ ORDER = (
 )
 """A stage may import what stands to its left."""
 
-LIGHT = ("records", "errors", "environ", "native", "transact", "registry", "dispatch", "bridges")
+LIGHT = (
+    "records",
+    "errors",
+    "environ",
+    "native",
+    "cache",
+    "flags",
+    "transact",
+    "registry",
+    "dispatch",
+    "bridges",
+)
 """Stages that are imported by every process that starts under a profile or opens a scope."""
 
 LIGHT_FILES = ("probe/stamp.py", "probe/loaded.py", "session/start.py", "session/choice.py")

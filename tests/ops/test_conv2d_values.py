@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import _native, ops
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import convolution, convolution_shapes
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import WAYS, Convolution
-from backendcfg.ops.flags import FlagsInForce
 
 KERNELS = ctypes.CDLL(_native.__file__)
 KERNELS.bcfg_isa_name.restype = ctypes.c_char_p

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import pytest
 from compiling import FAKES, FLAGS, NATIVE
 
-from backendcfg import _native
 from backendcfg.gpu.libraries import files as device_files
 from backendcfg.gpu.libraries import opening
 
@@ -233,7 +232,6 @@ def devices(_opened_devices, monkeypatch):
     from backendcfg import ops
 
     fakes = _opened_devices
-    _native.device_forget()
     monkeypatch.setattr(opening, "_latest", {})
     monkeypatch.setattr(opening, "_first_usable", lambda name, world: fakes.find(name))
     # Fakes of two toolkits are in this process, by other tests.

