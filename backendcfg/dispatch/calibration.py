@@ -4,7 +4,7 @@
 
 `backendcfg tune` writes a table; whoever makes a snapshot reads it. It is used only where it was
 made: on the same processor, with the same files and the same variables that choose kernels. It says
-nothing of `resolve.digest.host_digest`, which changes whenever any package is installed.
+nothing of `resolve.plan.host_digest`, which changes whenever any package is installed.
 
 Standard library only. Without a table this costs one look at a directory.
 """
