@@ -269,7 +269,7 @@ def unfold(
     /,
 ) -> None: ...
 
-# Hand in what products on devices need of Python; see native/src/python/device.h.
+# Hand in what products on devices need of Python; see native/gpu/python/device.h.
 def device_bind(**callbacks: Callable[..., Any] | None) -> None: ...
 
 # A product on a device: alpha a b + beta added, into `out`; `added` and `out` may be None.
@@ -321,7 +321,7 @@ def device_recall(
 ) -> tuple[Any, ...] | None: ...
 
 # Remember a kind of call: types, shapes, strides, places and alignment of these arrays, these
-# options, and the flags in force. Steps are as in backendcfg/ops/device_replay.py; a launch is
+# options, and the flags in force. Steps are as in backendcfg/gpu/replay.py; a launch is
 # (kernel, grid, threads, argument, and the places in it of the arrays' addresses, of the results'
 # and of the seed, in bytes, -1 for none). What is made is (element, shape, views=(), alignment=16);
 # the first `given` of it are the results, the others are worked in; -1: all.
@@ -339,8 +339,8 @@ def device_remember(
 # Forget all of it, or what uses an object: a plan.
 def device_forget(owner: object = None, /) -> None: ...
 
-# Graphs of cuDNN, as backendcfg/dispatch/device_cudnn.py describes them. `work` is the tuple of
-# backendcfg/ops/device_arrays.py. What failed is (function, status, its name, what cuDNN says).
+# Graphs of cuDNN, as backendcfg/gpu/cudnn/graph.py describes them. `work` is the tuple of
+# backendcfg/gpu/arrays.py. What failed is (function, status, its name, what cuDNN says).
 #
 # The engines for a graph in cuDNN's order: (index, numerical notes, behaviour notes, is fallback).
 def device_engines(

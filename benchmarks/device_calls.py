@@ -3,7 +3,7 @@
     python benchmarks/device_calls.py [--quick]
 
 Needs a C compiler and PyTorch, and no GPU: PyTorch's own tensors on the CPU are said to be on a
-device, and the fakes of native/fakes/device stand for NVIDIA's libraries. Once a kind of call
+device, and the fakes of native/fakes/gpu stand for NVIDIA's libraries. Once a kind of call
 is known they are told to do nothing; so what is left is ours, and what PyTorch does in the call.
 """
 
@@ -64,7 +64,7 @@ def compiled(folder: Path) -> dict[str, ctypes.CDLL]:
     libraries = {}
     for source, name in FAKES.items():
         target = folder / name
-        file = NATIVE / "fakes" / "device" / f"{source}.c"
+        file = NATIVE / "fakes" / "gpu" / f"{source}.c"
         command = ["cc", *FLAGS, f"-I{NATIVE / 'include'}", f"-Wl,-soname,{name}", str(file)]
         subprocess.run([*command, "-o", str(target), "-lm"], check=True)
         libraries[source] = ctypes.CDLL(str(target))
@@ -120,13 +120,13 @@ def tensors() -> dict[str, Any]:
 def load_any_kernel() -> None:
     """Let our own kernels be code that nobody looks into."""
     from backendcfg import _native
-    from backendcfg.dispatch import device_kernels
+    from backendcfg.gpu.kernels import loading
 
     def loaded(driver: Any, ordinal: int, capability: Any, chosen: Any) -> Any:
         del capability
         return _native.device_kernel(driver.handle, ordinal, b"no code", chosen.name, 0)
 
-    device_kernels.attention = loaded
+    loading.attention = loaded
 
 
 def least(statements: dict[str, str], names: dict[str, object], rounds: int) -> dict[str, float]:

@@ -264,7 +264,7 @@ def active_profile(host: Host) -> Iterator[Finding]:
 def directories(host: Host) -> Iterator[Finding]:
     """Whether what we write can be written."""
     from backendcfg.load.locations import user_dir
-    from backendcfg.session.cache import directory as cache_directory
+    from backendcfg.session.planning import cache_directory
     from backendcfg.transact.generations import directory as state_directory
 
     places: tuple[tuple[str, str, State, environ.Variable], ...] = (

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, environ, native
 from backendcfg.catalogue.cpu import COMPILED_IN, NATIVE, PROVIDERS
-from backendcfg.dispatch import calibration, device_gemm, speed
+from backendcfg.defaults import DEFAULTS
+from backendcfg.dispatch import calibration, speed
 from backendcfg.dispatch.opening import (
     Refused,
     Usable,
@@ -80,7 +81,7 @@ def materialise(prepared: Prepared) -> int:
     _calibrate(listing, table_for(compiled), libraries, named=compiled.named, order=compiled.order)
     # With the profile and not by the snapshot, which is kept for ever.
     prepared.listing = listing
-    return _snapshot(_encoded(compiled.values), listing)
+    return _snapshot(compiled.values, listing)
 
 
 def default() -> int:
@@ -91,12 +92,7 @@ def default() -> int:
     global _default
     _default = listing = list_providers(_names(), _in_process(), loaded_only=True)
     _calibrate(listing, table_for(None), [])
-    return _snapshot(_encoded({}), listing)
-
-
-def _encoded(values: Mapping[str, Any]) -> dict[str, int]:
-    """Values as a snapshot holds them; those that products on devices read are always said."""
-    return native.encode({**device_gemm.DEFAULTS, **values})
+    return _snapshot({}, listing)
 
 
 def listing_here() -> Listing:
@@ -253,7 +249,9 @@ def _names() -> tuple[str, ...]:
     return tuple(provider.name for provider in PROVIDERS)
 
 
-def _snapshot(values: Mapping[str, int], listing: Listing) -> int:
+def _snapshot(values: Mapping[str, Any], listing: Listing) -> int:
+    """The snapshot of a plan's values, at their defaults where it has none, and of a listing."""
     threads = listing.table.threads if listing.table is not None else 1
     preferred = listing.decision.positions(listing.names, threads)
-    return native.intern(values, listing.handles, preferred)
+    encoded = native.encode({**DEFAULTS, **values})
+    return native.intern(encoded, listing.handles, preferred)

@@ -18,15 +18,22 @@ from __future__ import annotations
 from backendcfg import _native, native
 from backendcfg._native import matmul
 from backendcfg.dispatch import snapshots
+from backendcfg.gpu.products import calls as device_products
+from backendcfg.gpu.sparse import calls as sparse
+from backendcfg.gpu.sparse.calls import (
+    Compressed,
+    SparseAlgorithm,
+    sparse_compress,
+    sparse_matmul,
+    sparse_search,
+)
 from backendcfg.ops import (
-    device_products,
     explainers,
     families,
     fft,
     linalg,
     linalg_choice,
     product_choice,
-    sparse,
     tracing,
     transforms_explained,
 )
@@ -39,13 +46,6 @@ from backendcfg.ops.einsum import einsum
 from backendcfg.ops.explanation import Explanation, Reason, explain
 from backendcfg.ops.products import addmm, baddbmm, bmm, foreign_matmul
 from backendcfg.ops.refusal import refuse
-from backendcfg.ops.sparse import (
-    Compressed,
-    SparseAlgorithm,
-    sparse_compress,
-    sparse_matmul,
-    sparse_search,
-)
 from backendcfg.ops.statistics import Record, Served, Statistics, reset_stats, stats
 from backendcfg.ops.torch_attention import TorchAttention, serve_torch
 from backendcfg.ops.tracing import Call, Trace, trace

@@ -17,15 +17,9 @@ import numpy as np
 from backendcfg import _native
 from backendcfg._native import broadcast, current
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import (
-    attention_call,
-    attention_layout,
-    attention_math,
-    device_attention,
-    device_gradients,
-    device_known,
-    serving,
-)
+from backendcfg.gpu.attention import backward as device_gradients
+from backendcfg.gpu.attention import forward as device_attention
+from backendcfg.ops import attention_call, attention_layout, attention_math, serving
 from backendcfg.ops.arrays import give, take
 from backendcfg.ops.attention_call import OPERATION, NotFiniteError, refuse
 from backendcfg.ops.attention_math import Options
@@ -112,10 +106,16 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
             serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
             return found if return_logsumexp else found[0]
     elif type(query) is not np.ndarray and _native.device_holds(query):
-        return device_known.attend(
+        return device_gradients.attend(
             (query, key, value, attn_mask),
-            (OPERATION, dropout_p, is_causal, scale, enable_gqa, return_logsumexp),
-            seed,
+            device_attention.Options(
+                float(dropout_p),
+                bool(is_causal),
+                None if scale is None else float(scale),
+                bool(enable_gqa),
+                int(seed or 0),
+            ),
+            logsumexp=return_logsumexp,
         )
     arrays = _taken(OPERATION, query, key, value, attn_mask)
     route = _route(OPERATION, arrays, (dropout_p, is_causal, enable_gqa))

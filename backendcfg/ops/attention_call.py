@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from backendcfg._native import current
 from backendcfg.dispatch import attention_facts, attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops.attention_choice import choose
 from backendcfg.ops.refusal import is_flag
 
@@ -87,16 +87,6 @@ def keep(key: Hashable, route: Route) -> None:
     _routes[key] = route
 
 
-def flags_in_force() -> Mapping[str, Any]:
-    """Every flag with its value, here and now."""
-    in_force = current()
-    if in_force is not None and (values := in_force.payload.values):
-        return values  # type: ignore[no-any-return]
-    from backendcfg.schema.profile import defaults
-
-    return defaults()
-
-
 def facts(arrays: Arrays, options: tuple[float, bool, bool]) -> Call:
     """What the choice looks at; gradients are nobody's business here."""
     query, key, value, mask = arrays
@@ -152,7 +142,7 @@ def plan(operation: str, arrays: Arrays, call: Call) -> Route:
         )
     if wrong := attention_shapes.problem(call):
         refuse(operation, wrong, arrays, _way_out(call, wrong))
-    values = flags_in_force()
+    values = FlagsInForce().values
     choice = choose(call, values)
     if not choice.kernel:
         enabled = attention_facts.flags_of(values).enabled

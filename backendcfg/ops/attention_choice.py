@@ -6,15 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
-from backendcfg.dispatch import (
-    attention,
-    attention_cudnn_rules,
-    attention_facts,
-    device_attention_plain,
-    device_gemm,
-    device_recipes,
-)
+from backendcfg.dispatch import attention, attention_facts
 from backendcfg.dispatch.attention_facts import Device
+from backendcfg.gpu.attention import cudnn_rules, plain_programs
+from backendcfg.gpu.products import gemm, recipes
 from backendcfg.records import replace
 
 if TYPE_CHECKING:
@@ -62,7 +57,7 @@ def _choose(call: Call, values: Mapping[str, Any], device: Device) -> Choice:
     served = attention.ON_DEVICES if device.is_ours else attention.OURS
     flags = attention_facts.flags_of(values, "" if device.is_ours else _library(call))
     is_free = device.is_ours and not values["cuda.sdp_priority"] and call.mask is None
-    if is_free and attention_cudnn_rules.leads(device):
+    if is_free and cudnn_rules.leads(device):
         flags = replace(flags, order=tuple(dict.fromkeys(("cudnn", *flags.order))))
     kernel, behind, against = "", [], {}
     needs: dict[str, str] = {}
@@ -99,9 +94,9 @@ def _library(call: Call) -> str:
 def _no_products(call: Call, values: Mapping[str, Any]) -> str:
     """Why no library multiplies for `math` where the arrays are, or ""."""
     rounds = values["cuda.allow_fp16_bf16_reduction_math_sdp"]
-    element = device_attention_plain.multiplied_in(call.query.dtype, rounds=bool(rounds))
-    place = device_gemm.CUDA, call.query.index
-    chosen = device_recipes.choose(_native.snapshot(), *place, element, start=False)
+    element = plain_programs.multiplied_in(call.query.dtype, rounds=bool(rounds))
+    place = gemm.CUDA, call.query.index
+    chosen = recipes.choose(_native.snapshot(), *place, element, start=False)
     if chosen.recipe is not None:
         return ""
     told = "; ".join(f"{name}: {why}" for name, why in chosen.reasons.items())

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
-from backendcfg._native import device_recall
-from backendcfg.ops import convolution_shapes, device_convolution, device_replay
+from backendcfg.flags import FlagsInForce
+from backendcfg.gpu.convolution import calls
+from backendcfg.ops import convolution_shapes
 from backendcfg.ops.arrays import Taken, give, take
 from backendcfg.ops.convolution_choice import compute
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import Convolution
 from backendcfg.ops.finite import check_finite
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.narrow import round_to, widen
 
 if TYPE_CHECKING:
@@ -60,16 +60,8 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
         DeviceFailedError: on a device: cuDNN or the driver failed.
         TierNotKeptError: on a device: no library there keeps what the profile promises.
     """
-    if type(input) is not np.ndarray:
-        arrays = input, weight, bias
-        options = device_convolution.OPERATION, stride, padding, dilation, groups
-        found = device_recall(arrays, options, 0, True)
-        if found is not None and found[0] is None:
-            return found[1]
-        if found is not None:
-            device_replay.failed(options[0], device_convolution.NAMES, arrays, found)
-        if _native.device_holds(input):
-            return device_convolution.convolve(arrays, options)
+    if type(input) is not np.ndarray and _native.device_holds(input):
+        return calls.convolve((input, weight, bias), (stride, padding, dilation, groups))
     images, kernel = take(input, "input", "conv2d"), take(weight, "weight", "conv2d")
     shift = take(bias, "bias", "conv2d") if bias is not None else None
     geometry = convolution_shapes.geometry(

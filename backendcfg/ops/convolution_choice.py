@@ -21,9 +21,9 @@ from backendcfg.ops.serving import served
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from backendcfg.flags import FlagsInForce
     from backendcfg.ops.convolution_shapes import Geometry
     from backendcfg.ops.convolution_ways import Convolution
-    from backendcfg.ops.flags import FlagsInForce
 
 FLAGS = (
     *("cudnn.benchmark", "cudnn.benchmark_limit", "cudnn.enabled", "cudnn.deterministic"),

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from backendcfg.flags import FlagsInForce
     from backendcfg.ops.convolution_shapes import Geometry
-    from backendcfg.ops.flags import FlagsInForce
 
 COLUMNS = 1 << 22
 """Bytes of columns that exist at a time, or one row of them where that is more."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
-from backendcfg.ops import device_einsum
+from backendcfg.flags import FlagsInForce
+from backendcfg.gpu import einsum as device_einsum
 from backendcfg.ops.arrays import Taken, give, take
 from backendcfg.ops.einsum_equation import parse, parse_sublists, refuse
 from backendcfg.ops.einsum_order import is_fixed, order
 from backendcfg.ops.einsum_plan import plan
 from backendcfg.ops.finite import check_finite
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.narrow import NARROW, round_to, widen
 from backendcfg.ops.serving import served
 

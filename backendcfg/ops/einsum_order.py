@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from backendcfg.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from backendcfg.ops.flags import FlagsInForce
+    from backendcfg.flags import FlagsInForce
 
 FLAGS = ("opt_einsum.enabled", "opt_einsum.strategy", "determinism.tier")
 """The flags that the choice looks at."""

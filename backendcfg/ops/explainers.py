@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backendcfg.dispatch import attention, attention_facts, attention_shapes, device_kernels
+from backendcfg.dispatch import attention, attention_facts, attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Device, Tensor
-from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.gpu.kernels import loading
+from backendcfg.gpu.products.choice import place_of
+from backendcfg.gpu.products.gemm import KINDS
 from backendcfg.ops import attention_call, attention_choice, product_choice
-from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.product_choice import element
 
@@ -57,7 +58,7 @@ def of_attention(question: Question) -> Answer:
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")
-    device = Device() if place is None else device_kernels.device(*place, start=False)[0]
+    device = Device() if place is None else loading.device(*place, start=False)[0]
     choice = attention_choice.choose(call, question.values, device)
     where = "" if place is None else f" on {KINDS[place[0]]}:{place[1]}"
     sizes = attention_shapes.sizes(call)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
 from backendcfg.catalogue.cpu import COMPILED_IN
+from backendcfg.defaults import DEFAULTS
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import families
 from backendcfg.ops.families import Question, Reason
 
@@ -75,7 +77,7 @@ def explain(operation: str, shapes: Any, dtype: Any = "float64", **options: Any)
         MissingLibraryError: the profile in force needs a library that cannot be opened.
     """
     current = _native.current()
-    values = _values()
+    values = {**DEFAULTS, **FlagsInForce().values}
     said = families.answer(Question(operation, shapes, dtype, options, values))
     return Explanation(
         said.operation,
@@ -89,15 +91,6 @@ def explain(operation: str, shapes: Any, dtype: Any = "float64", **options: Any)
         said.calibration,
         said.what,
     )
-
-
-def _values() -> Mapping[str, Any]:
-    """Every flag as it is in force, at its default where nobody says."""
-    current = _native.current()
-    mine: Mapping[str, Any] = current.payload.values if current is not None else {}
-    from backendcfg.schema.profile import defaults
-
-    return {**defaults(), **mine}
 
 
 def _literal(value: Any) -> str:

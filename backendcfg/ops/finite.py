@@ -12,7 +12,7 @@ from backendcfg.ops.narrow import widen
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from backendcfg.ops.flags import FlagsInForce
+    from backendcfg.flags import FlagsInForce
 
 
 def check_finite(

@@ -9,7 +9,7 @@ Matrices are the last two dimensions; what stands before them is a stack, broadc
 more than one operand. They hold float32, float64, complex64 or complex128, in NumPy arrays or in
 any CPU array that `backendcfg.ops.arrays.take` knows; results are what the first one was. Results
 are new memory, and lie by columns where LAPACK made them so. Arrays on a device are served there,
-by its own library: see `backendcfg.ops.device_linalg`.
+by its own library: see `backendcfg.gpu.linalg.calls`.
 
 Raises:
     InvalidArgumentError: arguments that do not fit, before anything is computed.
@@ -39,7 +39,8 @@ from backendcfg._native import linalg_solve as solve
 from backendcfg._native import linalg_solve_ex as solve_ex
 from backendcfg._native import linalg_svd as svd
 from backendcfg._native import linalg_svdvals as svdvals
-from backendcfg.ops import arrays, device_linalg
+from backendcfg.gpu.linalg import calls
+from backendcfg.ops import arrays
 from backendcfg.ops.linalg_refusal import LinAlgError, fail, refuse
 from backendcfg.ops.linalg_types import TYPES
 
@@ -73,7 +74,7 @@ def _foreign(function: str, count: int, given: dict[str, Any]) -> Any:
     names, values = tuple(given)[:count], tuple(given.values())[:count]
     seen = _native.device_taken(values)
     if seen is not None or any(map(_native.device_holds, values)):
-        return device_linalg.call(function, given, names, values, seen)
+        return calls.call(function, given, names, values, seen)
     taken: list[Taken] = []
     for name in names:
         one = arrays.take(given[name], name, f"linalg.{function}")

@@ -9,9 +9,9 @@ from backendcfg import _native
 from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.dispatch import snapshots
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.gpu.linalg import choice
+from backendcfg.gpu.products.choice import place_of
 from backendcfg.native import ELEMENTS, FACTORISATIONS
-from backendcfg.ops import device_linalg_choice
-from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
 from backendcfg.ops.product_choice import behind, calibration_of, measured_row
 from backendcfg.ops.serving import WORDS
@@ -49,7 +49,7 @@ def explain(question: Question) -> Answer:
     element = _element(question.dtype)
     if (place := place_of(question.option("device", "cpu"))) is not None:
         count = _stack(function, question)
-        return device_linalg_choice.of_function(function, (m, n, k), element, place, count)
+        return choice.of_function(function, (m, n, k), element, place, count)
     listed, because, by = _native.linalg_choice(function, ELEMENTS.index(element), m, n, k)
     listing = snapshots.listing_here()
     row: dict[str, Measured] = {}

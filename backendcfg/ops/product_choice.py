@@ -8,7 +8,7 @@ from backendcfg import _native, native
 from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.dispatch import snapshots
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import device_choice
+from backendcfg.gpu.products import choice as device_choice
 from backendcfg.ops.families import Answer, Reason, read_shapes
 from backendcfg.ops.serving import WORDS
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops.arrays import Taken, give, take, take_out
 from backendcfg.ops.finite import check_finite
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.narrow import NARROW, round_to, widen
 from backendcfg.ops.refusal import TYPES
 

@@ -6,26 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from backendcfg.dispatch import device_alone, device_fft
-from backendcfg.dispatch.device_gemm import KINDS
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.flags import FlagsInForce
+from backendcfg.gpu import einsum as device_einsum
+from backendcfg.gpu.convolution import explained
+from backendcfg.gpu.fft import calls, plans
+from backendcfg.gpu.libraries import alone
+from backendcfg.gpu.products import choice as device_choice
+from backendcfg.gpu.products.choice import place_of
+from backendcfg.gpu.products.gemm import KINDS
 from backendcfg.ops import (
     convolution_choice,
     convolution_shapes,
-    device_choice,
-    device_convolution_explained,
-    device_einsum,
     einsum_equation,
     einsum_order,
     families,
 )
 from backendcfg.ops.convolution_shapes import Operand
 from backendcfg.ops.convolution_ways import WAYS
-from backendcfg.ops.device_choice import place_of
 from backendcfg.ops.families import Answer, Question, Reason
-from backendcfg.ops.fft import choice, device
+from backendcfg.ops.fft import choice
 from backendcfg.ops.fft.arguments import check_element, check_real
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.product_choice import element
 
 TRANSFORMS = (
@@ -61,7 +62,7 @@ def explain_convolution(question: Question) -> Answer:
     what = f"conv2d of {shapes[0]} by {shapes[1]}"
     if (place := place_of(question.option("device", "cpu"))) is not None:
         where = f"{what} {name} on {KINDS[place[0]]}:{place[1]}"
-        return device_convolution_explained.explained(call, place, where, tuple(WAYS))
+        return explained.explained(call, place, where, tuple(WAYS))
     flags = FlagsInForce()
     way, because = convolution_choice.foreseen(call, flags)
     fixed = convolution_choice.fixed_by(flags)
@@ -123,8 +124,8 @@ def explain_transform(question: Question) -> Answer:
 
 
 def _on_device(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -> Answer:
-    chosen = device_alone.choose("cufft", place[0])
-    broken = device_fft.unkept(FlagsInForce().tier)
+    chosen = alone.choose("cufft", place[0])
+    broken = plans.unkept(FlagsInForce().tier)
     reasons = (broken,) if broken else chosen.reasons
     who = "" if reasons else "cufft"
     return Answer(
@@ -133,9 +134,9 @@ def _on_device(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -
         shape,
         who,
         chosen.path if who else "",
-        device.BECAUSE if who else "",
+        calls.BECAUSE if who else "",
         tuple(Reason("cufft", "", why) for why in reasons),
-        device_fft.FLAGS,
+        plans.FLAGS,
     )
 
 

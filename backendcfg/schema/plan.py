@@ -116,14 +116,14 @@ class Plan(Document):
     Attributes:
         name: what was asked for: "fast", "base+tf32-off".
         description: the strongest layer's description.
-        tier: the promise.
+        tier: its name.
         host: the host in one line.
         host_digest: digest of the host that it was resolved for.
         entries: every flag, in schema order; also those at their default.
         choices: how each library was chosen.
         libraries: the CPU BLAS files that may serve our operations, best first.
         checks: every requirement that was looked at.
-        unkept: flags that the promise rests on and that this release does not set yet.
+        unkept: flags that the tier rests on and that this release does not set yet.
         overrides: variables of other software that contradict the plan, in words.
     """
 

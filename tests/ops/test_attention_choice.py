@@ -10,6 +10,7 @@ from backendcfg import ops
 from backendcfg.backends import cuda
 from backendcfg.backends.cuda import SDPBackend, sdpa_kernel
 from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import attention_call, serving
 from backendcfg.ops.attention_choice import Choice, choose
 from backendcfg.schema.profile import defaults
@@ -92,7 +93,7 @@ def test_a_switch_of_another_thread_is_not_seen():
 
     def other():
         with sdpa_kernel(MATH):
-            seen.append(attention_call.flags_in_force()["cuda.enable_flash_sdp"])
+            seen.append(FlagsInForce()["cuda.enable_flash_sdp"])
             inside.set()
             done.wait(10)
 

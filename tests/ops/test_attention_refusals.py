@@ -1,10 +1,13 @@
 """What attention refuses, in which words, and that nothing is computed then."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from backendcfg import ops
 from backendcfg.backends.cuda import SDPBackend, sdpa_kernel
+from backendcfg.defaults import DEFAULTS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import attention_call, serving
 from backendcfg.session.adjust import overlay
@@ -144,11 +147,10 @@ def test_with_no_kernel_that_can_every_reason_is_told():
 
 
 def test_with_every_kernel_off_pytorchs_own_sentence_is_told(monkeypatch):
-    from backendcfg.schema.profile import defaults
-
     # Only a machine with a GPU lets a profile leave nothing but cuDNN.
     off = {f"cuda.enable_{name}_sdp": False for name in ("flash", "mem_efficient", "math")}
-    monkeypatch.setattr(attention_call, "flags_in_force", lambda: {**defaults(), **off})
+    in_force = SimpleNamespace(values={**DEFAULTS, **off})
+    monkeypatch.setattr(attention_call, "FlagsInForce", lambda: in_force)
     monkeypatch.setattr(attention_call, "_routes", {})
     assert refused(ARRAY, OTHER, OTHER) == (
         says(

@@ -8,11 +8,12 @@ import pytest
 
 from backendcfg import ops
 from backendcfg._native import Prepared, Scope
+from backendcfg.defaults import DEFAULTS
+from backendcfg.flags import FlagsInForce
 from backendcfg.ops import convolution_choice as choice
 from backendcfg.ops import serving
 from backendcfg.ops.convolution_shapes import Operand, geometry
 from backendcfg.ops.convolution_ways import WAYS
-from backendcfg.ops.flags import DEFAULTS, FlagsInForce
 from backendcfg.schema.profile import defaults
 from backendcfg.transact.compiled import Compiled
 

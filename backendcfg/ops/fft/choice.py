@@ -16,11 +16,12 @@ import numpy as np
 
 from backendcfg import _native, native
 from backendcfg.dispatch.providers import INVARIANT
+from backendcfg.flags import FlagsInForce
+from backendcfg.gpu.fft import calls
 from backendcfg.ops.arrays import give
-from backendcfg.ops.fft import device, mkl
+from backendcfg.ops.fft import mkl
 from backendcfg.ops.fft.arguments import DEVICE
 from backendcfg.ops.finite import check_finite
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
@@ -35,16 +36,15 @@ WORTH_THREADS = 1 << 16
 """Numbers from which on other threads gain more than it costs to wake them."""
 
 
-def transform(request: Request, options: tuple[Any, ...], *, conjugate: bool = False) -> Any:
+def transform(request: Request, *, conjugate: bool = False) -> Any:
     """The result as the input came.
 
     Args:
         request: what to compute.
-        options: what `device.transform` is told of the call.
         conjugate: whether to give the conjugate of the result.
     """
     if request.came.framework == DEVICE:
-        return device.transform(request, options, conjugate=conjugate)
+        return calls.transform(request, conjugate=conjugate)
     flags = FlagsInForce()
     if request.conjugates:
         request = request._replace(array=np.conj(request.array))

@@ -16,8 +16,8 @@ from backendcfg.ops.fft.plans import MAX_SIZE, plan_cache
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from backendcfg.flags import FlagsInForce
     from backendcfg.ops.fft.arguments import Request
-    from backendcfg.ops.flags import FlagsInForce
 
 # The numbers of mkl_dfti.h.
 _FORWARD_SCALE, _BACKWARD_SCALE, _NUMBER_OF_TRANSFORMS = 4, 5, 7
