@@ -161,8 +161,8 @@ def machine() -> tuple[str, str]:
     import platform
     from hashlib import sha256
 
+    from backendcfg.probe import first_processor
     from backendcfg.probe.limits import read_limits
-    from backendcfg.probe.processor import first_processor
 
     first = first_processor()
     name = first.get("model name") or first.get("cpu") or platform.processor()
