@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import backendcfg
 from backendcfg.catalogue.cpu import LIBRARIES, MKL
 from backendcfg.catalogue.frameworks import FRAMEWORKS, JAXLIB, TENSORFLOW, TORCH
-from backendcfg.probe import first_line_of, loaded
-from backendcfg.probe.processor import first_processor
+from backendcfg.probe import first_line_of, first_processor, loaded
 
 if TYPE_CHECKING:
     from typing import Any
