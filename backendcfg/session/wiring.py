@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from backendcfg import _native
 from backendcfg.bridges import all as bridges
+from backendcfg.bridges.mapped import edition
 from backendcfg.registry import entering
 from backendcfg.registry.owners import Wanted
 from backendcfg.transact.compiled import Compiled
@@ -83,24 +82,23 @@ def merged(plans: Sequence[Compiled], which: Collection[str] = bridges.BRIDGES) 
 class ScopeSwitches:
     """The settings of a plan that a scope may write, for what is loaded in the process now.
 
-    Collected again only when a module was imported or removed since, because libraries come with
-    modules; one that is opened without any is seen with the next import.
+    Collected again only when a library or a framework has come or gone since.
     """
 
-    __slots__ = ("compiled", "modules", "settings")
+    __slots__ = ("compiled", "edition", "settings")
 
     def __init__(self, compiled: Compiled) -> None:
         self.compiled = compiled
-        self.modules = -1
+        self.edition: object = None
         self.settings = Wanted()
 
     def __call__(self) -> Wanted:
-        modules = len(sys.modules)
-        if modules != self.modules:
+        now = edition()
+        if now != self.edition:
             found = settings(self.compiled, SCOPED, scoped=True)
             self.settings = Wanted([one for one in found if not told(one.switch, "unsupported")])
-            # Collecting may import.
-            self.modules = len(sys.modules)
+            # As it was before: what comes while this collects is collected by the next entry.
+            self.edition = now
         return self.settings
 
 
