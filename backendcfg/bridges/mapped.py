@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import os
 
-from backendcfg.bridges import imports
 from backendcfg.probe import loaded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ctypes
-    from typing import Any
-
-try:
-    from backendcfg._native import mapped as _counted
-except ImportError:  # in a child that was started without site-packages
-    _counted = None  # type: ignore[assignment]
 
 
 def mapped_set() -> tuple[int, int] | None:
@@ -25,17 +18,11 @@ def mapped_set() -> tuple[int, int] | None:
     which deadlocks when Python code in the callback waits for another thread that loads a library,
     and callbacks break forked children (https://github.com/joblib/threadpoolctl/issues/225).
     """
-    return _counted() if _counted is not None else None
-
-
-def edition() -> tuple[int, Any]:
-    """What changes when a library comes or goes, and when a framework is imported, also once more.
-
-    The loader tells of libraries; where it does not, any import may have brought one. Imports count
-    while somebody watches them.
-    """
-    libraries = mapped_set()
-    return imports.finished, imports.sought if libraries is None else libraries
+    try:
+        from backendcfg._native import mapped
+    except ImportError:
+        return None
+    return mapped()
 
 
 _handles: dict[tuple[str, int], ctypes.CDLL] = {}

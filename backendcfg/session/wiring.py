@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from backendcfg import _native
+from backendcfg._native import mapped
 from backendcfg.bridges import all as bridges
-from backendcfg.bridges.mapped import edition
+from backendcfg.bridges import imports
 from backendcfg.registry import entering
 from backendcfg.registry.owners import Wanted
 from backendcfg.transact.compiled import Compiled
@@ -82,23 +83,28 @@ def merged(plans: Sequence[Compiled], which: Collection[str] = bridges.BRIDGES) 
 class ScopeSwitches:
     """The settings of a plan that a scope may write, for what is loaded in the process now.
 
-    Collected again only when a library or a framework has come or gone since.
+    Collected again only when a library has come or gone since, of which the loader tells, or a
+    framework was imported, once more too. Where the loader does not count, any import may have
+    brought a library.
     """
 
-    __slots__ = ("compiled", "edition", "settings")
+    __slots__ = ("compiled", "finished", "libraries", "settings")
 
     def __init__(self, compiled: Compiled) -> None:
         self.compiled = compiled
-        self.edition: object = None
+        self.finished = -1
+        self.libraries: object = None
         self.settings = Wanted()
 
     def __call__(self) -> Wanted:
-        now = edition()
-        if now != self.edition:
+        libraries = mapped() or imports.sought
+        finished = imports.finished
+        if libraries != self.libraries or finished != self.finished:
             found = settings(self.compiled, SCOPED, scoped=True)
             self.settings = Wanted([one for one in found if not told(one.switch, "unsupported")])
-            # As it was before: what comes while this collects is collected by the next entry.
-            self.edition = now
+            # As they were before: what comes while this collects is collected by the next entry.
+            self.libraries = libraries
+            self.finished = finished
         return self.settings
 
 
