@@ -420,7 +420,7 @@ def test_a_per_thread_scope_that_is_left_elsewhere_is_told_and_changes_nothing_t
         return local.read()
 
     assert in_thread(leave) == 6
-    assert [(stuck.switch, stuck.wanted, stuck.found) for stuck in restoring.stuck()] == [
+    assert [(stuck.switch, stuck.wanted, stuck.found) for stuck in entering.stuck()] == [
         ("local", 8, 4)
     ]
     fast.__exit__(None, None, None)
