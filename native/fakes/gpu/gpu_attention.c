@@ -3,7 +3,7 @@
  *
  *     cc -shared -fPIC -O2 -I../../backendcfg/gpu/kernels -I. -DBFLOAT16=1 -DWIDTH=64 ... gpu_attention.c
  */
-#include "../src/kernels/philox.h"
+#include "../../src/kernels/philox.h"
 #ifdef OF_KEYS
 #include "attention_backward.cu"
 typedef backward_arguments arguments;

@@ -4,7 +4,7 @@
  *
  * PROGRAM is 1 for attention_efficient, 2 for attention_gather, 3 for attention_softmax, 4 for
  * attention_efficient_backward and 5 for attention_delta. */
-#include "../src/kernels/philox.h"
+#include "../../src/kernels/philox.h"
 #if PROGRAM == 1
 #include "attention_efficient.cu"
 typedef efficient_arguments arguments;
