@@ -90,18 +90,9 @@ int hipblasGetAtomicsMode(void *handle, int *mode) {
 
 const char *hipblasStatusToString(int status) {
     switch (status) {
-#define CASE(name) case BCFG_##name: return #name;
-        CASE(HIPBLAS_STATUS_SUCCESS)
-        CASE(HIPBLAS_STATUS_NOT_INITIALIZED)
-        CASE(HIPBLAS_STATUS_ALLOC_FAILED)
-        CASE(HIPBLAS_STATUS_INVALID_VALUE)
-        CASE(HIPBLAS_STATUS_EXECUTION_FAILED)
-        CASE(HIPBLAS_STATUS_INTERNAL_ERROR)
-        CASE(HIPBLAS_STATUS_NOT_SUPPORTED)
-        CASE(HIPBLAS_STATUS_ARCH_MISMATCH)
-        CASE(HIPBLAS_STATUS_HANDLE_IS_NULLPTR)
-        CASE(HIPBLAS_STATUS_INVALID_ENUM)
-#undef CASE
+#define CONSTANT(name, value) case value: return #name;
+        BCFG_HIPBLAS_STATUS_CONSTANTS(CONSTANT)
+#undef CONSTANT
     default: return "HIPBLAS_STATUS_UNKNOWN";
     }
 }

@@ -18,18 +18,9 @@ enum { LARGEST_TOGETHER = 512 };
 static const char *name_of(const bcfg_device_library *library, int status) {
     (void)library; /* it has no function for that */
     switch (status) {
-#define CASE(name) case BCFG_##name: return #name;
-        CASE(CUSOLVER_STATUS_NOT_INITIALIZED)
-        CASE(CUSOLVER_STATUS_ALLOC_FAILED)
-        CASE(CUSOLVER_STATUS_INVALID_VALUE)
-        CASE(CUSOLVER_STATUS_ARCH_MISMATCH)
-        CASE(CUSOLVER_STATUS_MAPPING_ERROR)
-        CASE(CUSOLVER_STATUS_EXECUTION_FAILED)
-        CASE(CUSOLVER_STATUS_INTERNAL_ERROR)
-        CASE(CUSOLVER_STATUS_MATRIX_TYPE_NOT_SUPPORTED)
-        CASE(CUSOLVER_STATUS_NOT_SUPPORTED)
-        CASE(CUSOLVER_STATUS_INVALID_LICENSE)
-#undef CASE
+#define CONSTANT(name, value) case value: return #name;
+        BCFG_CUSOLVER_STATUS_CONSTANTS(CONSTANT)
+#undef CONSTANT
     default: return NULL;
     }
 }

@@ -14,19 +14,9 @@ typedef struct {
 static const char *name_of(const bcfg_device_library *library, int status) {
     (void)library; /* it has no function for that */
     switch (status) {
-#define CASE(name) case BCFG_##name: return #name;
-        CASE(HIPSOLVER_STATUS_NOT_INITIALIZED)
-        CASE(HIPSOLVER_STATUS_ALLOC_FAILED)
-        CASE(HIPSOLVER_STATUS_INVALID_VALUE)
-        CASE(HIPSOLVER_STATUS_MAPPING_ERROR)
-        CASE(HIPSOLVER_STATUS_EXECUTION_FAILED)
-        CASE(HIPSOLVER_STATUS_INTERNAL_ERROR)
-        CASE(HIPSOLVER_STATUS_NOT_SUPPORTED)
-        CASE(HIPSOLVER_STATUS_ARCH_MISMATCH)
-        CASE(HIPSOLVER_STATUS_HANDLE_IS_NULLPTR)
-        CASE(HIPSOLVER_STATUS_INVALID_ENUM)
-        CASE(HIPSOLVER_STATUS_UNKNOWN)
-#undef CASE
+#define CONSTANT(name, value) case value: return #name;
+        BCFG_HIPSOLVER_STATUS_CONSTANTS(CONSTANT)
+#undef CONSTANT
     default: return NULL;
     }
 }

@@ -251,19 +251,9 @@ static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const v
 static const char *name_of(const bcfg_device_library *lt, int status) {
     if (is_cublaslt(lt)) return bcfg_cublaslt(lt)->cublasLtGetStatusName(status);
     switch (status) {
-#define CASE(name) case BCFG_##name: return #name;
-        CASE(HIPBLAS_STATUS_NOT_INITIALIZED)
-        CASE(HIPBLAS_STATUS_ALLOC_FAILED)
-        CASE(HIPBLAS_STATUS_INVALID_VALUE)
-        CASE(HIPBLAS_STATUS_MAPPING_ERROR)
-        CASE(HIPBLAS_STATUS_EXECUTION_FAILED)
-        CASE(HIPBLAS_STATUS_INTERNAL_ERROR)
-        CASE(HIPBLAS_STATUS_NOT_SUPPORTED)
-        CASE(HIPBLAS_STATUS_ARCH_MISMATCH)
-        CASE(HIPBLAS_STATUS_HANDLE_IS_NULLPTR)
-        CASE(HIPBLAS_STATUS_INVALID_ENUM)
-        CASE(HIPBLAS_STATUS_UNKNOWN)
-#undef CASE
+#define CONSTANT(name, value) case value: return #name;
+        BCFG_HIPBLAS_STATUS_CONSTANTS(CONSTANT)
+#undef CONSTANT
     default: return NULL;
     }
 }
