@@ -166,15 +166,15 @@ static int check_plan(descriptor *fresh) {
     const descriptor *chosen = referred(fresh, N(ATTR_EXECUTION_PLAN_ENGINE_CONFIG));
     const descriptor *operation = operation_of(chosen->graph);
     NEED((setting_unsupported >> chosen->engine & 1) == 0, NOT_SUPPORTED)
-    fresh->graph = chosen->graph;
+    keep_graph(fresh, chosen->graph);
     fresh->engine = chosen->engine;
     return family_of(operation->type)->take(operation, chosen->engine);
 }
 
 static int check_heuristic(descriptor *fresh) {
-    const descriptor *graph = referred(fresh, N(ATTR_ENGINEHEUR_OPERATION_GRAPH));
+    descriptor *graph = referred(fresh, N(ATTR_ENGINEHEUR_OPERATION_GRAPH));
     const descriptor *operation = operation_of(graph);
-    fresh->graph = graph;
+    keep_graph(fresh, graph);
     fresh->result_count = family_of(operation->type)
                               ->name(operation, value_of(fresh, N(ATTR_ENGINEHEUR_MODE), 0),
                                      fresh->results);
@@ -219,13 +219,13 @@ static engine about(const descriptor *of) {
 }
 
 /* Writes what an array of descriptors is to be filled with. */
-static int fill(void *const *places, int64_t room, int type, const descriptor *graph,
+static int fill(void *const *places, int64_t room, int type, descriptor *graph,
                 const int *engines) {
     for (int64_t at = 0; at < room; at++) {
         NEED(is_descriptor(places[at], type), BAD_PARAM)
         descriptor *filled = places[at];
         NEED(!filled->is_finalised, BAD_PARAM)
-        filled->graph = graph;
+        keep_graph(filled, graph);
         filled->engine = engines[at];
         filled->is_finalised = 1;
     }

@@ -1,7 +1,8 @@
-/* cuDNN's descriptors, for its double: what each type takes and holds.
+/* cuDNN's descriptors, for its fake: what each type takes and holds.
  *
- * A descriptor keeps its attributes as they were set, and what it refers to stays readable after that
- * was destroyed, as in cuDNN, which shares what lies behind a descriptor. Statuses are those that cuDNN
+ * A descriptor keeps its attributes as they were set. What it refers to stays readable after that was
+ * destroyed, as in cuDNN, which shares what lies behind a descriptor: its memory is freed with the
+ * last descriptor that refers to it. Statuses are those that cuDNN
  * 9.28 was seen to return. The table of rules is RULES in cudnn.c.
  */
 #ifndef GRAPH_H
@@ -15,21 +16,28 @@ enum { ATTRIBUTES = 32, VALUES = 256, RESULTS = 32 };
 
 typedef struct descriptor {
     int type, is_finalised, is_destroyed, attribute_count;
+    int referrers;                                 /* how many descriptors refer to this one */
     struct {
         int name, type;
         int64_t count;
-        int64_t values[VALUES];                    /* numbers of one double have its bits */
+        int64_t *values;                           /* numbers of one double have its bits */
     } attributes[ATTRIBUTES];
     /* Of what cuDNN fills in: an engine, a configuration of it, and a heuristic's results. */
-    const struct descriptor *graph;
+    struct descriptor *graph;
     int engine;
     int results[RESULTS], result_count;
     struct descriptor *next;
 } descriptor;
 
-static descriptor *descriptors; /* under the lock */
+enum { BUCKETS = 1 << 14 };
+static descriptor *descriptors[BUCKETS]; /* by their addresses; under the lock */
+static int alive;                        /* made and not destroyed */
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local char last_error[256];
+
+static descriptor **bucket_of(const void *place) {
+    return &descriptors[((uint64_t)(uintptr_t)place >> 4) * 0x9E3779B97F4A7C15u >> 50];
+}
 
 static int refuse(int status, const char *why) {
     snprintf(last_error, sizeof last_error, "%s", why);
@@ -38,9 +46,8 @@ static int refuse(int status, const char *why) {
 
 /* How many descriptors were made and not destroyed. */
 API int fake_descriptors(void) {
-    int count = 0;
     pthread_mutex_lock(&making);
-    for (const descriptor *at = descriptors; at; at = at->next) count += !at->is_destroyed;
+    int count = alive;
     pthread_mutex_unlock(&making);
     return count;
 }
@@ -48,10 +55,43 @@ API int fake_descriptors(void) {
 static int is_descriptor(const void *place, int type) {
     int is_one = 0;
     pthread_mutex_lock(&making);
-    for (const descriptor *at = descriptors; at && !is_one; at = at->next)
+    for (const descriptor *at = *bucket_of(place); at && !is_one; at = at->next)
         is_one = at == place && !at->is_destroyed && (type < 0 || at->type == type);
     pthread_mutex_unlock(&making);
     return is_one;
+}
+
+/* A descriptor refers to another one, or no longer does. One that is destroyed and that none refers to
+ * is freed, and no longer refers to anything. Under the lock. */
+static void refer(descriptor *to, int change);
+
+static void refer_to_all(const descriptor *of, int attribute, int change) {
+    if (of->attributes[attribute].type != N(TYPE_BACKEND_DESCRIPTOR)) return;
+    for (int64_t at = 0; at < of->attributes[attribute].count; at++)
+        refer((descriptor *)(intptr_t)of->attributes[attribute].values[at], change);
+}
+
+static void refer(descriptor *to, int change) {
+    to->referrers += change;
+    if (!to->is_destroyed || to->referrers) return;
+    descriptor **link = bucket_of(to);
+    while (*link != to) link = &(*link)->next;
+    *link = to->next;
+    for (int at = 0; at < to->attribute_count; at++) {
+        refer_to_all(to, at, -1);
+        free(to->attributes[at].values);
+    }
+    if (to->graph) refer(to->graph, -1);
+    free(to);
+}
+
+/* What cuDNN fills in, or makes from another descriptor, refers to the graph behind it. */
+static void keep_graph(descriptor *of, descriptor *graph) {
+    pthread_mutex_lock(&making);
+    refer(graph, 1);
+    if (of->graph) refer(of->graph, -1);
+    of->graph = graph;
+    pthread_mutex_unlock(&making);
 }
 
 /* An attribute of a type of descriptors: its own type, how many values, whether it must be there to
@@ -104,8 +144,8 @@ static double real_of(const descriptor *of, int name, double otherwise) {
     return value;
 }
 
-static const descriptor *referred(const descriptor *of, int name) {
-    return (const descriptor *)(intptr_t)value_of(of, name, 0);
+static descriptor *referred(const descriptor *of, int name) {
+    return (descriptor *)(intptr_t)value_of(of, name, 0);
 }
 
 /* Values as they come, each in 64 bits; floats become doubles. */
@@ -147,10 +187,20 @@ static int set_attribute(descriptor *of, int name, int type, int64_t count, cons
     while (at < of->attribute_count && of->attributes[at].name != name) at++;
     NEED(at < ATTRIBUTES, INTERNAL_ERROR)
     if (at == of->attribute_count) of->attribute_count++;
+    size_t bytes = (size_t)count * sizeof *values;
+    int64_t *kept = malloc(bytes ? bytes : 1);
+    NEED(kept, INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
+    memcpy(kept, values, bytes);
+    descriptor before = {.attribute_count = 1, .attributes = {of->attributes[at]}};
+    pthread_mutex_lock(&making);
     of->attributes[at].name = name;
     of->attributes[at].type = type;
     of->attributes[at].count = count;
-    memcpy(of->attributes[at].values, values, (size_t)count * sizeof *values);
+    of->attributes[at].values = kept;
+    refer_to_all(of, at, 1);
+    refer_to_all(&before, 0, -1);
+    pthread_mutex_unlock(&making);
+    free(before.attributes[0].values);
     return 0;
 }
 
@@ -161,8 +211,9 @@ int cudnnBackendCreateDescriptor(int type, void **place) {
     NEED(made && type >= 0 && type < 64, INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
     made->type = type;
     pthread_mutex_lock(&making);
-    made->next = descriptors;
-    descriptors = made;
+    made->next = *bucket_of(made);
+    *bucket_of(made) = made;
+    alive++;
     pthread_mutex_unlock(&making);
     *place = made;
     return 0;
@@ -172,7 +223,11 @@ int cudnnBackendDestroyDescriptor(void *place) {
     ENTER("cudnnBackendDestroyDescriptor", P(place))
     NEED(place, BAD_PARAM_NULL_POINTER)
     NEED(is_descriptor(place, -1), BAD_PARAM)
-    ((descriptor *)place)->is_destroyed = 1; /* others may refer to what it holds */
+    pthread_mutex_lock(&making);
+    ((descriptor *)place)->is_destroyed = 1;
+    alive--;
+    refer(place, 0);
+    pthread_mutex_unlock(&making);
     return 0;
 }
 
