@@ -11,23 +11,19 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu.arrays import Arguments, needs_gradient, refuse_tangents
 from backendcfg.gpu.attention import backward_plain, cudnn_backward
 from backendcfg.gpu.attention import forward as device_attention
 from backendcfg.gpu.attention.flash_backward_variants import (
-    BackwardArguments,
     Gradients,
     launch,
     variants,
 )
-from backendcfg.gpu.attention.flash_variants import Arguments as ForwardBlock
 from backendcfg.gpu.attention.launch import put
 from backendcfg.gpu.attention.plain_backward_programs import OF
 from backendcfg.gpu.attention.plain_programs import summed_in
 from backendcfg.gpu.products import calls as device_products
-from backendcfg.gpu.replay import recalled
 from backendcfg.ops import serving
 from backendcfg.ops.attention.calls import OPERATION
 
@@ -38,21 +34,7 @@ if TYPE_CHECKING:
 BACKWARD = f"{OPERATION}_backward"
 RESULTS = ("grad_out", "out", "logsumexp")
 ALL_NAMES = (*device_attention.NAMES, *RESULTS)
-RECORDED = "recorded"
 _ALL = (True, True, True, False)
-
-# Where the addresses of the arrays, of the results and the seed are in the argument block, in which
-# the block of the forward pass comes first.
-_FORWARD = device_attention.places_in(ForwardBlock, "query", "key", "value", "mask")
-_PLACES = (
-    (
-        *_FORWARD,
-        BackwardArguments.grad_out.offset,
-        *device_attention.places_in(ForwardBlock, "out", "logsumexp"),
-    ),
-    device_attention.places_in(BackwardArguments, "delta", "grad_query", "grad_key", "grad_value"),
-    device_attention.places_in(ForwardBlock, "seed"),
-)
 
 
 def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bool) -> Any:
@@ -64,9 +46,10 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         logsumexp: give (result, logsumexp) back; the latter has no gradient.
 
     Raises:
-        InvalidArgumentError: an argument does not fit, or no kernel can serve.
+        InvalidArgumentError: an argument does not fit or carries a tangent, or no kernel can serve.
         DeviceFailedError: the device failed.
     """
+    refuse_tangents(OPERATION, device_attention.NAMES, arrays)
     trains = tuple(needs_gradient(each) for each in arrays)
     if not any(trains):
         return device_attention.attend(arrays, options, logsumexp=logsumexp)
@@ -150,15 +133,7 @@ def _function(torch: Any) -> Any:
         ) -> tuple[Any, ...]:
             arrays, results = (query, key, value, mask), (grad_out, out, total)
             # Flags are those of the forward pass, wherever autograd calls this.
-            kind = RECORDED, plan.kernel, plan.because, *options[:4], wanted
-            found = None
-            if not plan.is_checked:
-                found = _recalled((*arrays, *results), kind, options, is_recorded=True)
-            if found is not None:
-                return _named(dict(zip(_made(plan, wanted), found, strict=True)))
-            return computed(
-                arrays, results, options, plan, kind=kind, wanted=wanted, is_recorded=True
-            )
+            return computed(arrays, results, options, plan, wanted=wanted)
 
         @staticmethod
         def backward(_context: Any, *_: Any) -> NoReturn:
@@ -173,24 +148,9 @@ def _function(torch: Any) -> Any:
 
 def _forward(arrays: tuple[Any, Any, Any, Any], options: Options, plan: Plan) -> Any:
     """The result and its logarithms, in the forward pass that autograd records."""
-    kind = RECORDED, plan.kernel, plan.because, *options[:4]
-    names, found = device_attention.NAMES, None
-    if not plan.is_checked:
-        found = recalled(OPERATION, names, arrays, kind, options.seed, is_recorded=True)
-    if found is not None:
-        return found
-    given = Arguments(OPERATION, dict(zip(names, arrays, strict=True)))
+    given = Arguments(OPERATION, dict(zip(device_attention.NAMES, arrays, strict=True)))
     held = device_attention.taken(given)
-    return device_attention.computed(
-        given, held, plan, options, logsumexp=True, kind=kind, is_recorded=True
-    )
-
-
-def _recalled(
-    arrays: tuple[Any, ...], kind: tuple[Any, ...], options: Options, *, is_recorded: bool
-) -> tuple[Any, ...] | None:
-    """What `_made` names of a call of a kind that was kept, or None."""
-    return recalled(BACKWARD, ALL_NAMES, arrays, kind, options.seed, is_recorded=is_recorded)
+    return device_attention.computed(given, held, plan, options, logsumexp=True)
 
 
 def backward(
@@ -208,10 +168,6 @@ def backward(
         DeviceFailedError: the device failed.
     """
     refuse_tangents(BACKWARD, ALL_NAMES, (*arrays, *results))
-    kind = BACKWARD, *options[:4]
-    found = _recalled((*arrays, *results), kind, options, is_recorded=False)
-    if found is not None:
-        return found[1], found[2], found[3]
     given = _arguments(arrays, results)
     held = device_attention.taken(given)
     # As if they needed them: so no kernel is chosen that gives none.
@@ -233,7 +189,7 @@ def backward(
             given.refuse(f"`{name}` must hold {element}")
         if found.shape != shape:
             given.refuse(f"`{name}` must have the shape {shape}")
-    first, second, third, _ = computed(arrays, results, options, plan, kind=kind, wanted=_ALL)
+    first, second, third, _ = computed(arrays, results, options, plan, wanted=_ALL)
     return first, second, third
 
 
@@ -243,9 +199,7 @@ def computed(
     options: Options,
     plan: Plan,
     *,
-    kind: tuple[Any, ...],
     wanted: tuple[bool, ...],
-    is_recorded: bool = False,
 ) -> tuple[Any, Any, Any, Any]:
     """The gradients of query, key, value and the mask, for a call that is checked.
 
@@ -254,9 +208,7 @@ def computed(
         results: the gradient of the result, the result, and logsumexp.
         options: the others.
         plan: of the call.
-        kind: what else than arrays the next call is known by, which C makes alone.
         wanted: which of them; None stands for the others, as far as they are not made beside one.
-        is_recorded: autograd itself calls.
 
     Raises:
         DeviceFailedError: the device failed.
@@ -266,32 +218,16 @@ def computed(
     if plan.by_cudnn is not None:
         return *cudnn_backward.computed(given, held, plan, options.scale), None
     sizes = (*plan.shapes.scores, plan.shapes.width)
-    about = BACKWARD, plan.kernel, plan.because, sizes, held[0].element
     put_all = _launch if plan.kernel == "flash" else backward_plain.launch
-    made, launches = put_all(given, held, options, plan, wanted)
-    if launches is not None and not plan.is_checked:
-        made_of = tuple(made_as for _, made_as in made.values())
-        _native.device_remember((*arrays, *results), kind, is_recorded, launches, made_of, about)
-    found = _named({name: each for name, (each, _) in made.items()})
+    made = put_all(given, held, options, plan, wanted)
+    query, key, value, mask = (made.get(name) for name in OF)
+    found = query, key, value, mask
     if plan.is_checked:
         for each in found:
             if each is not None:
                 device_products.finite(BACKWARD, each)
-    serving.served(*about)
+    serving.served(BACKWARD, plan.kernel, plan.because, sizes, held[0].element)
     return found
-
-
-def _made(plan: Plan, wanted: tuple[bool, ...]) -> tuple[str, ...]:
-    """What is made for the gradients that are wanted, in order."""
-    if plan.kernel != "flash":
-        return backward_plain.made(wanted)
-    return ("delta", *OF[: 3 if wanted[1] or wanted[2] else 1])
-
-
-def _named(made: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-    """The gradients in the order of the arrays, None where there is none."""
-    query, key, value, mask = (made.get(name) for name in OF)
-    return query, key, value, mask
 
 
 def _launch(
@@ -300,7 +236,7 @@ def _launch(
     options: Options,
     plan: Plan,
     wanted: tuple[bool, ...],
-) -> tuple[dict[str, tuple[Any, tuple[str, tuple[int, ...]]]], tuple[Any, ...] | None]:
+) -> dict[str, Any]:
     """Put the kernels of `flash` on the stream; see `backward_plain.launch`."""
     shapes = plan.shapes
     # What is made here must live until both kernels are on the stream: memory that was given back
@@ -311,7 +247,7 @@ def _launch(
     arrays: dict[str, Any] = {}
     memory: dict[str, Held] = {}
     like = {"delta": total, "query": held[0], "key": held[1], "value": held[2]}
-    for name in _made(plan, wanted):
+    for name in ("delta", *OF[: 3 if wanted[1] or wanted[2] else 1]):
         arrays[name], memory[name] = given.make(like[name].shape, like[name].element)
     call = device_attention.described(held, shapes, options, (out, total))
     lead, keyed = (call.batch, call.heads), (call.batch, call.key_heads)
@@ -324,18 +260,12 @@ def _launch(
         memory["delta"].address,
     )
     touched = (*held, grad_out, out, total, *memory.values())
-    launches = []
     for chosen in variants(call, gradients, plan.memories[0]):
         start = launch(call, gradients, chosen, plan.memories[1])
         if start is not None and ("key" in memory or not chosen.of_keys):
-            kernel = put(given, touched, plan, chosen, start)
-            launches.append((kernel, start.grid, start.threads, start.arguments, *_PLACES))
-    passed = [each for each, _ in rows] + [kept_total]
-    is_plain = all(each is given.given[name] for each, name in zip(passed, RESULTS, strict=True))
-    made = {
-        name: (each, (memory[name].element, memory[name].shape)) for name, each in arrays.items()
-    }
-    return made, tuple(launches) if is_plain else None
+            put(given, touched, plan, chosen, start)
+    del rows, kept_total
+    return arrays
 
 
 def _arguments(arrays: tuple[Any, ...], results: tuple[Any, ...]) -> Arguments:

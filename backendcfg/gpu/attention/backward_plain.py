@@ -13,8 +13,6 @@ from backendcfg.gpu.attention.launch import put
 from backendcfg.gpu.attention.plain_backward_programs import (
     NEEDS_DELTA,
     OF,
-    BackwardArguments,
-    DeltaArguments,
     Passed,
     delta,
     gradient,
@@ -28,19 +26,8 @@ if TYPE_CHECKING:
 
     Taken = tuple[Held, Held, Held, Held | None]
 
-# Where the addresses of arrays and results, in their order, are in the blocks; -1: nowhere.
-_NOWHERE = -1
-_READ = (
-    *device_attention.places_in(BackwardArguments, "query", "key", "value", "mask", "grad_out"),
-    _NOWHERE,
-    *device_attention.places_in(BackwardArguments, "logsumexp"),
-)
-_READ_BY_DELTA = (*(_NOWHERE,) * 4, *device_attention.places_in(DeltaArguments, "grad_out", "out"))
-_DELTA, _GRADIENT = device_attention.places_in(BackwardArguments, "delta", "gradient")
-_SEED = device_attention.places_in(BackwardArguments, "seed")
 
-
-def made(wanted: tuple[bool, ...]) -> tuple[str, ...]:
+def _made(wanted: tuple[bool, ...]) -> tuple[str, ...]:
     """What is made for the gradients that are wanted of query, key, value and mask, in order."""
     names = tuple(name for name, needed in zip(OF, wanted, strict=True) if needed)
     return ("delta", *names) if set(names) & set(NEEDS_DELTA) else names
@@ -52,7 +39,7 @@ def launch(
     options: Options,
     plan: Plan,
     wanted: tuple[bool, ...],
-) -> tuple[dict[str, tuple[Any, tuple[str, tuple[int, ...]]]], tuple[Any, ...] | None]:
+) -> dict[str, Any]:
     """Put the kernels of the gradients that are wanted on the stream.
 
     Args:
@@ -63,8 +50,7 @@ def launch(
         wanted: which gradients, of query, key, value and mask.
 
     Returns:
-        What is made, by name, each with its dtype and shape; and the launches as
-        `_native.device_remember` takes them, None where an argument had to be copied first.
+        The gradients that are wanted, by name; and what was needed beside them.
 
     Raises:
         DeviceFailedError: the device failed.
@@ -72,13 +58,13 @@ def launch(
     """
     shapes = plan.shapes
     grad_out, out = given.take("grad_out"), given.take("out")
+    # What is made here must live until all kernels are on the stream.
     kept_total, total = given.dense("logsumexp", given.given["logsumexp"])
     call = device_attention.described(held, shapes, options, (out, total))
     named: dict[str, Held | None] = {"delta": total, **dict(zip(OF, held, strict=True))}
-    # What is made here must live until all kernels are on the stream.
     arrays: dict[str, Any] = {}
     memory: dict[str, Held] = {}
-    for name in made(wanted):
+    for name in _made(wanted):
         like = named[name]
         if like is not None:  # what is not there needs no gradient
             arrays[name], memory[name] = given.make(like.shape, like.element)
@@ -93,17 +79,12 @@ def launch(
         (padded[0], padded[1], padded[2], padded[3]),
     )
     touched = (*held, grad_out, out, total, *memory.values())
-    launches = []
     for name, one in memory.items():
         start = _start(name, one, call, passed)
         if start is not None:
-            kernel = put(given, touched, plan, start.program, start)
-            places = _places(name, tuple(memory))
-            launches.append((kernel, start.grid, start.threads, start.arguments, *places))
-    made_of = {
-        name: (each, (memory[name].element, memory[name].shape)) for name, each in arrays.items()
-    }
-    return made_of, tuple(launches) if kept_total is given.given["logsumexp"] else None
+            put(given, touched, plan, start.program, start)
+    del kept_total
+    return arrays
 
 
 def _start(name: str, made: Held, call: Attention, passed: Passed) -> Start | None:
@@ -118,12 +99,3 @@ def _start(name: str, made: Held, call: Attention, passed: Passed) -> Start | No
     }[name]
     into = device_attention.matrix(made, (call.batch, heads), (lengths[0], lengths[1]))
     return gradient(name, call, passed, into)
-
-
-def _places(name: str, names: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-    """Where in a block the addresses of arrays and results are, and the seed."""
-    if name == "delta":
-        written = device_attention.places_in(DeltaArguments, "delta")
-        return _READ_BY_DELTA, (*written, *(_NOWHERE,) * (len(names) - 1)), ()
-    places = {"delta": _DELTA, name: _GRADIENT}
-    return _READ, tuple(places.get(each, _NOWHERE) for each in names), _SEED

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, NamedTuple
 
-from backendcfg.gpu import replay
 from backendcfg.gpu.attention import cudnn_graph
 from backendcfg.gpu.attention.cudnn_graph import Problem
 from backendcfg.gpu.cudnn import search as device_graphs
@@ -33,20 +32,6 @@ if TYPE_CHECKING:
     from backendcfg.gpu.kernels.loading import Driver
 
     Four = tuple[Held, Held, Held, Held | None]
-
-
-# What the tensors are in a call that C makes alone: query, key, value and the mask are passed, the
-# result and the logarithms made; the scalars are constants, -1 being their first byte.
-_ARRAYS = {
-    cudnn_graph.QUERY: 0,
-    cudnn_graph.KEY: 1,
-    cudnn_graph.VALUE: 2,
-    cudnn_graph.BIAS: 3,
-    cudnn_graph.OUT: 4,
-    cudnn_graph.LOGSUMEXP: 5,
-    cudnn_graph.SCALE: -1,
-    cudnn_graph.HIDDEN: -1 - ctypes.sizeof(ctypes.c_float),
-}
 
 
 class Prepared(NamedTuple):
@@ -147,7 +132,7 @@ def run(
     prepared: Prepared,
     scale: float,
     results: tuple[Held, Held | None],
-) -> tuple[Any, ...] | None:
+) -> None:
     """Put a call on the stream of query; it is in order with the streams of all arrays.
 
     Args:
@@ -156,9 +141,6 @@ def run(
         prepared: what `prepare` found for the kind.
         scale: of the scores.
         results: the result, and the logarithms or None.
-
-    Returns:
-        The same as a step of a call that C makes alone; None where it cannot.
 
     Raises:
         DeviceFailedError: cuDNN or the driver failed.
@@ -181,11 +163,6 @@ def run(
     pointers = tuple([addresses[tensor] for tensor in prepared.tensors])
     work = given.work(prepared.library, prepared.driver, *held, out, total)
     device_graphs.run(given, work, prepared.plan, Tensors(prepared.tensors, pointers))
-    if not _ARRAYS.keys() >= set(prepared.tensors):
-        return None
-    arrays = tuple([_ARRAYS[tensor] for tensor in prepared.tensors])
-    libraries = prepared.library, prepared.driver
-    return replay.graph(libraries, prepared.plan, prepared.tensors, arrays, bytes(scalars))
 
 
 def problem_of(held: Four, shapes: Shapes, *, is_causal: bool, with_logsumexp: bool) -> Problem:

@@ -1,15 +1,14 @@
 """Attention of arrays on CUDA devices, by our kernels or cuDNN, on their stream, without copies.
 
-What a call is, and that it fits, is said here; C loads the kernel and puts it on the stream. All
-that follows from shapes, strides and flags is remembered, so that a call of a known kind makes its
-results and launches.
+A call is checked and its kernel chosen here; C loads the kernel and puts it on the stream. What
+follows from shapes, strides and flags is cached as a plan, so that the next call of the same kind
+makes its results and launches.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.dispatch import attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Tensor
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from backendcfg.dispatch.attention_shapes import Shapes
     from backendcfg.gpu.attention import flash_backward_variants
     from backendcfg.gpu.attention.cudnn import Prepared
-    from backendcfg.gpu.attention.flash_variants import Launch
-    from backendcfg.gpu.attention.plain_programs import Program, Start
+    from backendcfg.gpu.attention.plain_programs import Program
 
 NAMES = ("query", "key", "value", "attn_mask")
 _HELPS = [
@@ -77,7 +75,6 @@ class Plan(NamedTuple):
         rounds: whether `math` may round scores and weights of 16 bits to 16 bits.
         is_checked: whether a result that is not finite is refused.
         by_cudnn: what cuDNN runs; None where it does not serve.
-        in_force: the profile that it was made under.
     """
 
     shapes: Shapes
@@ -91,7 +88,6 @@ class Plan(NamedTuple):
     rounds: bool
     is_checked: bool
     by_cudnn: Prepared | None = None
-    in_force: object = None
 
 
 KEPT = 1024
@@ -113,8 +109,7 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
     held = taken(given)
     plan = known(given, held, (False,) * 4, options, logsumexp=logsumexp)
-    kind = OPERATION, *options[:4], logsumexp
-    return computed(given, held, plan, options, logsumexp=logsumexp, kind=kind)
+    return computed(given, held, plan, options, logsumexp=logsumexp)
 
 
 def known(
@@ -148,7 +143,6 @@ def known(
     plan = _plans.get(kind)
     if plan is None:
         plan = _plan(given, held, trains, options, logsumexp=logsumexp)
-        plan = plan._replace(in_force=in_force)
         if current() is not in_force:  # another thread has put a profile in force: which chose it?
             return plan
         if len(_plans) >= KEPT:
@@ -164,8 +158,6 @@ def computed(
     options: Options,
     *,
     logsumexp: bool,
-    kind: tuple[Any, ...],
-    is_recorded: bool = False,
 ) -> Any:
     """Make the results of a call that is checked, and launch; gradients are not recorded.
 
@@ -175,8 +167,6 @@ def computed(
         plan: of the call.
         options: the others.
         logsumexp: give (result, logsumexp) back.
-        kind: what else than arrays the next call is known by, which C makes alone.
-        is_recorded: autograd itself calls.
     """
     shapes = plan.shapes
     element = held[0].element
@@ -186,40 +176,22 @@ def computed(
         total, total_held = given.make(shapes.out[:-1], summed_in(element))
     results = (out_held, total_held)
     call = described(held, shapes, options, results)
-    launched, step = None, None
     if plan.by_cudnn is not None:
-        step = device_cudnn_attention.run(given, held, plan.by_cudnn, call.scale, results)
+        device_cudnn_attention.run(given, held, plan.by_cudnn, call.scale, results)
     elif plan.kernel == "math":
         device_math.launch(given, held, plan, call, (out, *results))
     else:
-        launched = _launch(given, held, plan, call, results)
-    about = OPERATION, plan.kernel, plan.because, (*shapes.scores, shapes.width), element
+        _launch(given, held, plan, call, results)
     if plan.is_checked:
         device_products.finite(OPERATION, out)
-    else:
-        if launched is not None:
-            kernel, start = launched
-            block = type(start.arguments)
-            places = (
-                places_in(block, "query", "key", "value", "mask"),
-                places_in(block, "out", "logsumexp")[: 1 + logsumexp],
-                places_in(block, "seed"),
-            )
-            step = kernel, start.grid, start.threads, start.arguments, *places
-        if step is not None and current() is plan.in_force:
-            kept = [(element, shapes.out), (summed_in(element), shapes.out[:-1])]
-            arrays = tuple(given.given.values())
-            _native.device_remember(
-                arrays, kind, is_recorded, (step,), tuple(kept[: 1 + logsumexp]), about
-            )
-    serving.served(*about)
+    sizes = (*shapes.scores, shapes.width)
+    serving.served(OPERATION, plan.kernel, plan.because, sizes, element)
     return (out, total) if logsumexp else out
 
 
 def forget() -> None:
-    """Forget what is known of calls; the next one of each kind is looked at anew."""
+    """Drop the cached plans; the next call of each kind is checked anew."""
     _plans.clear()
-    _native.device_forget()
 
 
 def taken(given: Arguments) -> tuple[Held, Held, Held, Held | None]:
@@ -352,23 +324,18 @@ def _launch(
     plan: Plan,
     call: Attention,
     results: tuple[Held, Held | None],
-) -> tuple[Any, Launch | Start] | None:
-    """Put the kernel on the stream of query; None where there is nothing to compute."""
+) -> None:
+    """Put the kernel on the stream of query, where there is something to compute."""
     query = held[0]
     if plan.kernel == "efficient":
         begun = efficient(call, plan.shapes.value_width)
-        if begun is None:
-            return None
-        return put(given, (*held, *results), plan, begun.program, begun), begun
+        if begun is not None:
+            put(given, (*held, *results), plan, begun.program, begun)
+        return
     chosen = variant(call, plan.memories[0])
     start = launch(call, chosen, plan.memories[1])
     if start is None:
-        return None
+        return
     if chosen not in plan.kernels and (why := refusal(call, plan.capability)):
         given.refuse(f"no kernel can serve it on {query.place}", [f"flash: {why}"])
-    return put(given, (*held, *results), plan, chosen, start), start
-
-
-def places_in(block: Any, *names: str) -> tuple[int, ...]:
-    """Where fields of an argument block are, in bytes."""
-    return tuple(getattr(block, name).offset for name in names)
+    put(given, (*held, *results), plan, chosen, start)

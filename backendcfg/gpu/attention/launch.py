@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backendcfg import _native
 from backendcfg.gpu.kernels import loading
@@ -21,11 +21,11 @@ def put(
     plan: Plan,
     chosen: Variant | BackwardVariant | Program,
     start: Launch | Start,
-) -> Any:
+) -> None:
     """Put a kernel on the stream of the first array, in order with those of the others.
 
-    Returns:
-        The kernel, as `_native.device_launch` takes it.
+    Raises:
+        DeviceFailedError: the driver failed.
     """
     query = given.first
     kernel = plan.kernels.get(chosen)
@@ -46,4 +46,3 @@ def put(
     )
     if fault is not None:
         given.failed(plan.kernel, fault)
-    return kernel

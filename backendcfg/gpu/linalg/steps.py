@@ -4,7 +4,7 @@
     chosen.recipe.deterministic        # 1, CUSOLVER_DETERMINISTIC_RESULTS
 
 What a call does and what `explain` shows come from here. A function is made of steps, which
-native/src/device/factorisation.h describes; a library is added with its rules here.
+native/gpu/libraries/factorisation.h describes; a library is added with its rules here.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from backendcfg._native import broadcast, current
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu.attention import backward as device_gradients
 from backendcfg.gpu.attention import forward as device_attention
-from backendcfg.gpu.attention import known
 from backendcfg.ops import serving
 from backendcfg.ops.arrays import give, round_to, take, widen
 from backendcfg.ops.attention import calls, products
@@ -106,10 +105,16 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
             serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
             return found if return_logsumexp else found[0]
     elif type(query) is not np.ndarray and _native.device_holds(query):
-        return known.attend(
+        return device_gradients.attend(
             (query, key, value, attn_mask),
-            (OPERATION, dropout_p, is_causal, scale, enable_gqa, return_logsumexp),
-            seed,
+            device_attention.Options(
+                float(dropout_p),
+                bool(is_causal),
+                None if scale is None else float(scale),
+                bool(enable_gqa),
+                int(seed or 0),
+            ),
+            logsumexp=return_logsumexp,
         )
     arrays = _taken(OPERATION, query, key, value, attn_mask)
     route = _route(OPERATION, arrays, (dropout_p, is_causal, enable_gqa))

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
-from backendcfg._native import device_recall
 from backendcfg.flags import FlagsInForce
-from backendcfg.gpu import replay
 from backendcfg.gpu.convolution import calls
 from backendcfg.ops.arrays import ArrayView, check_finite, give, round_to, take, widen
 from backendcfg.ops.convolution import shapes
@@ -59,16 +57,8 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
         DeviceFailedError: on a device: cuDNN or the driver failed.
         TierNotKeptError: on a device: no library there keeps what the profile promises.
     """
-    if type(input) is not np.ndarray:
-        arrays = input, weight, bias
-        options = calls.OPERATION, stride, padding, dilation, groups
-        found = device_recall(arrays, options, 0, True)
-        if found is not None and found[0] is None:
-            return found[1]
-        if found is not None:
-            replay.failed(options[0], calls.NAMES, arrays, found)
-        if _native.device_holds(input):
-            return calls.convolve(arrays, options)
+    if type(input) is not np.ndarray and _native.device_holds(input):
+        return calls.convolve((input, weight, bias), (stride, padding, dilation, groups))
     images, kernel = take(input, "input", "conv2d"), take(weight, "weight", "conv2d")
     shift = take(bias, "bias", "conv2d") if bias is not None else None
     geometry = shapes.geometry(

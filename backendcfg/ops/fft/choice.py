@@ -40,16 +40,15 @@ WORTH_THREADS = 1 << 16
 """Numbers from which on other threads gain more than it costs to wake them."""
 
 
-def transform(request: Request, options: tuple[Any, ...], *, conjugate: bool = False) -> Any:
+def transform(request: Request, *, conjugate: bool = False) -> Any:
     """The result as the input came.
 
     Args:
         request: what to compute.
-        options: what `calls.transform` is told of the call.
         conjugate: whether to give the conjugate of the result.
     """
     if request.came.framework == DEVICE:
-        return calls.transform(request, options, conjugate=conjugate)
+        return calls.transform(request, conjugate=conjugate)
     flags = FlagsInForce()
     if request.conjugates:
         request = request._replace(array=np.conj(request.array))

@@ -1,5 +1,5 @@
 /* The counters of every provider, as Python data. */
-#include "device/recipe.h"
+#include "gpu/products/recipe.h"
 #include "glue.h"
 
 /* {operation: count}, those at 0 left out. */

@@ -15,6 +15,8 @@ from backendcfg.gpu.kernels import loading
 from backendcfg.gpu.libraries import driver
 from backendcfg.schema.profile import defaults
 
+pytestmark = pytest.mark.sweep
+
 attention = ops.scaled_dot_product_attention
 
 EXECUTE = "cudnnBackendExecute"
@@ -119,7 +121,7 @@ def test_arrays_are_read_where_they_lie(devices):
     assert served() == ["cudnn"]
 
 
-def test_a_call_of_a_known_kind_is_one_variant_pack_and_one_run(devices):
+def test_a_call_like_an_earlier_one_is_one_variant_pack_and_one_run(devices):
     arrays = three()
     attention(*arrays, is_causal=True)
     devices.cudnn.reset()
