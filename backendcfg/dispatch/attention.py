@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from backendcfg.dispatch.attention_rules import Rule
 
 KERNELS = ("flash", "efficient", "cudnn")
-"""The fused kernels. Attention as plain products, `math`, needs little but its switch."""
+"""The fused kernels. Attention as plain products, `math`, needs little but its flag."""
 
 OURS = ("flash", "efficient", "math")
 """The kernels that serve arrays of the CPU."""
@@ -73,7 +73,7 @@ _PLACED = ("gpu",)
 REQUIREMENTS = (
     Requirement("kernel", "somebody here brings the kernel", rules.kernel),
     Requirement(
-        "enabled", "its switch is on", rules.enabled, (*KERNELS, "math"), places=_EVERYWHERE
+        "enabled", "its flag is on", rules.enabled, (*KERNELS, "math"), places=_EVERYWHERE
     ),
     Requirement(
         "on-cpu", "query, key and value are on the CPU", cpu_rules.on_cpu, OURS, places=_HERE

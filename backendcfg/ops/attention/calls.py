@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from backendcfg.dispatch.attention_shapes import Shapes
-    from backendcfg.ops.arrays import Taken
+    from backendcfg.ops.arrays import ArrayView
 
-    Arrays = tuple[Taken, Taken, Taken, Taken | None]
+    Arrays = tuple[ArrayView, ArrayView, ArrayView, ArrayView | None]
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -92,20 +92,20 @@ def facts(arrays: Arrays, options: tuple[float, bool, bool]) -> Call:
     return Call(_fact(query), _fact(key), _fact(value), hidden, *options)
 
 
-def _fact(taken: Taken) -> Tensor:
+def _fact(taken: ArrayView) -> Tensor:
     array = taken.array
     steps = tuple(step // max(1, array.itemsize) for step in array.strides)
     return Tensor(array.shape, steps, taken.element)
 
 
 def check_options(
-    operation: str, dropout_p: Any, scale: Any, seed: Any, switches: Mapping[str, Any]
+    operation: str, dropout_p: Any, scale: Any, seed: Any, booleans: Mapping[str, Any]
 ) -> None:
     """Refuse what no call of attention can have."""
     number = not isinstance(dropout_p, bool) and isinstance(dropout_p, (int, float, np.floating))
     if not (number and 0 <= dropout_p <= 1):
         refuse(operation, f"`dropout_p` must be a number from 0 to 1, not {dropout_p!r}")
-    for name, option in switches.items():
+    for name, option in booleans.items():
         if not is_flag(option):
             refuse(operation, f"`{name}` must be a bool, not {option!r}")
     if scale is not None and (
@@ -193,7 +193,7 @@ def _way_out(call: Call, wrong: str) -> list[str]:
 def refuse(
     operation: str,
     what: str,
-    arrays: tuple[Taken | None, ...] = (),
+    arrays: tuple[ArrayView | None, ...] = (),
     helps: list[str] | None = None,
     notes: list[str] | None = None,
     *,

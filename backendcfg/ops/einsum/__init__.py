@@ -13,7 +13,7 @@ from backendcfg.gpu import einsum as device_einsum
 from backendcfg.gpu.products import choice as device_choice
 from backendcfg.ops.arrays import (
     NARROW,
-    Taken,
+    ArrayView,
     check_finite,
     element_named,
     give,
@@ -93,7 +93,7 @@ def _arguments(arguments: tuple[Any, ...]) -> tuple[list[Any], Equation]:
     return list(arguments[: len(arguments) // 2 * 2 : 2]), parse_sublists(arguments)
 
 
-def _common_element(taken: list[Taken]) -> str:
+def _common_element(taken: list[ArrayView]) -> str:
     """What is computed: as NumPy promotes; bfloat16 with nothing else."""
     element = taken[0].element
     if element in ARITHMETIC and all(each.element == element for each in taken):

@@ -12,7 +12,7 @@ from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments
-from backendcfg.ops.arrays import NARROW, Taken, take
+from backendcfg.ops.arrays import NARROW, ArrayView, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FLOATING = ("float32", "float64", "complex64", "complex128")
 NORMS = ("backward", "ortho", "forward")
 DEVICE = "device"
-"""What `Taken.framework` says of an array on a device; its `origin` is the `Held`."""
+"""What `ArrayView.framework` says of an array on a device; its `origin` is the `Held`."""
 _WHOLE = ("bool", "int8", "uint8", "int32", "int64")
 
 
@@ -48,7 +48,7 @@ class Request(NamedTuple):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
     norm: str
-    came: Taken
+    came: ArrayView
     shape: tuple[int, ...]
     conjugates: bool = False
 
@@ -203,7 +203,7 @@ def shape_of(operation: str, dimensions: int, dims: Sequence[int] | None) -> tup
     return found
 
 
-def taken(operation: str, value: Any, *, everything: bool = False) -> Taken:
+def taken(operation: str, value: Any, *, everything: bool = False) -> ArrayView:
     """The input.
 
     Raises:
@@ -217,7 +217,7 @@ def taken(operation: str, value: Any, *, everything: bool = False) -> Taken:
     return came
 
 
-def _on_device(operation: str, value: Any, *, everything: bool) -> Taken:
+def _on_device(operation: str, value: Any, *, everything: bool) -> ArrayView:
     given = Arguments(f"fft.{operation}", {"input": value})
     held = given.take("input")
     if not own_library.is_known(value):
@@ -226,7 +226,7 @@ def _on_device(operation: str, value: Any, *, everything: bool) -> Taken:
         element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
         if held.element not in FLOATING and held.element not in _WHOLE:
             _refuse_element(operation, element, value)
-    return Taken(value, held.element, DEVICE, held)
+    return ArrayView(value, held.element, DEVICE, held)
 
 
 def check_element(operation: str, element: str, framework: str = "numpy") -> None:
@@ -265,7 +265,7 @@ def check_real(operation: str, element: str) -> None:
         refuse(operation, f"`input` must be real, not {element}", "take its real part, or `fft`")
 
 
-def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
+def _numbers(operation: str, kind: str, came: ArrayView) -> NDArray[Any]:
     """As it is transformed: integers as the framework makes real numbers of them."""
     array = came.array
     if came.framework == DEVICE:  # converted there
