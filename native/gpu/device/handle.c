@@ -8,10 +8,10 @@ static bcfg_handle *all;
 static uint64_t clock_of_use;
 
 static const bcfg_vendor *const vendors[BCFG_DEVICE_KINDS] = {
-    [BCFG_CUBLAS] = &bcfg_cublas_vendor,
-    [BCFG_CUBLASLT] = &bcfg_cublaslt_vendor,
-    [BCFG_HIPBLAS] = &bcfg_hipblas_vendor,
-    [BCFG_HIPBLASLT] = &bcfg_hipblaslt_vendor,
+    [BCFG_CUBLAS] = &bcfg_blas_vendor,
+    [BCFG_CUBLASLT] = &bcfg_lt_vendor,
+    [BCFG_HIPBLAS] = &bcfg_blas_vendor,
+    [BCFG_HIPBLASLT] = &bcfg_lt_vendor,
     [BCFG_CUSOLVER] = &bcfg_cusolver_vendor,
     [BCFG_CUDNN] = &bcfg_cudnn_vendor,
     [BCFG_CUSPARSELT] = &bcfg_cusparselt_vendor,

@@ -39,15 +39,8 @@ typedef struct {
  * streams without end, and each handle has a workspace; PyTorch takes turns among 32 streams. */
 enum { BCFG_IDLE_HANDLES = 64 };
 
-extern const bcfg_vendor bcfg_cublas_vendor;
-extern const bcfg_vendor bcfg_cublaslt_vendor;
-extern const bcfg_vendor bcfg_hipblas_vendor;
-extern const bcfg_vendor bcfg_hipblaslt_vendor;
-extern const bcfg_vendor bcfg_cusolver_vendor;
-extern const bcfg_vendor bcfg_cudnn_vendor;
-extern const bcfg_vendor bcfg_cusparselt_vendor;
-extern const bcfg_vendor bcfg_magma_vendor;
-extern const bcfg_vendor bcfg_hipsolver_vendor;
+extern const bcfg_vendor bcfg_blas_vendor, bcfg_lt_vendor, bcfg_cusolver_vendor,
+    bcfg_hipsolver_vendor, bcfg_magma_vendor, bcfg_cudnn_vendor, bcfg_cusparselt_vendor;
 
 /* Takes the handle of a library for a device and a stream, which needs the device to be current. Only
  * the first call of a stream makes one: some milliseconds. Where too many lie idle, the one that was

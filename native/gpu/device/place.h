@@ -37,7 +37,7 @@ void bcfg_place_leave(const bcfg_device_library *driver, const bcfg_visit *visit
 bcfg_outcome bcfg_place_order(const bcfg_device_library *driver, void *before, void *after,
                               bcfg_fault *fault);
 /* Waits until all that is on a stream is done. */
-bcfg_outcome bcfg_place_settle(const bcfg_device_library *driver, void *stream, bcfg_fault *fault);
+bcfg_outcome bcfg_place_synchronize(const bcfg_device_library *driver, void *stream, bcfg_fault *fault);
 /* Whether what is put on a stream now goes into a graph; true also where the driver does not say. */
 bool bcfg_place_captures(const bcfg_device_library *driver, void *stream);
 /* Sets bytes to zero, in order on a stream. */

@@ -13,11 +13,11 @@ bcfg_outcome bcfg_work_scatter(const bcfg_work *work, bcfg_outcome outcome, bcfg
     for (int i = 0; i < work->other_count && outcome == BCFG_DEVICE_OK; i++)
         outcome = bcfg_place_order(work->driver, work->stream, work->others[i], fault);
     if (work->settles && outcome == BCFG_DEVICE_OK)
-        outcome = bcfg_place_settle(work->driver, work->stream, fault);
+        outcome = bcfg_place_synchronize(work->driver, work->stream, fault);
     /* Nothing tells the others any more when the part that was put on the stream is done. */
     bcfg_fault another;
     if (outcome != BCFG_DEVICE_OK && (work->other_count > 0 || work->settles))
-        (void)bcfg_place_settle(work->driver, work->stream, &another);
+        (void)bcfg_place_synchronize(work->driver, work->stream, &another);
     return outcome;
 }
 

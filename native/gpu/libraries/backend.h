@@ -1,4 +1,4 @@
-/* What a library of products is asked besides: cublas.c, cublaslt.c, hipblas.c, hipblaslt.c. Each
+/* What a library of products is asked besides: blas.c and lt.c. Each
  * function returns the library's status, 0 for success, and leaves the name of what it called last
  * in *function. */
 #ifndef BACKENDCFG_DEVICE_BACKEND_H
@@ -19,15 +19,13 @@ typedef struct {
     int unsupported;
 } bcfg_backend;
 
-extern const bcfg_backend bcfg_cublas_backend, bcfg_cublaslt_backend, bcfg_hipblas_backend,
-    bcfg_hipblaslt_backend;
+extern const bcfg_backend bcfg_blas_backend, bcfg_cublaslt_backend, bcfg_hipblaslt_backend;
 
 static inline const bcfg_backend *bcfg_backend_of(const bcfg_device_library *library) {
     switch (library->kind) {
-    case BCFG_CUBLAS: return &bcfg_cublas_backend;
     case BCFG_CUBLASLT: return &bcfg_cublaslt_backend;
     case BCFG_HIPBLASLT: return &bcfg_hipblaslt_backend;
-    default: return &bcfg_hipblas_backend;
+    default: return &bcfg_blas_backend;
     }
 }
 

@@ -152,13 +152,13 @@ static bcfg_outcome execute(bcfg_cudnn_call *call, void *descriptor, const bcfg_
 }
 
 bcfg_outcome bcfg_cudnn_run(bcfg_cudnn_call *call, uint64_t number, int32_t place,
-                            const bcfg_cudnn_pack *pack, bool *known) {
-    *known = false;
+                            const bcfg_cudnn_pack *pack, bool *exists) {
+    *exists = false;
     kept *mine = kept_with(call);
     if (mine == NULL) return BCFG_DEVICE_MEMORY;
     plan *at = find(mine, number, place);
     if (at == NULL) return BCFG_DEVICE_OK;
-    *known = true;
+    *exists = true;
     const bcfg_handle *handle = call->handle;
     if (handle->captured && !at->captured) /* the handle says so from the first capture on */
         at->captured = bcfg_place_captures(handle->driver, handle->stream);
@@ -182,24 +182,24 @@ static bcfg_outcome driven(bcfg_cudnn_call *call, const bcfg_device_library *dri
 }
 
 bcfg_outcome bcfg_cudnn_time(bcfg_cudnn_call *call, uint64_t number, int32_t place,
-                             const bcfg_cudnn_pack *pack, bool *known, float *milliseconds) {
+                             const bcfg_cudnn_pack *pack, bool *exists, float *milliseconds) {
     const bcfg_device_library *driver = call->handle->driver;
     void *stream = call->handle->stream;
     int capturing = BCFG_CU_STREAM_CAPTURE_STATUS_NONE;
     void *start = NULL, *end = NULL;
-    *known = true;
+    *exists = true;
     bcfg_outcome outcome = BCFG_DEVICE_OK;
     DRIVE(cuStreamIsCapturing, stream, &capturing);
     if (outcome == BCFG_DEVICE_OK && capturing != BCFG_CU_STREAM_CAPTURE_STATUS_NONE)
         outcome = driven(call, driver, "cuEventSynchronize",
                          BCFG_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     /* The first run loads code. */
-    if (outcome == BCFG_DEVICE_OK) outcome = bcfg_cudnn_run(call, number, place, pack, known);
-    if (!*known) return outcome;
+    if (outcome == BCFG_DEVICE_OK) outcome = bcfg_cudnn_run(call, number, place, pack, exists);
+    if (!*exists) return outcome;
     DRIVE(cuEventCreate, &start, BCFG_CU_EVENT_DEFAULT);
     DRIVE(cuEventCreate, &end, BCFG_CU_EVENT_DEFAULT);
     DRIVE(cuEventRecord, start, stream);
-    if (outcome == BCFG_DEVICE_OK) outcome = bcfg_cudnn_run(call, number, place, pack, known);
+    if (outcome == BCFG_DEVICE_OK) outcome = bcfg_cudnn_run(call, number, place, pack, exists);
     DRIVE(cuEventRecord, end, stream);
     DRIVE(cuEventSynchronize, end);
     DRIVE(cuEventElapsedTime, milliseconds, start, end);

@@ -72,11 +72,11 @@ bcfg_outcome bcfg_cudnn_engines(bcfg_cudnn_call *call, const bcfg_cudnn_graph *g
  * may. A plan that is there already only says its workspace. */
 bcfg_outcome bcfg_cudnn_prepare(bcfg_cudnn_call *call, const bcfg_cudnn_graph *graph, int32_t place,
                                 int64_t *workspace);
-/* *known is false where the handle has no such plan, and then nothing was done. */
+/* *exists is false where the handle has no such plan, and then nothing was done. */
 bcfg_outcome bcfg_cudnn_run(bcfg_cudnn_call *call, uint64_t number, int32_t place,
-                            const bcfg_cudnn_pack *pack, bool *known);
+                            const bcfg_cudnn_pack *pack, bool *exists);
 /* Runs it twice, the second time between two events, and waits. Not while a graph is captured. */
 bcfg_outcome bcfg_cudnn_time(bcfg_cudnn_call *call, uint64_t number, int32_t place,
-                             const bcfg_cudnn_pack *pack, bool *known, float *milliseconds);
+                             const bcfg_cudnn_pack *pack, bool *exists, float *milliseconds);
 
 #endif

@@ -1,8 +1,6 @@
 /* Fourier transforms by cuFFT. */
 #include "gpu/libraries/cufft.h"
 
-static _Atomic uint64_t runs;
-
 static const char *name_of(int status) {
     switch (status) {
 #define CONSTANT(name, value)                                                                      \
@@ -42,7 +40,6 @@ bcfg_outcome bcfg_cufft_make(const bcfg_device_library *library, const bcfg_devi
                              int32_t index, bcfg_transform *transform, bcfg_transform_plan *made,
                              bcfg_fault *fault) {
     *made = (bcfg_transform_plan){.library = library, .driver = driver, .index = index};
-    atomic_init(&made->used, ++runs);
     if (pthread_mutex_init(&made->busy, NULL) != 0) return BCFG_DEVICE_MEMORY;
     bcfg_visit visit;
     bcfg_outcome outcome = bcfg_place_enter(driver, index, &visit, fault);
@@ -77,7 +74,6 @@ static int run_on(const bcfg_transform_plan *plan, void *stream, const bcfg_tran
 bcfg_outcome bcfg_cufft_run(bcfg_transform_plan *plan, const bcfg_work *work,
                             const bcfg_transform_run *run, bcfg_fault *fault) {
     bcfg_session session;
-    atomic_store_explicit(&plan->used, ++runs, memory_order_relaxed);
     bcfg_outcome outcome = bcfg_work_begin(work, &session, fault);
     if (outcome != BCFG_DEVICE_OK) return outcome;
     const char *function = "";

@@ -29,7 +29,6 @@ typedef struct {
     int32_t index;                     /* of the device */
     int plan;
     size_t bytes;                      /* that it needs to work in */
-    _Atomic uint64_t used;             /* when, on a clock that counts runs of all plans */
     pthread_mutex_t busy;              /* held from setting its stream until it is on that */
     bool captured;                     /* under it: a graph may read its memory, so it stays */
 } bcfg_transform_plan;

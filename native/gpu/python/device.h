@@ -66,7 +66,6 @@ int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken);
 
 /* Any of these. 1 taken, 0 no device array, -1 with an exception set. */
 int bcfg_take_device(PyObject *value, DeviceArray *taken);
-int bcfg_take_by_table(PyObject *value, DeviceArray *taken); /* the first of them alone */
 void bcfg_drop_device(DeviceArray *taken);
 
 /* Shape, strides and memory of a tensor of DLPack's: 1, or -1 with an exception set. */
@@ -104,13 +103,6 @@ PyObject *bcfg_device_holds(PyObject *module, PyObject *value);
 PyObject *bcfg_device_make(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
-/* The kernel in a capsule of these; NULL with an exception set. */
-const bcfg_kernel *bcfg_kernel_of(PyObject *capsule);
-
-/* known.c: functions of the module for calls of kinds that were seen. */
-PyObject *bcfg_device_recall(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
-PyObject *bcfg_device_remember(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_forget(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 /* taken.c: the arrays of a call, and addresses of what was made for it. */
 enum { DEVICE_TAKEN = 3, DEVICE_MADE = 12 };
@@ -147,7 +139,6 @@ PyObject *bcfg_device_lend(PyObject *module, PyObject *arguments);
 /* transform.c: Fourier transforms. */
 PyObject *bcfg_device_transform_plan(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_transform(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_transform_used(PyObject *module, PyObject *capsule);
 
 /* sparse.c: products of 2:4 sparse matrices. */
 PyObject *bcfg_device_sparse_sizes(PyObject *module, PyObject *arguments);

@@ -1,6 +1,6 @@
 /* Operation graphs of cuDNN, from what Python says of them: see gpu/libraries/cudnn.h and
  * backendcfg/gpu/cudnn/graph.py. */
-#include "gpu/python/known.h"
+#include "gpu/python/device.h"
 
 #include <stdlib.h>
 
@@ -82,7 +82,7 @@ static int parse_graph(PyObject *said, Graph *graph) {
     return 0;
 }
 
-PyObject *bcfg_graph_failed(bcfg_outcome outcome, const bcfg_cudnn_call *call) {
+static PyObject *failed(bcfg_outcome outcome, const bcfg_cudnn_call *call) {
     if (outcome == BCFG_DEVICE_MEMORY) return PyErr_NoMemory();
     if (outcome == BCFG_DEVICE_FORKED) return Py_BuildValue("(siss)", "", 0, "", "");
     PyObject *said = PyUnicode_DecodeUTF8(call->said, (Py_ssize_t)strlen(call->said), "replace");
@@ -98,15 +98,6 @@ static bcfg_outcome begin(const bcfg_work *work, bcfg_session *session, bcfg_cud
     if (outcome == BCFG_DEVICE_FAULT && strncmp(call->fault.function, "cudnn", 5) == 0)
         bcfg_cudnn(work->library)->cudnnGetLastErrorString(call->said, sizeof call->said - 1);
     return outcome;
-}
-
-bcfg_outcome bcfg_graph_run(const bcfg_work *work, bcfg_cudnn_call *call, uint64_t number,
-                            int32_t place, const bcfg_cudnn_pack *pack, bool *known) {
-    bcfg_session session;
-    bcfg_outcome outcome = begin(work, &session, call);
-    if (outcome != BCFG_DEVICE_OK) return outcome;
-    outcome = bcfg_cudnn_run(call, number, place, pack, known);
-    return bcfg_work_end(&session, outcome, &call->fault);
 }
 
 static int parse_call(PyObject *said, DeviceWork *work) {
@@ -143,7 +134,7 @@ PyObject *bcfg_device_engines(PyObject *module, PyObject *arguments) {
             outcome = bcfg_work_end(&session, outcome, &call.fault);
         }
         Py_END_ALLOW_THREADS
-        list = outcome == BCFG_DEVICE_OK ? PyList_New(0) : bcfg_graph_failed(outcome, &call);
+        list = outcome == BCFG_DEVICE_OK ? PyList_New(0) : failed(outcome, &call);
         for (int32_t at = 0; at < count && outcome == BCFG_DEVICE_OK && list != NULL; at++) {
             PyObject *one = Py_BuildValue("(LIIO)", (long long)engines[at].index,
                                           engines[at].numerical, engines[at].behaviour,
@@ -181,7 +172,7 @@ PyObject *bcfg_device_prepare(PyObject *module, PyObject *arguments) {
         }
         Py_END_ALLOW_THREADS
         result = outcome == BCFG_DEVICE_OK ? PyLong_FromLongLong(workspace)
-                                           : bcfg_graph_failed(outcome, &call);
+                                           : failed(outcome, &call);
     }
     free(graph);
     return result;
@@ -219,29 +210,26 @@ static int parse_run(PyObject *arguments, Run *run) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static bcfg_outcome time_plan(const Run *run, bcfg_cudnn_call *call, bool *known,
-                              float *milliseconds) {
-    bcfg_session session;
-    bcfg_outcome outcome = begin(&run->work.is, &session, call);
-    if (outcome != BCFG_DEVICE_OK) return outcome;
-    outcome = bcfg_cudnn_time(call, run->number, run->place, &run->pack, known, milliseconds);
-    return bcfg_work_end(&session, outcome, &call->fault);
-}
-
 /* Runs a plan, or times it where there is room for the time. */
 static PyObject *run_plan(PyObject *arguments, float *milliseconds) {
     Run run;
     if (parse_run(arguments, &run) < 0) return NULL;
-    bool known = false;
+    bool exists = false;
+    bcfg_session session;
     bcfg_cudnn_call call = {.said = ""};
     bcfg_outcome outcome;
     Py_BEGIN_ALLOW_THREADS
-    outcome = milliseconds == NULL
-                  ? bcfg_graph_run(&run.work.is, &call, run.number, run.place, &run.pack, &known)
-                  : time_plan(&run, &call, &known, milliseconds);
+    outcome = begin(&run.work.is, &session, &call);
+    if (outcome == BCFG_DEVICE_OK) {
+        outcome = milliseconds == NULL
+                      ? bcfg_cudnn_run(&call, run.number, run.place, &run.pack, &exists)
+                      : bcfg_cudnn_time(&call, run.number, run.place, &run.pack, &exists,
+                                        milliseconds);
+        outcome = bcfg_work_end(&session, outcome, &call.fault);
+    }
     Py_END_ALLOW_THREADS
-    if (outcome != BCFG_DEVICE_OK) return bcfg_graph_failed(outcome, &call);
-    if (!known) Py_RETURN_FALSE;
+    if (outcome != BCFG_DEVICE_OK) return failed(outcome, &call);
+    if (!exists) Py_RETURN_FALSE;
     if (milliseconds != NULL) return PyFloat_FromDouble(*milliseconds);
     Py_RETURN_NONE;
 }

@@ -111,10 +111,6 @@ PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments) {
     return PyCapsule_New(kernel, capsule_name, NULL);
 }
 
-const bcfg_kernel *bcfg_kernel_of(PyObject *capsule) {
-    return PyCapsule_GetPointer(capsule, capsule_name);
-}
-
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *capsule, *streams;
@@ -125,7 +121,7 @@ PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "OKO!pIIy*:device_launch", &capsule, &stream, &PyTuple_Type,
                           &streams, &settles, &call.grid, &call.threads, &argument))
         return NULL;
-    const bcfg_kernel *kernel = bcfg_kernel_of(capsule);
+    const bcfg_kernel *kernel = PyCapsule_GetPointer(capsule, capsule_name);
     DeviceWork work;
     PyObject *result = NULL;
     if (kernel != NULL && bcfg_parse_streams(streams, &work) == 0) {

@@ -129,15 +129,6 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_linalg", (PyCFunction)(void (*)(void))bcfg_device_linalg, METH_FASTCALL,
      "device_linalg(plan, taken)\n--\n\nPut steps of linear algebra on a stream; None, or what "
      "failed."},
-    {"device_recall", (PyCFunction)(void (*)(void))bcfg_device_recall, METH_FASTCALL,
-     "device_recall(arrays, options, seed=0, is_recorded=False)\n--\n\nMake a call of a kind that is "
-     "remembered; None where it is not."},
-    {"device_remember", bcfg_device_remember, METH_VARARGS,
-     "device_remember(arrays, options, is_recorded, steps, results, about, given=-1)\n--\n\nRemember a "
-     "kind of call."},
-    {"device_forget", (PyCFunction)(void (*)(void))bcfg_device_forget, METH_FASTCALL,
-     "device_forget(owner=None)\n--\n\nForget what `device_remember` was told; of what uses an object "
-     "alone."},
     {"device_engines", bcfg_device_engines, METH_VARARGS,
      "device_engines(work, graph)\n--\n\nThe engines that cuDNN names for a graph; or what failed."},
     {"device_prepare", bcfg_device_prepare, METH_VARARGS,
@@ -161,8 +152,6 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_transform", bcfg_device_transform, METH_VARARGS,
      "device_transform(plan, work, input, output, area, direction, count, input_step, "
      "output_step)\n--\n\nRun a plan on a stream; None, or what failed."},
-    {"device_transform_used", bcfg_device_transform_used, METH_O,
-     "device_transform_used(plan)\n--\n\nWhen a plan was last used, among all."},
     {"device_sparse_sizes", bcfg_device_sparse_sizes, METH_VARARGS,
      "device_sparse_sizes(work, matrix)\n--\n\nThe bytes of a 2:4 matrix compressed, of the buffer "
      "for that, and None or what failed."},

@@ -255,18 +255,15 @@ int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken) {
     return status == 1 ? complete(value, taken) : status;
 }
 
-static int take(PyObject *value, DeviceArray *taken, bool by_table_alone) {
+int bcfg_take_device(PyObject *value, DeviceArray *taken) {
     taken->holder = NULL;
     taken->exchange = NULL;
     taken->read_only = taken->settles = taken->lazy = false;
     bool known;
     int status = bcfg_take_by_exchange(value, taken, &known);
-    if (status == 0 && !known && !by_table_alone) status = bcfg_take_by_protocol(value, taken);
+    if (status == 0 && !known) status = bcfg_take_by_protocol(value, taken);
     if (status != 1) Py_CLEAR(taken->holder);
     return status;
 }
-
-int bcfg_take_device(PyObject *value, DeviceArray *taken) { return take(value, taken, false); }
-int bcfg_take_by_table(PyObject *value, DeviceArray *taken) { return take(value, taken, true); }
 
 void bcfg_drop_device(DeviceArray *taken) { Py_CLEAR(taken->holder); }

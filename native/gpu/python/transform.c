@@ -1,6 +1,7 @@
 /* Fourier transforms on devices: plans made, kept by Python, and run. Which plan a call needs, and
  * how long it is kept, Python decides: see backendcfg/gpu/fft/calls.py. */
-#include "gpu/python/known.h"
+#include "gpu/python/device.h"
+#include "gpu/libraries/cufft.h"
 
 #include <stdlib.h>
 
@@ -71,16 +72,6 @@ PyObject *bcfg_device_transform_plan(PyObject *module, PyObject *arguments) {
     return Py_BuildValue("(NKO)", capsule, (unsigned long long)plan->bytes, Py_None);
 }
 
-bcfg_transform_plan *bcfg_transform_plan_of(PyObject *capsule) {
-    return PyCapsule_GetPointer(capsule, capsule_name);
-}
-
-PyObject *bcfg_device_transform_used(PyObject *module, PyObject *capsule) {
-    (void)module;
-    bcfg_transform_plan *plan = bcfg_transform_plan_of(capsule);
-    return plan == NULL ? NULL : PyLong_FromUnsignedLongLong(atomic_load(&plan->used));
-}
-
 PyObject *bcfg_device_transform(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *capsule, *where;
@@ -92,7 +83,7 @@ PyObject *bcfg_device_transform(PyObject *module, PyObject *arguments) {
                           &output_step))
         return NULL;
     DeviceWork work;
-    bcfg_transform_plan *plan = bcfg_transform_plan_of(capsule);
+    bcfg_transform_plan *plan = PyCapsule_GetPointer(capsule, capsule_name);
     if (plan == NULL || bcfg_parse_work(where, &work) < 0) return NULL;
     run.input = (void *)(uintptr_t)input;
     run.output = (void *)(uintptr_t)output;
