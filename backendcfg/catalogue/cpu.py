@@ -159,8 +159,8 @@ MKL_RT = "libmkl_rt"
 """How the file of MKL begins that programs open; it opens the others, its layers."""
 
 MKL_CORE = "libmkl_core."
-"""How the file of MKL's core begins. While it is not loaded, libmkl_rt has not opened its layers, and
-any question would make it open them."""
+"""How the file of MKL's core begins. While it is not loaded, libmkl_rt has not opened its layers,
+and any question would make it open them."""
 
 MKL = CpuLibrary(
     "mkl",
@@ -238,8 +238,7 @@ NETLIB_LAPACK = CpuLibrary(
     places=("usr/lib/*-linux-gnu/lapack*/*",),
     symbol="dgesv_",
 )
-# No file of its own that we use: it computes inside these frameworks.
-ONEDNN = CpuLibrary("onednn", "oneDNN", inside=(TORCH.name, TENSORFLOW.name))
+ONEDNN = CpuLibrary("onednn", "oneDNN", stem="libdnnl", inside=(TORCH.name, TENSORFLOW.name))
 
 OPENMP = "openmp"
 
