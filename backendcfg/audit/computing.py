@@ -14,23 +14,22 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import backendcfg
-from backendcfg.probe import first_line_of, loaded
-from backendcfg.probe.processor import first_processor
+from backendcfg.catalogue.cpu import LIBRARIES, MKL
+from backendcfg.catalogue.frameworks import FRAMEWORKS, JAXLIB, TENSORFLOW, TORCH
+from backendcfg.probe import first_line_of, first_processor, loaded
 
 if TYPE_CHECKING:
     from typing import Any
 
 # A part of the name of every file that does arithmetic for somebody.
 _HINTS = (
-    *("blas", "lapack", "mkl", "blis", "libgomp", "libiomp", "libomp", "libdnnl", "libtorch"),
+    *(hint for library in LIBRARIES for hint in library.hints),
+    *("libdnnl", "libtorch"),
     *("libcu", "libnvrtc", "libnccl", "libhip", "librocblas", "libMIOpen", "libtensorflow"),
     *("jax_common", "xla_extension", "_multiarray_umath", "_umath_linalg", "_pocketfft"),
     *("libm.", "libm-", "libsvml", "libquadmath", "libgfortran", "backendcfg/_native"),
 )
-_MODULES = (
-    *("numpy", "scipy", "torch", "triton", "jax", "jaxlib", "tensorflow", "cupy", "sklearn"),
-    *("numexpr", "numba", "opt_einsum", "mkl"),
-)
+_MODULES = (*(framework.name for framework in FRAMEWORKS), *MKL.modules)
 _WHOLE = 1 << 23
 _SAMPLES = 256
 _SAMPLE = 1 << 14
@@ -110,7 +109,7 @@ _CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
 def _usable() -> dict[str, int]:
     """The processors that this process may use, where a pool that no switch steers counts them."""
-    if not {"jaxlib", "tensorflow"} & sys.modules.keys():
+    if not {JAXLIB.name, TENSORFLOW.name} & sys.modules.keys():
         return {}
     return {"usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0}
 
@@ -120,7 +119,7 @@ def _devices() -> dict[str, str]:
     found = {}
     if driver := first_line_of("/proc/driver/nvidia/version"):
         found["driver"] = driver
-    torch: Any = sys.modules.get("torch")
+    torch: Any = sys.modules.get(TORCH.name)
     cuda = getattr(torch, "cuda", None)
     if cuda is not None and cuda.is_available() and cuda.is_initialized():
         for number in range(cuda.device_count()):

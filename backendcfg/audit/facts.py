@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.bridges.jax import OPTIONS
+from backendcfg.catalogue.frameworks import JAX, TORCH
 from backendcfg.probe.environment import is_incidental
 from backendcfg.transact.wording import reason
 
@@ -92,7 +93,7 @@ def initial(name: str) -> Any:
 
 def put_back(name: str, value: Any) -> str:
     """Write a fact as it was; why that cannot be, or ""."""
-    torch: Any = sys.modules.get("torch")
+    torch: Any = sys.modules.get(TORCH.name)
     try:
         if name == _FLUSH:
             if torch is None:
@@ -110,7 +111,7 @@ def put_back(name: str, value: Any) -> str:
             else:
                 torch.set_autocast_dtype(device, getattr(torch, value))
         elif name.startswith(_JAX):
-            sys.modules["jax"].config.update(name.removeprefix(_JAX), value)
+            sys.modules[JAX.name].config.update(name.removeprefix(_JAX), value)
         else:
             module = next(each for each in CONFIGS if name.startswith(f"{each}."))
             option = name.removeprefix(f"{module}.")
@@ -122,7 +123,7 @@ def put_back(name: str, value: Any) -> str:
 
 
 def _torch() -> dict[str, Any]:
-    torch: Any = sys.modules.get("torch")
+    torch: Any = sys.modules.get(TORCH.name)
     if not hasattr(torch, "get_autocast_dtype"):  # not there, older than 2.4, or being imported
         return {}
     try:
@@ -186,7 +187,7 @@ def _is_container(value: Any) -> bool:
 
 
 def _jax() -> dict[str, Any]:
-    config: Any = getattr(sys.modules.get("jax"), "config", None)
+    config: Any = getattr(sys.modules.get(JAX.name), "config", None)
     if config is None:
         return {}
     try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from backendcfg import environ
+from backendcfg.catalogue.frameworks import NUMPY
 from backendcfg.errors import BackendCfgError, UnknownVariableError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def start_file(host: Host) -> Iterator[Finding]:
 
 def numpy_blas(host: Host) -> Iterator[Finding]:
     """Which library NumPy multiplies with."""
-    own = [library for library in host.libraries if library.owner == "numpy"]
+    own = [library for library in host.libraries if library.owner == NUMPY.name]
     for library in own:
         facts = [library.kind, library.version, library.interface, library.core_type]
         yield Finding("numpy's BLAS", "fine", " ".join(fact for fact in facts if fact))

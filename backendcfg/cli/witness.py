@@ -32,8 +32,8 @@ def ask(name: str | None) -> dict[str, Any]:
         name: the profile to start it under; None for the one in force here.
 
     Returns:
-        A `audit.verify.Verification` as JSON data, and under `unkept` the flags that the
-        promise rests on and that this release does not set.
+        An `audit.verify.Verification` as JSON data, and under `unkept` the flags that the
+        tier rests on and that this release does not set.
 
     Raises:
         BackendCfgError: what the child raised, or InternalError when it died or hung.

@@ -11,11 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backendcfg.dispatch import attention_cpu_rules as cpu_rules
-from backendcfg.dispatch import attention_cudnn_rules as cudnn_rules
-from backendcfg.dispatch import attention_device_rules as device_rules
-from backendcfg.dispatch import attention_gpu_rules as gpu_rules
 from backendcfg.dispatch import attention_rules as rules
 from backendcfg.dispatch.attention_facts import Case
+from backendcfg.gpu.attention import cudnn_rules, device_rules, gpu_rules
 from backendcfg.records import record
 
 if TYPE_CHECKING:
@@ -307,7 +305,7 @@ REQUIREMENTS = (
     ),
     Requirement(
         "products",
-        "a library that keeps the promise of the tier serves its products",
+        "a library that keeps the tier serves its products",
         cpu_rules.products,
         ("math",),
         ("valid",),

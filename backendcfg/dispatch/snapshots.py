@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, environ, native
-from backendcfg.dispatch import calibration, device_gemm, speed
+from backendcfg.catalogue.cpu import COMPILED_IN, NATIVE, PROVIDERS
+from backendcfg.defaults import DEFAULTS
+from backendcfg.dispatch import calibration, speed
 from backendcfg.dispatch.opening import (
     Refused,
     Usable,
@@ -23,7 +25,7 @@ from backendcfg.dispatch.opening import (
     open_file,
     open_path,
 )
-from backendcfg.dispatch.providers import COMPILED_IN, PROVIDERS, files_of
+from backendcfg.dispatch.providers import files_of
 from backendcfg.errors import MissingLibraryError
 from backendcfg.probe.loaded import libraries_in_process
 
@@ -74,12 +76,12 @@ def materialise(prepared: Prepared) -> int:
         raise MissingLibraryError(
             f"no library can serve products of CPU arrays under profile `{compiled.name}`",
             notes=[f"{name}: {reason}" for name, reason in listing.reasons.items()],
-            helps=["allow `native` in `[blas] library`: it is always there"],
+            helps=[f"allow `{NATIVE.name}` in `[blas] library`: it is always there"],
         )
     _calibrate(listing, table_for(compiled), libraries, named=compiled.named, order=compiled.order)
     # With the profile and not by the snapshot, which is kept for ever.
     prepared.listing = listing
-    return _snapshot(_encoded(compiled.values), listing)
+    return _snapshot(compiled.values, listing)
 
 
 def default() -> int:
@@ -90,12 +92,7 @@ def default() -> int:
     global _default
     _default = listing = list_providers(_names(), _in_process(), loaded_only=True)
     _calibrate(listing, table_for(None), [])
-    return _snapshot(_encoded({}), listing)
-
-
-def _encoded(values: Mapping[str, Any]) -> dict[str, int]:
-    """Values as a snapshot holds them; those that products on devices read are always said."""
-    return native.encode({**device_gemm.DEFAULTS, **values})
+    return _snapshot({}, listing)
 
 
 def listing_here() -> Listing:
@@ -118,7 +115,7 @@ def table_for(compiled: Compiled | None) -> Table | str:
     if not compiled.values.get("ops.calibration", True):
         return "`ops.calibration` is off"
     if compiled.tier != "none":
-        return f"profile `{compiled.name}` promises `{compiled.tier}`: speed decides no bits"
+        return f"profile `{compiled.name}` has tier `{compiled.tier}`: speed decides no bits"
     if compiled.values.get("blas.path"):
         return "`blas.path` says which library serves"
     if len(compiled.named) == 1:
@@ -252,7 +249,9 @@ def _names() -> tuple[str, ...]:
     return tuple(provider.name for provider in PROVIDERS)
 
 
-def _snapshot(values: Mapping[str, int], listing: Listing) -> int:
+def _snapshot(values: Mapping[str, Any], listing: Listing) -> int:
+    """The snapshot of a plan's values, at their defaults where it has none, and of a listing."""
     threads = listing.table.threads if listing.table is not None else 1
     preferred = listing.decision.positions(listing.names, threads)
-    return native.intern(values, listing.handles, preferred)
+    encoded = native.encode({**DEFAULTS, **values})
+    return native.intern(encoded, listing.handles, preferred)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Need = str
-"""What must be on the host for a flag to matter: see `backendcfg.resolve.dormant`."""
+"""What must be on the host for a flag to matter: see `backendcfg.resolve.facts`."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Flag:
         trusted: whether only a trusted project may set it.
         carried: whether this release has a switch for it, or an operation of ours that reads it.
             What has none is validated, resolved and explained, and reported as dormant.
+        in_c: whether C has its value in a snapshot: C reads it, or keeps something with the
+            snapshot that follows from it. All other flags stay in Python.
         spells: for a legacy spelling, what each of its values writes: `{value: {flag: value}}`.
     """
 
@@ -39,6 +41,7 @@ class Flag:
     bits: bool = True
     trusted: bool = False
     carried: bool = True
+    in_c: bool = False
     spells: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
 
 

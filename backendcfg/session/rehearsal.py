@@ -12,11 +12,12 @@ import sys
 from contextlib import suppress
 
 from backendcfg import childprocess, environ
+from backendcfg.catalogue.frameworks import NUMPY, ON_DEVICES, SCIPY
 from backendcfg.errors import BackendCfgError
 from backendcfg.transact.compiled import Compiled
 from backendcfg.transact.outcome import Outcome, Report
 
-FRAMEWORKS = ("numpy", "scipy.linalg", "torch", "jax", "tensorflow", "cupy")
+FRAMEWORKS = (NUMPY.name, f"{SCIPY.name}.linalg", *ON_DEVICES)
 
 
 def rehearse(compiled: Compiled) -> Report:

@@ -341,10 +341,10 @@ def _(project):
 
 @causes("device-failed")
 def _(project):
-    from backendcfg.ops import device_products
+    from backendcfg.gpu.products import calls
 
     fault = ("cublasGemmEx", 13, "CUBLAS_STATUS_EXECUTION_FAILED")
-    return project.refused(device_products.failed, "matmul", "cublas", fault, (3, 4, 5), "float32")
+    return project.refused(calls.failed, "matmul", "cublas", fault, (3, 4, 5), "float32")
 
 
 # --- switches -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import faulty_machine
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def test_a_signal_before_any_line_leaves_the_old_state_or_the_new():
     assert faulty_machine.a_signal_at_every_line(journal.transact, {8: "half", 10: "lie"}) > 80
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.integers(1, 6),
     st.dictionaries(st.integers(1, 60), st.sampled_from(faulty_machine.FAULTS), max_size=5),

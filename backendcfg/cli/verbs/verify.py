@@ -89,9 +89,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"{counted(len(readings), 'switch', 'switches')} read, none differs"
     if found["in_force"]:
         if found["tier"] != "none":
-            yield f"the promise `{found['tier']}` is in force"
+            yield f"the tier `{found['tier']}` is in force"
         return
-    yield f"the promise `{found['tier']}` is not in force"
+    yield f"the tier `{found['tier']}` is not in force"
     if found["unkept"]:
         yield f"  this release does not set {', '.join(found['unkept'])} yet"
     if pending:

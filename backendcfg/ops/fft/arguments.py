@@ -10,10 +10,9 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import device_library
-from backendcfg.ops.arrays import Taken, take
-from backendcfg.ops.device_arrays import Arguments
-from backendcfg.ops.narrow import NARROW
+from backendcfg.gpu import own_library
+from backendcfg.gpu.arrays import Arguments
+from backendcfg.ops.arrays import NARROW, Taken, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -221,7 +220,7 @@ def taken(operation: str, value: Any, *, everything: bool = False) -> Taken:
 def _on_device(operation: str, value: Any, *, everything: bool) -> Taken:
     given = Arguments(f"fft.{operation}", {"input": value})
     held = given.take("input")
-    if not device_library.is_known(value):
+    if not own_library.is_known(value):
         given.refuse("`input` must be PyTorch's or CuPy's", helps=["pass it as one of theirs"])
     if not everything:
         element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]

@@ -1,0 +1,1 @@
+"""Convolution of device arrays, by cuDNN."""

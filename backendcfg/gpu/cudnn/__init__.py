@@ -1,0 +1,1 @@
+"""cuDNN's operation graphs: described, searched for an engine, and run."""

@@ -1,0 +1,247 @@
+"""Operation graphs on a device by cuDNN: an engine chosen once for a problem, then run.
+
+    search = Search(given, work, described, tensors)
+    engines = search.engines()
+    found = search.first(engines, refusals)         # an engine that computed it; what others said
+    run(given, work, found.plan, tensors)           # the same for the next call
+
+What fails is raised as `Arguments.failed` does, with what cuDNN says besides. An engine that does
+not take a problem, or whose workspace has no room, is passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backendcfg import _native
+from backendcfg.gpu.cudnn import graph as device_cudnn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
+
+    from backendcfg.gpu.arrays import Arguments, Work
+    from backendcfg.gpu.cudnn.graph import Description, Engine
+
+Fault = tuple[str, int, str, str]
+
+# Thousands of cuDNN's statuses: "not supported" and "internal error". Such an engine is passed
+# over; after a failure of another kind the device itself may be unusable.
+_PASSED_OVER = (3, 4)
+
+
+class Plan(NamedTuple):
+    """What computes a problem.
+
+    Attributes:
+        described: the problem.
+        place: of the engine, in cuDNN's order.
+        engine: the engine.
+        workspace: bytes that it needs.
+    """
+
+    described: Description
+    place: int
+    engine: Engine
+    workspace: int
+
+
+class Tensors(NamedTuple):
+    """The memory of a run: a number of the graph and an address for each tensor."""
+
+    numbers: tuple[int, ...]
+    addresses: tuple[int, ...]
+
+
+class Found(NamedTuple):
+    """The end of a search.
+
+    Attributes:
+        plan: what computes it; it did so once.
+        said: why each of the other engines that were looked at does not, in cuDNN's order.
+        timed: milliseconds of those that were timed, by place.
+    """
+
+    plan: Plan
+    said: dict[int, str]
+    timed: dict[int, float]
+
+
+def told(engines: Sequence[Engine], said: dict[int, str]) -> tuple[str, ...]:
+    """What is said of engines, each thing once: many differ by their knobs alone."""
+    lines = (f"{engines[place]}: {why}" for place, why in sorted(said.items()))
+    return tuple(dict.fromkeys(lines))
+
+
+class NoEngineError(Exception):
+    """No engine computes a problem: `said` has the reason of each."""
+
+    def __init__(self, engines: Sequence[Engine], said: dict[int, str], *, full: bool) -> None:
+        super().__init__()
+        self.reasons = told(engines, said)
+        self.full = full
+
+
+class Search:
+    """Looking for the engine of one problem, for the arrays of a call."""
+
+    def __init__(
+        self, given: Arguments, work: Work, described: Description, tensors: Tensors
+    ) -> None:
+        self.given, self.work = given, work
+        self.described, self.tensors = described, tensors
+        self.said: dict[int, str] = {}
+        self.full = False
+
+    def engines(self) -> list[Engine]:
+        """The engines for it, in cuDNN's order."""
+        answer = _native.device_engines(self.work, self.described)
+        if isinstance(answer, tuple):
+            failed(self.given, answer)
+        return [device_cudnn.engine(each) for each in answer]
+
+    def first(self, engines: Sequence[Engine], unmet: Callable[[Engine], str]) -> Found:
+        """The first engine that computes it, having done so.
+
+        Args:
+            engines: as `engines` gives them.
+            unmet: why an engine may not serve, or "".
+
+        Raises:
+            NoEngineError: none does.
+        """
+        for place, engine in enumerate(engines):
+            if (plan := self._plan(place, engine, unmet)) is None:
+                continue
+            answer = self._try(plan, _native.device_run)
+            if isinstance(answer, tuple):
+                self._pass_over(place, answer)
+            elif answer is not False:
+                for other in range(place + 1, len(engines)):
+                    self.said[other] = unmet(engines[other]) or f"behind engine {engine.number}"
+                return Found(plan, self.said, {})
+        raise NoEngineError(engines, self.said, full=self.full)
+
+    def ready(self, engines: Sequence[Engine], unmet: Callable[[Engine], str]) -> Plan:
+        """The plan of the first engine that takes it; nothing is run.
+
+        Args:
+            engines: as `engines` gives them.
+            unmet: why an engine may not serve, or "".
+
+        Raises:
+            NoEngineError: none does.
+        """
+        for place, engine in enumerate(engines):
+            if (plan := self._plan(place, engine, unmet)) is not None:
+                return plan
+        raise NoEngineError(engines, self.said, full=self.full)
+
+    def fastest(
+        self, engines: Sequence[Engine], unmet: Callable[[Engine], str], limit: int
+    ) -> Found:
+        """The fastest of the first `limit` engines that compute it (0: of all), having done so.
+
+        Raises:
+            NoEngineError: none does.
+        """
+        timed: dict[int, tuple[float, Plan]] = {}
+        for place, engine in enumerate(engines):
+            if limit and len(timed) == limit:
+                self.said[place] = f"{limit} were timed, as `cudnn.benchmark_limit` says"
+            elif (plan := self._plan(place, engine, unmet)) is not None:
+                answer = self._try(plan, _native.device_time)
+                if isinstance(answer, tuple):
+                    self._pass_over(place, answer)
+                elif answer is not False:
+                    timed[place] = (answer, plan)
+        if not timed:
+            raise NoEngineError(engines, self.said, full=self.full)
+        best = min(timed, key=lambda place: timed[place][0])
+        spent, plan = timed[best]
+        for place, (other, _) in timed.items():
+            if place != best:
+                self.said[place] = f"{other:.4g} ms, and {spent:.4g} ms is the fastest"
+        run(self.given, self.work, plan, self.tensors)  # the others wrote over its result
+        return Found(plan, self.said, {place: each for place, (each, _) in timed.items()})
+
+    def _plan(self, place: int, engine: Engine, unmet: Callable[[Engine], str]) -> Plan | None:
+        if why := unmet(engine):
+            self.said[place] = why
+            return None
+        answer = _native.device_prepare(self.work, self.described, place)
+        if isinstance(answer, tuple):
+            self._pass_over(place, answer)
+            return None
+        return Plan(self.described, place, engine, answer)
+
+    def _try(self, plan: Plan, call: Callable[..., Any]) -> Any:
+        """What a run answers; False where its workspace has no room."""
+        try:
+            memory, address = workspace(self.given, plan.workspace)
+        except Exception as error:
+            if not is_full(error):
+                raise
+            self.full = True
+            self.said[plan.place] = f"the device has no room for its {plan.workspace} bytes"
+            return False
+        answer = _call(call, self.work, plan, self.tensors, address)
+        del memory  # what was put on the stream comes before what its owner does with it
+        return answer
+
+    def _pass_over(self, place: int, fault: Fault) -> None:
+        function, status, name, said = fault
+        if not function.startswith("cudnn") or status // 1000 not in _PASSED_OVER:
+            failed(self.given, fault)
+        self.said[place] = f"{name}: {said}" if said else name
+
+
+def run(given: Arguments, work: Work, plan: Plan, tensors: Tensors) -> None:
+    """Run a plan; one that its handle no longer has, or never had, is made first.
+
+    Raises:
+        DeviceFailedError: it failed.
+        MemoryError: the device is full, or as the library of the arrays says that.
+    """
+    memory, address = workspace(given, plan.workspace)
+    answer = _call(_native.device_run, work, plan, tensors, address)
+    del memory
+    if isinstance(answer, tuple):
+        failed(given, answer)
+
+
+def _call(call: Callable[..., Any], work: Work, plan: Plan, tensors: Tensors, address: int) -> Any:
+    """Run or time a plan; what failed as C says it.
+
+    A handle is lent for one call: where threads share a stream, the one that a plan was just made
+    for may be away, and another comes in its place, which needs the plan too.
+    """
+    while (answer := call(work, plan.described[0], plan.place, *tensors, address)) is False:
+        needed = _native.device_prepare(work, plan.described, plan.place)
+        if isinstance(needed, tuple):
+            return needed
+    return answer
+
+
+def workspace(given: Arguments, size: int) -> tuple[Any, int]:
+    """Memory to work in, by the library of the arrays, and its address; None and 0 for no bytes."""
+    if size <= 0:
+        return None, 0
+    made, held = given.make((size,), "uint8")
+    return made, held.address
+
+
+def is_full(error: Exception) -> bool:
+    """Whether an exception of whatever library says that the device has no more memory."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def failed(given: Arguments, fault: Fault) -> NoReturn:
+    """Raise what failed, with what cuDNN says besides.
+
+    Raises:
+        DeviceFailedError: cuDNN or the driver failed.
+        InvalidArgumentError: this process was forked from one that had used the device.
+    """
+    said = fault[3]
+    given.failed("cuDNN", fault[:3], *([f"cuDNN says: {said}"] if said else []))

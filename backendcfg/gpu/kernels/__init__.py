@@ -1,0 +1,1 @@
+"""Our own CUDA kernels: their sources, their compiler, and loading them."""

@@ -1,0 +1,1 @@
+"""The vendors' libraries for devices: found, opened, and asked what they are."""

@@ -1,0 +1,1 @@
+"""Linear algebra of device arrays, by cuSOLVER, hipSOLVER and MAGMA."""

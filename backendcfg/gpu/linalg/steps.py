@@ -1,0 +1,372 @@
+"""Linear algebra on devices: what the flags say to each library, and who serves.
+
+    chosen = choose(flags, kind=2, index=0, element="float32", function="solve")
+    chosen.recipe.deterministic        # 1, CUSOLVER_DETERMINISTIC_RESULTS
+
+What a call does and what `explain` shows come from here. A function is made of steps, which
+native/gpu/libraries/factorisation.h describes; a library is added with its rules here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backendcfg import _native, defaults
+from backendcfg.gpu.libraries.opening import Unusable, open_device
+from backendcfg.gpu.products.gemm import CUDA, ROCM
+from backendcfg.records import field, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LIBRARY = "cuda.preferred_linalg_library"
+ALGORITHMS = "determinism.algorithms"
+TIER = "determinism.tier"
+
+FLAGS = (
+    LIBRARY,
+    ALGORITHMS,
+    TIER,
+    "ops.check_finite",
+)
+"""Every flag that is looked at."""
+
+DEFAULTS: dict[str, Any] = {flag: defaults.DEFAULTS[flag] for flag in FLAGS}
+DEFAULTS[LIBRARY] = "default"  # the word for no preference
+
+ELEMENTS = ("float32", "float64", "complex64", "complex128")
+"""In the order of `bcfg_element` in C."""
+
+REAL = {
+    "float32": "float32",
+    "float64": "float64",
+    "complex64": "float32",
+    "complex128": "float64",
+}
+"""By element: the type of eigenvalues and singular values."""
+
+# bcfg_step_kind
+CHOLESKY, CHOLESKY_SOLVE, LU, LU_SOLVE, QR, QR_VECTORS, EIGH, SVD = range(8)
+
+STEPS: dict[str, tuple[int, ...]] = {
+    "cholesky": (CHOLESKY,),
+    "cholesky_ex": (CHOLESKY,),
+    "cholesky_inverse": (CHOLESKY_SOLVE,),
+    "cholesky_solve": (CHOLESKY_SOLVE,),
+    "eigh": (EIGH,),
+    "eigvalsh": (EIGH,),
+    "inv": (LU, LU_SOLVE),
+    "inv_ex": (LU, LU_SOLVE),
+    "lu": (LU, LU_SOLVE),
+    "lu_factor": (LU,),
+    "lu_factor_ex": (LU,),
+    "lu_solve": (LU_SOLVE,),
+    "qr": (QR, QR_VECTORS),
+    "solve": (LU, LU_SOLVE),
+    "solve_ex": (LU, LU_SOLVE),
+    "svd": (SVD,),
+    "svdvals": (SVD,),
+}
+"""By function of `ops.linalg`: the steps that it is made of."""
+
+# cusolverDeterministicMode_t, which came with CUDA 12.2.
+DETERMINISTIC_RESULTS = 1
+DETERMINISTIC_SINCE = (11, 5)
+
+# hipsolverDeterministicMode_t, which every library with the newer SONAME has.
+HIP_DETERMINISTIC_RESULTS = 241
+HIP_DETERMINISTIC_SINCE = (1,)
+
+# No library of a vendor promises these.
+_UNKEPT_TIERS = ("cross-machine", "batch-invariant")
+
+
+# Larger ones fill a device one by one, and few of a size are as fast one after the other: both as
+# PyTorch has measured it, in `lu_factor` and `lu_solve` of aten/src/ATen/native/cuda/linalg.
+_LARGEST_LU = 511
+_FEW, _LARGEST_OF_FEW = 2, 63
+_MOST = 2**31 - 1
+
+# An array of a step: its place as `ops.device_plan` counts, and bytes to its first matrix and from
+# one to the next.
+Reference = tuple[int, int, int]
+NOTHING: Reference = (-1, 0, 0)
+
+
+class Step(NamedTuple):
+    """One step as C reads it: what it is, and where its arrays are.
+
+    Attributes:
+        library: whose it is.
+        kind: `CHOLESKY` and so on.
+        element: its place in `ELEMENTS`.
+        upper: the triangle that is read and written.
+        transpose: "N", "T" or "C", of what is solved with.
+        vectors: "N" for none, "S", or "A" for a whole basis.
+        deterministic: of the recipe.
+        matrices: of the stack, at least 1.
+        m: rows.
+        n: columns.
+        k: right-hand sides, or reflectors.
+        a: the array that is factorised, or the factor.
+        a_pointers: where each of its matrices starts, for a whole stack in one call; and those of
+            `b`.
+    """
+
+    library: int
+    kind: int
+    element: int
+    upper: bool
+    transpose: str
+    vectors: str
+    deterministic: int
+    matrices: int
+    m: int
+    n: int
+    k: int
+    a: Reference
+    b: Reference = NOTHING
+    c: Reference = NOTHING
+    values: Reference = NOTHING
+    pivots: Reference = NOTHING
+    info: Reference = NOTHING
+    a_pointers: Reference = NOTHING
+    b_pointers: Reference = NOTHING
+
+
+@record(frozen=True)
+class Recipe:
+    """How one library is called for one element type.
+
+    Attributes:
+        provider: "cusolver".
+        element: of the matrices.
+        deterministic: the library's number of a mode that is set; 0 where it has none.
+        pivots: the type of the pivots that it reads and writes.
+        words: what the numbers are called in the library's header, for `explain`.
+    """
+
+    provider: str
+    element: str
+    deterministic: int = 0
+    pivots: str = "int64"
+    words: str = ""
+
+
+@record(frozen=True)
+class Chosen:
+    """Who serves a function, and why nobody else.
+
+    Attributes:
+        recipe: how it is called; None when nobody can.
+        path: the file of the library.
+        library: its handle.
+        driver: that of the driver.
+        blas: that of the library with LU for whole stacks; 0 for none.
+        because: why that one, in words; "" when nobody can.
+        reasons: for each other provider, why not.
+        passed_over: the library that the profile prefers, where another one serves; "" otherwise.
+    """
+
+    recipe: Recipe | None = None
+    path: str = ""
+    library: int = 0
+    driver: int = 0
+    blas: int = 0
+    because: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)
+    passed_over: str = ""
+
+
+def is_promised(flags: Mapping[str, Any]) -> bool:
+    """Whether the same call must give the same bits."""
+    return bool(flags[ALGORITHMS] == "deterministic" or flags[TIER] != "none")
+
+
+def _cusolver(
+    flags: Mapping[str, Any], element: str, version: tuple[int, int, int]
+) -> Recipe | str:
+    # Results that differ from run to run are never allowed: so it is in a handle that nobody told.
+    if version[:2] >= DETERMINISTIC_SINCE:
+        words = "mode CUSOLVER_DETERMINISTIC_RESULTS"
+        return Recipe("cusolver", element, DETERMINISTIC_RESULTS, words=words)
+    if is_promised(flags):
+        return (
+            f"version {version[0]}.{version[1]} cannot be told to be deterministic, as "
+            f"`{ALGORITHMS}` or `{TIER}` asks; 11.5 is the first that can"
+        )
+    return Recipe("cusolver", element, words="no mode to set")
+
+
+def _hipsolver(
+    flags: Mapping[str, Any], element: str, version: tuple[int, int, int]
+) -> Recipe | str:
+    # Before, the SONAME does not say whether it has modes: asked for one, a call fails without.
+    if version[:1] >= HIP_DETERMINISTIC_SINCE or is_promised(flags):
+        words = "mode HIPSOLVER_DETERMINISTIC_RESULTS"
+        return Recipe("hipsolver", element, HIP_DETERMINISTIC_RESULTS, "int32", words)
+    return Recipe("hipsolver", element, pivots="int32", words="no mode is set")
+
+
+def _magma(flags: Mapping[str, Any], element: str, version: tuple[int, int, int]) -> Recipe | str:
+    if is_promised(flags):
+        return f"it does not promise the same bits, as `{ALGORITHMS}` or `{TIER}` asks"
+    words = "a part is computed on the host, which waits"
+    return Recipe("magma", element, pivots="int32", words=words)
+
+
+PROVIDERS: dict[str, Callable[[Mapping[str, Any], str, tuple[int, int, int]], Recipe | str]] = {
+    "cusolver": _cusolver,
+    "hipsolver": _hipsolver,
+    "magma": _magma,
+}
+"""By provider: from flags, an element and its version, its recipe, or why it cannot keep them."""
+
+ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cusolver", "magma"), ROCM: ("hipsolver", "magma")}
+"""By kind of place: who may serve, in the order that holds when nobody chooses."""
+
+# What a name means where the other vendor's library is meant, as PyTorch reads it.
+_SAME: dict[int, dict[str, str]] = {CUDA: {}, ROCM: {"cusolver": "hipsolver"}}
+_DRIVERS = {CUDA: "cuda", ROCM: "hip"}
+# Who has the steps for whole stacks that it has not.
+_BLAS = {"cusolver": "cublas"}
+# MAGMA is built for one or the other, under one name.
+_BUILDS = {ROCM: {"magma": "magma_hip"}}
+
+
+def order(kind: int, preferred: Any) -> tuple[str, ...]:
+    """The providers of a kind of place, the preferred one first."""
+    names = ORDERS[kind]
+    first = _SAME[kind].get(preferred, preferred)
+    return (first, *(name for name in names if name != first)) if first in names else names
+
+
+def unkept(flags: Mapping[str, Any]) -> str:
+    """Why nothing on a device can keep what the flags promise, or ""."""
+    tier = flags[TIER]
+    if tier not in _UNKEPT_TIERS:
+        return ""
+    return f"`{TIER}` promises `{tier}`, which no library on a device keeps"
+
+
+def choose(flags: Mapping[str, Any], kind: int, index: int, element: str, function: str) -> Chosen:
+    """Who serves a function for an element type on a device.
+
+    Nothing is started on the device; libraries are opened.
+
+    Args:
+        flags: a value for each of `FLAGS`.
+        kind: of the device, with DLPack's number.
+        index: of the device.
+        element: one of `ELEMENTS`.
+        function: of `ops.linalg`, a key of `STEPS`.
+    """
+    preferred = flags[LIBRARY]
+    names = order(kind, preferred)
+    wanted = "" if preferred == "default" else _SAME[kind].get(preferred, preferred)
+    reasons: dict[str, str] = {}
+    if wanted and wanted not in names:
+        reasons[wanted] = f"it is not served on {'AMD' if kind == ROCM else 'NVIDIA'}'s devices"
+    driver = open_device(_DRIVERS[kind])
+    if isinstance(driver, Unusable):
+        return Chosen(reasons={**reasons, **dict.fromkeys(names, "; ".join(driver.reasons))})
+    chosen, serving = None, ""
+    for name in names:
+        if chosen is not None:
+            reasons[name] = f"behind `{serving}`"
+            continue
+        answer = _able(name, kind, flags, element)
+        if isinstance(answer, str):
+            reasons[name] = answer
+            continue
+        recipe, opened = answer
+        serving = name
+        passed_over = wanted if wanted and recipe.provider != wanted else ""
+        because = "the first of the order" if name == names[0] else "those before it cannot"
+        if passed_over:
+            because = f"in place of `{wanted}`, which `{LIBRARY}` prefers"
+        blas = open_device(_BLAS[name]) if name in _BLAS else None
+        chosen = Chosen(
+            recipe,
+            opened.path,
+            opened.handle,
+            driver.handle,
+            0 if blas is None or isinstance(blas, Unusable) else blas.handle,
+            because,
+            reasons,
+            passed_over,
+        )
+    return chosen or Chosen(reasons=reasons)
+
+
+def _able(name: str, kind: int, flags: Mapping[str, Any], element: str) -> Any:
+    """(recipe, opened library), or why a provider cannot serve."""
+    opened = open_device(_BUILDS.get(kind, {}).get(name, name))
+    if isinstance(opened, Unusable):
+        return "; ".join(opened.reasons)
+    recipe = PROVIDERS[name](flags, element, opened.version)
+    return recipe if isinstance(recipe, str) else (recipe, opened)
+
+
+def is_together(chosen: Chosen, function: str, matrices: int, sizes: tuple[int, int, int]) -> bool:
+    """Whether a stack is served by one call of each step, instead of one matrix after the other.
+
+    Args:
+        chosen: who serves.
+        function: of `ops.linalg`.
+        matrices: how many there are.
+        sizes: rows, columns and right-hand sides.
+    """
+    m, n, k = sizes
+    if chosen.recipe is None or chosen.recipe.provider != "cusolver" or not 1 < matrices <= _MOST:
+        return False
+    if max(sizes) > _MOST or 0 in (m, n):
+        return False
+    steps = STEPS[function]
+    if CHOLESKY in steps:
+        return True
+    if CHOLESKY_SOLVE in steps:
+        return k == 1 and function == "cholesky_solve"
+    if LU in steps and (m != n or n > _LARGEST_LU):
+        return False
+    if LU_SOLVE in steps and matrices <= _FEW and n > _LARGEST_OF_FEW:
+        return False
+    return bool({LU, LU_SOLVE} & set(steps)) and chosen.blas != 0
+
+
+def steps_of(
+    function: str, sizes: tuple[int, int, int]
+) -> tuple[tuple[int, tuple[int, int, int]], ...]:
+    """The steps of a function with their sizes, as its call has them without options.
+
+    Args:
+        function: of `ops.linalg`, a key of `STEPS`.
+        sizes: rows, columns and right-hand sides.
+    """
+    m, n, k = sizes
+    least = min(m, n)
+    k = n if function in ("inv", "inv_ex", "cholesky_inverse") else k
+    of = {
+        CHOLESKY: (n, n, 0),
+        CHOLESKY_SOLVE: (n, n, k),
+        LU: (m, n, 0),
+        LU_SOLVE: (m, m, m) if function == "lu" else (n, n, k),
+        QR: (m, n, 0),
+        QR_VECTORS: (m, least, least),
+        EIGH: (n, n, 0),
+        SVD: (max(m, n), least, 0),
+    }
+    return tuple((step, of[step]) for step in STEPS[function])
+
+
+def serves(chosen: Chosen, index: int, function: str, sizes: tuple[int, int, int]) -> bool:
+    """Whether the library that was chosen has the steps of a function for matrices of a size."""
+    recipe = chosen.recipe
+    if recipe is None or 0 in sizes[:2]:
+        return recipe is not None
+    element, vectors = ELEMENTS.index(recipe.element), "N" if function == "svdvals" else "A"
+    steps = tuple(
+        Step(chosen.library, kind, element, False, "N", vectors, 0, 1, *of, (0, 0, 0))
+        for kind, of in steps_of(function, sizes)
+    )
+    return _native.device_linalg_plan(chosen.driver, index, 0, steps) is not None

@@ -1,0 +1,1 @@
+"""Products of device arrays, by cuBLAS, cuBLASLt, hipBLAS and hipBLASLt."""

@@ -1,0 +1,110 @@
+"""What a product of a 2:4 sparse matrix asks of cuSPARSELt: numbers of its ABI, and limits.
+
+The numbers and limits are PyTorch's, which has run them. Nothing is opened here but by `choose`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backendcfg.gpu.products.gemm import TYPES
+from backendcfg.records import record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ELEMENTS = ("float16", "bfloat16", "int8")
+NUMBERS = {**TYPES, "int8": 3, "int32": 10}
+"""cudaDataType's."""
+COMPUTE_32I, COMPUTE_32F = 0, 2
+RESULT = {"float16": "float16", "bfloat16": "bfloat16", "int8": "int32"}
+SPARSE_MULTIPLE = {"float16": 16, "bfloat16": 16, "int8": 32}
+DENSE_MULTIPLE = {"float16": 8, "bfloat16": 8, "int8": 16}
+ALIGNMENT = 16
+OLDEST = (0, 7, 0)
+"""cuSPARSELt before that has other numbers, or was not compared with ours."""
+
+FLAGS = ("determinism.tier", "ops.check_finite")
+"""The flags that are looked at."""
+UNKEPT_TIERS = ("cross-machine", "batch-invariant")
+
+
+@record(frozen=True)
+class SparseAlgorithm:
+    """How cuSPARSELt computes a product; what `ops.sparse_search` finds.
+
+    Attributes:
+        number: of the algorithm, from 0 on.
+        split_k: into how many parts the sums are divided; 1 for none.
+        split_k_mode: cuSPARSELt's number of how; 0 leaves it to the library.
+        most: the highest number of an algorithm; -1 where nobody asked.
+    """
+
+    number: int = 0
+    split_k: int = 1
+    split_k_mode: int = 0
+    most: int = -1
+
+
+def unkept(tier: str, algorithm: SparseAlgorithm | None = None) -> str:
+    """Why no sparse product keeps what a profile promises, or ""."""
+    if tier in UNKEPT_TIERS:
+        return f"`determinism.tier` promises `{tier}`, which cuSPARSELt does not keep"
+    if tier != "none" and algorithm is not None and algorithm.split_k > 1:
+        return f"`determinism.tier` promises `{tier}`, and `algorithm` splits sums"
+    return ""
+
+
+def misfit(shape: Sequence[int], element: str) -> str:
+    """Why a matrix cannot be compressed, or ""."""
+    if element not in ELEMENTS:
+        return f"hold {', '.join(ELEMENTS[:-1])} or {ELEMENTS[-1]}, not {element or 'another type'}"
+    if len(shape) != 2:
+        return f"have 2 dimensions, not {len(shape)}"
+    multiple = SPARSE_MULTIPLE[element]
+    if not all(size > 0 and size % multiple == 0 for size in shape):
+        return f"have rows and columns in multiples of {multiple} for {element}, not {tuple(shape)}"
+    return ""
+
+
+def misfit_dense(shape: Sequence[int], columns: int, element: str) -> str:
+    """Why a matrix cannot be multiplied by a compressed one, or "".
+
+    Args:
+        shape: of the matrix.
+        columns: of the compressed one.
+        element: of both.
+    """
+    if len(shape) != 2:
+        return f"have 2 dimensions, not {len(shape)}"
+    if shape[0] != columns:
+        return f"have {columns} rows, as the compressed matrix has columns, not {shape[0]}"
+    multiple = DENSE_MULTIPLE[element]
+    if shape[1] < 1 or shape[1] % multiple:
+        return f"have columns in multiples of {multiple} for {element}, not {shape[1]}"
+    return ""
+
+
+def product(
+    sizes: tuple[int, int, int],
+    element: str,
+    leading: int,
+    bias: int,
+    algorithm: SparseAlgorithm,
+    *,
+    transposed: bool,
+) -> tuple[int, ...]:
+    """A product as `_native.device_sparse_multiply` takes it.
+
+    Args:
+        sizes: m, n and k.
+        element: of the factors.
+        leading: numbers between rows of b as it is given.
+        bias: its address; 0 for none.
+        algorithm: which.
+        transposed: whether b is given as (n, k).
+    """
+    compute = COMPUTE_32I if element == "int8" else COMPUTE_32F
+    types = (NUMBERS[element], NUMBERS[RESULT[element]], compute)
+    choice = (algorithm.number, algorithm.split_k, algorithm.split_k_mode)
+    return (*sizes, leading, bias, *types, int(transposed), *choice)

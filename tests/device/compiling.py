@@ -1,9 +1,0 @@
-"""How the tests of devices compile what stands for a library."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-NATIVE = Path(__file__).resolve().parents[2] / "native"
-FAKES = NATIVE / "fakes" / "device"
-FLAGS = ["-shared", "-fPIC", "-fvisibility=hidden", "-O1", "-Wall", "-Wextra", "-Werror"]
