@@ -4,7 +4,7 @@
 
 Three kernels of our own serve it on the CPU: `flash`, `efficient` and `math`. The flags and the
 order of `[cuda]` choose among them, as `torch.nn.attention.sdpa_kernel` means them. Arrays on a
-CUDA device are served by one: see `device_attention`.
+CUDA device are served by what is in `backendcfg/gpu/attention`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backendcfg import _native
 from backendcfg._native import broadcast, current
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu.attention import backward as device_gradients
-from backendcfg.gpu.attention import forward as device_attention
+from backendcfg.gpu.attention.call import Options as DeviceOptions
 from backendcfg.ops import attention_call, attention_layout, attention_math, serving
 from backendcfg.ops.arrays import give, take
 from backendcfg.ops.attention_call import OPERATION, NotFiniteError, refuse
@@ -108,7 +108,7 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
     elif type(query) is not np.ndarray and _native.device_holds(query):
         return device_gradients.attend(
             (query, key, value, attn_mask),
-            device_attention.Options(
+            DeviceOptions(
                 float(dropout_p),
                 bool(is_causal),
                 None if scale is None else float(scale),
@@ -174,7 +174,7 @@ def scaled_dot_product_attention_backward(  # noqa: PLR0917 - as forward
         return device_gradients.backward(
             (grad_out, out, logsumexp),
             (query, key, value, attn_mask),
-            device_attention.Options(
+            DeviceOptions(
                 float(dropout_p),
                 bool(is_causal),
                 None if scale is None else float(scale),

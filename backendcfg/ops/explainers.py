@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backendcfg.dispatch import attention, attention_facts, attention_shapes
-from backendcfg.dispatch.attention_facts import Call, Device, Tensor
+from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.gpu.attention import choice as device_choice
+from backendcfg.gpu.attention import rules
 from backendcfg.gpu.kernels import loading
 from backendcfg.gpu.products.choice import place_of
 from backendcfg.gpu.products.gemm import KINDS
@@ -58,8 +60,11 @@ def of_attention(question: Question) -> Answer:
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")
-    device = Device() if place is None else loading.device(*place, start=False)[0]
-    choice = attention_choice.choose(call, question.values, device)
+    if place is None:
+        choice = attention_choice.choose(call, question.values)
+    else:
+        device, _ = loading.device(*place, start=False)
+        choice = device_choice.choose(call, question.values, device)
     where = "" if place is None else f" on {KINDS[place[0]]}:{place[1]}"
     sizes = attention_shapes.sizes(call)
     return Answer(
@@ -71,7 +76,7 @@ def of_attention(question: Question) -> Answer:
         f"on a device; {choice.because}" if where and choice.kernel else choice.because,
         tuple(
             Reason(kernel, "", "; ".join(choice.reasons.get(kernel, ("not in the order",))))
-            for kernel in (attention.OURS if place is None else attention.ON_DEVICES)
+            for kernel in (attention.OURS if place is None else rules.KERNELS)
             if kernel != choice.kernel
         ),
         attention_facts.FLAGS,
