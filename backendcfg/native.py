@@ -250,7 +250,7 @@ def flags() -> tuple[NativeFlag, ...]:
 
 
 def encode(values: Mapping[str, Any]) -> dict[str, int]:
-    """A plan's values as a snapshot holds them; flags with free text are left out.
+    """A plan's values as a snapshot holds them; flags that C does not need are left out.
 
     A word where a number may stand ("auto") is -1, and so is a choice that is not made.
     """
@@ -262,6 +262,21 @@ def encode(values: Mapping[str, Any]) -> dict[str, int]:
         elif value is not None:
             encoded[flag.name] = int(value) if isinstance(value, int) else -1
     return encoded
+
+
+def decode(snapshot: int) -> dict[str, Any]:
+    """The flags that a snapshot holds, as a plan has them; None for a choice that is not made.
+
+    A word where a number may stand is 0.
+    """
+    native, values = library(), dict[str, Any]()
+    for number, flag in enumerate(flags()):
+        value = int(native.bcfg_value(snapshot, number))
+        if flag.kind == "choice":
+            values[flag.name] = flag.choices[value] if value >= 0 else None
+        else:
+            values[flag.name] = bool(value) if flag.kind == "bool" else max(value, 0)
+    return values
 
 
 def open_provider(

@@ -30,8 +30,8 @@ import functools
 import sys
 import types
 
-from backendcfg._native import current
 from backendcfg.errors import FrozenFlagsError, UnknownAttributeError
+from backendcfg.flags import FlagsInForce
 from backendcfg.session import adjust
 
 TYPE_CHECKING = False
@@ -60,18 +60,12 @@ NEVER_WERE = {
 
 def read(flag: str) -> Any:
     """The value of a flag as it is in force here; its default where nothing is in force."""
-    in_force = current()
-    if in_force is not None and (values := in_force.payload.values):
-        return values[flag]
-    from backendcfg.schema.profile import defaults
-
-    return defaults()[flag]
+    return FlagsInForce().values[flag]
 
 
 def asked(flag: str) -> bool:
     """Whether somebody set a flag, as opposed to its default."""
-    in_force = current()
-    return in_force is not None and flag in in_force.payload.asked
+    return flag in FlagsInForce().asked
 
 
 def library(flag: str) -> str:

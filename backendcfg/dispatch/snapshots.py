@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, environ, native
+from backendcfg.catalogue.cpu import COMPILED_IN, NATIVE, PROVIDERS
+from backendcfg.defaults import DEFAULTS
 from backendcfg.dispatch import calibration, speed
 from backendcfg.dispatch.opening import (
     Refused,
@@ -23,9 +25,8 @@ from backendcfg.dispatch.opening import (
     open_file,
     open_path,
 )
-from backendcfg.dispatch.providers import COMPILED_IN, PROVIDERS, files_of
+from backendcfg.dispatch.providers import files_of
 from backendcfg.errors import MissingLibraryError
-from backendcfg.gpu.products import gemm
 from backendcfg.probe.loaded import libraries_in_process
 
 if TYPE_CHECKING:
@@ -75,12 +76,12 @@ def materialise(prepared: Prepared) -> int:
         raise MissingLibraryError(
             f"no library can serve products of CPU arrays under profile `{compiled.name}`",
             notes=[f"{name}: {reason}" for name, reason in listing.reasons.items()],
-            helps=["allow `native` in `[blas] library`: it is always there"],
+            helps=[f"allow `{NATIVE.name}` in `[blas] library`: it is always there"],
         )
     _calibrate(listing, table_for(compiled), libraries, named=compiled.named, order=compiled.order)
     # With the profile and not by the snapshot, which is kept for ever.
     prepared.listing = listing
-    return _snapshot(_encoded(compiled.values), listing)
+    return _snapshot(compiled.values, listing)
 
 
 def default() -> int:
@@ -91,12 +92,7 @@ def default() -> int:
     global _default
     _default = listing = list_providers(_names(), _in_process(), loaded_only=True)
     _calibrate(listing, table_for(None), [])
-    return _snapshot(_encoded({}), listing)
-
-
-def _encoded(values: Mapping[str, Any]) -> dict[str, int]:
-    """Values as a snapshot holds them; those that products on devices read are always said."""
-    return native.encode({**gemm.DEFAULTS, **values})
+    return _snapshot({}, listing)
 
 
 def listing_here() -> Listing:
@@ -253,7 +249,9 @@ def _names() -> tuple[str, ...]:
     return tuple(provider.name for provider in PROVIDERS)
 
 
-def _snapshot(values: Mapping[str, int], listing: Listing) -> int:
+def _snapshot(values: Mapping[str, Any], listing: Listing) -> int:
+    """The snapshot of a plan's values, at their defaults where it has none, and of a listing."""
     threads = listing.table.threads if listing.table is not None else 1
     preferred = listing.decision.positions(listing.names, threads)
-    return native.intern(values, listing.handles, preferred)
+    encoded = native.encode({**DEFAULTS, **values})
+    return native.intern(encoded, listing.handles, preferred)

@@ -9,6 +9,16 @@ from __future__ import annotations
 import os
 import sys
 
+from backendcfg.catalogue.cpu import (
+    BLIS,
+    LIBRARIES,
+    MKL,
+    NETLIB_BLAS,
+    OPENBLAS,
+    is_torch,
+    kind_of,
+    provider_of,
+)
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -16,9 +26,8 @@ if TYPE_CHECKING:
     import ctypes
 
 _MAPS = "/proc/self/maps"
-# A part of every path that `names.kind_of` knows, so that a process without numeric libraries need
-# not load what inspects them.
-_HINTS = ("blas", "mkl", "libtorch_cpu", "blis", "lapack", "libgomp", "libiomp5", "libomp")
+# A part of every path that `kind_of` knows, which is quicker to look for.
+_HINTS = tuple(hint for each in LIBRARIES for hint in each.hints)
 
 
 @record(frozen=True)
@@ -52,8 +61,6 @@ def libraries_in_process() -> list[LoadedLibrary]:
     paths = [path for path in mapped_files() if may_be_numeric(path)]
     if not paths:
         return []
-    from backendcfg.probe.names import kind_of
-
     found = []
     for path in paths:
         kind = kind_of(path)
@@ -64,7 +71,7 @@ def libraries_in_process() -> list[LoadedLibrary]:
 
 
 def may_be_numeric(path: str) -> bool:
-    """False for a file that `names.kind_of` would not know; it need not be loaded to be asked."""
+    """False for a file that `kind_of` would not know."""
     return any(hint in path for hint in _HINTS)
 
 
@@ -95,7 +102,7 @@ def handle_of(path: str) -> ctypes.CDLL | None:
 def _describe(handle: ctypes.CDLL, path: str, kind: str) -> LoadedLibrary | None:
     """Look at symbols, and call nothing but OpenBLAS's constant getter."""
     from backendcfg.probe import symbols
-    from backendcfg.probe.names import is_torch, owner_of, provider_of
+    from backendcfg.probe.names import owner_of
 
     prefix = suffix = interface = ""
     serves = hasattr(handle, "cblas_dgemm")
@@ -103,17 +110,17 @@ def _describe(handle: ctypes.CDLL, path: str, kind: str) -> LoadedLibrary | None
         if not hasattr(handle, "mkl_serv_get_version"):
             return None
         interface = "lp64"
-    elif kind == "mkl":
+    elif kind == MKL.kind:
         interface = "both"
-    elif kind in {"openblas", "blis", "reference-blas"}:
+    elif kind in {OPENBLAS.kind, BLIS.kind, NETLIB_BLAS.kind}:
         if (affixes := symbols.openblas_affixes(handle)) is not None:
             prefix, suffix = affixes
             about = symbols.openblas(handle, prefix, suffix)
-            kind, interface, serves = "openblas", about["interface"], about["serves"]
-        elif kind == "openblas":
+            kind, interface, serves = OPENBLAS.kind, about["interface"], about["serves"]
+        elif kind == OPENBLAS.kind:
             return None
-        elif hasattr(handle, "bli_info_get_version_str"):
-            kind = "blis"
+        elif hasattr(handle, BLIS.symbol):
+            kind = BLIS.kind
             size = getattr(handle, "bli_info_get_blas_int_type_size", None)
             interface = ("ilp64" if size() == 64 else "lp64") if size else ""
     owner = owner_of(path, sys.prefix)

@@ -5,23 +5,13 @@ from __future__ import annotations
 import re
 from importlib import metadata
 
+from backendcfg.catalogue.cpu import LIBRARIES
+from backendcfg.catalogue.frameworks import FRAMEWORKS
+
 # By import name; the first distribution that is installed answers.
 _DISTRIBUTIONS = {
-    "numpy": ("numpy",),
-    "scipy": ("scipy",),
-    "torch": ("torch",),
-    "jax": ("jax",),
-    "jaxlib": ("jaxlib",),
-    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly"),
-    "cupy": ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy-rocm-5-0"),
-    "sklearn": ("scikit-learn",),
-    "numexpr": ("numexpr",),
-    "numba": ("numba",),
-    "triton": ("triton", "pytorch-triton"),
-    "mkl": ("mkl",),
-    "scipy_openblas64": ("scipy-openblas64",),
-    "scipy_openblas32": ("scipy-openblas32",),
-    "blis": ("blis",),
+    **{each.name: each.packages for each in FRAMEWORKS if each.in_host},
+    **{name: packages for each in LIBRARIES for name, packages in each.modules.items()},
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.resolve import choose, cpu_blas, device_libraries, dormant
+from backendcfg.catalogue.cpu import PROVIDERS
+from backendcfg.catalogue.gpu import INTEL
+from backendcfg.resolve import dormant, libraries
 from backendcfg.schema.base import candidates
 from backendcfg.schema.plan import Adaptation, Entry
 from backendcfg.schema.profile import flags
@@ -62,8 +64,8 @@ def adapt(folded: Mapping[str, Folded], host: Host) -> Adapted:
             carried=field.flag.carried,
         )
     order = next(choice.order for choice in choices if choice.flag == "blas.library")
-    libraries = tuple(file for name in order for file in cpu_blas.files(name, host, path))
-    return Adapted(entries, tuple(choices), required, libraries)
+    files = tuple(file for name in order for file in libraries.files(name, host, path))
+    return Adapted(entries, tuple(choices), required, files)
 
 
 def _value(value: Any, adaptation: Adaptation | None, choice: Choice | None) -> Any:
@@ -74,22 +76,23 @@ def _value(value: Any, adaptation: Adaptation | None, choice: Choice | None) -> 
 
 def _choose(
     flag: str, found: Folded, names: tuple[str, ...], host: Host, path: str
-) -> choose.Chosen:
+) -> libraries.Chosen:
     if flag == "blas.library":
-        return choose.choose(
+        return libraries.choose(
             flag,
             found.value,
-            cpu_blas.ORDER,
-            lambda name: cpu_blas.unusable(name, host, path),
+            [provider.name for provider in PROVIDERS],
+            lambda name: libraries.unusable(name, host, path),
             origin=found.origin,
+            conditions=lambda name: libraries.conditions(name, host),
         )
-    return choose.choose(
+    return libraries.choose(
         flag,
         found.value,
         names,
-        lambda name: device_libraries.unusable(name, host),
+        lambda name: libraries.unusable_on_devices(name, host),
         origin=found.origin,
-        stand_ins=device_libraries.STAND_INS,
+        stand_in=libraries.stand_in,
     )
 
 
@@ -97,7 +100,7 @@ def _adaptation(flag: str, value: Any, host: Host) -> Adaptation | None:
     """How the host changes a plain value, if it does."""
     if flag in ("threads.count", "threads.interop") and value == "auto":
         return Adaptation(requested=value, got=host.cpu.usable, because=_processors(host))
-    if flag == "blas.mkl.cbwr" and value.startswith("avx") and host.cpu.vendor != "intel":
+    if flag == "blas.mkl.cbwr" and value.startswith("avx") and host.cpu.vendor != INTEL:
         return Adaptation(
             requested=value,
             got="auto",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from backendcfg.catalogue.frameworks import TORCH
+from backendcfg.catalogue.gpu import CUBLAS, NVIDIA
 from backendcfg.probe.variables import VARIABLES, contradictions
 from backendcfg.resolve.conflict import Conflict
 from backendcfg.resolve.facts import has_package, visible_gpus
@@ -43,7 +45,7 @@ def _promised(tier: Any) -> bool:
 
 def _uses_cublas(ground: Ground) -> bool:
     """Whether products on an NVIDIA GPU go through cuBLAS, chosen or by default."""
-    return bool(visible_gpus(ground.host, "nvidia"))
+    return bool(visible_gpus(ground.host, NVIDIA))
 
 
 def _only_cudnn_attention(ground: Ground) -> bool:
@@ -119,7 +121,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         ("determinism.algorithms",),
         ("determinism.tier",),
         lambda algorithms, tier, ground: (
-            algorithms == "warn" and _promised(tier) and has_package(ground.host, "torch")
+            algorithms == "warn" and _promised(tier) and has_package(ground.host, TORCH.name)
         ),
         "with `warn`, PyTorch warns and then runs the nondeterministic kernel all the same",
         'set `determinism.algorithms = "deterministic"`',
@@ -141,7 +143,7 @@ CONFLICTS: tuple[Conflict, ...] = (
             (_SPLIT_K.format(kind),),
             ("cuda.preferred_blas_library",),
             lambda split_k, library, ground: (
-                not split_k and library in ("cublas", "default") and _uses_cublas(ground)
+                not split_k and library in (CUBLAS.name, "default") and _uses_cublas(ground)
             ),
             "cuBLAS cannot be told not to split K and PyTorch raises at the first product; "
             "PyTorch's own default on NVIDIA is cuBLAS",
@@ -166,7 +168,7 @@ CONFLICTS: tuple[Conflict, ...] = (
             not kernel
             and algorithms == "deterministic"
             and _only_cudnn_attention(ground)
-            and bool(visible_gpus(ground.host, "nvidia"))
+            and bool(visible_gpus(ground.host, NVIDIA))
         ),
         "only cuDNN's attention kernel is left, and deterministic algorithms exclude it, so every "
         "attention raises",
@@ -229,7 +231,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         ("onednn.default_fpmath_mode",),
         (*ONEDNN_LEAVES, "mkldnn.fp32_precision", "fp32_precision"),
         lambda mode, precision, ground: (
-            mode != "strict" and precision == "ieee" and has_package(ground.host, "torch")
+            mode != "strict" and precision == "ieee" and has_package(ground.host, TORCH.name)
         ),
         "oneDNN takes its default mode where PyTorch leaves it open, and may then compute float32 "
         "in fewer bits",

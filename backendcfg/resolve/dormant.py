@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backendcfg.resolve.facts import TITLES, VENDORS, has_kind, has_mkl, has_package, visible_gpus
+from backendcfg.catalogue import cpu
+from backendcfg.catalogue.frameworks import FRAMEWORKS, ON_DEVICES, TORCH
+from backendcfg.catalogue.gpu import CUBLAS, NCCL, VENDORS
+from backendcfg.resolve.facts import has_kind, has_mkl, has_package, visible_gpus
 from backendcfg.resolve.words import listed
 
 if TYPE_CHECKING:
@@ -13,27 +16,29 @@ if TYPE_CHECKING:
     from backendcfg.schema.flag import Flag
     from backendcfg.schema.host import Host
 
-_GPU_FRAMEWORKS = ("torch", "jax", "cupy", "tensorflow")
+
+def _package(*names: str) -> Callable[[Host], bool]:
+    return lambda host: has_package(host, *names)
 
 
-def _package(name: str) -> Callable[[Host], bool]:
-    return lambda host: has_package(host, name)
+def _kind(kind: str) -> Callable[[Host], bool]:
+    return lambda host: has_kind(host, kind)
 
 
 READERS: dict[str, tuple[str, Callable[[Host], bool]]] = {
-    "native": ("backendcfg", lambda host: True),
+    cpu.NATIVE.name: ("backendcfg", lambda host: True),
     "backendcfg": ("backendcfg", lambda host: True),
     "python": ("Python", lambda host: True),
-    "numpy": ("NumPy", _package("numpy")),
     "environment": ("the environment", lambda host: True),
-    **{name: (TITLES[name], _package(name)) for name in _GPU_FRAMEWORKS},
-    "openblas": ("OpenBLAS", lambda host: has_kind(host, "openblas")),
-    "blis": ("BLIS", lambda host: has_kind(host, "blis")),
-    "mkl": ("MKL", has_mkl),
-    "openmp": ("OpenMP", lambda host: has_kind(host, "openmp") or has_package(host, "torch")),
-    "onednn": ("oneDNN", lambda host: has_package(host, "torch", "tensorflow")),
-    "cublas": ("cuBLAS", lambda host: has_package(host, *_GPU_FRAMEWORKS)),
-    "nccl": ("NCCL", lambda host: has_package(host, *_GPU_FRAMEWORKS)),
+    **{each.name: (each.title, _package(each.name)) for each in FRAMEWORKS},
+    **{each.name: (each.title, _kind(each.kind)) for each in (cpu.OPENBLAS, cpu.BLIS)},
+    cpu.MKL.name: (cpu.MKL.title, has_mkl),
+    cpu.OPENMP: (
+        "OpenMP",
+        lambda host: has_kind(host, cpu.OPENMP) or has_package(host, TORCH.name),
+    ),
+    cpu.ONEDNN.name: (cpu.ONEDNN.title, _package(*cpu.ONEDNN.inside)),
+    **{each.name: (each.title, _package(*ON_DEVICES)) for each in (CUBLAS, NCCL)},
 }
 """Who may read a flag: what people call it, and whether it is on a host."""
 

@@ -6,21 +6,11 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from backendcfg.catalogue.cpu import MKL
 from backendcfg.resolve.versions import parsed
 
 if TYPE_CHECKING:
-    from backendcfg.schema.host import Gpu, Host, LibraryKind
-
-VENDORS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "apple": "Apple"}
-
-TITLES = {
-    "torch": "PyTorch",
-    "jax": "JAX",
-    "tensorflow": "TensorFlow",
-    "cupy": "CuPy",
-    "numpy": "NumPy",
-    "scipy": "SciPy",
-}
+    from backendcfg.schema.host import Gpu, Host
 
 
 def visible_gpus(host: Host, *vendors: str) -> tuple[Gpu, ...]:
@@ -39,15 +29,15 @@ def is_older(host: Host, package: str, version: str) -> bool:
     return here is not None and here < Version(version)
 
 
-def has_kind(host: Host, kind: LibraryKind) -> bool:
+def has_kind(host: Host, kind: str) -> bool:
     """Whether a library of this kind was found, whoever brought it."""
     return any(library.kind == kind for library in host.libraries)
 
 
 def has_mkl(host: Host) -> bool:
     """Whether MKL computes for somebody here: as a library, or inside PyTorch on x86-64."""
-    return has_kind(host, "mkl") or (
-        has_package(host, "torch")
+    return has_kind(host, MKL.kind) or (
+        has_package(host, *MKL.inside)
         and host.cpu.architecture == "x86_64"
         and host.system.os != "macos"
     )

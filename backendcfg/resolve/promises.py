@@ -15,6 +15,9 @@ Each reason is what was measured on the library or what it documents.
 
 from __future__ import annotations
 
+from backendcfg.catalogue.cpu import ONEDNN, OPENMP
+from backendcfg.catalogue.frameworks import NUMPY, TENSORFLOW
+from backendcfg.catalogue.gpu import AMD
 from backendcfg.resolve import cores
 from backendcfg.resolve.conflicts import ONEDNN_LEAVES
 from backendcfg.resolve.facts import has_kind, has_mkl, has_package, visible_gpus
@@ -88,7 +91,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         "torch.tunable_op",
         False,
         "timing chooses the product's kernel, and may choose another one next time",
-        lambda ground: with_torch(ground) and bool(visible_gpus(ground.host, "amd")),
+        lambda ground: with_torch(ground) and bool(visible_gpus(ground.host, AMD)),
     ),
     Requirement(
         RUN,
@@ -128,16 +131,14 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         "tensorflow.op_determinism",
         True,
         "TensorFlow has operations that are not deterministic unless it is told so",
-        lambda ground: has_package(ground.host, "tensorflow"),
+        lambda ground: has_package(ground.host, TENSORFLOW.name),
     ),
     exactly(
         RUN,
         "threads.dynamic",
         False,
         "MKL and OpenMP may otherwise use fewer threads than asked, and sum in another order",
-        lambda ground: (
-            has_mkl(ground.host) or has_kind(ground.host, "openmp") or with_torch(ground)
-        ),
+        lambda ground: has_mkl(ground.host) or has_kind(ground.host, OPENMP) or with_torch(ground),
     ),
     Requirement(
         RESTART[:1],
@@ -269,7 +270,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         'an instruction set rather than "all"',
         lambda name, ground: name != "all",
         "oneDNN otherwise takes the newest kernels of each CPU",
-        lambda ground: has_package(ground.host, "torch", "tensorflow") and on_x86(ground),
+        lambda ground: has_package(ground.host, *ONEDNN.inside) and on_x86(ground),
         'set `onednn.max_cpu_isa = "avx2"`',
     ),
     exactly(
@@ -277,7 +278,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         "onednn.default_fpmath_mode",
         "strict",
         "oneDNN computes float32 in fewer bits only on the CPUs that are fast at it",
-        lambda ground: has_package(ground.host, "torch", "tensorflow"),
+        lambda ground: has_package(ground.host, *ONEDNN.inside),
     ),
     *(_onednn_precision(leaf) for leaf in ONEDNN_LEAVES),
     Requirement(
@@ -287,7 +288,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         leaves_out_avx512,
         "NumPy takes the newest of its loops for each CPU; exp and log differ between AVX2 and "
         "AVX-512, sin and tanh between SSE and AVX2",
-        lambda ground: has_package(ground.host, "numpy") and on_x86(ground),
+        lambda ground: has_package(ground.host, NUMPY.name) and on_x86(ground),
         'under `[environment]`, write `NPY_DISABLE_CPU_FEATURES = "X86_V4 AVX512_ICL AVX512_SPR"`'
         " (the names are those of NumPy 2.4)",
     ),

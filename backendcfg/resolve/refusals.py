@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backendcfg.catalogue import cpu
 from backendcfg.errors import (
     ConflictingFlagsError,
     MissingLibraryError,
@@ -12,7 +13,7 @@ from backendcfg.errors import (
     UnsupportedHardwareError,
     shown_path,
 )
-from backendcfg.resolve import cpu_blas, device_libraries
+from backendcfg.resolve import libraries
 from backendcfg.resolve.conditions import gpu_notes
 from backendcfg.resolve.tiers import TIER
 from backendcfg.resolve.words import (
@@ -35,13 +36,6 @@ if TYPE_CHECKING:
     from backendcfg.schema.plan import Check, Choice, Entry
 
 _MOST_NAMES = 8
-
-_FIXES = {
-    "mkl": "install it with `pip install mkl`",
-    "scipy-openblas": "install it with `pip install scipy-openblas64`",
-    "blis": "install BLIS from the system's packages, for instance `libblis4`",
-    "openblas": "install NumPy from its wheel, which brings OpenBLAS",
-}
 
 
 def unsupported_hardware(
@@ -75,12 +69,10 @@ def missing_library(
     name: str, entry: Entry, choice: Choice, library: str, host: Host
 ) -> MissingLibraryError:
     """The error for a required library that is not usable, or for a choice that forbids all."""
-    titles = {**cpu_blas.TITLES, **device_libraries.TITLES}
     span = value_span(entry.origin.place, "required here" if library else "nothing is left")
     who = f"profile `{name}`" if entry.origin.place.path else set_at(entry.origin)
-    wanted = titles.get(library, library)
     return MissingLibraryError(
-        f"cannot load {wanted}, which {who} requires"
+        f"cannot load {libraries.title(library)}, which {who} requires"
         if library
         else f"no library is left for `{entry.flag}` after what {who} forbids",
         spans=[span] if span else [],
@@ -96,7 +88,7 @@ def missing_library(
 
 def _first_file(library: str, host: Host) -> str:
     """The file that was tried, or the name when there is none."""
-    found = cpu_blas.files(library, host)
+    found = libraries.files(library, host)
     return found[0].path if found else library
 
 
@@ -105,8 +97,9 @@ def _cures(library: str, flag: str, host: Host) -> Iterator[str]:
     if not library:
         yield f"remove a name from `forbid` in `{key}` under `[{table}]`"
         return
-    if library in _FIXES and not cpu_blas.files(library, host):
-        yield _FIXES[library]
+    known = cpu.BY_NAME.get(library)
+    if known is not None and known.install and not libraries.files(library, host):
+        yield known.install
     yield (
         f"to allow another library, write `{key} = {literal({'prefer': [library]})}` "
         f"under `[{table}]`"

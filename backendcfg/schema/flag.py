@@ -29,6 +29,8 @@ class Flag:
         trusted: whether only a trusted project may set it.
         carried: whether this release has a switch for it, or an operation of ours that reads it.
             What has none is validated, resolved and explained, and reported as dormant.
+        in_c: whether C has its value in a snapshot: C reads it, or keeps something with the
+            snapshot that follows from it. All other flags stay in Python.
         spells: for a legacy spelling, what each of its values writes: `{value: {flag: value}}`.
     """
 
@@ -39,6 +41,7 @@ class Flag:
     bits: bool = True
     trusted: bool = False
     carried: bool = True
+    in_c: bool = False
     spells: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
 
 

@@ -19,7 +19,7 @@ class Flags(Document):
     """Every flag. The names are those of torch.backends where it has them."""
 
     fp32_precision: Annotated[
-        Fp32, torch_backends.torch_flag("Root of the float32 precision tree.", "native")
+        Fp32, torch_backends.torch_flag("Root of the float32 precision tree.", "native", in_c=True)
     ] = "none"
     cuda: torch_backends.Cuda = torch_backends.Cuda()
     cudnn: torch_backends.Cudnn = torch_backends.Cudnn()
@@ -87,7 +87,7 @@ class When(Condition):
 
 
 class Profile(Flags):
-    """A profile file: flags, and what they extend, need and promise."""
+    """A profile file: flags, and what they extend and need, and their tier."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     description: str = ""

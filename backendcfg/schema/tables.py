@@ -25,8 +25,8 @@ BLIS = "https://github.com/flame/blis/blob/master/docs/Multithreading.md"
 OPENMP = "https://www.openmp.org/spec-html/5.2/openmpch21.html"
 TORCH = "https://docs.pytorch.org/docs/2.13/notes/randomness.html"
 
-CpuBlas = Literal["openblas", "scipy-openblas", "mkl", "blis", "native", "reference"]
-"""Providers of CPU products: numpy's own OpenBLAS, SciPy's, MKL, BLIS, and our two."""
+CpuBlas = Literal["openblas", "scipy-openblas", "blis", "mkl", "native", "reference"]
+"""Providers of CPU products, in the order of `backendcfg.catalogue.cpu.PROVIDERS`."""
 
 
 class ThreadCounts(Document):
@@ -38,6 +38,7 @@ class ThreadCounts(Document):
             'Threads of every pool; "auto" is what affinity and the cgroup allow.',
             ("native", "openblas", "mkl", "blis", "openmp", "torch", "tensorflow", "jax"),
             source=OPENMP,
+            in_c=True,
         ),
     ] = "auto"
     interop: Annotated[
@@ -132,11 +133,15 @@ class Blas(Document):
 
 
 class Determinism(Document):
-    """`[determinism]`: what is promised, and PyTorch's switch for it."""
+    """`[determinism]`: the tier, and PyTorch's switch for it."""
 
     tier: Annotated[
         Tier,
-        Flag("The promise: under what changes the bits stay the same.", ("native", "backendcfg")),
+        Flag(
+            "The tier: under what changes the bits stay the same.",
+            ("native", "backendcfg"),
+            in_c=True,
+        ),
     ] = "none"
     algorithms: Annotated[
         Literal["any", "warn", "deterministic"],
@@ -144,6 +149,7 @@ class Determinism(Document):
             "torch.use_deterministic_algorithms: off, warn only, on.",
             ("torch", "native"),
             source=TORCH,
+            in_c=True,
         ),
     ] = "any"
     fill_uninitialized_memory: Annotated[
@@ -213,7 +219,12 @@ class Ops(Document):
 
     check_finite: Annotated[
         bool,
-        Flag("Refuse a result with NaN or infinity of `backendcfg.ops`.", ("native",), bits=False),
+        Flag(
+            "Refuse a result with NaN or infinity of `backendcfg.ops`.",
+            ("native",),
+            bits=False,
+            in_c=True,
+        ),
     ] = False
     calibration: Annotated[
         bool,
@@ -226,6 +237,7 @@ class Ops(Document):
             ("native",),
             ("nvidia-gpu",),
             source="https://docs.nvidia.com/cuda/cublas/#floating-point-emulation",
+            in_c=True,
         ),
     ] = "none"
 

@@ -41,7 +41,10 @@ class CudaMatmul(Document):
     """`torch.backends.cuda.matmul`."""
 
     fp32_precision: Annotated[
-        Tf32Or, torch_flag("Internal precision of float32 GEMM on the GPU.", "native", needs=GPU)
+        Tf32Or,
+        torch_flag(
+            "Internal precision of float32 GEMM on the GPU.", "native", needs=GPU, in_c=True
+        ),
     ] = "none"
     allow_tf32: Annotated[
         bool,
@@ -52,19 +55,25 @@ class CudaMatmul(Document):
         ),
     ] = False
     allow_fp16_reduced_precision_reduction: Annotated[
-        bool, torch_flag("Let float16 GEMM reduce in float16.", "native", needs=GPU)
+        bool, torch_flag("Let float16 GEMM reduce in float16.", "native", needs=GPU, in_c=True)
     ] = True
     allow_fp16_reduced_precision_reduction_split_k: Annotated[
-        bool, torch_flag("Let float16 GEMM split K; false needs cuBLASLt.", "native", needs=GPU)
+        bool,
+        torch_flag(
+            "Let float16 GEMM split K; false needs cuBLASLt.", "native", needs=GPU, in_c=True
+        ),
     ] = True
     allow_bf16_reduced_precision_reduction: Annotated[
-        bool, torch_flag("Let bfloat16 GEMM reduce in bfloat16.", "native", needs=GPU)
+        bool, torch_flag("Let bfloat16 GEMM reduce in bfloat16.", "native", needs=GPU, in_c=True)
     ] = True
     allow_bf16_reduced_precision_reduction_split_k: Annotated[
-        bool, torch_flag("Let bfloat16 GEMM split K; false needs cuBLASLt.", "native", needs=GPU)
+        bool,
+        torch_flag(
+            "Let bfloat16 GEMM split K; false needs cuBLASLt.", "native", needs=GPU, in_c=True
+        ),
     ] = True
     allow_fp16_accumulation: Annotated[
-        bool, torch_flag("Accumulate float16 GEMM in float16.", "native", needs=GPU)
+        bool, torch_flag("Accumulate float16 GEMM in float16.", "native", needs=GPU, in_c=True)
     ] = False
 
 
@@ -91,7 +100,7 @@ class Cuda(Document):
     preferred_blas_library: Annotated[
         Preference[Literal["default", "cublas", "cublaslt", "hipblas", "hipblaslt", "ck"]],
         SPELLED,
-        torch_flag("Library for products of device arrays.", "native", needs=GPU),
+        torch_flag("Library for products of device arrays.", "native", needs=GPU, in_c=True),
     ] = Preference()
     preferred_rocm_fa_library: Annotated[
         Preference[Literal["default", "aotriton", "ck"]],
@@ -101,12 +110,12 @@ class Cuda(Document):
     cublas_workspace_size: Annotated[
         int,
         Field(ge=0),
-        torch_flag("cuBLAS workspace in bytes; 0 keeps torch's.", "native", needs=GPU),
+        torch_flag("cuBLAS workspace in bytes; 0 keeps torch's.", "native", needs=GPU, in_c=True),
     ] = 0
     cublaslt_workspace_size: Annotated[
         int,
         Field(ge=0),
-        torch_flag("cuBLASLt workspace in bytes; 0 keeps torch's.", "native", needs=GPU),
+        torch_flag("cuBLASLt workspace in bytes; 0 keeps torch's.", "native", needs=GPU, in_c=True),
     ] = 0
     enable_flash_sdp: Annotated[
         bool, torch_flag("Allow the flash attention kernel.", "native", source=SDPA)
@@ -173,7 +182,8 @@ class Cudnn(Document):
         ),
     ] = True
     fp32_precision: Annotated[
-        Tf32Or, torch_flag("Internal precision of float32 in all of CUDA.", "native", needs=GPU)
+        Tf32Or,
+        torch_flag("Internal precision of float32 in all of CUDA.", "native", needs=GPU, in_c=True),
     ] = "none"
     conv: CudnnConvolution = CudnnConvolution()
     rnn: CudnnRecurrence = CudnnRecurrence()

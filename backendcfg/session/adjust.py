@@ -17,7 +17,7 @@ from weakref import WeakSet
 from backendcfg import _native, environ
 from backendcfg._native import current
 from backendcfg.errors import ProfileBusyError
-from backendcfg.registry.scopes import BUSY
+from backendcfg.registry.busy import BUSY, refuse_unknown
 from backendcfg.session import children, installed, process, wiring
 from backendcfg.transact.compiled import Asked
 from backendcfg.transact.wording import shown
@@ -95,8 +95,6 @@ def overlay(values: Mapping[str, Any], *, busy: Busy = "raise") -> Overlay:
         return _overlays[(busy, *values.items(), *map(type, values.values()))]
     except (KeyError, TypeError):
         pass
-    from backendcfg.registry.busy import refuse_unknown
-
     refuse_unknown(busy)
     with _lock:
         new = Overlay(dict(values), BUSY[busy])
@@ -152,9 +150,7 @@ class Overlay:
         self.__exit__(*exception)
 
     def __call__(self, function: Function) -> Function:
-        from backendcfg.registry.scopes import decorate_later
-
-        decorated: Any = decorate_later(self, function)  # type: ignore[arg-type]
+        decorated: Any = wiring.decorate_later(self, function)  # type: ignore[arg-type]
         return decorated  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:

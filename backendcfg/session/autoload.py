@@ -18,7 +18,7 @@ import site
 import sys
 import sysconfig
 
-from backendcfg import environ
+from backendcfg import childprocess, environ
 from backendcfg.errors import MissingLibraryError, StateUnwritableError, UsageError
 from backendcfg.probe import text_of
 from backendcfg.records import record
@@ -178,28 +178,20 @@ def _user_folder() -> str:
 
 def _refuse_unless_found() -> None:
     """Refuse an environment where backendcfg is only on PYTHONPATH, or in the working directory."""
-    import subprocess
-
     search = "import importlib.util as u; print(u.find_spec('backendcfg') is not None)"
     environment = {
         name: text
         for name, text in environ.current().items()
         if not name.startswith(("PYTHON", environ.PREFIX))
     }
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", search],
-        env={**environment, environ.DISABLE.name: "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.stdout.strip() == "True":
+    done = childprocess.run(["-c", search], {**environment, environ.DISABLE.name: "1"})
+    if done.text.strip() == "True":
         return
     raise MissingLibraryError(
         f"backendcfg is not installed for {sys.executable}",
         notes=[
             "it was found through PYTHONPATH or the working directory only",
-            *done.stderr.strip().splitlines()[-1:],
+            *done.complaints.strip().splitlines()[-1:],
         ],
         helps=[f"run `{sys.executable} -m pip install backendcfg`, then this again"],
     )

@@ -10,7 +10,7 @@ from backendcfg.bridges import imports
 from backendcfg.errors import NothingToUndoError
 from backendcfg.probe.environment import watched
 from backendcfg.records import replace
-from backendcfg.registry import base, originals, owners, scopes
+from backendcfg.registry import base, entering, owners
 from backendcfg.session import children, installed, threads, wiring
 from backendcfg.session.installed import Installed, stack, surroundings
 from backendcfg.transact.interrupts import Deferral
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from backendcfg.session.choice import Chosen
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.outcome import Outcome
 
@@ -99,6 +100,13 @@ def install(
         return stack[-1].report
 
 
+def install_choice(choice: Chosen) -> Report:
+    """Make the profile that somebody picked for this process its base; see `apply`."""
+    from backendcfg.session.choice import compiled
+
+    return install(compiled(choice), choice.source, found=True)
+
+
 def take_over(plans: Sequence[Compiled], source: str) -> None:
     """Make what was in force in another process the base of this one.
 
@@ -146,7 +154,7 @@ def undo() -> Report | None:
         outcomes = threads.with_keepers(outcomes)
         lost = [one for one in stack[-1].outcomes if one.state == "irreversible"]
         stack.clear()
-        threads.base_changed([], [], originals.left())
+        threads.base_changed([], [], base.left())
         _follow()
         known = {one.switch for one in lost}
         left = [one for one in outcomes if one.state not in ("set", "unchanged")]
@@ -190,7 +198,7 @@ def _set(
     active = stack[-1].prepared.name if stack else ""
     settings = wiring.merged(plans)
     outcomes = base.set_base(prepared, settings, strict=strict, active=active)
-    threads.base_changed(settings, outcomes, originals.left())
+    threads.base_changed(settings, outcomes, base.left())
     surroundings.clear()
     surroundings.update(watched())
     return outcomes
@@ -241,7 +249,7 @@ def catch_up(module: str = "") -> None:
         return
     try:
         with Deferral():
-            scopes.extend()
+            entering.extend()
             if not stack:
                 return
             entry = stack[-1]
@@ -259,6 +267,9 @@ def catch_up(module: str = "") -> None:
                 stack[-1] = replace(entry, outcomes=(*kept, *found))
     finally:
         changing.release()
+
+
+children.connect(take_over)
 
 
 def _after_fork() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
 from backendcfg.errors import UnknownFlagError
+from backendcfg.flags import FlagsInForce
 from backendcfg.records import field, record
 
 if TYPE_CHECKING:
@@ -95,15 +96,9 @@ class FlagsView(Mapping[str, Any]):
         return "\n".join(f"{self._prefix}{flag} = {self[flag]!r}" for flag in self)
 
 
-def _known() -> dict[str, Any]:
+def _known() -> Mapping[str, Any]:
     """Every flag with its value now; the defaults when nothing is in force."""
-    current = _native.current()
-    if current is not None and current.payload.values:
-        values: dict[str, Any] = current.payload.values
-        return values
-    from backendcfg.schema.profile import defaults
-
-    return defaults()
+    return FlagsInForce().values
 
 
 def _lookup(name: str) -> Any:

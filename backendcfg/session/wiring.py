@@ -6,14 +6,14 @@ import sys
 
 from backendcfg import _native
 from backendcfg.bridges import all as bridges
-from backendcfg.registry import scopes
+from backendcfg.registry import entering
 from backendcfg.registry.owners import Wanted
 from backendcfg.transact.compiled import Compiled
 from backendcfg.transact.switch import told
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from typing import Any
 
     from backendcfg.transact.switch import Setting
@@ -31,8 +31,22 @@ def connect() -> None:
     """Give the compiled part its callbacks, once per process."""
     global _connected
     if not _connected:
-        scopes.connect()
+        _native.bind(
+            enter_switches=entering.enter_switches,
+            leave_switches=entering.leave_switches,
+            misplaced=entering.misplaced,
+            decorate=decorate_later,
+            aenter=entering.enter_in_task,
+            aexit=entering.leave_in_task,
+        )
         _connected = True
+
+
+def decorate_later(scope: _native.Scope, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the scope around it; only this needs `inspect`, which is slow to load."""
+    from backendcfg.registry.decorate import decorate
+
+    return decorate(scope, function)
 
 
 def nothing() -> Compiled:

@@ -165,9 +165,7 @@ def test_speed_never_goes_past_those_that_the_profile_names(stored, fast):
 def test_a_hazard_keeps_the_fastest_out(stored, fake, monkeypatch):
     risky = fake("lp64", "risky_calibrated")
     stored({"reference": native.file(), "blis": risky}, times({"reference": 9e-6, "blis": 1e-6}))
-    monkeypatch.setitem(
-        providers.BY_NAME, "blis", providers.Provider("blis", "", hazard=lambda _: "not now")
-    )
+    monkeypatch.setattr(opening, "hazard", lambda name: "not now" if name == "blis" else "")
     names = ("reference", "blis")
     scope = under(names, [record("blis", risky)], named=names)
     assert served(scope) == ["reference"]

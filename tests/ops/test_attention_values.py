@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import ops
 from backendcfg.backends.cuda import SDPBackend, sdpa_kernel
-from backendcfg.ops import attention_math
-from backendcfg.ops.narrow import round_to, widen
+from backendcfg.ops.arrays import round_to, widen
+from backendcfg.ops.attention import products
 from backendcfg.session.adjust import overlay
 
 KERNELS = {
@@ -254,7 +255,7 @@ def test_plain_products_in_parts_are_the_same(monkeypatch):
     with sdpa_kernel(SDPBackend.MATH):
         out, total = attend(query, key, key, return_logsumexp=True, **options)
         gradients = attend_backward(out, query, key, key, out, total, **options)
-        monkeypatch.setattr(attention_math, "BUDGET", 200)
+        monkeypatch.setattr(products, "BUDGET", 200)
         parts, totals = attend(query, key, key, return_logsumexp=True, **options)
         others = attend_backward(out, query, key, key, parts, totals, **options)
     assert np.array_equal(out, parts)
@@ -324,7 +325,7 @@ def calls(draw):
     return arrays, options
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=examples(80), deadline=None, derandomize=True)
 @given(calls(), st.sampled_from(list(KERNELS.values())))
 def test_any_call_gives_what_its_definition_gives(made, kernel):
     arrays, options = made

@@ -6,14 +6,16 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import _native, ops
-from backendcfg.ops import convolution, convolution_shapes
-from backendcfg.ops.convolution_shapes import Operand
-from backendcfg.ops.convolution_ways import WAYS, Convolution
-from backendcfg.ops.flags import FlagsInForce
+from backendcfg.flags import FlagsInForce
+from backendcfg.ops import convolution
+from backendcfg.ops.convolution import shapes
+from backendcfg.ops.convolution.shapes import Operand
+from backendcfg.ops.convolution.ways import WAYS, Convolution
 
 KERNELS = ctypes.CDLL(_native.__file__)
 KERNELS.bcfg_isa_name.restype = ctypes.c_char_p
@@ -62,7 +64,7 @@ def calls(draw):
     return x, w, b, stride, padding, dilation, groups
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(calls())
 def test_every_way_computes_the_definition(call):
     x, w, b, stride, padding, dilation, groups = call
@@ -118,7 +120,7 @@ def described(x, w, b=None, stride=1, padding=0, dilation=1, groups=1):
     operands = [
         None if each is None else Operand(each.shape, each.dtype.name) for each in (x, w, b)
     ]
-    return convolution_shapes.geometry(*operands, stride, padding, dilation, groups)
+    return shapes.geometry(*operands, stride, padding, dilation, groups)
 
 
 def window_of(how):
@@ -169,7 +171,7 @@ def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(dtype):
                 KERNELS.bcfg_force_isa(-1)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     *(st.integers(1, 9), st.integers(1, 40), st.integers(1, 3), st.sampled_from((1, 4))),
     *(st.sampled_from((4, 12, 36)), st.sampled_from(("float32", "complex64"))),
@@ -216,7 +218,7 @@ def test_a_complex_convolution_is_four_real_ones(dtype, groups):
 
 
 def test_columns_are_made_in_bounded_pieces(monkeypatch):
-    monkeypatch.setattr("backendcfg.ops.convolution_ways.COLUMNS", 1 << 18)
+    monkeypatch.setattr("backendcfg.ops.convolution.ways.COLUMNS", 1 << 18)
     x, w = np.ones((2, 8, 96, 96), np.float32), np.ones((4, 8, 5, 5), np.float32)
     call = Convolution(described(x, w), x, w, None)
     tracemalloc.start()

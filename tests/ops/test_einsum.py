@@ -5,6 +5,7 @@ import types
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import einsum as module_function
 from backendcfg.ops import serving
 from backendcfg.transact.compiled import Compiled
+
+pytestmark = pytest.mark.sweep
 
 assert module_function is ops.einsum
 RANDOM = np.random.default_rng(0)
@@ -48,7 +51,7 @@ def contractions(draw):
     return equation, [tuple(SIZES[letter] for letter in term) for term in terms]
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(contractions(), st.sampled_from(DTYPES), st.booleans())
 def test_every_equation_gives_numpys_sum(contraction, dtype, backwards):
     equation, shapes = contraction
@@ -172,7 +175,7 @@ def test_tiers_that_need_one_order_take_the_one_from_left_to_right(tier):
 
 @pytest.mark.parametrize("strategy", ["auto", "greedy", "optimal"])
 def test_the_strategy_is_handed_on(monkeypatch, strategy):
-    from backendcfg.ops import einsum_order
+    from backendcfg.ops.einsum import contraction
 
     asked = []
 
@@ -182,17 +185,17 @@ def test_the_strategy_is_handed_on(monkeypatch, strategy):
 
     fake = types.SimpleNamespace(get_symbol=lambda i: chr(97 + i - 26), contract_path=contract_path)
     monkeypatch.setitem(sys.modules, "opt_einsum", fake)
-    monkeypatch.setattr(einsum_order, "_is_installed", lambda: True)
-    einsum_order._path.cache_clear()
+    monkeypatch.setattr(contraction, "_is_installed", lambda: True)
+    contraction._path.cache_clear()
     assert who(opt_einsum__strategy=strategy) == ["opt_einsum"]
     assert asked == [("ab,bc,cd->ad", strategy)]
-    einsum_order._path.cache_clear()
+    contraction._path.cache_clear()
 
 
 def test_without_opt_einsum_it_goes_from_left_to_right(monkeypatch):
-    from backendcfg.ops import einsum_order
+    from backendcfg.ops.einsum import contraction
 
-    monkeypatch.setattr(einsum_order, "_is_installed", lambda: False)
+    monkeypatch.setattr(contraction, "_is_installed", lambda: False)
     assert who() == ["left to right"]
 
 
@@ -261,7 +264,7 @@ def test_a_product_has_the_bits_of_a_row_alone_and_of_its_transpose(dtype):
         assert ops.matmul(b.T, a.T).T.tobytes() == whole.tobytes()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(contractions(), st.sampled_from(DTYPES), st.integers(1, 5))
 def test_under_batch_invariance_a_label_of_every_operand_is_a_batch(contraction, dtype, batch):
     equation, shapes = contraction

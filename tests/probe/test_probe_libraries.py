@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from backendcfg import environ
+from backendcfg.catalogue.cpu import kind_of, provider_of
 from backendcfg.probe import inspection, installed, ldcache, loaded, remembered
 from backendcfg.probe.libraries import implied_threads, probe_libraries
-from backendcfg.probe.names import kind_of, owner_of, provider_of
+from backendcfg.probe.names import owner_of
 from backendcfg.schema.host import Absent, Broken, Found
 
 

@@ -15,10 +15,12 @@ from fake_switches import RAISE, SKIP, WAIT, Switch, profile
 
 from backendcfg import _native
 from backendcfg.errors import ProfileBusyError
-from backendcfg.registry import report
+from backendcfg.registry import entering
 
 WORKERS = 64
-ROUNDS = 10_000
+ROUNDS = pytest.mark.parametrize(
+    "rounds", [2_000, pytest.param(10_000, marks=pytest.mark.exhaustive)]
+)
 BASE = 64
 
 
@@ -53,8 +55,8 @@ class Tally:
 
 def check(tally, rounds):
     assert tally.breaches == []
-    assert report.holdings() == ()
-    assert report.stuck() == ()
+    assert entering.holdings() == ()
+    assert entering.stuck() == ()
     assert (tally.threads.value, tally.core.value) == (BASE, "base")
     assert tally.entered + tally.busy == rounds
     assert tally.entered > rounds // 100
@@ -62,7 +64,8 @@ def check(tally, rounds):
     assert tally.nested > 0
 
 
-def test_64_threads_with_overlapping_scopes_for_10_000_rounds(world):
+@ROUNDS
+def test_64_threads_with_overlapping_scopes(world, rounds):
     threads, core, profiles = world
     tally = Tally(threads, core)
     lock = threading.Lock()
@@ -72,7 +75,7 @@ def test_64_threads_with_overlapping_scopes_for_10_000_rounds(world):
         chance = random.Random(seed)
         entered = busy = nested = 0
         start.wait()
-        for _ in range(ROUNDS // WORKERS):
+        for _ in range(rounds // WORKERS):
             outer, inner = chance.choice(profiles), chance.choice(profiles[:3])
             how = chance.choice((RAISE, WAIT))
             try:
@@ -105,7 +108,7 @@ def test_64_threads_with_overlapping_scopes_for_10_000_rounds(world):
             worker.start()
         for worker in workers:
             worker.join()
-    check(tally, WORKERS * (ROUNDS // WORKERS))
+    check(tally, WORKERS * (rounds // WORKERS))
 
 
 class switching_often:  # noqa: N801
@@ -123,13 +126,14 @@ class switching_often:  # noqa: N801
         sys.setswitchinterval(self.before)
 
 
-def test_64_tasks_with_overlapping_scopes_for_10_000_rounds(world):
+@ROUNDS
+def test_64_tasks_with_overlapping_scopes(world, rounds):
     threads, core, profiles = world
     tally = Tally(threads, core)
 
     async def work(seed):
         chance = random.Random(seed)
-        for _ in range(ROUNDS // WORKERS):
+        for _ in range(rounds // WORKERS):
             outer, inner = chance.choice(profiles), chance.choice(profiles[:3])
             how = chance.choice((RAISE, WAIT))
             try:
@@ -157,7 +161,7 @@ def test_64_tasks_with_overlapping_scopes_for_10_000_rounds(world):
         await asyncio.gather(*(work(seed) for seed in range(WORKERS)))
 
     asyncio.run(main())
-    check(tally, WORKERS * (ROUNDS // WORKERS))
+    check(tally, WORKERS * (rounds // WORKERS))
 
 
 def test_threads_and_tasks_together_with_every_choice_of_busy(world):
@@ -205,4 +209,4 @@ def test_threads_and_tasks_together_with_every_choice_of_busy(world):
     assert all(skipped)
     assert skipped
     assert (threads.value, core.value) == (BASE, "base")
-    assert report.holdings() == ()
+    assert entering.holdings() == ()

@@ -32,7 +32,7 @@ def test_what_is_unsupported_is_not_written_and_the_rest_is():
     magma, threads = switch("default"), FakeSwitch(Machine({}), "threads", 8)
     published = []
     settings = [wants(magma, "magma"), Setting(threads, 4, "threads.count")]
-    foreseen = journal.foresee(settings)
+    foreseen = journal.foresee(settings).outcomes
     outcomes = journal.transact(settings, lambda: published.append(True), strict=True)
     assert outcomes == foreseen
     assert [(one.state, one.before, one.because) for one in outcomes] == [

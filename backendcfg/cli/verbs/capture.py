@@ -17,7 +17,7 @@ from backendcfg.cli.output import current, write
 from backendcfg.errors import InvalidArgumentError, UsageError
 
 if TYPE_CHECKING:
-    from backendcfg.session.capturing import Snapshot
+    from backendcfg.audit.snapshot import Snapshot
 
 STANDARD_OUTPUT = "-"
 
@@ -117,7 +117,7 @@ def _run(argv: list[str], folder: str) -> int:
 
 def _snapshots(folder: str) -> list[Snapshot]:
     """What the command's Python processes left, the last to end last."""
-    from backendcfg.session.capturing import from_dict
+    from backendcfg.audit.snapshot import from_dict
 
     files = [entry for entry in os.scandir(folder) if entry.name.endswith(".json")]
     files.sort(key=lambda entry: entry.stat().st_mtime_ns)
@@ -138,9 +138,9 @@ def _refuse_nothing(status: int) -> None:
 
 
 def _write(of: Snapshot, output: str, *, force: bool, everything: bool, of_many: int = 1) -> None:
+    from backendcfg.audit.capture import captured
+    from backendcfg.audit.snapshot import baseline
     from backendcfg.cli.wording import counted
-    from backendcfg.session.captured import captured
-    from backendcfg.session.capturing import baseline
 
     made = captured(of, None if everything else baseline(of))
     say = current().note

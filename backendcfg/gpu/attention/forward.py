@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu.arrays import Arguments
 from backendcfg.gpu.attention import choice, cudnn, cudnn_backward, flash, math
 from backendcfg.gpu.attention.call import NAMES, described, summed_in, taken
@@ -21,7 +22,7 @@ from backendcfg.gpu.kernels import loading
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops import serving
-from backendcfg.ops.attention_call import KEPT, OPERATION, flags_in_force
+from backendcfg.ops.attention.calls import OPERATION
 from backendcfg.records import replace
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ _HELPS = [
     'ask `ops.explain(..., device="cuda:0")` what stands against each',
 ]
 
-
-_plans: ProfileCache[Hashable, AttentionPlan] = ProfileCache(KEPT)
+_KEPT = 1024
+_plans: ProfileCache[Hashable, AttentionPlan] = ProfileCache(_KEPT)
 
 
 def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bool) -> Any:
@@ -156,7 +157,7 @@ def _plan(
         )
     if wrong := attention_shapes.problem(call):
         given.refuse(wrong)
-    values = flags_in_force()
+    values = FlagsInForce().values
     device, driver = loading.device(held[0].kind, held[0].ordinal)
     chosen = choice.choose(call, values, device)
     sizes, cudnn_plans = attention_shapes.sizes(call), None

@@ -12,13 +12,12 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.errors import DeviceFailedError, TierNotKeptError
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, Held
 from backendcfg.gpu.convolution import graph as rules
-from backendcfg.gpu.convolution import known as device_convolution_known
 from backendcfg.gpu.convolution.graph import Problem
 from backendcfg.gpu.cudnn import search as device_graphs
 from backendcfg.gpu.cudnn.graph import alignment
@@ -26,8 +25,8 @@ from backendcfg.gpu.cudnn.search import Found, NoEngineError, Search, Tensors
 from backendcfg.gpu.libraries.opening import require_device
 from backendcfg.gpu.products import calls as device_products
 from backendcfg.gpu.products.gemm import CUDA
-from backendcfg.ops import convolution_shapes
-from backendcfg.ops.convolution_shapes import Operand
+from backendcfg.ops.convolution import shapes as convolution_shapes
+from backendcfg.ops.convolution.shapes import Operand
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from backendcfg.gpu.arrays import Work
     from backendcfg.gpu.cudnn.graph import Engine
-    from backendcfg.ops.convolution_shapes import Geometry
+    from backendcfg.ops.convolution.shapes import Geometry
 
 OPERATION = "conv2d"
 NAMES = ("input", "weight", "bias")
@@ -108,12 +107,12 @@ class Call(NamedTuple):
     keeps: tuple[Any, ...]
 
 
-def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any, Any]) -> Any:
+def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -> Any:
     """The operation for arrays of which one is on a device; see `conv2d`.
 
     Args:
         arrays: input, weight, and bias or None.
-        options: the operation, stride, padding, dilation and groups.
+        options: stride, padding, dilation and groups.
 
     Raises:
         InvalidArgumentError: an argument does not fit, or no engine can serve.
@@ -121,7 +120,6 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any, An
         TierNotKeptError: no engine keeps what the profile promises.
         DeviceFailedError: the device failed, or is full.
     """
-    in_force = current()
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
     x, w = given.take("input"), given.take("weight")
     b = given.take("bias") if arrays[2] is not None else None
@@ -129,7 +127,7 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any, An
         Operand(each.shape, _element(each, value)) if each is not None else None
         for each, value in zip((x, w, b), arrays, strict=True)
     ]
-    geometry = convolution_shapes.geometry(operands[0], operands[1], operands[2], *options[1:])  # type: ignore[arg-type]  # only the bias may be None
+    geometry = convolution_shapes.geometry(operands[0], operands[1], operands[2], *options)  # type: ignore[arg-type]  # only the bias may be None
     kind = _kind(given, geometry, x, w)
     out, y = _memory(given, geometry.shape, geometry.element, channels_last=kind.channels_last)
     if b is not None:
@@ -139,12 +137,9 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any, An
         chosen = _serve(call)
         if b is not None:
             device_products.add(OPERATION, out, arrays[2].reshape((-1, 1, 1)))
-        about = OPERATION, "cudnn", chosen.because, geometry.shape, geometry.element
         if chosen.is_checked:
             device_products.finite(OPERATION, out)
-        elif kind.lies == (True, True) and hasattr(out, "permute") and current() is in_force:
-            device_convolution_known.remember(call, kind, options, chosen, about)
-        served(*about)
+        served(OPERATION, "cudnn", chosen.because, geometry.shape, geometry.element)
     return out if len(x.shape) == 4 else out.reshape(out.shape[1:])
 
 
@@ -177,13 +172,8 @@ def _check(given: Arguments, geometry: Geometry, x: Held) -> None:
 
 def flags_in_force() -> tuple[Mapping[str, Any], frozenset[str]]:
     """The flags that are looked at, and which somebody set."""
-    in_force = current()
-    if in_force is None:
-        return rules.DEFAULTS, frozenset()
-    values = in_force.payload.values
-    return {**rules.DEFAULTS, **{flag: values[flag] for flag in rules.FLAGS if flag in values}}, (
-        frozenset(in_force.payload.asked)
-    )
+    flags = FlagsInForce()
+    return {flag: flags[flag] for flag in rules.FLAGS}, frozenset(flags.asked)
 
 
 def _four(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
@@ -326,21 +316,16 @@ def _serve(call: Call) -> Chosen:
     if current() is not key[-1]:  # another thread has put a profile in force: which chose it?
         return found
     with _lock:
-        goes = _keep(_chosen, key, found)
-        goes = _keep(_latest, (call.geometry, call.place, key[-1]), found) or goes
-    if goes or chosen is not None:  # C must not serve what `explain` knows no more
-        _native.device_forget()
+        _keep(_chosen, key, found)
+        _keep(_latest, (call.geometry, call.place, key[-1]), found)
     return found
 
 
-def _keep(known: OrderedDict[Hashable, Chosen], key: Hashable, chosen: Chosen) -> bool:
-    """Keep an engine; whether another one had to go."""
+def _keep(known: OrderedDict[Hashable, Chosen], key: Hashable, chosen: Chosen) -> None:
     known[key] = chosen
     known.move_to_end(key)
-    goes = len(known) > REMEMBERED
     while len(known) > REMEMBERED:
         known.popitem(last=False)
-    return goes
 
 
 def _search(call: Call) -> Chosen:
@@ -395,4 +380,3 @@ def forget() -> None:
         _chosen.clear()
         _latest.clear()
         _kinds.clear()
-    _native.device_forget()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backendcfg import defaults
 from backendcfg.gpu.cudnn.graph import DATA, Graph
 
 if TYPE_CHECKING:
@@ -19,21 +20,22 @@ if TYPE_CHECKING:
 PRECISION = "cudnn.conv.fp32_precision"
 _PARENTS = ("cudnn.fp32_precision", "fp32_precision")
 
-DEFAULTS: dict[str, Any] = {
-    "cudnn.enabled": True,
-    "cudnn.benchmark": False,
-    "cudnn.benchmark_limit": 10,
-    "cudnn.deterministic": False,
-    PRECISION: "tf32",
-    "cudnn.fp32_precision": "none",
-    "fp32_precision": "none",
-    "determinism.algorithms": "any",
-    "determinism.tier": "none",
-    "ops.check_finite": False,
-}
-"""Every flag that is looked at, with what holds where nobody says."""
+FLAGS = (
+    "cudnn.enabled",
+    "cudnn.benchmark",
+    "cudnn.benchmark_limit",
+    "cudnn.deterministic",
+    PRECISION,
+    "cudnn.fp32_precision",
+    "fp32_precision",
+    "determinism.algorithms",
+    "determinism.tier",
+    "ops.check_finite",
+)
+"""Every flag that is looked at."""
 
-FLAGS = tuple(DEFAULTS)
+DEFAULTS: dict[str, Any] = {flag: defaults.DEFAULTS[flag] for flag in FLAGS}
+"""What holds where nobody says."""
 
 ARITHMETIC = {
     "float32": "float32",

@@ -2,8 +2,7 @@
 
 cuFFT reads and writes where arrays lie if its data layout can say it. What it cannot, and what is
 padded, cropped, widened or conjugated first, is copied by the array's own library, which scales the
-result too. What a call needs is remembered by everything that it follows from; and of floating and
-complex numbers, in C, which makes the next call of its kind alone.
+result too. What a call needs is cached by everything that it follows from.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
-from backendcfg.gpu import own_library, replay
+from backendcfg.flags import FlagsInForce
+from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, Held
 from backendcfg.gpu.fft import plans as device_fft
 from backendcfg.gpu.libraries import alone as device_alone
 from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops.fft.plans import MAX_SIZE, plan_cache
-from backendcfg.ops.flags import FlagsInForce
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
@@ -78,13 +77,11 @@ class Call(NamedTuple):
 _calls: dict[Hashable, Call] = {}
 
 
-def transform(request: Request, options: tuple[Any, ...], *, conjugate: bool = False) -> Any:
+def transform(request: Request, *, conjugate: bool = False) -> Any:
     """A transform of an array on a device, as an array of the same library.
 
     Args:
         request: what to compute; its `array` is the input itself.
-        options: what was called, and the arguments beside the array: by them, and by what the
-            array is, C knows the next call of this kind, and makes it alone.
         conjugate: whether to give the conjugate of the result.
 
     Raises:
@@ -114,17 +111,9 @@ def transform(request: Request, options: tuple[Any, ...], *, conjugate: bool = F
     result = _compute(call, request, held, given)
     if conjugate:
         own_library.conjugate(result)
-    about = operation, "cufft", BECAUSE, request.shape, held.element
     if call.common.is_checked:
         device_products.finite(operation, result)
-    elif (
-        call.passes
-        and held.element in device_fft.COMPLEX
-        and hasattr(result, "copy_")
-        and current() is in_force
-    ):
-        _remember(call, request, options, about, conjugate=conjugate)
-    served(*about)
+    served(operation, "cufft", BECAUSE, request.shape, held.element)
     return result
 
 
@@ -139,7 +128,6 @@ def shifted(came: Taken, dims: tuple[int, ...] | None, *, forth: bool) -> Any:
 def forget() -> None:
     """Forget what is known of calls; the next one of each kind is looked at anew."""
     _calls.clear()
-    _native.device_forget()
 
 
 def _element_of(value: Any, held: Held) -> str:
@@ -239,54 +227,6 @@ def _compute(call: Call, request: Request, held: Held, given: Arguments) -> Any:
     if call.common.scale != 1 and call.passes:
         own_library.multiply(result, call.common.scale)
     return own_library.turned(result, call.back) if call.back else result
-
-
-def _remember(
-    call: Call,
-    request: Request,
-    options: tuple[Any, ...],
-    about: tuple[Any, ...],
-    *,
-    conjugate: bool,
-) -> None:
-    """Let C make the next call of this kind: it is what `_compute` does, said in steps."""
-    given, result, copy = range(3)
-    common = call.common
-    before: list[tuple[Any, ...]] = []
-    after: list[tuple[Any, ...]] = []
-    arrays = [(common.element, call.result, (("permute", call.back),) if call.back else ())]
-    if call.source is not None:
-        shape, element = call.source
-        arrays.append((element, shape, ()))
-        found, seen = tuple(request.array.shape), replay.PLAIN
-        if call.order:
-            found = tuple(found[axis] for axis in call.order)
-            seen = (*seen, ("permute", call.order))
-        before += replay.filled(copy, shape, given, found, seen)
-        if request.conjugates:
-            before.append(replay.method(copy, "conj_physical_"))
-    if common.scale != 1:
-        after.append(replay.method(result, "mul_", common.scale))
-    if conjugate:
-        after.append(replay.method(result, "conj_physical_"))
-    start = copy if call.source is not None else given
-    ends = {"": (start, result), "input": (start, start), "output": (result, result)}
-
-    def remember(plans: list[tuple[Any, int]]) -> None:
-        runs = [
-            (
-                *("transform", plan, size, *ends[each.within]),
-                *(each.direction, each.count, *each.steps, ("cuFFT", _words(each))),
-            )
-            for each, (plan, size) in zip(call.passes, plans, strict=True)
-        ]
-        _native.device_remember(
-            *((request.array,), options, True, (*before, *runs, *after), tuple(arrays), about, 1)
-        )
-
-    ordinal = request.came.origin.ordinal
-    keys = [(*_where(common, ordinal), each.plan) for each in call.passes]
-    plan_cache.of_device(ordinal).lend(keys, common.max_size, remember)
 
 
 def _where(common: _Common, ordinal: int) -> tuple[int, int, int]:

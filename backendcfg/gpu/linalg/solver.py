@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu import layout
 from backendcfg.gpu.arrays import Arguments, Held
 from backendcfg.gpu.linalg import plan as device_plan
@@ -20,8 +21,8 @@ from backendcfg.gpu.linalg import steps as device_linalg
 from backendcfg.gpu.linalg.plan import GIVEN, Plan, Stack
 from backendcfg.gpu.linalg.steps import ELEMENTS, Chosen, Recipe, Step
 from backendcfg.gpu.products.calls import describe
-from backendcfg.ops import linalg_refusal, serving
-from backendcfg.ops.attention_call import flags_in_force
+from backendcfg.ops import serving
+from backendcfg.ops.linalg import refusal as linalg_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -373,8 +374,8 @@ class Solver:
 
 def flags_of() -> dict[str, Any]:
     """The flags of `device_linalg.FLAGS` in force here and now."""
-    values = flags_in_force()
-    return {name: values.get(name) or usual for name, usual in device_linalg.DEFAULTS.items()}
+    flags = FlagsInForce()
+    return {name: flags[name] or usual for name, usual in device_linalg.DEFAULTS.items()}
 
 
 def forget() -> None:

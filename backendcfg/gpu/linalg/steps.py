@@ -4,14 +4,14 @@
     chosen.recipe.deterministic        # 1, CUSOLVER_DETERMINISTIC_RESULTS
 
 What a call does and what `explain` shows come from here. A function is made of steps, which
-native/src/device/factorisation.h describes; a library is added with its rules here.
+native/gpu/libraries/factorisation.h describes; a library is added with its rules here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backendcfg import _native
+from backendcfg import _native, defaults
 from backendcfg.gpu.libraries.opening import Unusable, open_device
 from backendcfg.gpu.products.gemm import CUDA, ROCM
 from backendcfg.records import field, record
@@ -23,15 +23,16 @@ LIBRARY = "cuda.preferred_linalg_library"
 ALGORITHMS = "determinism.algorithms"
 TIER = "determinism.tier"
 
-DEFAULTS: dict[str, Any] = {
-    LIBRARY: "default",
-    ALGORITHMS: "any",
-    TIER: "none",
-    "ops.check_finite": False,
-}
-"""Every flag that is looked at, with what holds where nobody says: the schema's own defaults."""
+FLAGS = (
+    LIBRARY,
+    ALGORITHMS,
+    TIER,
+    "ops.check_finite",
+)
+"""Every flag that is looked at."""
 
-FLAGS = tuple(DEFAULTS)
+DEFAULTS: dict[str, Any] = {flag: defaults.DEFAULTS[flag] for flag in FLAGS}
+DEFAULTS[LIBRARY] = "default"  # the word for no preference
 
 ELEMENTS = ("float32", "float64", "complex64", "complex128")
 """In the order of `bcfg_element` in C."""

@@ -15,7 +15,7 @@ from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.products import recipes
 from backendcfg.gpu.products.gemm import CUDA, KINDS
 from backendcfg.ops.arrays import place_named
-from backendcfg.ops.refusal import TYPES
+from backendcfg.ops.products import TYPES
 
 _MESSAGES = {
     "dimensions": "`{0}` must have {1}",
@@ -41,7 +41,7 @@ def refuse(
 
     Args:
         operation: "matmul".
-        reason: which check failed, as native/src/python/device_shape.c names it.
+        reason: which check failed, as native/gpu/python/shape.c names it.
         detail: the argument's name, or the message itself.
         names: of the arguments: the factors, what is added, and `out`; "" for none.
         values: as they were passed, None for none.

@@ -8,6 +8,7 @@ Nothing is opened or asked here: what a call does and what `explain` shows come 
 
 from __future__ import annotations
 
+from backendcfg import defaults
 from backendcfg.records import record, replace
 
 TYPE_CHECKING = False
@@ -26,26 +27,27 @@ CUBLASLT_WORKSPACE = "cuda.cublaslt_workspace_size"
 ALGORITHMS = "determinism.algorithms"
 TIER = "determinism.tier"
 
-DEFAULTS: dict[str, Any] = {
-    FP32: "none",
-    FP32_OF_CUDA: "none",
-    FP32_OF_ALL: "none",
-    EMULATION: "none",
-    "cuda.matmul.allow_fp16_reduced_precision_reduction": True,
-    "cuda.matmul.allow_fp16_reduced_precision_reduction_split_k": True,
-    "cuda.matmul.allow_bf16_reduced_precision_reduction": True,
-    "cuda.matmul.allow_bf16_reduced_precision_reduction_split_k": True,
-    ACCUMULATION: False,
-    LIBRARY: "default",
-    CUBLAS_WORKSPACE: 0,
-    CUBLASLT_WORKSPACE: 0,
-    ALGORITHMS: "any",
-    TIER: "none",
-    "ops.check_finite": False,
-}
-"""Every flag that is looked at, with what holds where nobody says: the schema's own defaults."""
+FLAGS = (
+    FP32,
+    FP32_OF_CUDA,
+    FP32_OF_ALL,
+    EMULATION,
+    "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction_split_k",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction_split_k",
+    ACCUMULATION,
+    LIBRARY,
+    CUBLAS_WORKSPACE,
+    CUBLASLT_WORKSPACE,
+    ALGORITHMS,
+    TIER,
+    "ops.check_finite",
+)
+"""Every flag that is looked at."""
 
-FLAGS = tuple(DEFAULTS)
+DEFAULTS: dict[str, Any] = {flag: defaults.DEFAULTS[flag] for flag in FLAGS}
+DEFAULTS[LIBRARY] = "default"  # the word for no preference
 
 ELEMENTS = ("float32", "float64", "complex64", "complex128", "bfloat16", "float16")
 """In the order of `bcfg_element` in C."""

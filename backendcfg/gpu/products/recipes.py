@@ -67,19 +67,10 @@ def driver_of(kind: int) -> int:
 
 def flags_of(snapshot: int) -> dict[str, Any]:
     """The flags of `gemm.FLAGS` as a snapshot holds them."""
-    library = native.library()
-    values: dict[str, Any] = {}
-    for number, flag in enumerate(native.flags()):
-        if flag.name not in gemm.DEFAULTS:
-            continue
-        value = library.bcfg_value(snapshot, number)
-        if flag.kind == "bool":
-            values[flag.name] = bool(value)
-        elif flag.kind == "choice":
-            values[flag.name] = flag.choices[value] if value >= 0 else gemm.DEFAULTS[flag.name]
-        else:
-            values[flag.name] = max(int(value), 0)
-    return values
+    held = native.decode(snapshot)
+    return {
+        flag: usual if held[flag] is None else held[flag] for flag, usual in gemm.DEFAULTS.items()
+    }
 
 
 def choose(snapshot: int, kind: int, index: int, element: str, *, start: bool = True) -> Chosen:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError, TierNotKeptError
+from backendcfg.flags import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import SIZES, Arguments, Held
 from backendcfg.gpu.libraries import alone as device_alone
@@ -20,9 +21,8 @@ from backendcfg.gpu.products import calls, choice
 from backendcfg.gpu.products.gemm import KINDS
 from backendcfg.gpu.sparse import library as device_sparse
 from backendcfg.gpu.sparse.library import SparseAlgorithm
-from backendcfg.ops.families import Answer, Question, Reason
-from backendcfg.ops.flags import FlagsInForce
-from backendcfg.ops.product_choice import element as element_named
+from backendcfg.ops.arrays import element_named
+from backendcfg.ops.explanation import Answer, Question, Reason
 from backendcfg.ops.serving import served
 
 __all__ = ["Compressed", "SparseAlgorithm", "sparse_compress", "sparse_matmul", "sparse_search"]

@@ -12,12 +12,10 @@ float32 and complex64 stay single; integers and bool become the framework's defa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backendcfg._native import device_recall
-from backendcfg.gpu import replay
 from backendcfg.gpu.fft import calls
 from backendcfg.ops.arrays import give
 from backendcfg.ops.fft.arguments import (
@@ -196,16 +194,10 @@ def ifftshift(input: Any, dim: int | Sequence[int] | None = None) -> Any:  # noq
 def _along(  # noqa: PLR0917
     operation: str, kind: str, value: Any, n: int | None, dim: int, norm: str | None
 ) -> Any:
-    options: tuple[Any, ...] = ()
-    if type(value) is not np.ndarray:
-        options = operation, n, dim, norm
-        found = device_recall((value,), options, 0, True)
-        if found is not None:
-            return found[1] if found[0] is None else _failed(operation, value, found)
     request = one(operation, kind, value, n, dim, norm)
     if operation in ("hfft", "ihfft"):
         request = request._replace(conjugates=kind == "irfft", norm=flipped(request.norm))
-    return transform(request, options, conjugate=operation == "ihfft")
+    return transform(request, conjugate=operation == "ihfft")
 
 
 def _along_several(  # noqa: PLR0917
@@ -216,19 +208,7 @@ def _along_several(  # noqa: PLR0917
     dim: Sequence[int] | None,
     norm: str | None,
 ) -> Any:
-    options: tuple[Any, ...] = ()
-    if type(value) is not np.ndarray:
-        sizes = tuple(s) if isinstance(s, (list, tuple)) else s
-        dims = tuple(dim) if isinstance(dim, (list, tuple)) else dim
-        options = operation, sizes, dims, norm
-        found = device_recall((value,), options, 0, True)
-        if found is not None:
-            return found[1] if found[0] is None else _failed(operation, value, found)
-    return transform(several(operation, kind, value, s, dim, norm), options)
-
-
-def _failed(operation: str, value: Any, found: tuple[Any, ...]) -> NoReturn:
-    replay.failed(f"fft.{operation}", ("input",), (value,), found)
+    return transform(several(operation, kind, value, s, dim, norm))
 
 
 def _shifted(operation: str, value: Any, dim: int | Sequence[int] | None, *, forth: bool) -> Any:

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops.flags import FlagsInForce
+from backendcfg.flags import FlagsInForce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable
 
     Plan = TypeVar("Plan")
 
 MAX_SIZE = "cuda.cufft_plan_cache.max_size"
-_ANY = sys.maxsize
 
 
 class PlanCache:
@@ -75,75 +72,11 @@ class PlanCache:
     def _drop(self, most: int) -> None:
         dropped = []  # destroyed after the lock is given back
         with self._lock:
-            if 0 < most < len(self._plans):
-                self._put_in_order()
             while len(self._plans) > most:
                 dropped.append(self._plans.popitem(last=False)[1])
-        for each in dropped:
-            self._let_go(each)
-
-    def _put_in_order(self) -> None:
-        """The one that was not used for longest first; `get` has seen to that."""
-
-    def _let_go(self, plan: Any) -> None:
-        """What is to be done for a plan that is no longer here."""
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
-
-
-class DevicePlanCache(PlanCache):
-    """The plans of a device: (plan, bytes that it works in).
-
-    C calls by plans itself, for calls whose kind it knows. So C says when each was used; and it
-    forgets the calls of one that is dropped.
-    """
-
-    _Held = tuple[Any, int]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._least = _ANY  # of the limits under which C calls
-
-    def get(self, key: Hashable, make: Callable[[], Any], max_size: int) -> Any:
-        """See `PlanCache.get`."""
-        found = super().get(key, make, max_size)
-        if len(self._plans) > self._least:  # it would not drop any
-            self._least = _ANY
-            _native.device_forget()
-        return found
-
-    def lend(
-        self, keys: Sequence[Hashable], max_size: int, remember: Callable[[list[_Held]], None]
-    ) -> None:
-        """Let C call by plans, if all are here: for no longer than they are.
-
-        Args:
-            keys: of the plans.
-            max_size: the most to keep where such a call is made.
-            remember: tells C.
-        """
-        plans = [self._plans.get(key) for key in keys]
-        held = [each for each in plans if each is not None]
-        if len(held) < len(plans):
-            return
-        self._least = min(self._least, max_size)
-        remember(held)
-        with self._lock:
-            self._least = min(self._least, max_size)  # `get` of another thread may have lifted it
-            dropped = any(
-                self._plans.get(key) is not each for key, each in zip(keys, held, strict=True)
-            )
-        if dropped or len(self._plans) > self._least:
-            for each in held:
-                self._let_go(each)
-
-    def _put_in_order(self) -> None:
-        used = _native.device_transform_used
-        self._plans = OrderedDict(sorted(self._plans.items(), key=lambda item: used(item[1][0])))
-
-    def _let_go(self, plan: Any) -> None:
-        _native.device_forget(plan[0])
 
 
 class PlanCaches:
@@ -151,7 +84,7 @@ class PlanCaches:
 
     def __init__(self) -> None:
         self._cpu = PlanCache()
-        self._devices: dict[int, DevicePlanCache] = {}
+        self._devices: dict[int, PlanCache] = {}
         os.register_at_fork(after_in_child=self._after_fork)
 
     def __getitem__(self, device: Any) -> PlanCache:
@@ -174,10 +107,10 @@ class PlanCaches:
             )
         return self.of_device(int(match[1] or 0))
 
-    def of_device(self, index: int) -> DevicePlanCache:
+    def of_device(self, index: int) -> PlanCache:
         """The cache of a CUDA device; there is one for every index."""
         cache = self._devices.get(index)
-        return cache if cache is not None else self._devices.setdefault(index, DevicePlanCache())
+        return cache if cache is not None else self._devices.setdefault(index, PlanCache())
 
     def _after_fork(self) -> None:
         for cache in (self._cpu, *self._devices.values()):

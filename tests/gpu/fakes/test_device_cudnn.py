@@ -48,7 +48,7 @@ def test_the_numbers_in_python_are_those_of_our_header(check):  # noqa: F811
     }
     for pattern, table in tables.items():
         assert table == {name: numbers[pattern.format(name)] for name in table}
-    data = {"float32": "FLOAT", "float64": "FAKE", "float16": "HALF", "bfloat16": "BFLOAT16"}
+    data = {"float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16"}
     data |= {"int32": "INT32", "bool": "BOOLEAN"}
     assert device_cudnn.DATA == {
         element: numbers[f"CUDNN_DATA_{name}"] for element, name in data.items()
@@ -117,7 +117,6 @@ def test_a_handle_without_the_plan_gets_it_before_it_runs(devices, new_stream, m
     """As when other threads have the handles that it was made for."""
     x, w = normal((1, 2, 5, 5)), normal((2, 2, 3, 3))
     ops.conv2d(x, w)
-    _native.device_forget()  # C would find that out by itself
     run, answers = _native.device_run, [False, False]
     monkeypatch.setattr(
         _native, "device_run", lambda *given: answers.pop() if answers else run(*given)
