@@ -164,7 +164,9 @@ def _torch(torch: Any, value: Any, name: str, operation: str) -> ArrayView:
     try:
         plain = value.detach().resolve_conj().resolve_neg()
         if plain.dtype is torch.bfloat16:
-            return ArrayView(plain.view(torch.int16).numpy().view(np.uint16), "bfloat16", TORCH.name)
+            return ArrayView(
+                plain.view(torch.int16).numpy().view(np.uint16), "bfloat16", TORCH.name
+            )
         return _numpy(plain.numpy(), TORCH.name)
     except (RuntimeError, TypeError, ValueError) as error:  # traced, fake, or of a type without
         _refuse(
