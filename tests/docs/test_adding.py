@@ -85,3 +85,52 @@ def test_adding_a_flag_that_is_a_variable(tmp_path):
     assert planned(copy, "blas.openblas.verbose=2")["dormant"] == ""
     said = copy.backendcfg("env", "reproducible", "--set", "blas.openblas.verbose=2")
     assert "OPENBLAS_VERBOSE=2" in said
+
+
+FAKE = """
+void armplversion(int *major, int *minor, int *patch, const char **tag)
+{
+    *major = *minor = *patch = 0;
+    *tag = "";
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_adding_a_provider(tmp_path, monkeypatch):
+    copy = followed(tmp_path, "adding-a-provider.md")
+    version = tmp_path / "version.c"
+    version.write_text(FAKE)
+    library = tmp_path / "lib" / "libarmpl_lp64.so"
+    library.parent.mkdir()
+    defines = ["-DINTEGER=int32_t", "-DPREFIX=", "-DSUFFIX="]
+    sources = [copy.root / "native" / "fakes" / "fake.c", version]
+    subprocess.run(["cc", "-shared", "-fPIC", *defines, "-o", library, *sources], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+
+    (found,) = (
+        each
+        for each in json.loads(copy.backendcfg("detect", "--json"))["libraries"]
+        if each["kind"] == "armpl"
+    )
+    assert (found["provider"], found["path"]) == ("armpl", str(library))
+
+    asked = 'blas.library={require = "armpl"}'
+    plan = json.loads(copy.backendcfg("plan", "--set", asked, "--json"))
+    (choice,) = (choice for choice in plan["choices"] if choice["flag"] == "blas.library")
+    assert choice["chosen"] == "armpl"
+    assert "armpl" in copy.backendcfg("explain", "blas.library", "--set", asked)
+    assert '"armpl"' in copy.read("schemas/profile.json")
+    assert '"armpl"' in copy.read("docs/profiles.md")
+
+    program = """
+import backendcfg, numpy
+from backendcfg import ops
+
+backendcfg.apply(settings={"blas.library": {"require": "armpl"}})
+a = numpy.full((32, 32), 2.0)
+assert (ops.matmul(a, a) == 128).all()
+print(ops.explain("matmul", (a.shape, a.shape)))
+"""
+    said = " ".join(copy.python("-c", program).split())
+    assert f"armpl serves: {library}" in said
