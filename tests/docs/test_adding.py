@@ -134,3 +134,37 @@ print(ops.explain("matmul", (a.shape, a.shape)))
 """
     said = " ".join(copy.python("-c", program).split())
     assert f"armpl serves: {library}" in said
+
+
+def test_adding_a_framework(tmp_path, monkeypatch):
+    copy = followed(tmp_path, "adding-a-framework.md")
+    installed = tmp_path / "installed"
+    (installed / "pyfftw").mkdir(parents=True)
+    (installed / "pyfftw" / "__init__.py").write_text("from pyfftw import config\n")
+    (installed / "pyfftw" / "config.py").write_text("PLANNER_EFFORT = 'FFTW_ESTIMATE'\n")
+    (installed / "pyfftw-0.15.0.dist-info").mkdir()
+    metadata = "Metadata-Version: 2.1\nName: pyFFTW\nVersion: 0.15.0\n"
+    (installed / "pyfftw-0.15.0.dist-info" / "METADATA").write_text(metadata)
+
+    summary = "How long a plan is looked for, where a call does not say."
+    assert_flag_is_known(copy, "pyfftw.planner_effort", summary)
+    assert planned(copy, 'pyfftw.planner_effort="measure"')["dormant"] == "pyFFTW is not here"
+    monkeypatch.syspath_prepend(str(installed))
+    host = json.loads(copy.backendcfg("detect", "--json"))
+    assert host["packages"]["pyfftw"] == "0.15.0"
+    asked = 'pyfftw.planner_effort="measure"'
+    plan = json.loads(copy.backendcfg("plan", "--set", asked, "--json"))
+    (entry,) = (each for each in plan["entries"] if each["flag"] == "pyfftw.planner_effort")
+    assert (entry["value"], entry["dormant"]) == ("measure", "")
+
+    program = """
+import backendcfg
+
+backendcfg.apply(settings={"pyfftw.planner_effort": "measure"})
+import pyfftw
+
+assert pyfftw.config.PLANNER_EFFORT == "FFTW_MEASURE"
+backendcfg.undo()
+assert pyfftw.config.PLANNER_EFFORT == "FFTW_ESTIMATE"
+"""
+    copy.python("-c", program)
