@@ -72,9 +72,7 @@ _PLACED = ("gpu",)
 
 REQUIREMENTS = (
     Requirement("kernel", "somebody here brings the kernel", rules.kernel),
-    Requirement(
-        "enabled", "its flag is on", rules.enabled, (*KERNELS, "math"), places=_EVERYWHERE
-    ),
+    Requirement("enabled", "its flag is on", rules.enabled, (*KERNELS, "math"), places=_EVERYWHERE),
     Requirement(
         "on-cpu", "query, key and value are on the CPU", cpu_rules.on_cpu, OURS, places=_HERE
     ),
