@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import JAX, NUMPY, TORCH
 from backendcfg.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -69,20 +70,20 @@ def take(value: Any, name: str, operation: str) -> ArrayView:
         InvalidArgumentError: it is no such array, or not on the CPU.
     """
     if type(value) is np.ndarray:
-        return _numpy(value, "numpy")
-    if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor):
+        return _numpy(value, NUMPY.name)
+    if (torch := sys.modules.get(TORCH.name)) is not None and isinstance(value, torch.Tensor):
         try:  # most tensors need nothing; what does is refused by PyTorch, and looked at below
             if value.dtype is torch.bfloat16:
                 return ArrayView(
-                    value.view(torch.int16).numpy().view(np.uint16), "bfloat16", "torch"
+                    value.view(torch.int16).numpy().view(np.uint16), "bfloat16", TORCH.name
                 )
             array = value.numpy()
-            return ArrayView(array, _ELEMENTS[array.dtype], "torch")
+            return ArrayView(array, _ELEMENTS[array.dtype], TORCH.name)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
             return _torch(torch, value, name, operation)
     if isinstance(value, (np.ndarray, np.generic)):
         return _subclass(value, name, operation)
-    if (jax := sys.modules.get("jax")) is not None and isinstance(value, jax.Array):
+    if (jax := sys.modules.get(JAX.name)) is not None and isinstance(value, jax.Array):
         return _jax(jax, value, name, operation)
     return _other(value, name, operation)
 
@@ -120,14 +121,14 @@ def give(array: NDArray[Any], like: ArrayView) -> Any:
         aligned as JAX needs it), or the NumPy array.
     """
     narrow = like.element == "bfloat16" and array.dtype == np.uint16
-    if like.framework == "torch":
-        torch = sys.modules["torch"]
+    if like.framework == TORCH.name:
+        torch = sys.modules[TORCH.name]
         array = np.asarray(array)  # the product of two vectors is a scalar, and no array
         if narrow:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
-    if like.framework == "jax":
-        jax = sys.modules["jax"]
+    if like.framework == JAX.name:
+        jax = sys.modules[JAX.name]
         if narrow:
             array = array.view(jax.numpy.bfloat16.dtype)
         return jax.device_put(array, like.origin, may_alias=True)
@@ -152,7 +153,7 @@ def _subclass(value: Any, name: str, operation: str) -> ArrayView:
             f"`{name}` must have no mask: it would be lost",
             f"fill it: `{name}.filled(value)`",
         )
-    return _numpy(np.asarray(value).view(np.ndarray), "numpy")
+    return _numpy(np.asarray(value).view(np.ndarray), NUMPY.name)
 
 
 def _torch(torch: Any, value: Any, name: str, operation: str) -> ArrayView:
@@ -163,8 +164,10 @@ def _torch(torch: Any, value: Any, name: str, operation: str) -> ArrayView:
     try:
         plain = value.detach().resolve_conj().resolve_neg()
         if plain.dtype is torch.bfloat16:
-            return ArrayView(plain.view(torch.int16).numpy().view(np.uint16), "bfloat16", "torch")
-        return _numpy(plain.numpy(), "torch")
+            return ArrayView(
+                plain.view(torch.int16).numpy().view(np.uint16), "bfloat16", TORCH.name
+            )
+        return _numpy(plain.numpy(), TORCH.name)
     except (RuntimeError, TypeError, ValueError) as error:  # traced, fake, or of a type without
         _refuse(
             operation,
@@ -194,7 +197,7 @@ def _jax(jax: Any, value: Any, name: str, operation: str) -> ArrayView:
                 _away(name, str(devices[0])),
                 f"move it: `jax.device_put({name}, jax.devices('cpu')[0])`",
             )
-        return _numpy(np.asarray(value), "jax")._replace(origin=devices[0])
+        return _numpy(np.asarray(value), JAX.name)._replace(origin=devices[0])
     except (RuntimeError, TypeError, ValueError) as error:  # deleted, donated, or a key
         if isinstance(error, InvalidArgumentError):
             raise

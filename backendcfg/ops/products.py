@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import JAX, NUMPY
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
 from backendcfg.ops.arrays import (
@@ -204,10 +205,10 @@ def _multiply(
 
 def _like(element: str, *arguments: ArrayView) -> ArrayView:
     """The argument whose kind a result takes: the first that is not NumPy's."""
-    first = next((each for each in arguments if each.framework != "numpy"), arguments[0])
+    first = next((each for each in arguments if each.framework != NUMPY.name), arguments[0])
     origin = next((x.origin for x in arguments if x.element == element), first.origin)
     return first._replace(
-        element=element, origin=first.origin if first.framework == "jax" else origin
+        element=element, origin=first.origin if first.framework == JAX.name else origin
     )
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from backendcfg._native import broadcast
 from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention, attention_facts, attention_shapes
-from backendcfg.dispatch.attention_facts import Call, Device, Tensor
+from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
-from backendcfg.gpu.kernels import loading
+from backendcfg.gpu.attention import choice as device_choice
 from backendcfg.gpu.products.choice import place_of
 from backendcfg.gpu.products.gemm import KINDS
 from backendcfg.ops.arrays import element_named, is_flag
@@ -313,8 +313,11 @@ def explain(question: Question) -> Answer:
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")
-    device = Device() if place is None else loading.device(*place, start=False)[0]
-    choice = choose(call, question.values, device)
+    served: tuple[str, ...] = attention.OURS
+    if place is None:
+        choice = choose(call, question.values)
+    else:
+        served, choice = device_choice.choose_at(place, call, question.values)
     where = "" if place is None else f" on {KINDS[place[0]]}:{place[1]}"
     sizes = attention_shapes.sizes(call)
     return Answer(
@@ -326,7 +329,7 @@ def explain(question: Question) -> Answer:
         f"on a device; {choice.because}" if where and choice.kernel else choice.because,
         tuple(
             Reason(kernel, "", "; ".join(choice.reasons.get(kernel, ("not in the order",))))
-            for kernel in (attention.OURS if place is None else attention.ON_DEVICES)
+            for kernel in served
             if kernel != choice.kernel
         ),
         attention_facts.FLAGS,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import NUMPY
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
 from backendcfg.gpu import einsum as device_einsum
@@ -79,7 +80,7 @@ def einsum(*arguments: Any) -> Any:
     check_finite(result, "einsum", flags, element)
     first = taken[0]
     result = give(result, first if first.element == element else first._replace(element=element))
-    return result[()] if taken[0].framework == "numpy" and result.ndim == 0 else result
+    return result[()] if taken[0].framework == NUMPY.name and result.ndim == 0 else result
 
 
 def _arguments(arguments: tuple[Any, ...]) -> tuple[list[Any], Equation]:

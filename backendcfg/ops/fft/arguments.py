@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import JAX, NUMPY, TORCH
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments
@@ -229,7 +230,7 @@ def _on_device(operation: str, value: Any, *, everything: bool) -> ArrayView:
     return ArrayView(value, held.element, DEVICE, held)
 
 
-def check_element(operation: str, element: str, framework: str = "numpy") -> None:
+def check_element(operation: str, element: str, framework: str = NUMPY.name) -> None:
     """Refuse what nobody can transform.
 
     PyTorch refuses numbers of 16 bits on the CPU, too.
@@ -245,7 +246,7 @@ def check_element(operation: str, element: str, framework: str = "numpy") -> Non
 def _refuse_element(
     operation: str, element: str, value: Any = None, framework: str = ""
 ) -> NoReturn:
-    is_torch = framework == "torch" or hasattr(value, "float")
+    is_torch = framework == TORCH.name or hasattr(value, "float")
     way = "input.float()" if is_torch else 'input.astype("float32")'
     narrow = element in NARROW
     refuse(
@@ -274,11 +275,11 @@ def _numbers(operation: str, kind: str, came: ArrayView) -> NDArray[Any]:
         return array
     if came.element not in FLOATING:
         single = False
-        if came.framework == "torch":
-            torch = sys.modules["torch"]
+        if came.framework == TORCH.name:
+            torch = sys.modules[TORCH.name]
             single = torch.get_default_dtype() is not torch.float64
-        elif came.framework == "jax":
-            single = not sys.modules["jax"].config.jax_enable_x64
+        elif came.framework == JAX.name:
+            single = not sys.modules[JAX.name].config.jax_enable_x64
         array = array.astype(np.float32 if single else np.float64)
     is_complex = array.dtype.kind == "c"
     if is_complex:
