@@ -31,7 +31,7 @@ import sys
 import types
 
 from backendcfg.errors import FrozenFlagsError, UnknownAttributeError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.session import adjust
 
 TYPE_CHECKING = False

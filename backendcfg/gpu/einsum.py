@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from backendcfg import _native
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu.arrays import Arguments
 from backendcfg.gpu.own_library import plain
 from backendcfg.gpu.products import calls, gemm, recipes

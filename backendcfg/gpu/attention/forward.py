@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Tensor
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu.arrays import Arguments
 from backendcfg.gpu.attention import choice, cudnn, cudnn_backward, flash, math
 from backendcfg.gpu.attention.call import NAMES, described, summed_in, taken

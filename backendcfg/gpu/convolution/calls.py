@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg._native import current
 from backendcfg.errors import DeviceFailedError, TierNotKeptError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, Held
 from backendcfg.gpu.convolution import graph as rules

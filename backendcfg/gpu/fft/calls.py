@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, Held
 from backendcfg.gpu.fft import plans as device_fft

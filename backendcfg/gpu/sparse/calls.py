@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError, TierNotKeptError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import SIZES, Arguments, Held
 from backendcfg.gpu.libraries import alone as device_alone

@@ -18,7 +18,7 @@ from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention, attention_facts, attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu.attention import choice as device_choice
 from backendcfg.gpu.products.choice import place_of
 from backendcfg.gpu.products.gemm import KINDS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu.convolution import calls
 from backendcfg.ops.arrays import ArrayView, check_finite, give, round_to, take, widen
 from backendcfg.ops.convolution import shapes

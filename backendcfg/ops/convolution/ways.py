@@ -25,7 +25,7 @@ from backendcfg.cache import BoundedCache
 from backendcfg.catalogue.cpu import ONEDNN
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu.convolution import explained
 from backendcfg.gpu.products.choice import place_of
 from backendcfg.gpu.products.gemm import KINDS

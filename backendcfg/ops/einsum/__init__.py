@@ -9,7 +9,7 @@ import numpy as np
 from backendcfg import _native
 from backendcfg.catalogue.frameworks import NUMPY
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import einsum as device_einsum
 from backendcfg.gpu.products import choice as device_choice
 from backendcfg.ops.arrays import (

@@ -17,7 +17,7 @@ import numpy as np
 from backendcfg import _native
 from backendcfg.dispatch.providers import INVARIANT
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu.fft import calls, plans
 from backendcfg.gpu.libraries import alone
 from backendcfg.gpu.products import choice as device_choice
