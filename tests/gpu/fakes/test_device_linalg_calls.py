@@ -16,7 +16,7 @@ from backendcfg.gpu.linalg import solver as device_solver
 from backendcfg.gpu.linalg import steps as device_linalg
 from backendcfg.gpu.linalg.steps import DEFAULTS, STEPS, Recipe, order
 from backendcfg.gpu.products.gemm import CUDA
-from backendcfg.ops import linalg
+from backendcfg.ops import explanation, linalg
 from backendcfg.schema.profile import defaults
 
 NUMBERS = {"float32": (0, 0), "float64": (1, 1), "complex64": (4, 0), "complex128": (5, 1)}
@@ -235,7 +235,7 @@ def test_the_flags_have_the_defaults_of_the_schema():
 
 
 def test_every_function_of_the_cpu_has_its_steps():
-    named_by_cpu = {f.removeprefix("linalg.") for f in ops.families.names() if "linalg." in f}
+    named_by_cpu = {f.removeprefix("linalg.") for f in explanation.names() if "linalg." in f}
     assert set(STEPS) == named_by_cpu
 
 
