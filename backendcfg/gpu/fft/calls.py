@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from backendcfg.gpu.fft.plans import Pass
-    from backendcfg.ops.arrays import Taken
+    from backendcfg.ops.arrays import ArrayView
     from backendcfg.ops.fft.arguments import Request
 
 KEPT = 512
@@ -117,7 +117,7 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
     return result
 
 
-def shifted(came: Taken, dims: tuple[int, ...] | None, *, forth: bool) -> Any:
+def shifted(came: ArrayView, dims: tuple[int, ...] | None, *, forth: bool) -> Any:
     """`fftshift` and `ifftshift` of an array on a device, by its own library."""
     shape = came.origin.shape
     axes = tuple(range(len(shape))) if dims is None else dims

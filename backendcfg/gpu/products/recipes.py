@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
+from backendcfg.catalogue.gpu import AMD, NVIDIA
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries import files
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from backendcfg.gpu.products.gemm import Recipe
 
 _TOOLKITS = {
-    gemm.CUDA: (files.NVIDIA, "CUDA"),
-    gemm.ROCM: (files.AMD, "ROCm"),
+    gemm.CUDA: (NVIDIA, "CUDA"),
+    gemm.ROCM: (AMD, "ROCm"),
 }
 _DRIVERS = {gemm.CUDA: "cuda", gemm.ROCM: "hip"}
 

@@ -4,7 +4,7 @@
 
 Three kernels of our own serve it on the CPU: `flash`, `efficient` and `math`. The flags and the
 order of `[cuda]` choose among them, as `torch.nn.attention.sdpa_kernel` means them. Arrays on a
-CUDA device are served by one: see `device_attention`.
+CUDA device are served by what is in `backendcfg/gpu/attention`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from backendcfg import _native
 from backendcfg._native import broadcast, current
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu.attention import backward as device_gradients
-from backendcfg.gpu.attention import forward as device_attention
 from backendcfg.ops import serving
 from backendcfg.ops.arrays import give, round_to, take, widen
 from backendcfg.ops.attention import calls, products
@@ -107,13 +106,7 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
     elif type(query) is not np.ndarray and _native.device_holds(query):
         return device_gradients.attend(
             (query, key, value, attn_mask),
-            device_attention.Options(
-                float(dropout_p),
-                bool(is_causal),
-                None if scale is None else float(scale),
-                bool(enable_gqa),
-                int(seed or 0),
-            ),
+            (dropout_p, is_causal, scale, enable_gqa, seed),
             logsumexp=return_logsumexp,
         )
     arrays = _taken(OPERATION, query, key, value, attn_mask)
@@ -174,13 +167,7 @@ def scaled_dot_product_attention_backward(  # noqa: PLR0917 - as forward
         return device_gradients.backward(
             (grad_out, out, logsumexp),
             (query, key, value, attn_mask),
-            device_attention.Options(
-                float(dropout_p),
-                bool(is_causal),
-                None if scale is None else float(scale),
-                bool(enable_gqa),
-                int(seed or 0),
-            ),
+            (dropout_p, is_causal, scale, enable_gqa, seed),
         )
     arrays = _taken(BACKWARD, query, key, value, attn_mask)
     route = _route(BACKWARD, arrays, (dropout_p, is_causal, enable_gqa))

@@ -16,10 +16,10 @@ import numpy as np
 from backendcfg._native import broadcast
 from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention, attention_facts, attention_shapes
-from backendcfg.dispatch.attention_facts import Call, Device, Tensor
+from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
-from backendcfg.gpu.kernels import loading
+from backendcfg.gpu.attention import choice as device_choice
 from backendcfg.gpu.products.choice import place_of
 from backendcfg.gpu.products.gemm import KINDS
 from backendcfg.ops.arrays import element_named, is_flag
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from backendcfg.dispatch.attention_shapes import Shapes
-    from backendcfg.ops.arrays import Taken
+    from backendcfg.ops.arrays import ArrayView
 
-    Arrays = tuple[Taken, Taken, Taken, Taken | None]
+    Arrays = tuple[ArrayView, ArrayView, ArrayView, ArrayView | None]
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -92,20 +92,20 @@ def facts(arrays: Arrays, options: tuple[float, bool, bool]) -> Call:
     return Call(_fact(query), _fact(key), _fact(value), hidden, *options)
 
 
-def _fact(taken: Taken) -> Tensor:
+def _fact(taken: ArrayView) -> Tensor:
     array = taken.array
     steps = tuple(step // max(1, array.itemsize) for step in array.strides)
     return Tensor(array.shape, steps, taken.element)
 
 
 def check_options(
-    operation: str, dropout_p: Any, scale: Any, seed: Any, switches: Mapping[str, Any]
+    operation: str, dropout_p: Any, scale: Any, seed: Any, booleans: Mapping[str, Any]
 ) -> None:
     """Refuse what no call of attention can have."""
     number = not isinstance(dropout_p, bool) and isinstance(dropout_p, (int, float, np.floating))
     if not (number and 0 <= dropout_p <= 1):
         refuse(operation, f"`dropout_p` must be a number from 0 to 1, not {dropout_p!r}")
-    for name, option in switches.items():
+    for name, option in booleans.items():
         if not is_flag(option):
             refuse(operation, f"`{name}` must be a bool, not {option!r}")
     if scale is not None and (
@@ -193,7 +193,7 @@ def _way_out(call: Call, wrong: str) -> list[str]:
 def refuse(
     operation: str,
     what: str,
-    arrays: tuple[Taken | None, ...] = (),
+    arrays: tuple[ArrayView | None, ...] = (),
     helps: list[str] | None = None,
     notes: list[str] | None = None,
     *,
@@ -313,8 +313,11 @@ def explain(question: Question) -> Answer:
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")
-    device = Device() if place is None else loading.device(*place, start=False)[0]
-    choice = choose(call, question.values, device)
+    served: tuple[str, ...] = attention.OURS
+    if place is None:
+        choice = choose(call, question.values)
+    else:
+        served, choice = device_choice.choose_at(place, call, question.values)
     where = "" if place is None else f" on {KINDS[place[0]]}:{place[1]}"
     sizes = attention_shapes.sizes(call)
     return Answer(
@@ -326,7 +329,7 @@ def explain(question: Question) -> Answer:
         f"on a device; {choice.because}" if where and choice.kernel else choice.because,
         tuple(
             Reason(kernel, "", "; ".join(choice.reasons.get(kernel, ("not in the order",))))
-            for kernel in (attention.OURS if place is None else attention.ON_DEVICES)
+            for kernel in served
             if kernel != choice.kernel
         ),
         attention_facts.FLAGS,

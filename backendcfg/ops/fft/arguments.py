@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import JAX, NUMPY, TORCH
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments
-from backendcfg.ops.arrays import NARROW, Taken, take
+from backendcfg.ops.arrays import NARROW, ArrayView, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 FLOATING = ("float32", "float64", "complex64", "complex128")
 NORMS = ("backward", "ortho", "forward")
 DEVICE = "device"
-"""What `Taken.framework` says of an array on a device; its `origin` is the `Held`."""
+"""What `ArrayView.framework` says of an array on a device; its `origin` is the `Held`."""
 _WHOLE = ("bool", "int8", "uint8", "int32", "int64")
 
 
@@ -48,7 +49,7 @@ class Request(NamedTuple):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
     norm: str
-    came: Taken
+    came: ArrayView
     shape: tuple[int, ...]
     conjugates: bool = False
 
@@ -203,7 +204,7 @@ def shape_of(operation: str, dimensions: int, dims: Sequence[int] | None) -> tup
     return found
 
 
-def taken(operation: str, value: Any, *, everything: bool = False) -> Taken:
+def taken(operation: str, value: Any, *, everything: bool = False) -> ArrayView:
     """The input.
 
     Raises:
@@ -217,7 +218,7 @@ def taken(operation: str, value: Any, *, everything: bool = False) -> Taken:
     return came
 
 
-def _on_device(operation: str, value: Any, *, everything: bool) -> Taken:
+def _on_device(operation: str, value: Any, *, everything: bool) -> ArrayView:
     given = Arguments(f"fft.{operation}", {"input": value})
     held = given.take("input")
     if not own_library.is_known(value):
@@ -226,10 +227,10 @@ def _on_device(operation: str, value: Any, *, everything: bool) -> Taken:
         element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
         if held.element not in FLOATING and held.element not in _WHOLE:
             _refuse_element(operation, element, value)
-    return Taken(value, held.element, DEVICE, held)
+    return ArrayView(value, held.element, DEVICE, held)
 
 
-def check_element(operation: str, element: str, framework: str = "numpy") -> None:
+def check_element(operation: str, element: str, framework: str = NUMPY.name) -> None:
     """Refuse what nobody can transform.
 
     PyTorch refuses numbers of 16 bits on the CPU, too.
@@ -245,7 +246,7 @@ def check_element(operation: str, element: str, framework: str = "numpy") -> Non
 def _refuse_element(
     operation: str, element: str, value: Any = None, framework: str = ""
 ) -> NoReturn:
-    is_torch = framework == "torch" or hasattr(value, "float")
+    is_torch = framework == TORCH.name or hasattr(value, "float")
     way = "input.float()" if is_torch else 'input.astype("float32")'
     narrow = element in NARROW
     refuse(
@@ -265,7 +266,7 @@ def check_real(operation: str, element: str) -> None:
         refuse(operation, f"`input` must be real, not {element}", "take its real part, or `fft`")
 
 
-def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
+def _numbers(operation: str, kind: str, came: ArrayView) -> NDArray[Any]:
     """As it is transformed: integers as the framework makes real numbers of them."""
     array = came.array
     if came.framework == DEVICE:  # converted there
@@ -274,11 +275,11 @@ def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
         return array
     if came.element not in FLOATING:
         single = False
-        if came.framework == "torch":
-            torch = sys.modules["torch"]
+        if came.framework == TORCH.name:
+            torch = sys.modules[TORCH.name]
             single = torch.get_default_dtype() is not torch.float64
-        elif came.framework == "jax":
-            single = not sys.modules["jax"].config.jax_enable_x64
+        elif came.framework == JAX.name:
+            single = not sys.modules[JAX.name].config.jax_enable_x64
         array = array.astype(np.float32 if single else np.float64)
     is_complex = array.dtype.kind == "c"
     if is_complex:
