@@ -1,0 +1,87 @@
+"""Adding a thing is one place: each guide, followed in a copy of the tree, adds what it says.
+
+The guides are the input: what a test writes into its copy, it reads there. See guides.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import guides
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    not (guides.TREE / "docs" / "adding-a-flag.md").exists(), reason="needs the source tree"
+)
+
+
+def followed(tmp_path, guide, number=0):
+    """A copy of the tree in which an example of a guide was followed."""
+    example = list(guides.examples(guide))[number]
+    copy = guides.Copy(tmp_path / "copy")
+    copy.follow(example)
+    assert copy.touched() == example.files
+    return copy
+
+
+def test_adding_a_verb(tmp_path):
+    copy = followed(tmp_path, "adding-a-verb.md")
+    overview = " ".join(copy.backendcfg("--help").split())
+    assert " files Print the files that a profile is written in" in overview
+    fast = str(copy.root / "profiles" / "fast.toml")
+    assert copy.backendcfg("files", "fast").splitlines()[-1] == fast
+    assert json.loads(copy.backendcfg("files", "fast", "--json"))["files"][-1] == fast
+    assert "### backendcfg files" in copy.read("docs/commands.md")
+
+
+def planned(copy, setting):
+    """The entry of a flag in the plan of a captured host, with the flag set."""
+    flag, _, value = setting.partition("=")
+    words = ("plan", "reproducible", "--set", setting, "--host", str(guides.HOST), "--json")
+    entries = json.loads(copy.backendcfg(*words))["entries"]
+    (entry,) = (entry for entry in entries if entry["flag"] == flag)
+    assert entry["value"] == json.loads(value)
+    return entry
+
+
+def assert_flag_is_known(copy, flag, summary):
+    """A flag is in what is generated, and in what explains."""
+    *tables, name = flag.split(".")
+    for document in ("profile", "settings"):
+        schema = json.loads(copy.read(f"schemas/{document}.json"))
+        node = schema
+        for table in tables:
+            node = schema["$defs"][node["properties"][table]["$ref"].rpartition("/")[2]]
+        assert node["properties"][name]["description"] == summary
+    assert f"| `{flag}` |" in copy.read("docs/profiles.md")
+    assert f'"{flag}": ' in copy.read("backendcfg/defaults.py")
+    words = ("explain", flag, "--host", str(guides.HOST), "--json")
+    assert json.loads(copy.backendcfg(*words))["summary"] == summary
+
+
+def test_adding_a_flag_that_c_reads(tmp_path):
+    copy = followed(tmp_path, "adding-a-flag.md")
+    summary = "Leave `out` as it was when a product fails: compute it elsewhere, then copy it."
+    assert_flag_is_known(copy, "ops.protect_out", summary)
+    assert planned(copy, "ops.protect_out=true")["dormant"] == ""
+    listed = copy.read("native/include/backendcfg_flags.inc").splitlines()
+    assert 'FLAG("ops.protect_out", OPS_PROTECT_OUT, BOOL, "")' in listed
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_the_c_of_a_flag_compiles(tmp_path):
+    copy = followed(tmp_path, "adding-a-flag.md")
+    folders = [f"-I{copy.root / 'native' / name}" for name in ("include", "src", "src/core")]
+    source = copy.root / "native" / "src" / "core" / "product.c"
+    subprocess.run(["cc", "-std=c17", "-fsyntax-only", *folders, str(source)], check=True)
+
+
+def test_adding_a_flag_that_is_a_variable(tmp_path):
+    copy = followed(tmp_path, "adding-a-flag.md", 1)
+    summary = "Let OpenBLAS say which kernels it chose, at 2, and warn, at 1 (OPENBLAS_VERBOSE)."
+    assert_flag_is_known(copy, "blas.openblas.verbose", summary)
+    assert planned(copy, "blas.openblas.verbose=2")["dormant"] == ""
+    said = copy.backendcfg("env", "reproducible", "--set", "blas.openblas.verbose=2")
+    assert "OPENBLAS_VERBOSE=2" in said
