@@ -17,14 +17,13 @@ from backendcfg.gpu.arrays import Arguments
 from backendcfg.gpu.own_library import plain
 from backendcfg.gpu.products import calls, gemm, recipes
 from backendcfg.gpu.products.choice import of_element
-from backendcfg.ops.einsum_order import FLAGS, order
-from backendcfg.ops.einsum_plan import Plan, View, plan
-from backendcfg.ops.families import Answer, Reason
-from backendcfg.ops.refusal import TYPES
+from backendcfg.ops.einsum.contraction import FLAGS, Plan, View, order, plan
+from backendcfg.ops.explanation import Answer, Reason
+from backendcfg.ops.products import TYPES
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
-    from backendcfg.ops.einsum_equation import Equation, Labelled
+    from backendcfg.ops.einsum.equation import Equation, Labelled
 
 OPERATION = "einsum"
 _PLANNED = np.dtype("float32")  # for a plan all types of a device are alike: it multiplies them

@@ -27,28 +27,30 @@ from backendcfg.gpu.sparse.calls import (
     sparse_matmul,
     sparse_search,
 )
-from backendcfg.ops import (
-    explainers,
-    families,
-    fft,
-    linalg,
-    linalg_choice,
-    product_choice,
-    tracing,
-    transforms_explained,
-)
+from backendcfg.ops import explanation, fft, linalg, product_choice, serving
+from backendcfg.ops.attention import calls as attention_calls
 from backendcfg.ops.attention import (
     scaled_dot_product_attention,
     scaled_dot_product_attention_backward,
 )
-from backendcfg.ops.convolution import conv2d
+from backendcfg.ops.attention.torch_kernels import TorchAttention, serve_torch
+from backendcfg.ops.convolution import conv2d, ways
 from backendcfg.ops.einsum import einsum
+from backendcfg.ops.einsum import explain as explain_einsum
 from backendcfg.ops.explanation import Explanation, Reason, explain
-from backendcfg.ops.products import addmm, baddbmm, bmm, foreign_matmul
-from backendcfg.ops.refusal import refuse
-from backendcfg.ops.statistics import Record, Served, Statistics, reset_stats, stats
-from backendcfg.ops.torch_attention import TorchAttention, serve_torch
-from backendcfg.ops.tracing import Call, Trace, trace
+from backendcfg.ops.fft import choice as fft_choice
+from backendcfg.ops.linalg import choice as linalg_choice
+from backendcfg.ops.products import addmm, baddbmm, bmm, foreign_matmul, refuse
+from backendcfg.ops.serving import (
+    Call,
+    Record,
+    Served,
+    Statistics,
+    Trace,
+    reset_stats,
+    stats,
+    trace,
+)
 
 __all__ = [
     "Call",
@@ -86,16 +88,21 @@ _native.bind(
     materialise=snapshots.materialise,
     refuse=refuse,
     foreign=foreign_matmul,
-    traced=tracing.traced,
+    traced=serving.traced,
 )
 device_products.bind()
 native.set_default(snapshots.default())
 
-families.register("matmul", product_choice.explain)
-for _name, _explainer in explainers.EXPLAINERS.items():
-    families.register(_name, _explainer)
-for _function in linalg_choice.FUNCTIONS:
-    families.register(f"linalg.{_function}", linalg_choice.explain)
-transforms_explained.register()
+explanation.register("matmul", product_choice.explain)
+for _name in ("addmm", "baddbmm", "bmm"):
+    explanation.register(_name, product_choice.explain_added)
+for _name in (attention_calls.OPERATION, f"{attention_calls.OPERATION}_backward"):
+    explanation.register(_name, attention_calls.explain)
+explanation.register("conv2d", ways.explain)
+explanation.register("einsum", explain_einsum)
+for _name in fft_choice.TRANSFORMS:
+    explanation.register(f"fft.{_name}", fft_choice.explain)
+for _name in linalg_choice.FUNCTIONS:
+    explanation.register(f"linalg.{_name}", linalg_choice.explain)
 for _name in sparse.OPERATIONS:
-    families.register(_name, sparse.explain_sparse)
+    explanation.register(_name, sparse.explain_sparse)

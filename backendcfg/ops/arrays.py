@@ -19,6 +19,8 @@ from backendcfg.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from backendcfg.flags import FlagsInForce
+
 _ELEMENTS = {
     np.dtype(name): name
     for name in (
@@ -246,3 +248,76 @@ def _refuse(operation: str, what: str, way_out: str = "pass `numpy.asarray(x)`")
     raise InvalidArgumentError(
         f"{operation}: {what}", state="nothing was computed", helps=[way_out]
     ) from None
+
+
+NARROW = ("float16", "bfloat16")
+
+
+def widen(array: NDArray[Any], element: str) -> NDArray[Any]:
+    """The same numbers as float32; what is not narrow as it is."""
+    if element == "float16":
+        return array.astype(np.float32)
+    if element == "bfloat16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array
+
+
+def round_to(array: NDArray[Any], element: str) -> NDArray[Any]:
+    """float32 rounded to the nearest, ties to even, as `widen` takes it; else as it is."""
+    if element == "float16":
+        with np.errstate(over="ignore"):  # to infinity, as the format says
+            return array.astype(np.float16)
+    if element == "bfloat16":
+        bits = np.asarray(array, order="C").view(np.uint32)  # ascontiguousarray adds a dimension
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        return np.where(np.isnan(array), (bits >> 16) | 0x40, rounded).astype(np.uint16)
+    return array
+
+
+def check_finite(
+    array: NDArray[Any], operation: str, flags: FlagsInForce, element: str = ""
+) -> None:
+    """Refuse a result that holds NaN or infinity where the flag is on.
+
+    Args:
+        array: the result; uint16 where `element` is "bfloat16".
+        operation: for the message.
+        flags: the flags.
+        element: what it holds, where its dtype does not say.
+
+    Raises:
+        InvalidArgumentError: it does; the message tells the first place.
+    """
+    if not flags["ops.check_finite"]:
+        return
+    array = widen(array, element)
+    if array.dtype.kind not in "fc":
+        return
+    finite = np.isfinite(array)
+    if finite.all():
+        return
+    place = tuple(int(i) for i in np.argwhere(~finite)[0])
+    raise InvalidArgumentError(
+        f"{operation}: the result is {array[place]} at {place}, which `ops.check_finite` refuses",
+        state="no result was returned",
+        helps=["look for NaN, infinity or overflow in the operands, or turn it off"],
+    )
+
+
+def is_flag(value: object) -> bool:
+    """Whether an argument is True or False, Python's or NumPy's.
+
+    What else has a truth is a mistake: "no" is true, and so is an array of one False.
+    """
+    return isinstance(value, (bool, np.bool_))
+
+
+def element_named(dtype: Any) -> str:
+    """NumPy's name of a type of NumPy's, PyTorch's or ml_dtypes'."""
+    name = str(dtype).removeprefix("torch.")
+    if name in NARROW:
+        return name
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        return name

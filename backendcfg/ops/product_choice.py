@@ -9,7 +9,8 @@ from backendcfg.dispatch import snapshots
 from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu.products import choice as device_choice
-from backendcfg.ops.families import Answer, Reason, read_shapes
+from backendcfg.ops.arrays import element_named
+from backendcfg.ops.explanation import Answer, Question, Reason, read_shapes
 from backendcfg.ops.serving import WORDS
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from backendcfg.dispatch.calibration import Measured
     from backendcfg.dispatch.snapshots import Listing
-    from backendcfg.ops.families import Question
+    from backendcfg.ops.explanation import Question
 
 LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 OWN = {"bfloat16": "bgemm", "float16": "hgemm"}
@@ -43,7 +44,7 @@ def of_product(
     m, n, k = of
     if (place := device_choice.place_of(device)) is not None:
         operation = operation_of(dtype, "gemm")
-        return device_choice.of_product(operation, of, element(dtype), place, adds=adds)
+        return device_choice.of_product(operation, of, element_named(dtype), place, adds=adds)
     name = operation_of(dtype, "gemv" if 1 in (m, n) else "gemm")
     snapshot = _native.snapshot()
     listing = snapshots.listing_here()
@@ -60,7 +61,7 @@ def of_product(
     listed = {r.provider for r in reasons} | ({serving.name} if serving else set())
     absent, otherwise = listing.reasons, "not among those that the profile may use"
     if name in native.OWN:
-        absent, otherwise = {}, f"has no products of {element(dtype)}"
+        absent, otherwise = {}, f"has no products of {element_named(dtype)}"
     reasons += [
         Reason(p.name, "", absent.get(p.name, otherwise)) for p in PROVIDERS if p.name not in listed
     ]
@@ -127,7 +128,7 @@ def operation_of(dtype: Any, kind: str) -> str:
     Raises:
         InvalidArgumentError: there are no products of it.
     """
-    name = element(dtype)
+    name = element_named(dtype)
     if name in OWN:
         return OWN[name]
     if name in LETTERS:
@@ -135,19 +136,6 @@ def operation_of(dtype: Any, kind: str) -> str:
     raise InvalidArgumentError(
         f"explain: `dtype` must be one of {', '.join((*LETTERS, *OWN))}, not {dtype!r}"
     )
-
-
-def element(dtype: Any) -> str:
-    """NumPy's name of a type of NumPy's, PyTorch's or ml_dtypes'."""
-    import numpy as np
-
-    name = str(dtype).removeprefix("torch.")
-    if name in OWN:
-        return name
-    try:
-        return str(np.dtype(dtype).name)
-    except TypeError:
-        return name
 
 
 def sizes(shapes: Any) -> tuple[int, int, int]:
@@ -175,3 +163,12 @@ def _has_product(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
         return False
     pairs = zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
     return all(left == right or 1 in (left, right) for left, right in pairs)
+
+
+def explain_added(question: Question) -> Answer:
+    """`addmm`, `bmm` and `baddbmm`: by the product in them, of the last two shapes."""
+    shapes = question.some_shapes(2 if question.operation == "bmm" else 3)
+    device = question.option("device", "cpu")
+    of = sizes(shapes[-2:])
+    adds = question.operation == "addmm" and shapes[0] == of[1:2]  # a vector, for each row
+    return of_product(of, question.dtype, device, adds=adds)

@@ -11,8 +11,9 @@ from backendcfg.backends import cuda
 from backendcfg.backends.cuda import SDPBackend, sdpa_kernel
 from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.flags import FlagsInForce
-from backendcfg.ops import attention_call, serving
-from backendcfg.ops.attention_choice import Choice, choose
+from backendcfg.ops import serving
+from backendcfg.ops.attention import calls as attention_calls
+from backendcfg.ops.attention.choice import Choice, choose
 from backendcfg.schema.profile import defaults
 from backendcfg.session.adjust import overlay
 
@@ -132,7 +133,7 @@ def test_without_a_kernel_the_choice_is_empty():
 
 @pytest.mark.parametrize("tier", ["thread-invariant", "batch-invariant", "cross-machine"])
 def test_a_tier_takes_plain_products_from_libraries_that_do_not_keep_it(monkeypatch, tier):
-    from backendcfg.ops import attention_choice
+    from backendcfg.ops.attention import choice as attention_choice
 
     flags = {**defaults(), "cuda.sdp_priority": ("math",), "determinism.tier": tier}
     for library, kernel in (("openblas", "flash"), ("reference", "math"), ("native", "math")):
@@ -155,7 +156,7 @@ def test_a_call_that_was_seen_before_is_not_planned_again(monkeypatch):
     def fail(*arguments):
         raise AssertionError("planned again")
 
-    monkeypatch.setattr(attention_call, "plan", fail)
+    monkeypatch.setattr(attention_calls, "plan", fail)
     again = ops.scaled_dot_product_attention(wide, wide, wide)
     assert np.array_equal(first, again)
     with pytest.raises(AssertionError, match="planned again"):
@@ -165,11 +166,11 @@ def test_a_call_that_was_seen_before_is_not_planned_again(monkeypatch):
 
 
 def test_more_kinds_of_calls_than_are_remembered_are_served(monkeypatch):
-    monkeypatch.setattr(attention_call, "KEPT", 4)
+    monkeypatch.setattr(attention_calls.routes, "most", 4)
     for length in range(1, 9):
         array = np.ones((1, 1, length, 8), np.float32)
         assert served_by(array, array, array) == "flash"
-    assert len(attention_call._routes) <= 4
+    assert len(attention_calls.routes) <= 4
 
 
 def test_a_profile_that_is_applied_holds_for_the_next_call():

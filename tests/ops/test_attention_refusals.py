@@ -7,9 +7,11 @@ import pytest
 
 from backendcfg import ops
 from backendcfg.backends.cuda import SDPBackend, sdpa_kernel
+from backendcfg.cache import ProfileCache
 from backendcfg.defaults import DEFAULTS
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import attention_call, serving
+from backendcfg.ops import serving
+from backendcfg.ops.attention import calls as attention_calls
 from backendcfg.session.adjust import overlay
 
 ARRAY = np.ones((2, 4, 7, 16), np.float32)
@@ -150,8 +152,8 @@ def test_with_every_kernel_off_pytorchs_own_sentence_is_told(monkeypatch):
     # Only a machine with a GPU lets a profile leave nothing but cuDNN.
     off = {f"cuda.enable_{name}_sdp": False for name in ("flash", "mem_efficient", "math")}
     in_force = SimpleNamespace(values={**DEFAULTS, **off})
-    monkeypatch.setattr(attention_call, "FlagsInForce", lambda: in_force)
-    monkeypatch.setattr(attention_call, "_routes", {})
+    monkeypatch.setattr(attention_calls, "FlagsInForce", lambda: in_force)
+    monkeypatch.setattr(attention_calls, "routes", ProfileCache(4))
     assert refused(ARRAY, OTHER, OTHER) == (
         says(
             "No viable backend for scaled_dot_product_attention was found. This is likely due to "

@@ -11,7 +11,8 @@ import pytest
 from backendcfg import _native, ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
-from backendcfg.ops import serving, torch_attention
+from backendcfg.ops import serving
+from backendcfg.ops.attention import torch_kernels as torch_attention
 from backendcfg.schema.profile import defaults
 from backendcfg.transact.compiled import Compiled
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from backendcfg import ops
 from backendcfg.backends.cuda import SDPBackend, sdpa_kernel
-from backendcfg.ops import attention_math
-from backendcfg.ops.narrow import round_to, widen
+from backendcfg.ops.arrays import round_to, widen
+from backendcfg.ops.attention import products
 from backendcfg.session.adjust import overlay
 
 KERNELS = {
@@ -254,7 +254,7 @@ def test_plain_products_in_parts_are_the_same(monkeypatch):
     with sdpa_kernel(SDPBackend.MATH):
         out, total = attend(query, key, key, return_logsumexp=True, **options)
         gradients = attend_backward(out, query, key, key, out, total, **options)
-        monkeypatch.setattr(attention_math, "BUDGET", 200)
+        monkeypatch.setattr(products, "BUDGET", 200)
         parts, totals = attend(query, key, key, return_logsumexp=True, **options)
         others = attend_backward(out, query, key, key, parts, totals, **options)
     assert np.array_equal(out, parts)

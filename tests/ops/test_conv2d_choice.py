@@ -8,12 +8,13 @@ import pytest
 
 from backendcfg import ops
 from backendcfg._native import Prepared, Scope
+from backendcfg.cache import BoundedCache
 from backendcfg.defaults import DEFAULTS
 from backendcfg.flags import FlagsInForce
-from backendcfg.ops import convolution_choice as choice
 from backendcfg.ops import serving
-from backendcfg.ops.convolution_shapes import Operand, geometry
-from backendcfg.ops.convolution_ways import WAYS
+from backendcfg.ops.convolution import ways
+from backendcfg.ops.convolution.shapes import Operand, geometry
+from backendcfg.ops.convolution.ways import WAYS
 from backendcfg.schema.profile import defaults
 from backendcfg.transact.compiled import Compiled
 
@@ -44,9 +45,9 @@ BENCHMARK = {"cudnn__benchmark": True}
 def _forgetful(monkeypatch):
     # Another test of this process may have loaded PyTorch, which brings a way of its own.
     monkeypatch.setitem(sys.modules, "torch", None)
-    choice.forget()
+    ways.fastest.clear()
     yield
-    choice.forget()
+    ways.fastest.clear()
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_benchmark_measures_each_shape_once(calls):
         assert calls == ["direct", "direct", "im2col", "im2col"]
         calls.clear()
         ops.conv2d(X, W)
-        fastest = set(choice.remembered().values())
+        fastest = {way for _, way in ways.fastest.items()}
         assert calls == list(fastest)
         calls.clear()
         ops.conv2d(X[:1], W)
@@ -91,7 +92,7 @@ def test_benchmark_measures_each_shape_once(calls):
 
 def test_the_fastest_that_was_measured_serves(monkeypatch, calls):
     turns = iter([0, 9, 9, 18, 18, 19, 19, 20])
-    monkeypatch.setattr(choice.time, "perf_counter", lambda: next(turns))
+    monkeypatch.setattr(ways.time, "perf_counter", lambda: next(turns))
     with under(**BENCHMARK):
         ops.conv2d(X, W)
         calls.clear()
@@ -132,27 +133,27 @@ def test_a_benchmark_limit_of_0_tries_all(calls):
 def test_what_asks_for_the_same_bits_forbids_to_measure(calls, values, why):
     with under(**BENCHMARK, **values):
         ops.conv2d(X, W)
-        assert choice.fixed_by(FlagsInForce()) == why
+        assert ways.fixed_by(FlagsInForce()) == why
     assert calls == ["direct"]
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(choice, "REMEMBERED", 2)
+    monkeypatch.setattr(ways, "fastest", BoundedCache(2))
     with under(**BENCHMARK):
         for size in (5, 6, 7):
             ops.conv2d(X[:, :, :size], W)
-        assert [key[0].input[2] for key in choice.remembered()] == [6, 7]
+        assert [key[0].input[2] for key, _ in ways.fastest.items()] == [6, 7]
         ops.conv2d(X[:, :, :6], W)
         ops.conv2d(X[:, :, :8], W)
-    assert [key[0].input[2] for key in choice.remembered()] == [6, 8]
+    assert [key[0].input[2] for key, _ in ways.fastest.items()] == [6, 8]
 
 
 def test_why_onednn_does_not_serve(monkeypatch):
     call = described("float32")
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert choice.unmet("onednn", call, FlagsInForce()) == "PyTorch, which brings it, is not loaded"
+    assert ways.unmet("onednn", call, FlagsInForce()) == "PyTorch, which brings it, is not loaded"
     with under(mkldnn__enabled=False):
-        assert choice.unmet("onednn", call, FlagsInForce()) == "`mkldnn.enabled` is off"
+        assert ways.unmet("onednn", call, FlagsInForce()) == "`mkldnn.enabled` is off"
     mkldnn = types.SimpleNamespace(is_available=lambda: True)
     torch = types.SimpleNamespace(
         nn=0,
@@ -160,12 +161,12 @@ def test_why_onednn_does_not_serve(monkeypatch):
         _C=types.SimpleNamespace(_get_mkldnn_enabled=lambda: False),
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
-    assert choice.unmet("onednn", call, FlagsInForce()) == "PyTorch does not compute with it"
+    assert ways.unmet("onednn", call, FlagsInForce()) == "PyTorch does not compute with it"
     torch._C._get_mkldnn_enabled = lambda: True
-    assert choice.unmet("onednn", call, FlagsInForce()) == ""
+    assert ways.unmet("onednn", call, FlagsInForce()) == ""
     for narrow in ("float16", "bfloat16", "complex64"):
-        assert choice.unmet("onednn", described(narrow), FlagsInForce()) == ""
+        assert ways.unmet("onednn", described(narrow), FlagsInForce()) == ""
     for wide in ("float64", "complex128"):
         assert (
-            choice.unmet("onednn", described(wide), FlagsInForce()) == "PyTorch gives it no float64"
+            ways.unmet("onednn", described(wide), FlagsInForce()) == "PyTorch gives it no float64"
         )

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from backendcfg import _native, ops
 from backendcfg.flags import FlagsInForce
-from backendcfg.ops import convolution, convolution_shapes
-from backendcfg.ops.convolution_shapes import Operand
-from backendcfg.ops.convolution_ways import WAYS, Convolution
+from backendcfg.ops import convolution
+from backendcfg.ops.convolution import shapes
+from backendcfg.ops.convolution.shapes import Operand
+from backendcfg.ops.convolution.ways import WAYS, Convolution
 
 KERNELS = ctypes.CDLL(_native.__file__)
 KERNELS.bcfg_isa_name.restype = ctypes.c_char_p
@@ -118,7 +119,7 @@ def described(x, w, b=None, stride=1, padding=0, dilation=1, groups=1):
     operands = [
         None if each is None else Operand(each.shape, each.dtype.name) for each in (x, w, b)
     ]
-    return convolution_shapes.geometry(*operands, stride, padding, dilation, groups)
+    return shapes.geometry(*operands, stride, padding, dilation, groups)
 
 
 def window_of(how):
@@ -216,7 +217,7 @@ def test_a_complex_convolution_is_four_real_ones(dtype, groups):
 
 
 def test_columns_are_made_in_bounded_pieces(monkeypatch):
-    monkeypatch.setattr("backendcfg.ops.convolution_ways.COLUMNS", 1 << 18)
+    monkeypatch.setattr("backendcfg.ops.convolution.ways.COLUMNS", 1 << 18)
     x, w = np.ones((2, 8, 96, 96), np.float32), np.ones((4, 8, 5, 5), np.float32)
     call = Convolution(described(x, w), x, w, None)
     tracemalloc.start()

@@ -172,7 +172,7 @@ def test_tiers_that_need_one_order_take_the_one_from_left_to_right(tier):
 
 @pytest.mark.parametrize("strategy", ["auto", "greedy", "optimal"])
 def test_the_strategy_is_handed_on(monkeypatch, strategy):
-    from backendcfg.ops import einsum_order
+    from backendcfg.ops.einsum import contraction
 
     asked = []
 
@@ -182,17 +182,17 @@ def test_the_strategy_is_handed_on(monkeypatch, strategy):
 
     fake = types.SimpleNamespace(get_symbol=lambda i: chr(97 + i - 26), contract_path=contract_path)
     monkeypatch.setitem(sys.modules, "opt_einsum", fake)
-    monkeypatch.setattr(einsum_order, "_is_installed", lambda: True)
-    einsum_order._path.cache_clear()
+    monkeypatch.setattr(contraction, "_is_installed", lambda: True)
+    contraction._path.cache_clear()
     assert who(opt_einsum__strategy=strategy) == ["opt_einsum"]
     assert asked == [("ab,bc,cd->ad", strategy)]
-    einsum_order._path.cache_clear()
+    contraction._path.cache_clear()
 
 
 def test_without_opt_einsum_it_goes_from_left_to_right(monkeypatch):
-    from backendcfg.ops import einsum_order
+    from backendcfg.ops.einsum import contraction
 
-    monkeypatch.setattr(einsum_order, "_is_installed", lambda: False)
+    monkeypatch.setattr(contraction, "_is_installed", lambda: False)
     assert who() == ["left to right"]
 
 

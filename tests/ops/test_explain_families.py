@@ -6,7 +6,7 @@ import pytest
 from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import families
+from backendcfg.ops import explanation
 from backendcfg.schema.profile import defaults
 from backendcfg.transact.compiled import Compiled
 
@@ -79,7 +79,7 @@ def test_the_number_of_shapes_is_checked(name, shapes, count):
 def test_every_operation_is_explained():
     public = {"matmul", "addmm", "bmm", "baddbmm", "conv2d", "einsum"}
     assert {*public, "scaled_dot_product_attention", "fft.irfftn", "linalg.svd"} <= set(
-        families.names()
+        explanation.names()
     )
 
 

@@ -7,8 +7,8 @@ from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
-from backendcfg.ops import families
-from backendcfg.ops.families import Answer, Reason
+from backendcfg.ops import explanation
+from backendcfg.ops.explanation import Answer, Reason
 from backendcfg.schema.base import candidates
 from backendcfg.schema.tables import Blas
 from backendcfg.transact.compiled import Compiled
@@ -125,14 +125,14 @@ def test_wrong_questions_are_refused(arguments, message):
 def test_an_unknown_operation_lists_those_that_are_known():
     with pytest.raises(InvalidArgumentError) as caught:
         ops.explain("matmull", ((2, 2), (2, 2)))
-    assert caught.value.notes == (f"there are: {', '.join(families.names())}",)
+    assert caught.value.notes == (f"there are: {', '.join(explanation.names())}",)
     assert caught.value.helps == ('did you mean "matmul"?',)
 
 
 @pytest.fixture(name="family")
 def _family(monkeypatch):
     """A family of one operation for one test."""
-    monkeypatch.setattr(families, "_explainers", dict(families._explainers))
+    monkeypatch.setattr(explanation, "_explainers", dict(explanation._explainers))
 
     def explain(question):
         causal = question.option("is_causal", False)
@@ -146,7 +146,7 @@ def _family(monkeypatch):
             flags=("cuda.enable_flash_sdp", "not.there"),
         )
 
-    families.register("attention", explain)
+    explanation.register("attention", explain)
 
 
 def test_a_family_registers_its_own_explainer(family):

@@ -6,8 +6,9 @@ import pytest
 from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import convolution_choice, convolution_shapes, families
-from backendcfg.ops.transforms_explained import TRANSFORMS
+from backendcfg.ops import explanation
+from backendcfg.ops.convolution import shapes, ways
+from backendcfg.ops.fft.choice import TRANSFORMS
 from backendcfg.transact.compiled import Compiled
 
 
@@ -19,14 +20,14 @@ def under(**values):
 
 
 def explained(operation, shapes, dtype="float32", **options):
-    return families.answer(families.Question(operation, shapes, dtype, options, {}))
+    return explanation.answer(explanation.Question(operation, shapes, dtype, options, {}))
 
 
 SHAPES = ((2, 3, 8, 8), (4, 3, 3, 3))
 
 
 def test_every_operation_is_registered():
-    assert {"conv2d", "einsum", *(f"fft.{name}" for name in TRANSFORMS)} <= set(families.names())
+    assert {"conv2d", "einsum", *(f"fft.{name}" for name in TRANSFORMS)} <= set(explanation.names())
 
 
 def test_a_convolution_says_why_each_other_way_does_not_serve():
@@ -41,30 +42,30 @@ def test_a_convolution_says_why_each_other_way_does_not_serve():
 
 
 def test_a_convolution_that_was_measured_says_what_won():
-    convolution_choice.forget()
+    ways.fastest.clear()
     x, w = (np.ones(shape, np.float32) for shape in SHAPES)
     with under(cudnn__benchmark=True):
         before = explained("conv2d", SHAPES)
         ops.conv2d(x, w)
         after = explained("conv2d", SHAPES)
-        won = list(convolution_choice.remembered().values())
+        won = [way for _, way in ways.fastest.items()]
     assert before.because == "not measured yet: a call of this shape measures"
     assert ([after.provider], after.because) == (won, "the fastest when it was measured")
-    convolution_choice.forget()
+    ways.fastest.clear()
 
 
-@pytest.mark.parametrize("element", convolution_shapes.ARITHMETIC)
+@pytest.mark.parametrize("element", shapes.ARITHMETIC)
 @pytest.mark.parametrize("benchmark", [False, True])
 def test_what_is_explained_is_what_serves_for_every_type(element, benchmark, monkeypatch):
     name = pytest.importorskip("ml_dtypes").bfloat16 if element == "bfloat16" else element
     dtype = np.dtype(name)
-    convolution_choice.forget()
+    ways.fastest.clear()
     x, w = (np.ones(shape).astype(dtype) for shape in SHAPES)
     # The second of the ways is made the faster one, so that it is not the fixed rule that answers.
     turns = iter([0, 9, 9, 18, 18, 19, 19, 20])
     with under(cudnn__benchmark=benchmark, mkldnn__enabled=False):
         if benchmark:
-            monkeypatch.setattr(convolution_choice.time, "perf_counter", lambda: next(turns))
+            monkeypatch.setattr(ways.time, "perf_counter", lambda: next(turns))
         ops.conv2d(x, w)
         with ops.trace() as calls:
             ops.conv2d(x, w)
@@ -73,7 +74,7 @@ def test_what_is_explained_is_what_serves_for_every_type(element, benchmark, mon
     assert (answer.provider, answer.because) == (call.provider, call.because)
     assert answer.provider == ("im2col" if benchmark else "direct")
     assert answer.sizes == call.sizes == (2, 4, 6, 6)
-    convolution_choice.forget()
+    ways.fastest.clear()
 
 
 def test_an_einsum_says_who_chooses_the_order():

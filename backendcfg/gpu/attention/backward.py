@@ -25,7 +25,7 @@ from backendcfg.gpu.attention.plain_backward_programs import OF
 from backendcfg.gpu.attention.plain_programs import summed_in
 from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops import serving
-from backendcfg.ops.attention_call import OPERATION
+from backendcfg.ops.attention.calls import OPERATION
 
 if TYPE_CHECKING:
     from backendcfg.gpu.arrays import Held

@@ -30,8 +30,9 @@ from backendcfg.gpu.attention.plain_programs import efficient, summed_in
 from backendcfg.gpu.kernels import loading
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.products import calls as device_products
-from backendcfg.ops import attention_choice, serving
-from backendcfg.ops.attention_call import KEPT, OPERATION
+from backendcfg.ops import serving
+from backendcfg.ops.attention import choice as attention_choice
+from backendcfg.ops.attention.calls import OPERATION
 from backendcfg.records import replace
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Plan(NamedTuple):
     by_cudnn: Prepared | None = None
 
 
+KEPT = 1024
 _plans: dict[Hashable, Plan] = {}
 
 

@@ -25,8 +25,8 @@ from backendcfg.gpu.cudnn.search import Found, NoEngineError, Search, Tensors
 from backendcfg.gpu.libraries.opening import require_device
 from backendcfg.gpu.products import calls as device_products
 from backendcfg.gpu.products.gemm import CUDA
-from backendcfg.ops import convolution_shapes
-from backendcfg.ops.convolution_shapes import Operand
+from backendcfg.ops.convolution import shapes as convolution_shapes
+from backendcfg.ops.convolution.shapes import Operand
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from backendcfg.gpu.arrays import Work
     from backendcfg.gpu.cudnn.graph import Engine
-    from backendcfg.ops.convolution_shapes import Geometry
+    from backendcfg.ops.convolution.shapes import Geometry
 
 OPERATION = "conv2d"
 NAMES = ("input", "weight", "bias")

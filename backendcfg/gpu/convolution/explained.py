@@ -9,10 +9,10 @@ from backendcfg.gpu.convolution.calls import OPERATION, flags_in_force, latest
 from backendcfg.gpu.cudnn import search
 from backendcfg.gpu.libraries.opening import OpenLibrary, open_device
 from backendcfg.gpu.products.gemm import CUDA
-from backendcfg.ops.families import Answer, Reason
+from backendcfg.ops.explanation import Answer, Reason
 
 if TYPE_CHECKING:
-    from backendcfg.ops.convolution_shapes import Geometry
+    from backendcfg.ops.convolution.shapes import Geometry
 
 
 def explained(

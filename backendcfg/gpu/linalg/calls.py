@@ -15,7 +15,7 @@ from backendcfg.gpu.linalg import plan as device_plan
 from backendcfg.gpu.linalg.options import Options
 from backendcfg.gpu.linalg.solver import Solver
 from backendcfg.gpu.linalg.steps import ELEMENTS
-from backendcfg.ops.linalg_types import TYPES
+from backendcfg.ops.linalg.results import TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from backendcfg.gpu.linalg import steps
 from backendcfg.gpu.linalg.solver import flags_of
 from backendcfg.gpu.products.gemm import KINDS
-from backendcfg.ops.families import Answer, Reason
+from backendcfg.ops.explanation import Answer, Reason
 
 # What C refuses is told, and not what it counts with.
 _TOO_LARGE = "its 32-bit integers are too small for matrices of this size"

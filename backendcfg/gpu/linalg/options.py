@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backendcfg.ops.refusal import is_flag
+from backendcfg.ops.arrays import is_flag
 
 if TYPE_CHECKING:
     from backendcfg.gpu.linalg.solver import Solver

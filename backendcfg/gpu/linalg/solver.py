@@ -21,7 +21,8 @@ from backendcfg.gpu.linalg import steps as device_linalg
 from backendcfg.gpu.linalg.plan import GIVEN, Plan, Stack
 from backendcfg.gpu.linalg.steps import ELEMENTS, Chosen, Recipe, Step
 from backendcfg.gpu.products.calls import describe
-from backendcfg.ops import linalg_refusal, serving
+from backendcfg.ops import serving
+from backendcfg.ops.linalg import refusal as linalg_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

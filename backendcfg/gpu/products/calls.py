@@ -15,7 +15,7 @@ from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.products import recipes
 from backendcfg.gpu.products.gemm import CUDA, KINDS
 from backendcfg.ops.arrays import place_named
-from backendcfg.ops.refusal import TYPES
+from backendcfg.ops.products import TYPES
 
 _MESSAGES = {
     "dimensions": "`{0}` must have {1}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu.products import gemm, recipes
-from backendcfg.ops.families import Answer, Reason
+from backendcfg.ops.explanation import Answer, Reason
 from backendcfg.ops.serving import WORDS
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from backendcfg.gpu.products import calls, choice
 from backendcfg.gpu.products.gemm import KINDS
 from backendcfg.gpu.sparse import library as device_sparse
 from backendcfg.gpu.sparse.library import SparseAlgorithm
-from backendcfg.ops.families import Answer, Question, Reason
-from backendcfg.ops.product_choice import element as element_named
+from backendcfg.ops.arrays import element_named
+from backendcfg.ops.explanation import Answer, Question, Reason
 from backendcfg.ops.serving import served
 
 __all__ = ["Compressed", "SparseAlgorithm", "sparse_compress", "sparse_matmul", "sparse_search"]

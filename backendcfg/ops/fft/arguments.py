@@ -12,8 +12,7 @@ from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments
-from backendcfg.ops.arrays import Taken, take
-from backendcfg.ops.narrow import NARROW
+from backendcfg.ops.arrays import NARROW, Taken, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backendcfg import _native, native
+from backendcfg import _native
 from backendcfg.dispatch.providers import INVARIANT
+from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
-from backendcfg.gpu.fft import calls
-from backendcfg.ops.arrays import give
+from backendcfg.gpu.fft import calls, plans
+from backendcfg.gpu.libraries import alone
+from backendcfg.gpu.products import choice as device_choice
+from backendcfg.gpu.products.gemm import KINDS
+from backendcfg.ops.arrays import check_finite, give
+from backendcfg.ops.explanation import Answer, Question, Reason, element_of, of_explain
 from backendcfg.ops.fft import mkl
-from backendcfg.ops.fft.arguments import DEVICE
-from backendcfg.ops.finite import check_finite
+from backendcfg.ops.fft.arguments import DEVICE, check_element, check_real
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
@@ -91,19 +95,13 @@ def _compute(request: Request, flags: FlagsInForce) -> NDArray[Any]:
 
 def mkl_unmet(flags: FlagsInForce) -> str:
     """Why MKL does not serve, or ""."""
-    chosen = first_opened(_native.snapshot()).name
+    chosen = mkl.first_opened(_native.snapshot()).name
     if chosen != "mkl":
         return f"the chosen library is {chosen}, which has no transforms"
     tier = flags.tier
     if tier == "none" or (tier == "run-to-run" and flags["blas.mkl.cbwr"] != "off"):
         return ""
     return f"the tier is {tier}, which MKL does not promise"
-
-
-@lru_cache(maxsize=256)
-def first_opened(snapshot: int) -> native.Opened:
-    """The provider that a snapshot prefers; snapshots are for the life of the process."""
-    return native.describe(native.ordered(snapshot, "dgemm")[0])
 
 
 @lru_cache(maxsize=1)
@@ -163,3 +161,53 @@ def _one_by_one(
         result[tuple(index)] = part
     assert result is not None  # noqa: S101 - the shape has no 0
     return result
+
+
+TRANSFORMS = (
+    *("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"),
+    *("fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"),
+)
+
+
+def explain(question: Question) -> Answer:
+    """`shapes` is one shape; `device` where it would be."""
+    shape = question.shapes_of(1)[0]
+    operation, name = question.operation.removeprefix("fft."), element_of(question.dtype)
+    try:
+        check_element(operation, name)
+        check_real(operation, name)
+    except InvalidArgumentError as error:
+        raise of_explain(error, f"{question.operation}: ") from None
+    if (place := device_choice.place_of(question.option("device", "cpu"))) is not None:
+        return _on_device(question.operation, shape, place)
+    flags = FlagsInForce()
+    why_not_mkl = mkl_unmet(flags)
+    who = "scipy" if has_scipy() else "numpy"
+    reasons = [Reason("scipy", "", "it is not installed")] if who == "numpy" else []
+    because = "the first that can"
+    if why_not_mkl:
+        reasons.insert(0, Reason("mkl", "", why_not_mkl))
+    else:
+        reasons = [*reasons, Reason(who, "", "behind `mkl`")]
+        who, because = "mkl", "it is the chosen library"
+    if who == "scipy":
+        reasons.append(Reason("numpy", "", "behind `scipy`"))
+    what = f"{question.operation} of {shape}"
+    return Answer(question.operation, what, shape, who, "", because, tuple(reasons), FLAGS)
+
+
+def _on_device(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -> Answer:
+    chosen = alone.choose("cufft", place[0])
+    broken = plans.unkept(FlagsInForce().tier)
+    reasons = (broken,) if broken else chosen.reasons
+    who = "" if reasons else "cufft"
+    return Answer(
+        operation,
+        f"{operation} of {shape} on {KINDS[place[0]]}:{place[1]}",
+        shape,
+        who,
+        chosen.path if who else "",
+        calls.BECAUSE if who else "",
+        tuple(Reason("cufft", "", why) for why in reasons),
+        plans.FLAGS,
+    )

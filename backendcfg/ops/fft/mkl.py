@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from backendcfg import _native
+from backendcfg import _native, native
 from backendcfg.ops.fft.plans import MAX_SIZE, plan_cache
 
 if TYPE_CHECKING:
@@ -223,9 +223,13 @@ def _scale(request: Request) -> float:
 
 
 def _library() -> ctypes.CDLL:
-    from backendcfg.ops.fft.choice import first_opened
-
     return _declared(first_opened(_native.snapshot()).path)
+
+
+@lru_cache(maxsize=256)
+def first_opened(snapshot: int) -> native.Opened:
+    """The provider that a snapshot prefers; snapshots are for the life of the process."""
+    return native.describe(native.ordered(snapshot, "dgemm")[0])
 
 
 @lru_cache(maxsize=8)

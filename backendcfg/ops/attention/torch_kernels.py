@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
-from backendcfg.ops import attention_call, serving
-from backendcfg.ops.attention import scaled_dot_product_attention
+from backendcfg.ops import serving
+from backendcfg.ops.attention import calls, scaled_dot_product_attention
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,7 +133,7 @@ def _forward(  # noqa: PLR0917 - PyTorch's
             enable_gqa=query.shape[1] != key.shape[1],
             return_logsumexp=True,
         )
-    except attention_call.NotFiniteError:
+    except calls.NotFiniteError:
         raise
     except InvalidArgumentError:
         return _theirs[FORWARD].call_boxed(  # type: ignore[no-any-return]
@@ -195,7 +195,7 @@ def _backward(  # noqa: PLR0917 - PyTorch's
         _array(grad_out), *own, mask, *produced, is_causal, factor, 0.0, 0, element, 0, into
     )
     serving.served(
-        f"{attention_call.OPERATION}_backward",
+        f"{calls.OPERATION}_backward",
         "flash",
         "the kernel of PyTorch's backward pass",
         (*query.shape[:3], key.shape[2], query.shape[3]),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
 from backendcfg.dispatch import attention, attention_facts
-from backendcfg.dispatch.attention_facts import Device
+from backendcfg.dispatch.attention_facts import Call, Device
 from backendcfg.gpu.attention import cudnn_rules, plain_programs
 from backendcfg.gpu.products import gemm, recipes
 from backendcfg.records import replace

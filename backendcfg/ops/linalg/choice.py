@@ -12,7 +12,7 @@ from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu.linalg import choice
 from backendcfg.gpu.products.choice import place_of
 from backendcfg.native import ELEMENTS, FACTORISATIONS
-from backendcfg.ops.families import Answer, Question, Reason
+from backendcfg.ops.explanation import Answer, Question, Reason
 from backendcfg.ops.product_choice import behind, calibration_of, measured_row
 from backendcfg.ops.serving import WORDS
 

@@ -41,8 +41,8 @@ from backendcfg._native import linalg_svd as svd
 from backendcfg._native import linalg_svdvals as svdvals
 from backendcfg.gpu.linalg import calls
 from backendcfg.ops import arrays
-from backendcfg.ops.linalg_refusal import LinAlgError, fail, refuse
-from backendcfg.ops.linalg_types import TYPES
+from backendcfg.ops.linalg.refusal import LinAlgError, fail, refuse
+from backendcfg.ops.linalg.results import TYPES
 
 if TYPE_CHECKING:
     from backendcfg.ops.arrays import Taken

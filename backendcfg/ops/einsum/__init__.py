@@ -7,18 +7,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
 from backendcfg.gpu import einsum as device_einsum
-from backendcfg.ops.arrays import Taken, give, take
-from backendcfg.ops.einsum_equation import parse, parse_sublists, refuse
-from backendcfg.ops.einsum_order import is_fixed, order
-from backendcfg.ops.einsum_plan import plan
-from backendcfg.ops.finite import check_finite
-from backendcfg.ops.narrow import NARROW, round_to, widen
+from backendcfg.gpu.products import choice as device_choice
+from backendcfg.ops.arrays import (
+    NARROW,
+    Taken,
+    check_finite,
+    element_named,
+    give,
+    round_to,
+    take,
+    widen,
+)
+from backendcfg.ops.einsum.contraction import FLAGS, is_fixed, order, plan
+from backendcfg.ops.einsum.equation import parse, parse_sublists, refuse
+from backendcfg.ops.explanation import Answer, Question, of_explain
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
-    from backendcfg.ops.einsum_equation import Equation
+    from backendcfg.ops.einsum.equation import Equation
 
 ARITHMETIC = frozenset(("float32", "float64", "complex64", "complex128", *NARROW))
 """Elements that need no promotion among their own."""
@@ -100,3 +109,24 @@ def _common_element(taken: list[Taken]) -> str:
         if each.array.dtype.kind not in "biufc":
             refuse(f"operand {position} must hold numbers, not {each.element}")
     return np.result_type(*(each.array.dtype for each in taken)).name
+
+
+def explain(question: Question) -> Answer:
+    """`shapes` are of the operands; `equation` is the text."""
+    equation = question.option("equation")
+    shapes = question.shapes_of()
+    if not isinstance(equation, str):
+        raise InvalidArgumentError(
+            "explain: `equation` must be the text that einsum gets",
+            helps=['explain("einsum", shapes, dtype, equation="ij,jk->ik")'],
+        )
+    try:
+        labelled = parse(equation, len(shapes)).label(shapes)
+    except InvalidArgumentError as error:
+        raise of_explain(error, "einsum: ") from None
+    what = f"einsum {equation} of {', '.join(map(str, shapes))}"
+    if (place := device_choice.place_of(question.option("device", "cpu"))) is not None:
+        name = element_named(question.dtype)
+        return device_einsum.explained(labelled, what, name, place, FlagsInForce())
+    _, who, because = order(labelled.operands, labelled.output, FlagsInForce())
+    return Answer("einsum", what, labelled.shape, who, "", because, (), FLAGS)

@@ -1,7 +1,9 @@
-"""What `einsum` does with its operands, worked out once for each equation, shapes and order.
+"""How `einsum` contracts its operands: in which order, and by which products.
 
-Labels become axes here, so that a call of shapes that were seen before only moves numbers: views
-where the strides allow it; what a product cannot read as it lies it packs for itself.
+The order is opt_einsum's, or from left to right. What each step does is worked out once for each
+equation, shapes and order: labels become axes here, so that a call of shapes that were seen before
+only moves numbers: views where the strides allow it; what a product cannot read as it lies it packs
+for itself.
 
 A fixed plan promises that no bit depends on the sizes of labels that are kept: what is summed keeps
 the order in which its first operand names it, and every sum is a product's, whose order matmul
@@ -10,19 +12,89 @@ fixes: NumPy's depends on what lies beside it.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from backendcfg.ops.einsum_equation import Labelled
+    from backendcfg.flags import FlagsInForce
+    from backendcfg.ops.einsum.equation import Labelled
+
+FLAGS = ("opt_einsum.enabled", "opt_einsum.strategy", "determinism.tier")
+"""The flags that the choice looks at."""
+
+FIXED_ORDER = ("cross-machine", "batch-invariant")
+"""Tiers under which an order that depends on a package and on sizes may not be used."""
+
+Operands = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+"""Labels and shape of each."""
+
+
+def is_fixed(flags: FlagsInForce) -> bool:
+    """Whether the tier promises bits that depend on no sizes but those of what is summed."""
+    return flags.tier in FIXED_ORDER
+
+
+def order(
+    operands: Operands, output: tuple[int, ...], flags: FlagsInForce
+) -> tuple[tuple[tuple[int, ...], ...], str, str]:
+    """Which operands are contracted in each step, who says so, and why.
+
+    The result of a step goes to the end of those that are left.
+    """
+    count = len(operands)
+    if count == 1:
+        return ((0,),), "one operand", "there is no order to choose"
+    plain = ((0, 1), *((last, 0) for last in range(count - 2, 0, -1)))
+    if count == 2:
+        return plain, "one pair", "there is no order to choose"
+    if not flags["opt_einsum.enabled"]:
+        return plain, "left to right", "`opt_einsum.enabled` is off"
+    if flags.tier in FIXED_ORDER:
+        return plain, "left to right", f"the tier is {flags.tier}"
+    if not _is_installed():
+        return plain, "left to right", "opt_einsum is not installed"
+    strategy = str(flags["opt_einsum.strategy"])
+    return _path(operands, output, strategy), "opt_einsum", f"`opt_einsum.strategy` is {strategy}"
+
+
+@lru_cache(maxsize=1)
+def _is_installed() -> bool:
+    return find_spec("opt_einsum") is not None
+
+
+@lru_cache(maxsize=512)
+def _path(
+    operands: Operands,
+    output: tuple[int, ...],
+    strategy: str,
+) -> tuple[tuple[int, ...], ...]:
+    import opt_einsum
+
+    names = [[*map(opt_einsum.get_symbol, labels)] for labels, _ in operands]
+    here = frozenset(label for labels, _ in operands for label in labels)
+    result = "".join(opt_einsum.get_symbol(label) for label in output if label in here)
+    equation = ",".join("".join(each) for each in names) + "->" + result
+    try:
+        path, _ = opt_einsum.contract_path(
+            equation, *(shape for _, shape in operands), shapes=True, optimize=strategy
+        )
+    except (KeyError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"einsum: opt_einsum found no order: {error}", state="nothing was computed"
+        ) from error
+    return tuple(tuple(step) for step in path)
+
 
 PRODUCTS = frozenset(np.dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
 """What our matmul computes; integers and bool are NumPy's, whose sums are exact."""

@@ -9,20 +9,17 @@ import numpy as np
 from backendcfg import _native
 from backendcfg.flags import FlagsInForce
 from backendcfg.gpu.convolution import calls
-from backendcfg.ops import convolution_shapes
-from backendcfg.ops.arrays import Taken, give, take
-from backendcfg.ops.convolution_choice import compute
-from backendcfg.ops.convolution_shapes import Operand
-from backendcfg.ops.convolution_ways import Convolution
-from backendcfg.ops.finite import check_finite
-from backendcfg.ops.narrow import round_to, widen
+from backendcfg.ops.arrays import Taken, check_finite, give, round_to, take, widen
+from backendcfg.ops.convolution import shapes
+from backendcfg.ops.convolution.shapes import Operand
+from backendcfg.ops.convolution.ways import Convolution, compute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from backendcfg.ops.convolution_shapes import Geometry
+    from backendcfg.ops.convolution.shapes import Geometry
 
 
 def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
@@ -64,7 +61,7 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
         return calls.convolve((input, weight, bias), (stride, padding, dilation, groups))
     images, kernel = take(input, "input", "conv2d"), take(weight, "weight", "conv2d")
     shift = take(bias, "bias", "conv2d") if bias is not None else None
-    geometry = convolution_shapes.geometry(
+    geometry = shapes.geometry(
         Operand(images.array.shape, images.element),
         Operand(kernel.array.shape, kernel.element),
         None if shift is None else Operand(shift.array.shape, shift.element),

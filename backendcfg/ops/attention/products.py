@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from backendcfg._native import matmul
-from backendcfg.ops.narrow import round_to, widen
+from backendcfg.ops.arrays import round_to, widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,18 +19,18 @@ from backendcfg._native import broadcast, current
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu.attention import backward as device_gradients
 from backendcfg.gpu.attention import forward as device_attention
-from backendcfg.ops import attention_call, attention_layout, attention_math, serving
-from backendcfg.ops.arrays import give, take
-from backendcfg.ops.attention_call import OPERATION, NotFiniteError, refuse
-from backendcfg.ops.attention_math import Options
-from backendcfg.ops.narrow import round_to, widen
+from backendcfg.ops import serving
+from backendcfg.ops.arrays import give, round_to, take, widen
+from backendcfg.ops.attention import calls, products
+from backendcfg.ops.attention.calls import OPERATION, NotFiniteError, refuse
+from backendcfg.ops.attention.products import Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from backendcfg.ops.attention_call import Arrays, Route
+    from backendcfg.ops.attention.calls import Arrays, Route
 
     Array = NDArray[Any]
 
@@ -82,20 +82,19 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
         and dropout_p == 0
     ):
         options = {"enable_gqa": enable_gqa, "return_logsumexp": return_logsumexp}
-        attention_call.check_options(
-            OPERATION, dropout_p, scale, seed, {"is_causal": is_causal, **options}
-        )
+        calls.check_options(OPERATION, dropout_p, scale, seed, {"is_causal": is_causal, **options})
     kind: Any = None
     if type(query) is np.ndarray is type(key) is type(value) and (
         attn_mask is None or type(attn_mask) is np.ndarray
     ):
         masked = None if attn_mask is None else (attn_mask.shape, attn_mask.dtype)
+        dtypes = query.dtype, key.dtype, value.dtype
         kind = (
-            *(query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype),
-            *(masked, is_causal, enable_gqa, current()),
+            current(),
+            (query.shape, key.shape, value.shape, dtypes, masked, is_causal, enable_gqa),
         )
-        route = attention_call.find(kind)
-        if route is not None:  # one of these is kept only if nothing is to be arranged
+        route = calls.routes.get(kind)
+        if route is not None:  # such a route is stored only if nothing is to be arranged
             if attn_mask is not None:
                 attn_mask = broadcast(attn_mask, route.shapes.scores)
             found = _native.attention(
@@ -119,8 +118,9 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
         )
     arrays = _taken(OPERATION, query, key, value, attn_mask)
     route = _route(OPERATION, arrays, (dropout_p, is_causal, enable_gqa))
-    if kind is not None and _is_plain(route, arrays, (query, key, value, attn_mask)):
-        attention_call.keep(kind, route)
+    given = query, key, value, attn_mask
+    if kind is not None and kind[0] is current() and _is_plain(route, arrays, given):
+        calls.routes.put(kind, route)
     passed = _options(route, scale, dropout_p, is_causal, seed)
     with _checking(OPERATION, route, arrays):
         out, logsumexp = _forward(arrays, route, passed)
@@ -167,7 +167,7 @@ def scaled_dot_product_attention_backward(  # noqa: PLR0917 - as forward
     Raises:
         InvalidArgumentError: as in the forward pass; or what it gave does not fit.
     """
-    attention_call.check_options(
+    calls.check_options(
         BACKWARD, dropout_p, scale, seed, {"is_causal": is_causal, "enable_gqa": enable_gqa}
     )
     if type(query) is not np.ndarray and _native.device_holds(query):
@@ -209,12 +209,10 @@ def _taken(operation: str, query: Any, key: Any, value: Any, mask: Any) -> Array
 def _route(operation: str, arrays: Arrays, options: tuple[float, bool, bool]) -> Route:
     """What is to be done with a call, found or made."""
     described = [(each.array.shape, each.element) if each is not None else None for each in arrays]
-    kind = (operation, *described, *options, current())
-    route = attention_call.find(kind)
-    if route is None:
-        route = attention_call.plan(operation, arrays, attention_call.facts(arrays, options))
-        attention_call.keep(kind, route)
-    return route
+    return calls.routes.find(
+        (operation, *described, *options),
+        lambda: calls.plan(operation, arrays, calls.facts(arrays, options)),
+    )
 
 
 def _is_plain(route: Route, arrays: Arrays, given: tuple[Any, ...]) -> bool:
@@ -262,8 +260,8 @@ def _arranged(
     query, key, value, mask = arrays
     three = query.array, key.array, value.array
     if not route.four:
-        three = attention_layout.arranged(three, route.shapes, grouped=grouped)
-    hidden = None if mask is None else attention_layout.four_of_mask(mask.array, route.shapes)
+        three = calls.arranged(three, route.shapes, grouped=grouped)
+    hidden = None if mask is None else calls.four_of_mask(mask.array, route.shapes)
     return (*three, hidden)
 
 
@@ -275,7 +273,7 @@ def _forward(arrays: Arrays, route: Route, options: Options) -> tuple[Array, Arr
         return np.zeros(shapes.out, arrays[0].array.dtype), np.full(rows, -np.inf, work)
     query, key, value, mask = _arranged(arrays, route, grouped=route.grouped)
     if route.kernel == "math":
-        out, logsumexp = attention_math.forward(query, key, value, mask, options)
+        out, logsumexp = products.forward(query, key, value, mask, options)
     else:
         out, logsumexp = _native.attention(
             *(route.kernel, query, key, value, mask, options.is_causal, options.scale),
@@ -297,7 +295,7 @@ def _backward(
     logsumexp = results[2].reshape(lead)
     if route.kernel == "math":
         passed = (grad_out, query, key, value, out, logsumexp)
-        gradients = attention_math.backward(passed, mask, options)
+        gradients = products.backward(passed, mask, options)
     else:
         gradients = _native.attention_backward(
             *(grad_out, query, key, value, mask, out, logsumexp, options.is_causal, options.scale),
@@ -307,7 +305,7 @@ def _backward(
         each
         if each.shape == like.shape
         else round_to(
-            attention_layout.back(widen(each, route.element), like, shapes.lead),
+            calls.back(widen(each, route.element), like, shapes.lead),
             route.element,
         )
         for each, like in zip(gradients, given, strict=True)

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from backendcfg.dispatch import attention_facts, attention_shapes
-from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg._native import broadcast
+from backendcfg.cache import ProfileCache
+from backendcfg.dispatch import attention, attention_facts, attention_shapes
+from backendcfg.dispatch.attention_facts import Call, Device, Tensor
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
-from backendcfg.ops.attention_choice import choose
-from backendcfg.ops.refusal import is_flag
+from backendcfg.gpu.kernels import loading
+from backendcfg.gpu.products.choice import place_of
+from backendcfg.gpu.products.gemm import KINDS
+from backendcfg.ops.arrays import element_named, is_flag
+from backendcfg.ops.attention.choice import choose
+from backendcfg.ops.explanation import Answer, Question, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -26,18 +33,17 @@ if TYPE_CHECKING:
     from backendcfg.ops.arrays import Taken
 
     Arrays = tuple[Taken, Taken, Taken, Taken | None]
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 OPERATION = "scaled_dot_product_attention"
-KEPT = 1024
-"""Routes that are remembered; a program that makes more starts over."""
-
 _NOT_FOUND = (
     "No viable backend for scaled_dot_product_attention was found. This is likely due to turning "
     "off both the math kernel and the fused kernels."
 )
 _NOT_ABLE = "No available kernel. Aborting execution."
 _ENABLE = "allow one that can: `backendcfg.backends.cuda.enable_math_sdp(True)`"
-_routes: dict[Hashable, Route] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +77,12 @@ class Route:
     sizes: tuple[int, ...]
 
 
+routes: ProfileCache[Hashable, Route] = ProfileCache(1024)
+"""What was decided, by shapes, dtypes, options and profile."""
+
+
 class NotFiniteError(InvalidArgumentError):
     """`ops.check_finite` refuses the result."""
-
-
-def find(key: Hashable) -> Route | None:
-    """The route that was made for a key before."""
-    return _routes.get(key)
-
-
-def keep(key: Hashable, route: Route) -> None:
-    """Remember a route."""
-    if len(_routes) >= KEPT:
-        _routes.clear()
-    _routes[key] = route
 
 
 def facts(arrays: Arrays, options: tuple[float, bool, bool]) -> Call:
@@ -215,3 +213,126 @@ def refuse(
         state=state,
         helps=helps or [],
     ) from None
+
+
+def arranged(
+    arrays: tuple[Array, Array, Array], shapes: Shapes, *, grouped: bool
+) -> tuple[Array, Array, Array]:
+    """Query, key and value with four dimensions; copied only if there are more to put together.
+
+    Args:
+        arrays: query, key and value.
+        shapes: of the call.
+        grouped: whether key and value keep their heads, which several of query share.
+    """
+    query, key, value = arrays
+    # One head for all is a group as well, and is then packed once.
+    grouped = grouped or (heads_of(key) == heads_of(value) == 1)
+    return (
+        four(query, shapes.lead, heads_of_lead(shapes)),
+        four(key, shapes.lead, heads_of(key) if grouped else heads_of_lead(shapes)),
+        four(value, shapes.lead, heads_of(value) if grouped else heads_of_lead(shapes)),
+    )
+
+
+def heads_of(array: Array) -> int:
+    """The third dimension from behind; 1 where there is none."""
+    return array.shape[-3] if array.ndim > 2 else 1
+
+
+def heads_of_lead(shapes: Shapes) -> int:
+    """The heads of the result."""
+    return shapes.lead[-1] if shapes.lead else 1
+
+
+def four(array: Array, lead: tuple[int, ...], heads: int) -> Array:
+    """An array of some heads, broadcast to what leads the result, with four dimensions."""
+    length, width = array.shape[-2:]
+    batch = lead[:-1]
+    if lead or array.ndim > 2:
+        array = broadcast(array, (*batch, heads, length, width))
+    return array.reshape(prod(batch), heads, length, width)
+
+
+def four_of_mask(mask: Array, shapes: Shapes) -> Array:
+    """A mask broadcast to the scores, with four dimensions."""
+    batch, heads = prod(shapes.lead[:-1]), heads_of_lead(shapes)
+    target = (batch, heads, shapes.queries, shapes.keys)
+    while mask.ndim > 3 and mask.shape[0] == 1:
+        mask = mask[0]
+    if mask.ndim <= 3 or len(shapes.lead) <= 2:
+        return broadcast(mask, target)
+    return broadcast(mask, shapes.scores).reshape(target)
+
+
+def back(gradient: Array, like: Array, lead: tuple[int, ...]) -> Array:
+    """A gradient of an array that was broadcast: summed over what it was broadcast to.
+
+    Args:
+        gradient: (batch, heads, length, width).
+        like: the array, as it was given.
+        lead: what the result has before (length, width).
+    """
+    if gradient.shape == like.shape:
+        return gradient
+    full = gradient.reshape(*lead[:-1], *((gradient.shape[1],) if lead else ()), *like.shape[-2:])
+    more = full.ndim - like.ndim
+    own = (1,) * more + like.shape
+    summed = tuple(at for at, length in enumerate(own) if length != full.shape[at])
+    if summed:
+        full = full.sum(axis=summed, keepdims=True)
+    return full.reshape(like.shape)
+
+
+def explain(question: Question) -> Answer:
+    """`scaled_dot_product_attention` of query, key, value and perhaps a mask."""
+    shapes = question.some_shapes(3, 4)
+    name = element_named(question.dtype)
+    hidden = element_named(question.option("mask_dtype", "bool"))
+    place = place_of(question.option("device", "cpu"))
+    # On a device the backward pass is that of the kernel that gives gradients.
+    trains = place is not None and question.operation != OPERATION
+    query, key, value = (_tensor(shape, name, requires_grad=trains) for shape in shapes[:3])
+    dropout, scale = question.option("dropout_p", 0.0), question.option("scale")
+    is_causal = question.flag("is_causal", default=False)
+    if question.operation == OPERATION:
+        question.flag("return_logsumexp", default=False)
+    seed = question.option("seed", 0)
+    check_options("explain", dropout, scale, seed, {})
+    if len(shapes) == 4 and is_causal:
+        raise InvalidArgumentError("explain: `attn_mask` must not be given with `is_causal`")
+    call = Call(
+        query,
+        key,
+        value,
+        _tensor(shapes[3], hidden) if len(shapes) == 4 else None,
+        float(dropout),
+        is_causal,
+        question.flag("enable_gqa", default=False),
+        scale=None if scale is None else float(scale),
+    )
+    if wrong := attention_shapes.problem(call):
+        raise InvalidArgumentError(f"explain: {wrong}")
+    device = Device() if place is None else loading.device(*place, start=False)[0]
+    choice = choose(call, question.values, device)
+    where = "" if place is None else f" on {KINDS[place[0]]}:{place[1]}"
+    sizes = attention_shapes.sizes(call)
+    return Answer(
+        question.operation,
+        f"{question.operation} of {', '.join(map(str, shapes[:3]))} {name}{where}",
+        (*sizes.scores, sizes.width),
+        choice.kernel,
+        "",
+        f"on a device; {choice.because}" if where and choice.kernel else choice.because,
+        tuple(
+            Reason(kernel, "", "; ".join(choice.reasons.get(kernel, ("not in the order",))))
+            for kernel in (attention.OURS if place is None else attention.ON_DEVICES)
+            if kernel != choice.kernel
+        ),
+        attention_facts.FLAGS,
+    )
+
+
+def _tensor(shape: tuple[int, ...], dtype: str, *, requires_grad: bool = False) -> Tensor:
+    strides = attention_facts.row_major(shape)
+    return Tensor(shape, strides, dtype, requires_grad=requires_grad)
