@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, needs_gradient, refuse_tangents
 from backendcfg.gpu.attention import backward_plain, cudnn_backward
 from backendcfg.gpu.attention import forward as device_attention
@@ -23,12 +24,11 @@ from backendcfg.gpu.attention.flash_backward_variants import (
 from backendcfg.gpu.attention.launch import put
 from backendcfg.gpu.attention.plain_backward_programs import OF
 from backendcfg.gpu.attention.plain_programs import summed_in
-from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops import serving
 from backendcfg.ops.attention.calls import OPERATION
 
 if TYPE_CHECKING:
-    from backendcfg.gpu.arrays import Held
+    from backendcfg.gpu.arrays import DeviceView
     from backendcfg.gpu.attention.forward import Options, Plan
 
 BACKWARD = f"{OPERATION}_backward"
@@ -225,14 +225,14 @@ def computed(
     if plan.is_checked:
         for each in found:
             if each is not None:
-                device_products.finite(BACKWARD, each)
+                own_library.check_finite(BACKWARD, each)
     serving.served(BACKWARD, plan.kernel, plan.because, sizes, held[0].element)
     return found
 
 
 def _launch(
     given: Arguments,
-    held: tuple[Held, Held, Held, Held | None],
+    held: tuple[DeviceView, DeviceView, DeviceView, DeviceView | None],
     options: Options,
     plan: Plan,
     wanted: tuple[bool, ...],
@@ -245,7 +245,7 @@ def _launch(
     (_, grad_out), (_, out) = rows
     kept_total, total = given.dense("logsumexp", given.given["logsumexp"])
     arrays: dict[str, Any] = {}
-    memory: dict[str, Held] = {}
+    memory: dict[str, DeviceView] = {}
     like = {"delta": total, "query": held[0], "key": held[1], "value": held[2]}
     for name in ("delta", *OF[: 3 if wanted[1] or wanted[2] else 1]):
         arrays[name], memory[name] = given.make(like[name].shape, like[name].element)
@@ -272,7 +272,7 @@ def _arguments(arrays: tuple[Any, ...], results: tuple[Any, ...]) -> Arguments:
     return Arguments(BACKWARD, dict(zip(ALL_NAMES, (*arrays, *results), strict=True)))
 
 
-def _rows(given: Arguments, name: str) -> tuple[Any, Held]:
+def _rows(given: Arguments, name: str) -> tuple[Any, DeviceView]:
     """An argument of which the numbers of a row lie side by side: itself, or a dense copy."""
     held = given.take(name)
     if held.strides[-1] == 1 or 0 in held.shape:

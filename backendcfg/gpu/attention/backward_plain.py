@@ -19,12 +19,12 @@ from backendcfg.gpu.attention.plain_backward_programs import (
 )
 
 if TYPE_CHECKING:
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.flash_variants import Attention
     from backendcfg.gpu.attention.forward import Options, Plan
     from backendcfg.gpu.attention.plain_programs import Start
 
-    Taken = tuple[Held, Held, Held, Held | None]
+    Taken = tuple[DeviceView, DeviceView, DeviceView, DeviceView | None]
 
 
 def _made(wanted: tuple[bool, ...]) -> tuple[str, ...]:
@@ -61,9 +61,9 @@ def launch(
     # What is made here must live until all kernels are on the stream.
     kept_total, total = given.dense("logsumexp", given.given["logsumexp"])
     call = device_attention.described(held, shapes, options, (out, total))
-    named: dict[str, Held | None] = {"delta": total, **dict(zip(OF, held, strict=True))}
+    named: dict[str, DeviceView | None] = {"delta": total, **dict(zip(OF, held, strict=True))}
     arrays: dict[str, Any] = {}
-    memory: dict[str, Held] = {}
+    memory: dict[str, DeviceView] = {}
     for name in _made(wanted):
         like = named[name]
         if like is not None:  # what is not there needs no gradient
@@ -87,7 +87,7 @@ def launch(
     return arrays
 
 
-def _start(name: str, made: Held, call: Attention, passed: Passed) -> Start | None:
+def _start(name: str, made: DeviceView, call: Attention, passed: Passed) -> Start | None:
     """How what is made is computed; None where it is empty."""
     if name == "delta":
         return delta(call, passed)

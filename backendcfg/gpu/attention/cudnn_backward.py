@@ -14,19 +14,19 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backendcfg.gpu import own_library
 from backendcfg.gpu.attention import cudnn, cudnn_backward_graph, cudnn_graph
 from backendcfg.gpu.attention.cudnn_backward_graph import Backward
 from backendcfg.gpu.cudnn import search
 from backendcfg.gpu.cudnn.operations import ALIGNMENT
 from backendcfg.gpu.cudnn.search import Tensors
-from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops import serving
 from backendcfg.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.cudnn import Four, Prepared
     from backendcfg.gpu.attention.cudnn_graph import Problem
     from backendcfg.gpu.attention.forward import Plan
@@ -143,7 +143,7 @@ def computed(given: Arguments, held: Four, plan: Plan, scale: float | None) -> t
     made = grad_query, grad_key, grad_value
     if plan.is_checked:
         for each in made:
-            device_products.finite(given.operation, each)
+            own_library.check_finite(given.operation, each)
     shape = *shapes.scores, shapes.width
     serving.served(given.operation, plan.kernel, plan.because, shape, query.element)
     return made
@@ -207,7 +207,7 @@ def _as_before(forward: Problem, given: Arguments, held: Four) -> tuple[list[Any
 
 def _laid(
     gradients: Gradients, given: Arguments, held: Four, forward: Problem
-) -> tuple[Any, Held, Prepared]:
+) -> tuple[Any, DeviceView, Prepared]:
     """The gradient of the result: itself, or dense where cuDNN does not take it so."""
     grad_out, problem = given.take("grad_out"), gradients.problem
     if forward is not problem.forward:
@@ -226,11 +226,11 @@ def _laid(
     return *_dense(given, "grad_out"), found
 
 
-def _dense(given: Arguments, name: str) -> tuple[Any, Held]:
+def _dense(given: Arguments, name: str) -> tuple[Any, DeviceView]:
     """An argument that lies as cuDNN copies whole vectors from: itself, or a copy."""
     value, held = given.dense(name, given.given[name])
     if not held.address % ALIGNMENT:
         return value, held
     made, target = given.make(held.shape, held.element)
-    device_products.copy(given.operation, made, value)
+    own_library.copy(given.operation, made, value)
     return made, target

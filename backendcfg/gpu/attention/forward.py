@@ -13,7 +13,8 @@ from backendcfg._native import current
 from backendcfg.dispatch import attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.flags import FlagsInForce
-from backendcfg.gpu.arrays import Arguments, Held
+from backendcfg.gpu import own_library
+from backendcfg.gpu.arrays import Arguments, DeviceView
 from backendcfg.gpu.attention import cudnn as device_cudnn_attention
 from backendcfg.gpu.attention import cudnn_backward
 from backendcfg.gpu.attention import math as device_math
@@ -29,7 +30,6 @@ from backendcfg.gpu.attention.launch import put
 from backendcfg.gpu.attention.plain_programs import efficient, summed_in
 from backendcfg.gpu.kernels import loading
 from backendcfg.gpu.libraries import driver as device_driver
-from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops import serving
 from backendcfg.ops.attention import choice as attention_choice
 from backendcfg.ops.attention.calls import OPERATION
@@ -114,7 +114,7 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
 
 def known(
     given: Arguments,
-    held: tuple[Held, Held, Held, Held | None],
+    held: tuple[DeviceView, DeviceView, DeviceView, DeviceView | None],
     trains: tuple[bool, ...],
     options: Options,
     *,
@@ -134,7 +134,10 @@ def known(
     """
     in_force = current()
     kind = (
-        *((each.element, each.shape, each.steps) if each is not None else None for each in held),
+        *(
+            (each.element, each.shape, each.byte_strides) if each is not None else None
+            for each in held
+        ),
         *(held[0].kind, held[0].ordinal, trains),
         *(options.dropout > 0, options.is_causal, options.enable_gqa, in_force),
         *(logsumexp, options.scale is None or options.scale > 0),
@@ -153,7 +156,7 @@ def known(
 
 def computed(
     given: Arguments,
-    held: tuple[Held, Held, Held, Held | None],
+    held: tuple[DeviceView, DeviceView, DeviceView, DeviceView | None],
     plan: Plan,
     options: Options,
     *,
@@ -183,7 +186,7 @@ def computed(
     else:
         _launch(given, held, plan, call, results)
     if plan.is_checked:
-        device_products.finite(OPERATION, out)
+        own_library.check_finite(OPERATION, out)
     sizes = (*shapes.scores, shapes.width)
     serving.served(OPERATION, plan.kernel, plan.because, sizes, element)
     return (out, total) if logsumexp else out
@@ -194,7 +197,7 @@ def forget() -> None:
     _plans.clear()
 
 
-def taken(given: Arguments) -> tuple[Held, Held, Held, Held | None]:
+def taken(given: Arguments) -> tuple[DeviceView, DeviceView, DeviceView, DeviceView | None]:
     """The arrays of a call, as C describes them."""
     query, key, value = (given.take(name) for name in NAMES[:3])
     return query, key, value, None if given.given["attn_mask"] is None else given.take("attn_mask")
@@ -202,7 +205,7 @@ def taken(given: Arguments) -> tuple[Held, Held, Held, Held | None]:
 
 def _plan(
     given: Arguments,
-    held: tuple[Held, Held, Held, Held | None],
+    held: tuple[DeviceView, DeviceView, DeviceView, DeviceView | None],
     trains: tuple[bool, ...],
     options: Options,
     *,
@@ -265,12 +268,12 @@ def _plan(
     )
 
 
-def _fact(held: Held, value: Any, needs: bool) -> Tensor:
+def _fact(held: DeviceView, value: Any, needs: bool) -> Tensor:
     element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
     return Tensor(held.shape, held.strides, element, "cuda", held.ordinal, needs)
 
 
-def matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:
+def matrix(held: DeviceView, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:
     """An array as the kernel takes it: what is broadcast has steps of 0."""
     wanted = (*lead, *lengths)
     shape, steps = held.shape, held.strides
@@ -283,10 +286,10 @@ def matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matri
 
 
 def described(
-    held: tuple[Held, Held, Held, Held | None],
+    held: tuple[DeviceView, DeviceView, DeviceView, DeviceView | None],
     shapes: Shapes,
     options: Options,
-    results: tuple[Held, Held | None],
+    results: tuple[DeviceView, DeviceView | None],
 ) -> Attention:
     """A call as the kernels take it, with where its results are."""
     query, key, value, mask = held
@@ -320,10 +323,10 @@ def described(
 
 def _launch(
     given: Arguments,
-    held: tuple[Held, Held, Held, Held | None],
+    held: tuple[DeviceView, DeviceView, DeviceView, DeviceView | None],
     plan: Plan,
     call: Attention,
-    results: tuple[Held, Held | None],
+    results: tuple[DeviceView, DeviceView | None],
 ) -> None:
     """Put the kernel on the stream of query, where there is something to compute."""
     query = held[0]

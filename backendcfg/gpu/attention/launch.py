@@ -8,7 +8,7 @@ from backendcfg import _native
 from backendcfg.gpu.kernels import loading
 
 if TYPE_CHECKING:
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.flash_backward_variants import Variant as BackwardVariant
     from backendcfg.gpu.attention.flash_variants import Launch, Variant
     from backendcfg.gpu.attention.forward import Plan
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def put(
     given: Arguments,
-    held: tuple[Held | None, ...],
+    held: tuple[DeviceView | None, ...],
     plan: Plan,
     chosen: Variant | BackwardVariant | Program,
     start: Launch | Start,

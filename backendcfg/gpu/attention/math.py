@@ -17,11 +17,11 @@ from backendcfg.gpu.attention.flash_variants import Matrix
 from backendcfg.gpu.attention.launch import put
 
 if TYPE_CHECKING:
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.flash_variants import Attention
     from backendcfg.gpu.attention.forward import Plan
 
-    Taken = tuple[Held, Held, Held, Held | None]
+    Taken = tuple[DeviceView, DeviceView, DeviceView, DeviceView | None]
 
 _HALVES = ("bfloat16", "float16")
 
@@ -31,7 +31,7 @@ def launch(
     held: Taken,
     plan: Plan,
     call: Attention,
-    results: tuple[Any, Held, Held | None],
+    results: tuple[Any, DeviceView, DeviceView | None],
 ) -> None:
     """Put `math` on the stream of query.
 
@@ -89,7 +89,9 @@ def launch(
     _put(given, plan, start, wide_held, out)
 
 
-def _put(given: Arguments, plan: Plan, start: programs.Start | None, *held: Held | None) -> None:
+def _put(
+    given: Arguments, plan: Plan, start: programs.Start | None, *held: DeviceView | None
+) -> None:
     """Put a program on the stream of query; None is nothing to do."""
     if start is not None:
         put(given, held, plan, start.program, start)

@@ -19,11 +19,9 @@ from backendcfg.dispatch import attention, attention_facts, attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Device, Tensor
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
-from backendcfg.gpu.kernels import loading
-from backendcfg.gpu.products.choice import place_of
-from backendcfg.gpu.products.gemm import KINDS
 from backendcfg.ops.arrays import element_named, is_flag
 from backendcfg.ops.attention.choice import choose
+from backendcfg.ops.devices import gpu, place_named, place_of
 from backendcfg.ops.explanation import Answer, Question, Reason
 
 if TYPE_CHECKING:
@@ -313,9 +311,9 @@ def explain(question: Question) -> Answer:
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")
-    device = Device() if place is None else loading.device(*place, start=False)[0]
+    device = Device() if place is None else gpu().device(*place, start=False)[0]
     choice = choose(call, question.values, device)
-    where = "" if place is None else f" on {KINDS[place[0]]}:{place[1]}"
+    where = "" if place is None else f" on {place_named(place)}"
     sizes = attention_shapes.sizes(call)
     return Answer(
         question.operation,

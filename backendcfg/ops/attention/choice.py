@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import _native, native
 from backendcfg.dispatch import attention, attention_facts
 from backendcfg.dispatch.attention_facts import Call, Device
-from backendcfg.gpu.attention import cudnn_rules, plain_programs
-from backendcfg.gpu.products import gemm, recipes
+from backendcfg.gpu.attention import cudnn_rules
+from backendcfg.ops.devices import CUDA, gpu
 from backendcfg.records import replace
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def _library(call: Call) -> str:
 def _no_products(call: Call, values: Mapping[str, Any]) -> str:
     """Why no library multiplies for `math` where the arrays are, or ""."""
     rounds = values["cuda.allow_fp16_bf16_reduction_math_sdp"]
-    element = plain_programs.multiplied_in(call.query.dtype, rounds=bool(rounds))
-    place = gemm.CUDA, call.query.index
-    chosen = recipes.choose(_native.snapshot(), *place, element, start=False)
+    element = gpu().multiplied_in(call.query.dtype, rounds=bool(rounds))
+    place = CUDA, call.query.index
+    chosen = gpu().choose_product(_native.snapshot(), *place, element, start=False)
     if chosen.recipe is not None:
         return ""
     told = "; ".join(f"{name}: {why}" for name, why in chosen.reasons.items())
