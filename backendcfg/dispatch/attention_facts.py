@@ -87,7 +87,6 @@ class Device:
             "cudnn".
         flash_3: whether PyTorch was told to use FlashAttention 3.
         nested_cudnn: whether TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED is 1.
-        is_ours: whether it is asked for our own kernels, and not for PyTorch's.
         no_driver: why its driver cannot be used, for our own kernels; "" where it can.
         no_compiler: why none compiles our own kernels for it; "" where one does.
         no_products: why no library multiplies there, for our own "math"; "" where one does, or
@@ -102,7 +101,6 @@ class Device:
     kernels: frozenset[str] = frozenset()
     flash_3: bool = False
     nested_cudnn: bool = False
-    is_ours: bool = False
     no_driver: str = ""
     no_compiler: str = ""
     no_products: str = ""

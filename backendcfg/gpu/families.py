@@ -8,8 +8,9 @@ from __future__ import annotations
 from backendcfg import _native
 from backendcfg.gpu.attention.backward import attend
 from backendcfg.gpu.attention.backward import backward as attend_backward
-from backendcfg.gpu.attention.forward import Options as AttentionOptions
-from backendcfg.gpu.attention.plain_programs import multiplied_in
+from backendcfg.gpu.attention.call import Options as AttentionOptions
+from backendcfg.gpu.attention.choice import choose as choose_attention
+from backendcfg.gpu.attention.rules import KERNELS
 from backendcfg.gpu.convolution.calls import convolve
 from backendcfg.gpu.convolution.calls import explain as explain_convolution
 from backendcfg.gpu.einsum import contract
@@ -21,7 +22,6 @@ from backendcfg.gpu.kernels.loading import device
 from backendcfg.gpu.linalg.calls import call as linalg
 from backendcfg.gpu.linalg.steps import explain as explain_linalg
 from backendcfg.gpu.products.calls import CALLBACKS
-from backendcfg.gpu.products.recipes import choose as choose_product
 from backendcfg.gpu.products.recipes import explain as explain_product
 from backendcfg.gpu.sparse.calls import (
     explain_sparse,
@@ -32,11 +32,12 @@ from backendcfg.gpu.sparse.calls import (
 
 __all__ = [
     "CALLBACKS",
+    "KERNELS",
     "AttentionOptions",
     "attend",
     "attend_backward",
     "bind",
-    "choose_product",
+    "choose_attention",
     "contract",
     "convolve",
     "device",
@@ -47,7 +48,6 @@ __all__ = [
     "explain_sparse",
     "explain_transform",
     "linalg",
-    "multiplied_in",
     "shifted",
     "sparse_compress",
     "sparse_matmul",

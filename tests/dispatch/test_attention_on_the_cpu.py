@@ -3,7 +3,7 @@
 import pytest
 
 from backendcfg.dispatch import attention
-from backendcfg.dispatch.attention import REQUIREMENTS, reasons, unmet
+from backendcfg.dispatch.attention import ON_CPU, reasons, unmet
 from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device, Tensor
 from backendcfg.dispatch.attention_shapes import broadcast, problem, sizes
 from backendcfg.records import replace
@@ -234,7 +234,7 @@ def test_shapes_broadcast_as_numpy_has_it(one, other, common):
 
 
 def test_every_row_for_the_cpu_is_tried_here():
-    rows = {each.name for each in REQUIREMENTS if "cpu" in each.places}
+    rows = {each.name for each in ON_CPU}
     assert rows == {
         *("enabled", "on-cpu", "not-ragged", "valid", "not-empty", "has-width", "equal-heads"),
         *("mask-gradient", "products"),

@@ -1,8 +1,8 @@
 """Attention: which kernels may be used, in which order, and which could serve a call.
 
-What a call needs of a kernel is the table of `dispatch/attention.py`. For arrays of the CPU it is
-what our own kernels need (`backendcfg.ops.scaled_dot_product_attention`); its rules about GPUs were
-read in PyTorch's sources, not run.
+What a call needs of a kernel is a table. For arrays of the CPU it is that of
+`dispatch/attention.py`, what our own kernels need (`backendcfg.ops.scaled_dot_product_attention`);
+for arrays of a GPU that of `gpu/attention/torch_rules.py`, what PyTorch's kernels need.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from backendcfg.backends import presence
 from backendcfg.backends.base import assign, read, remembered, scoped
 from backendcfg.dispatch import attention, attention_facts
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.gpu.attention import torch_rules
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.attention_facts import Call, Device
@@ -249,7 +250,9 @@ def _can_use(kernel: str, params: SDPAParams, debug: bool) -> bool:
         raise InvalidArgumentError(f"`debug` must be a bool, not {debug!r}")
     call = _call(params)
     flags = {flag: read(flag) for flag in attention_facts.FLAGS}
-    why = attention.reasons(kernel, call, _device(call), attention_facts.flags_of(flags))
+    on_cpu = kernel != "cudnn" and call.query.device == "cpu"
+    table = attention.ON_CPU if on_cpu else torch_rules.ON_CUDA
+    why = attention.reasons(kernel, call, _device(call), attention_facts.flags_of(flags), table)
     if debug:
         for reason in why:
             warnings.warn(reason, UserWarning, stacklevel=3)

@@ -1,8 +1,8 @@
-"""The gradients of attention on CUDA devices: for PyTorch's autograd, and for who asks for them.
+"""The gradients of attention on CUDA devices: for PyTorch's autograd, and for direct callers.
 
-The forward pass keeps its result and the logarithms; kernels go back from them, on the stream that
-is current then: of `flash` two, see flash_backward_variants.py; of `efficient`
-and `math` those of backward_plain.py; for `cudnn` its own, see cudnn_backward.py.
+The backward pass computes them from the result and the logarithms of the forward pass, on the
+stream that is current at that time, by the kernels of what served the forward pass: see
+`flash_backward`, `efficient_backward` (which serves `math` too) and `cudnn_backward`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,23 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, needs_gradient, refuse_tangents
-from backendcfg.gpu.attention import backward_plain, cudnn_backward
-from backendcfg.gpu.attention import forward as device_attention
-from backendcfg.gpu.attention.flash_backward_variants import (
-    Gradients,
-    launch,
-    variants,
+from backendcfg.gpu.attention import (
+    cudnn_backward,
+    efficient_backward,
+    flash_backward,
+    forward,
 )
-from backendcfg.gpu.attention.launch import put
-from backendcfg.gpu.attention.plain_backward_programs import OF
-from backendcfg.gpu.attention.plain_programs import summed_in
+from backendcfg.gpu.attention.call import NAMES, summed_in, taken
 from backendcfg.ops import serving
 from backendcfg.ops.attention.calls import OPERATION
 
 if TYPE_CHECKING:
-    from backendcfg.gpu.arrays import DeviceView
-    from backendcfg.gpu.attention.forward import Options, Plan
+    from backendcfg.gpu.attention.call import Options
+    from backendcfg.gpu.attention.plan import AttentionPlan
 
 BACKWARD = f"{OPERATION}_backward"
 RESULTS = ("grad_out", "out", "logsumexp")
-ALL_NAMES = (*device_attention.NAMES, *RESULTS)
+ALL_NAMES = (*NAMES, *RESULTS)
 _ALL = (True, True, True, False)
 
 
@@ -49,12 +46,12 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         InvalidArgumentError: an argument does not fit or carries a tangent, or no kernel can serve.
         DeviceFailedError: the device failed.
     """
-    refuse_tangents(OPERATION, device_attention.NAMES, arrays)
+    refuse_tangents(OPERATION, NAMES, arrays)
     trains = tuple(needs_gradient(each) for each in arrays)
     if not any(trains):
-        return device_attention.attend(arrays, options, logsumexp=logsumexp)
-    given = Arguments(OPERATION, dict(zip(device_attention.NAMES, arrays, strict=True)))
-    plan = device_attention.known(given, device_attention.taken(given), trains, options)
+        return forward.attend(arrays, options, logsumexp=logsumexp)
+    given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
+    plan = forward.plan_of(given, taken(given), trains, options)
     torch = sys.modules.get("torch")
     tensors = [each for each in arrays if each is not None]
     if torch is None or not all(isinstance(each, torch.Tensor) for each in tensors):
@@ -85,7 +82,7 @@ def _function(torch: Any) -> Any:
             value: Any,
             mask: Any,
             options: Options,
-            plan: Plan,
+            plan: AttentionPlan,
         ) -> tuple[Any, Any]:
             out, total = _forward((query, key, value, mask), options, plan)
             context.save_for_backward(query, key, value, mask, out, total)
@@ -96,12 +93,12 @@ def _function(torch: Any) -> Any:
 
         @staticmethod
         def backward(context: Any, grad_out: Any, _: Any) -> tuple[Any, ...]:
-            if grad_out is None:  # nobody asked
+            if grad_out is None:  # nothing depends on the result
                 return (None,) * 6
-            if grad_out.stride(-1) != 1:  # of a sum: one number, expanded
+            if grad_out.stride(-1) != 1:  # the gradient of a sum is one number, expanded
                 grad_out = grad_out.contiguous()
             *arrays, out, total = context.saved_tensors
-            if context.called[1].kernel == "flash":  # hooks may give them back as they please
+            if context.called[1].kernel == "flash":  # hooks may return them with other strides
                 arrays[:3] = (
                     each if each.stride(-1) == 1 else each.contiguous() for each in arrays[:3]
                 )
@@ -115,7 +112,7 @@ def _function(torch: Any) -> Any:
             return *gradients, None, None
 
     class OfAttention(torch.autograd.Function):  # type: ignore[misc]
-        """Its gradients, which have none: autograd would else take them for constants."""
+        """Its gradients. Their own are not supported; autograd would take them for 0."""
 
         @staticmethod
         def forward(  # noqa: PLR0917 - as it is applied
@@ -128,11 +125,11 @@ def _function(torch: Any) -> Any:
             out: Any,
             total: Any,
             options: Options,
-            plan: Plan,
+            plan: AttentionPlan,
             wanted: tuple[bool, ...],
         ) -> tuple[Any, ...]:
             arrays, results = (query, key, value, mask), (grad_out, out, total)
-            # Flags are those of the forward pass, wherever autograd calls this.
+            # The plan keeps the flags of the forward pass, whatever is in force now.
             return computed(arrays, results, options, plan, wanted=wanted)
 
         @staticmethod
@@ -146,11 +143,11 @@ def _function(torch: Any) -> Any:
     return Attention
 
 
-def _forward(arrays: tuple[Any, Any, Any, Any], options: Options, plan: Plan) -> Any:
+def _forward(arrays: tuple[Any, Any, Any, Any], options: Options, plan: AttentionPlan) -> Any:
     """The result and its logarithms, in the forward pass that autograd records."""
-    given = Arguments(OPERATION, dict(zip(device_attention.NAMES, arrays, strict=True)))
-    held = device_attention.taken(given)
-    return device_attention.computed(given, held, plan, options, logsumexp=True)
+    given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
+    held = taken(given)
+    return forward.computed(given, held, plan, options, logsumexp=True)
 
 
 def backward(
@@ -169,10 +166,10 @@ def backward(
     """
     refuse_tangents(BACKWARD, ALL_NAMES, (*arrays, *results))
     given = _arguments(arrays, results)
-    held = device_attention.taken(given)
-    # As if they needed them: so no kernel is chosen that gives none.
-    plan = device_attention.known(given, held, _ALL, options)
-    for name, each in zip(device_attention.NAMES[1:3], held[1:3], strict=True):
+    held = taken(given)
+    # Planned as if they needed gradients, so that no kernel is chosen that gives none.
+    plan = forward.plan_of(given, held, _ALL, options)
+    for name, each in zip(NAMES[1:3], held[1:3], strict=True):
         shared = -3 if options.enable_gqa else -2
         if each is not None and each.shape[:shared] != held[0].shape[:shared]:
             given.refuse(
@@ -197,7 +194,7 @@ def computed(
     arrays: tuple[Any, Any, Any, Any],
     results: tuple[Any, Any, Any],
     options: Options,
-    plan: Plan,
+    plan: AttentionPlan,
     *,
     wanted: tuple[bool, ...],
 ) -> tuple[Any, Any, Any, Any]:
@@ -214,67 +211,21 @@ def computed(
         DeviceFailedError: the device failed.
     """
     given = _arguments(arrays, results)
-    held = device_attention.taken(given)
-    if plan.by_cudnn is not None:
-        return *cudnn_backward.computed(given, held, plan, options.scale), None
-    sizes = (*plan.shapes.scores, plan.shapes.width)
-    put_all = _launch if plan.kernel == "flash" else backward_plain.launch
-    made = put_all(given, held, options, plan, wanted)
-    query, key, value, mask = (made.get(name) for name in OF)
-    found = query, key, value, mask
+    held = taken(given)
+    found: tuple[Any, Any, Any, Any]
+    if plan.gradients is not None:
+        found = *cudnn_backward.run(given, held, plan.gradients, plan.shapes, options.scale), None
+    else:
+        run = flash_backward.run if plan.kernel == "flash" else efficient_backward.run
+        made = run(given, held, options, plan, wanted)
+        found = made.get("query"), made.get("key"), made.get("value"), made.get("mask")
     if plan.is_checked:
         for each in found:
             if each is not None:
                 own_library.check_finite(BACKWARD, each)
-    serving.served(BACKWARD, plan.kernel, plan.because, sizes, held[0].element)
+    serving.served(BACKWARD, plan.kernel, plan.because, plan.sizes, held[0].element)
     return found
-
-
-def _launch(
-    given: Arguments,
-    held: tuple[DeviceView, DeviceView, DeviceView, DeviceView | None],
-    options: Options,
-    plan: Plan,
-    wanted: tuple[bool, ...],
-) -> dict[str, Any]:
-    """Put the kernels of `flash` on the stream; see `backward_plain.launch`."""
-    shapes = plan.shapes
-    # What is made here must live until both kernels are on the stream: memory that was given back
-    # before would be given out again for what is made next.
-    rows = [_rows(given, name) for name in RESULTS[:2]]
-    (_, grad_out), (_, out) = rows
-    kept_total, total = given.dense("logsumexp", given.given["logsumexp"])
-    arrays: dict[str, Any] = {}
-    memory: dict[str, DeviceView] = {}
-    like = {"delta": total, "query": held[0], "key": held[1], "value": held[2]}
-    for name in ("delta", *OF[: 3 if wanted[1] or wanted[2] else 1]):
-        arrays[name], memory[name] = given.make(like[name].shape, like[name].element)
-    call = device_attention.described(held, shapes, options, (out, total))
-    lead, keyed = (call.batch, call.heads), (call.batch, call.key_heads)
-    of_query, of_key = (call.queries, call.width), (call.keys, call.width)
-    gradients = Gradients(
-        device_attention.matrix(grad_out, lead, of_query),
-        device_attention.matrix(memory["query"], lead, of_query),
-        device_attention.matrix(memory.get("key", held[1]), keyed, of_key),
-        device_attention.matrix(memory.get("value", held[2]), keyed, of_key),
-        memory["delta"].address,
-    )
-    touched = (*held, grad_out, out, total, *memory.values())
-    for chosen in variants(call, gradients, plan.memories[0]):
-        start = launch(call, gradients, chosen, plan.memories[1])
-        if start is not None and ("key" in memory or not chosen.of_keys):
-            put(given, touched, plan, chosen, start)
-    del rows, kept_total
-    return arrays
 
 
 def _arguments(arrays: tuple[Any, ...], results: tuple[Any, ...]) -> Arguments:
     return Arguments(BACKWARD, dict(zip(ALL_NAMES, (*arrays, *results), strict=True)))
-
-
-def _rows(given: Arguments, name: str) -> tuple[Any, DeviceView]:
-    """An argument of which the numbers of a row lie side by side: itself, or a dense copy."""
-    held = given.take(name)
-    if held.strides[-1] == 1 or 0 in held.shape:
-        return given.given[name], held
-    return given.dense(name, given.given[name])

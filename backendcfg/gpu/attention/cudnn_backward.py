@@ -1,12 +1,21 @@
-"""The gradients of attention on CUDA devices by cuDNN: prepared with the call, and run.
+"""The gradients of attention on CUDA devices by cuDNN: their graph, its engine, and its runs.
 
-    prepared = prepare(forward, given, held, problem, ...)      # with its gradients; or why not
-    grad_query, grad_key, grad_value = computed(given, held, plan, options)
+    gradients = prepare(given, held, problem, ...)      # with the plan of the call; or why not
+    grad_query, grad_key, grad_value = run(given, held, gradients, ...)
 
-Their engine is chosen, and compiled, before the call itself is made: a call that cuDNN computes and
-has no gradients for would be too late for another kernel. The graph is that of
-`dispatch/cudnn_backward_graph.py`. A gradient of the result that lies in memory otherwise than
-the result, as a transposed one does, has a plan of its own.
+    weights = exp(query keyᵀ · scale + bias - logsumexp)         0 where hidden
+    grad_value = weightsᵀ grad_out
+    delta = sum(grad_out · out)                                  of each row
+    slopes = weights · (grad_out valueᵀ - delta) · scale
+    grad_key = slopesᵀ query
+    grad_query = slopes key
+
+As for attention itself, this is the composite form of NVIDIA's frontend. A run is given memory for
+delta, and where the engine may vary from run to run also for the float32 sums of grad_query.
+
+The engine is chosen, and compiled, before the call itself is made: when a call that cuDNN has
+computed turns out to have no gradients, it is too late for another kernel. A gradient of the result
+that does not lie in memory as the result does, a transposed one, say, has a plan of its own.
 """
 
 from __future__ import annotations
@@ -15,30 +24,123 @@ import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg.gpu import own_library
-from backendcfg.gpu.attention import cudnn, cudnn_backward_graph, cudnn_graph
-from backendcfg.gpu.attention.cudnn_backward_graph import Backward
+from backendcfg.gpu.attention import cudnn
+from backendcfg.gpu.attention.cudnn import BIAS, HIDDEN, KEY, LOGSUMEXP, OUT, QUERY, SCALE, VALUE
 from backendcfg.gpu.cudnn import search
-from backendcfg.gpu.cudnn.operations import ALIGNMENT
+from backendcfg.gpu.cudnn.operations import ALIGNMENT, Array, Maker, dense, turned
 from backendcfg.gpu.cudnn.search import Tensors
-from backendcfg.ops import serving
-from backendcfg.records import replace
+from backendcfg.records import record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from backendcfg.dispatch.attention_shapes import Shapes
     from backendcfg.gpu.arrays import Arguments, DeviceView
-    from backendcfg.gpu.attention.cudnn import Four, Prepared
-    from backendcfg.gpu.attention.cudnn_graph import Problem
-    from backendcfg.gpu.attention.forward import Plan
+    from backendcfg.gpu.attention.call import Four
+    from backendcfg.gpu.attention.cudnn import Prepared, Problem
+    from backendcfg.gpu.cudnn.graph import Description
     from backendcfg.gpu.kernels.loading import Driver
-
 
 # How many ways in which gradients of results lie have plans, for the calls of a kind; one that lies
 # otherwise is made dense, which costs less than compiling.
 _KEPT = 16
 
+GRAD_OUT, GRAD_QUERY, GRAD_KEY, GRAD_VALUE, DELTA, SUMS, ONE = range(9, 16)
+"""The numbers of the tensors that a run is given the memory of, after those of attention."""
 
-class Gradients(NamedTuple):
+
+@record(frozen=True)
+class BackwardProblem:
+    """What a graph is made for.
+
+    Attributes:
+        forward: the call that it is the gradients of, with its logarithms.
+        grad_out: of the shape of its result.
+        is_summed: whether blocks add to the gradient of query, in float32 and in any order; else
+            it is one product, of slopes that cuDNN keeps in its workspace.
+    """
+
+    forward: Problem
+    grad_out: Array
+    is_summed: bool = True
+
+
+def numbers(problem: BackwardProblem) -> tuple[int, ...]:
+    """The tensors whose memory a run needs, in the order in which it is given.
+
+    `ONE` is passed by value too. `DELTA` and `SUMS` are memory to work in, of float32: (batch,
+    heads, queries, 1), and of the shape of query, both dense.
+    """
+    wanted = (*cudnn.numbers(problem.forward), GRAD_OUT, GRAD_QUERY, GRAD_KEY, GRAD_VALUE)
+    return (*wanted, DELTA, ONE, *([SUMS] if problem.is_summed else []))
+
+
+def graph(problem: BackwardProblem) -> Description:
+    """The description of a problem, with a number of its own."""
+    made, of = Maker(), problem.forward
+    batch, heads, queries, _ = of.query.shape
+    keys = of.key.shape[2]
+    element = of.query.element
+    scores, rows = (batch, heads, queries, keys), (batch, heads, queries, 1)
+    upright = (batch, heads, keys, queries), (heads * queries * keys, queries * keys, 1, keys)
+    query, out = made.array(QUERY, of.query), made.array(OUT, of.out)
+    key, value = made.array(KEY, turned(of.key)), made.array(VALUE, turned(of.value))
+    grad_out = made.array(GRAD_OUT, problem.grad_out)
+    scale = made.scalar(SCALE)
+
+    delta = made.reduction("ADD", rows, made.pointwise("MUL", of.out.shape, grad_out, out))
+    delta = made.pointwise("MUL", rows, delta, made.scalar(ONE), number=DELTA)
+
+    score = made.virtual(scores)
+    made.matmul(query, key, score)
+    score = made.pointwise("MUL", scores, score, scale)
+    if of.bias is not None:
+        score = made.pointwise("ADD", scores, score, made.array(BIAS, of.bias))
+    total = made.array(LOGSUMEXP, Array("float32", rows, dense(rows)))
+    score = made.pointwise("SUB", scores, score, total)
+    if of.is_causal:
+        score = made.causal(scores, score, made.scalar(HIDDEN))
+    weights = made.pointwise("EXP", scores, score)
+
+    tall = made.virtual(upright[0], element, upright[1])
+    made.reshape(weights, tall)
+    _product(made, tall, grad_out, GRAD_VALUE, like=of.value, heads=heads)
+
+    slope = made.virtual(scores)
+    made.matmul(grad_out, value, slope)
+    slope = made.pointwise("SUB", scores, slope, delta)
+    slope = made.pointwise("MUL", scores, slope, weights)
+    slope = made.pointwise("MUL", scores, slope, scale)
+    tall = made.virtual(upright[0], element, upright[1])
+    made.reshape(slope, tall)
+    _product(made, tall, query, GRAD_KEY, like=of.key, heads=heads)
+
+    plain = made.virtual(of.key.shape, element, of.key.strides)
+    made.reshape(key, plain)
+    shape = of.query.shape
+    into = made.array(GRAD_QUERY, Array(element, shape, dense(shape)))
+    if problem.is_summed:
+        sums = made.array(SUMS, Array("float32", shape, dense(shape)))
+        made.matmul(slope, plain, sums)
+        made.pointwise("IDENTITY", shape, sums, into=into)
+    else:
+        made.matmul(slope, plain, into)
+    return made.done()
+
+
+def _product(made: Maker, left: int, right: int, number: int, *, like: Array, heads: int) -> None:
+    """A gradient of key or value: a product, summed over the heads that share one."""
+    shape = like.shape
+    out = made.array(number, Array(like.element, shape, dense(shape)))
+    if heads == shape[1]:
+        made.matmul(left, right, out)
+        return
+    each = made.virtual((shape[0], heads, *shape[2:]), like.element)
+    made.matmul(left, right, each)
+    made.reduction("ADD", shape, each, into=out)
+
+
+class GradientPlans(NamedTuple):
     """What gives the gradients of the calls of a kind.
 
     Attributes:
@@ -48,25 +150,23 @@ class Gradients(NamedTuple):
         plans: what runs it, by how the arrays lie; or why nothing does.
     """
 
-    problem: Backward
+    problem: BackwardProblem
     driver: Driver
     values: Mapping[str, Any]
-    plans: dict[Backward, Prepared | str]
+    plans: dict[BackwardProblem, Prepared | str]
 
 
 def prepare(
-    forward: Prepared,
     given: Arguments,
     held: Four,
     problem: Problem,
     *,
     driver: Driver,
     values: Mapping[str, Any],
-) -> Prepared | str:
+) -> GradientPlans | str:
     """Choose cuDNN's engine for the gradients of the calls of a kind, and let it be compiled.
 
     Args:
-        forward: what `cudnn.prepare` found for the kind.
         given: the arguments.
         held: query, key, value and the mask or None.
         problem: what they are a call of.
@@ -74,36 +174,43 @@ def prepare(
         values: the flags in force.
 
     Returns:
-        `forward` with its gradients; or why no engine gives them.
+        What gives the gradients; or why no engine does.
 
     Raises:
         DeviceFailedError: cuDNN or the driver failed.
     """
     is_summed = not cudnn.must_repeat(values)
-    gradients = Gradients(Backward(problem, problem.out, is_summed), driver, values, {})
-    found = _prepared(gradients, given, held, gradients.problem)
-    return found if isinstance(found, str) else forward._replace(gradients=gradients)
+    whole = BackwardProblem(problem, problem.out, is_summed)
+    gradients = GradientPlans(whole, driver, values, {})
+    found = _prepared(gradients, given, held, whole)
+    return found if isinstance(found, str) else gradients
 
 
-def computed(given: Arguments, held: Four, plan: Plan, scale: float | None) -> tuple[Any, Any, Any]:
+def run(
+    given: Arguments,
+    held: Four,
+    gradients: GradientPlans,
+    shapes: Shapes,
+    scale: float | None,
+) -> tuple[Any, Any, Any]:
     """Make the gradients of query, key and value of a call that is checked, and launch.
 
     Args:
         given: query, key, value and the mask, the gradient of the result, the result, and
             logsumexp.
         held: the first four, as C describes them.
-        plan: of the call.
+        gradients: what `prepare` found for the kind.
+        shapes: the sizes of the call.
         scale: of the scores, or None.
 
     Raises:
         DeviceFailedError: cuDNN or the driver failed.
     """
-    gradients, shapes = _of(plan), plan.shapes
     # What is made here must live until the kernels are on the stream.
     kept, held, forward = _as_before(gradients.problem.forward, given, held)
     query, key, value, mask = held
-    kept_out, out = _dense(given, "out")
-    kept_total, total = _dense(given, "logsumexp")
+    kept_out, out = _copied(given, "out")
+    kept_total, total = _copied(given, "logsumexp")
     kept_grad, grad_out, prepared = _laid(gradients, given, held, forward)
     grad_query, grad_query_held = given.make(query.shape, query.element)
     grad_key, grad_key_held = given.make(key.shape, query.element)
@@ -117,56 +224,41 @@ def computed(given: Arguments, held: Four, plan: Plan, scale: float | None) -> t
     scalars = (ctypes.c_float * 3)(factor, prepared.hidden, 1.0)
     start, size = ctypes.addressof(scalars), ctypes.sizeof(ctypes.c_float)
     addresses = {
-        cudnn_graph.SCALE: start,
-        cudnn_graph.HIDDEN: start + size,
-        cudnn_backward_graph.ONE: start + 2 * size,
+        SCALE: start,
+        HIDDEN: start + size,
+        ONE: start + 2 * size,
     }
     arrays = {
-        cudnn_graph.QUERY: query,
-        cudnn_graph.KEY: key,
-        cudnn_graph.VALUE: value,
-        cudnn_graph.BIAS: mask,
-        cudnn_graph.OUT: out,
-        cudnn_graph.LOGSUMEXP: total,
-        cudnn_backward_graph.GRAD_OUT: grad_out,
-        cudnn_backward_graph.GRAD_QUERY: grad_query_held,
-        cudnn_backward_graph.GRAD_KEY: grad_key_held,
-        cudnn_backward_graph.GRAD_VALUE: grad_value_held,
-        cudnn_backward_graph.DELTA: delta,
-        cudnn_backward_graph.SUMS: sums,
+        QUERY: query,
+        KEY: key,
+        VALUE: value,
+        BIAS: mask,
+        OUT: out,
+        LOGSUMEXP: total,
+        GRAD_OUT: grad_out,
+        GRAD_QUERY: grad_query_held,
+        GRAD_KEY: grad_key_held,
+        GRAD_VALUE: grad_value_held,
+        DELTA: delta,
+        SUMS: sums,
     }
     addresses |= {number: each.address for number, each in arrays.items() if each is not None}
     pointers = tuple([addresses[tensor] for tensor in prepared.tensors])
     work = given.work(prepared.library, prepared.driver, *arrays.values())
     search.run(given, work, prepared.plan, Tensors(prepared.tensors, pointers))
     del kept, kept_out, kept_total, kept_grad, kept_delta, kept_sums
-    made = grad_query, grad_key, grad_value
-    if plan.is_checked:
-        for each in made:
-            own_library.check_finite(given.operation, each)
-    shape = *shapes.scores, shapes.width
-    serving.served(given.operation, plan.kernel, plan.because, shape, query.element)
-    return made
-
-
-def _of(plan: Plan) -> Gradients:
-    """The gradients of a plan: a call that has none is let by none."""
-    assert plan.by_cudnn is not None  # noqa: S101 - cuDNN serves it
-    assert plan.by_cudnn.gradients is not None  # noqa: S101 - its arrays need gradients
-    return plan.by_cudnn.gradients
+    return grad_query, grad_key, grad_value
 
 
 def _prepared(
-    gradients: Gradients, given: Arguments, held: Four, problem: Backward
+    gradients: GradientPlans, given: Arguments, held: Four, problem: BackwardProblem
 ) -> Prepared | str:
     """What gives the gradients of arrays that lie in some way; or why nothing does."""
     found = gradients.plans.get(problem)
     if found is None:
-        graph = cudnn_backward_graph.graph(problem)
-        numbers = cudnn_backward_graph.numbers(problem)
+        described = graph(problem), numbers(problem)
         found = cudnn.ready(
-            *(given, held, (graph, numbers), gradients.driver, gradients.values),
-            what="its gradients",
+            *(given, held, described, gradients.driver, gradients.values), what="its gradients"
         )
         gradients.plans[problem] = found
     return found
@@ -182,7 +274,7 @@ def _as_before(forward: Problem, given: Arguments, held: Four) -> tuple[list[Any
     """
     lay = forward.query, forward.key, forward.value, forward.bias
     moved = {
-        name: _dense(given, name)
+        name: _copied(given, name)
         for name, each, before in zip(given.given, held, lay, strict=False)
         if each is not None and (each.address % ALIGNMENT or cudnn.array(each) != before)
     }
@@ -206,7 +298,7 @@ def _as_before(forward: Problem, given: Arguments, held: Four) -> tuple[list[Any
 
 
 def _laid(
-    gradients: Gradients, given: Arguments, held: Four, forward: Problem
+    gradients: GradientPlans, given: Arguments, held: Four, forward: Problem
 ) -> tuple[Any, DeviceView, Prepared]:
     """The gradient of the result: itself, or dense where cuDNN does not take it so."""
     grad_out, problem = given.take("grad_out"), gradients.problem
@@ -223,10 +315,10 @@ def _laid(
     found = _prepared(gradients, given, held, problem)
     if isinstance(found, str):  # the call was made because there is one, for arrays as they lay
         given.refuse(f"its arrays lie otherwise than in the forward pass, and {found}")
-    return *_dense(given, "grad_out"), found
+    return *_copied(given, "grad_out"), found
 
 
-def _dense(given: Arguments, name: str) -> tuple[Any, DeviceView]:
+def _copied(given: Arguments, name: str) -> tuple[Any, DeviceView]:
     """An argument that lies as cuDNN copies whole vectors from: itself, or a copy."""
     value, held = given.dense(name, given.given[name])
     if not held.address % ALIGNMENT:

@@ -1,35 +1,145 @@
-"""Attention of arrays on CUDA devices as plain products: `math`.
+"""`math`, attention on CUDA devices as plain products, with all scores in memory at once.
 
-Two products of the library that the profile chooses, over `matmul` and under its flags, with
-kernels around them; all scores are held at once. Sixteen-bit numbers are computed in float32;
-where `cuda.allow_fp16_bf16_reduction_math_sdp` allows it, both products are in sixteen bits.
+Two products of the library that the profile chooses, by `matmul` and under its flags, with two
+kernels of ours around them: attention_gather.cu makes an array dense, and attention_softmax.cu
+turns scores into weights. Numbers of 16 bits are computed in float32; where
+`cuda.allow_fp16_bf16_reduction_math_sdp` allows it, both products are in 16 bits.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
-from backendcfg.gpu.attention import plain_programs as programs
-from backendcfg.gpu.attention.flash_variants import Matrix
-from backendcfg.gpu.attention.launch import put
+from backendcfg.gpu.attention.call import LOG2_OF_E, NO_MATRIX, Launch, Matrix
+from backendcfg.gpu.attention.efficient import CODES, Program, macros
+from backendcfg.gpu.attention.plan import put
 
 if TYPE_CHECKING:
     from backendcfg.gpu.arrays import Arguments, DeviceView
-    from backendcfg.gpu.attention.flash_variants import Attention
-    from backendcfg.gpu.attention.forward import Plan
-
-    Taken = tuple[DeviceView, DeviceView, DeviceView, DeviceView | None]
+    from backendcfg.gpu.attention.call import Attention, Four
+    from backendcfg.gpu.attention.plan import AttentionPlan
 
 _HALVES = ("bfloat16", "float16")
 
 
-def launch(
+class GatherArguments(ctypes.Structure):
+    """`gather_arguments` of attention_gather.cu."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in ("source", "target")),
+        ("strides", ctypes.c_int64 * 4),
+        ("count", ctypes.c_int64),
+        ("factor", ctypes.c_double),
+        *((name, ctypes.c_int32) for name in ("heads", "group", "rows", "columns")),
+    ]
+
+
+class SoftmaxArguments(ctypes.Structure):
+    """`softmax_arguments` of attention_softmax.cu."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in ("scores", "mask", "logsumexp")),
+        ("mask_strides", ctypes.c_int64 * 4),
+        ("rows", ctypes.c_int64),
+        *((name, ctypes.c_uint64) for name in ("seed", "threshold")),
+        *((name, ctypes.c_double) for name in ("scale", "kept")),
+        *((name, ctypes.c_int32) for name in ("heads", "queries", "keys", "unused")),
+    ]
+
+
+def multiplied_in(element: str, *, rounds: bool) -> str:
+    """The element type of the products of `math`, and of its scores.
+
+    Args:
+        element: of the arrays.
+        rounds: whether scores and weights may be rounded to 16 bits.
+    """
+    return element if rounds or element == "float64" else "float32"
+
+
+def gather(
+    matrix: Matrix,
+    to: int,
+    sizes: tuple[int, int, int, int],
+    elements: tuple[str, str],
+    *,
+    group: int = 1,
+    factor: float = 1.0,
+) -> Launch | None:
+    """How an array is made dense; None where it is empty.
+
+    Args:
+        matrix: the array; to transpose it, exchange its strides.
+        to: address of what is made.
+        sizes: of that: batch, heads, rows, columns.
+        elements: of both.
+        group: heads that share one of the array.
+        factor: what its numbers are multiplied by.
+    """
+    batch, heads, rows, columns = sizes
+    count = batch * heads * rows * columns
+    if not count:
+        return None
+    program = Program(
+        "attention_gather",
+        (("ELEMENT", CODES[elements[0]]), ("TO", CODES[elements[1]])),
+        threads=256,
+    )
+    arguments = GatherArguments(
+        source=matrix.address,
+        target=to,
+        strides=matrix.strides,
+        count=count,
+        factor=factor,
+        heads=heads,
+        group=group,
+        rows=rows,
+        columns=columns,
+    )
+    return Launch(program, -(-count // 1024), arguments)
+
+
+def softmax(call: Attention, scores: int, element: str, *, scale: float) -> Launch | None:
+    """How scores become weights in place; None where there are none.
+
+    Args:
+        call: whose mask, dropout and `logsumexp` hold.
+        scores: address of (batch, heads, queries, keys), dense.
+        element: of the scores.
+        scale: what they are multiplied by first.
+    """
+    rows = call.batch * call.heads * call.queries
+    if not rows:
+        return None
+    mask = call.mask or NO_MATRIX
+    program = Program(
+        "attention_softmax", (("ELEMENT", CODES[element]), *macros(call)), threads=256
+    )
+    arguments = SoftmaxArguments(
+        scores=scores,
+        mask=mask.address,
+        logsumexp=call.logsumexp,
+        mask_strides=mask.strides,
+        rows=rows,
+        seed=call.seed,
+        threshold=int(call.dropout * 2**32),
+        scale=scale * LOG2_OF_E,
+        kept=call.kept,
+        heads=call.heads,
+        queries=call.queries,
+        keys=call.keys,
+    )
+    return Launch(program, -(-rows // 8), arguments)
+
+
+def run(
     given: Arguments,
-    held: Taken,
-    plan: Plan,
+    held: Four,
+    plan: AttentionPlan,
     call: Attention,
     results: tuple[Any, DeviceView, DeviceView | None],
 ) -> None:
@@ -49,7 +159,7 @@ def launch(
     """
     shapes, element = plan.shapes, call.element
     result, out, total = results
-    work = programs.multiplied_in(element, rounds=plan.rounds)
+    work = multiplied_in(element, rounds=plan.rounds)
     # In sixteen bits a score is scaled before it is rounded, half by each factor, as in PyTorch:
     # it could be too large for float16.
     root = math.sqrt(abs(call.scale)) if work in _HALVES else 1.0
@@ -61,9 +171,7 @@ def launch(
     def dense(index: int, matrix: Matrix, sizes: tuple[int, int], group: int, factor: float) -> Any:
         made, at = given.make((*shapes.lead, *sizes), work)
         whole = (call.batch, call.heads, *sizes)
-        start = programs.gather(
-            matrix, at.address, whole, (element, work), group=group, factor=factor
-        )
+        start = gather(matrix, at.address, whole, (element, work), group=group, factor=factor)
         # The stream is that of query, which the memory of this library is in order on.
         _put(given, plan, start, at, held[index])
         return made
@@ -75,7 +183,7 @@ def launch(
     weights, weights_held = given.make(shapes.scores, work)
     _multiply(given, query, key, weights)
     scale = 1.0 if work in _HALVES else call.scale
-    start = programs.softmax(call, weights_held.address, work, scale=scale)
+    start = softmax(call, weights_held.address, work, scale=scale)
     _put(given, plan, start, weights_held, held[3], total)
     if work == element:
         _multiply(given, weights, value, result)
@@ -85,16 +193,16 @@ def launch(
     lengths = (call.batch, call.heads, shapes.queries, shapes.value_width)
     rows = lengths[2] * lengths[3]
     source = Matrix(wide_held.address, (call.heads * rows, rows, lengths[3], 1))
-    start = programs.gather(source, out.address, lengths, (work, element))
+    start = gather(source, out.address, lengths, (work, element))
     _put(given, plan, start, wide_held, out)
 
 
 def _put(
-    given: Arguments, plan: Plan, start: programs.Start | None, *held: DeviceView | None
+    given: Arguments, plan: AttentionPlan, start: Launch | None, *held: DeviceView | None
 ) -> None:
-    """Put a program on the stream of query; None is nothing to do."""
+    """Put a kernel on the stream of query, where there is one to run."""
     if start is not None:
-        put(given, held, plan, start.program, start)
+        put(given, held, plan, start)
 
 
 def _multiply(given: Arguments, a: Any, b: Any, out: Any) -> None:

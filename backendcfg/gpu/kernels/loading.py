@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import _native
 from backendcfg.dispatch.attention_facts import Device
 from backendcfg.errors import MissingLibraryError
-from backendcfg.gpu.attention import plain_programs
 from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import sources
 from backendcfg.gpu.libraries import driver as device_driver
@@ -22,11 +21,9 @@ from backendcfg.ops.devices import CUDA
 from backendcfg.records import record
 
 if TYPE_CHECKING:
-    from backendcfg.gpu.attention import flash_backward_variants
-    from backendcfg.gpu.attention.flash_variants import Variant
-    from backendcfg.gpu.attention.plain_programs import Program
+    from backendcfg.gpu.kernels.sources import Kernel
 
-_loaded: dict[tuple[int, int, Variant | flash_backward_variants.Variant | Program], Any] = {}
+_loaded: dict[tuple[int, int, Kernel], Any] = {}
 _lock = threading.Lock()
 
 
@@ -61,13 +58,11 @@ def device(kind: int, index: int, *, start: bool = True) -> tuple[Device, Driver
         start: initialise the driver if nobody has.
     """
     if kind != CUDA:
-        return Device("amd", is_ours=True), Driver()
+        return Device("amd"), Driver()
     opened = open_device("cuda")
     if isinstance(opened, Unusable):
         why = f"NVIDIA's driver cannot be used: {'; '.join(opened.reasons)}"
-        return Device(
-            "nvidia", is_ours=True, no_driver=why, no_compiler=_no_compiler(None)
-        ), Driver()
+        return Device("nvidia", no_driver=why, no_compiler=_no_compiler(None)), Driver()
     capability = device_driver.capability(opened.path, index, start=start)
     known = capability if capability != (0, 0) else None
     version, no_cudnn = cudnn()
@@ -75,7 +70,6 @@ def device(kind: int, index: int, *, start: bool = True) -> tuple[Device, Driver
         "nvidia",
         known,
         cudnn=version,
-        is_ours=True,
         no_compiler=_no_compiler(known),
         no_cudnn=no_cudnn,
     )
@@ -95,7 +89,7 @@ def _no_compiler(capability: tuple[int, int] | None) -> str:
     """Why no compiler is here for a device, or ""; of no known one, why none is here at all."""
     try:
         compiler = cuda_compiler.compiler()
-        if capability is not None and capability >= plain_programs.OLDEST:
+        if capability is not None and capability >= sources.OLDEST:
             compiler.architecture(capability)
     except MissingLibraryError as error:
         said = "; ".join((error.message, *error.notes))
@@ -107,7 +101,7 @@ def attention(
     driver: Driver,
     index: int,
     capability: tuple[int, int],
-    chosen: Variant | flash_backward_variants.Variant | Program,
+    chosen: Kernel,
 ) -> Any:
     """A variant of an attention kernel on a device: loaded once, compiled where nobody kept it.
 

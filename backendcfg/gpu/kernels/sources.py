@@ -21,16 +21,31 @@ if TYPE_CHECKING:
     from backendcfg.gpu.kernels.compiler import Compiler
 
     class Kernel(Protocol):
-        """A variant of a kernel: what its code follows from besides its source."""
+        """A variant of one of our kernels; equal variants have the same code."""
 
         @property
         def name(self) -> str:
-            """Of the source and of the symbol in it."""
+            """Of its source, without ".cu", and of the symbol in it."""
 
         @property
         def macros(self) -> dict[str, int]:
-            """What the source asks for."""
+            """What the source is compiled with, by name."""
 
+        @property
+        def threads(self) -> int:
+            """Of a block, along the first dimension."""
+
+        @property
+        def shared_bytes(self) -> int:
+            """Dynamic shared memory of a block.
+
+            Above 48 KiB the function must be told first
+            (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES).
+            """
+
+
+OLDEST = (5, 0)
+"""The first compute capability that has what our kernels need; `flash` needs a newer one."""
 
 KEPT = 256
 """Kernels that are kept on disk; the oldest ones go. One has 30 to 100 kB."""

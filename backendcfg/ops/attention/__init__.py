@@ -4,7 +4,7 @@
 
 Three kernels of our own serve it on the CPU: `flash`, `efficient` and `math`. The flags and the
 order of `[cuda]` choose among them, as `torch.nn.attention.sdpa_kernel` means them. Arrays on a
-CUDA device are served by one: see `device_attention`.
+CUDA device are served by what is in `backendcfg/gpu/attention`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy as np
 from backendcfg._native import broadcast
 from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention, attention_facts, attention_shapes
-from backendcfg.dispatch.attention_facts import Call, Device, Tensor
+from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
 from backendcfg.ops.arrays import element_named, is_flag
@@ -311,8 +311,11 @@ def explain(question: Question) -> Answer:
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")
-    device = Device() if place is None else gpu().device(*place, start=False)[0]
-    choice = choose(call, question.values, device)
+    if place is None:
+        choice, kernels = choose(call, question.values), attention.OURS
+    else:
+        device, _ = gpu().device(*place, start=False)
+        choice, kernels = gpu().choose_attention(call, question.values, device), gpu().KERNELS
     where = "" if place is None else f" on {place_named(place)}"
     sizes = attention_shapes.sizes(call)
     return Answer(
@@ -324,7 +327,7 @@ def explain(question: Question) -> Answer:
         f"on a device; {choice.because}" if where and choice.kernel else choice.because,
         tuple(
             Reason(kernel, "", "; ".join(choice.reasons.get(kernel, ("not in the order",))))
-            for kernel in (attention.OURS if place is None else attention.ON_DEVICES)
+            for kernel in kernels
             if kernel != choice.kernel
         ),
         attention_facts.FLAGS,

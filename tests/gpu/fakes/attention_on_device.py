@@ -16,11 +16,12 @@ import numpy as np
 from device_arrays import OnDevice, aligned, held, narrowed, widened
 
 from backendcfg import ops
-from backendcfg.gpu.attention import flash_backward_variants as backward
-from backendcfg.gpu.attention import flash_variants as forward
+from backendcfg.gpu.attention import efficient as plain
+from backendcfg.gpu.attention import efficient_backward as backward_plain
+from backendcfg.gpu.attention import flash as forward
+from backendcfg.gpu.attention import flash_backward as backward
 from backendcfg.gpu.attention import forward as device_attention
-from backendcfg.gpu.attention import plain_backward_programs as backward_plain
-from backendcfg.gpu.attention import plain_programs as plain
+from backendcfg.gpu.attention import math as products
 from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import loading, sources
 
@@ -138,12 +139,12 @@ def _backward_parts(given, chosen):
 
 
 KINDS = {
-    forward.NAME: (forward.Arguments, _forward_parts),
-    backward.NAME: (backward.BackwardArguments, _backward_parts),
-    "attention_efficient": (plain.Arguments, _plain_parts),
-    "attention_gather": (plain.GatherArguments, _plain_parts),
-    "attention_softmax": (plain.SoftmaxArguments, _plain_parts),
-    "attention_efficient_backward": (backward_plain.BackwardArguments, _gradient_parts),
+    forward.NAME: (forward.FlashArguments, _forward_parts),
+    backward.NAME: (backward.FlashBackwardArguments, _backward_parts),
+    "attention_efficient": (plain.EfficientArguments, _plain_parts),
+    "attention_gather": (products.GatherArguments, _plain_parts),
+    "attention_softmax": (products.SoftmaxArguments, _plain_parts),
+    "attention_efficient_backward": (backward_plain.EfficientBackwardArguments, _gradient_parts),
     "attention_delta": (backward_plain.DeltaArguments, _delta_parts),
 }
 

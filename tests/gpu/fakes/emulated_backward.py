@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import emulated_gpu as gpu
 import numpy as np
 
-from backendcfg.gpu.attention.flash_backward_variants import (
-    BackwardArguments,
+from backendcfg.gpu.attention.flash_backward import (
+    FlashBackwardArguments,
     Gradients,
     launch,
     variants,
@@ -65,7 +65,7 @@ def run(compiler, query, key, value, grad_out, *, into=None, mask=None, shared=g
         if start is None:
             continue
         library = compiler.library(chosen, mutant)
-        assert library.arguments_size() == ctypes.sizeof(BackwardArguments)
+        assert library.arguments_size() == ctypes.sizeof(FlashBackwardArguments)
         assert library.shared_bytes() == start.shared_bytes <= shared
         written = into[1:] if chosen.of_keys else [into[0], delta]
         read = [query, key, value, grad_out, logsumexp, *([delta] if chosen.of_keys else [out])]

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from backendcfg.gpu.attention.flash_variants import Arguments, Attention, Matrix, launch, variant
+from backendcfg.gpu.attention.call import Attention, Matrix
+from backendcfg.gpu.attention.flash import FlashArguments, launch, variant
 from backendcfg.gpu.kernels import sources
 
 FAKES = Path(__file__).resolve().parents[3] / "native" / "fakes"
@@ -145,7 +146,7 @@ def run(compiler, query, key, value, *, out=None, mask=None, shared=SHARED, cach
     chosen = variant(call, shared)
     start = launch(call, chosen, cache)
     library = compiler.library(chosen, mutant)
-    assert library.arguments_size() == ctypes.sizeof(Arguments)
+    assert library.arguments_size() == ctypes.sizeof(FlashArguments)
     assert library.shared_bytes() == start.shared_bytes
     parts = [(query, 0), (key, 0), (value, 0), (out, 1), (logsumexp, 1)]
     if mask is not None:

@@ -11,14 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from emulated_gpu import FAKES, OPERATIONS, Range, Report, from_bits, matrix, to_bits, whole
 
-from backendcfg.gpu.attention.flash_variants import Attention
-from backendcfg.gpu.attention.plain_programs import (
-    HEADERS,
-    efficient,
-    gather,
-    softmax,
-    summed_in,
-)
+from backendcfg.gpu.attention.call import Attention, summed_in
+from backendcfg.gpu.attention.efficient import efficient
+from backendcfg.gpu.attention.math import gather, softmax
 from backendcfg.gpu.kernels import sources
 
 if TYPE_CHECKING:
@@ -48,7 +43,7 @@ class Compiler:
         if key not in self.libraries:
             place = self.folder / f"plain{len(self.libraries)}"
             place.mkdir(exist_ok=True)
-            for name in (f"{program.name}.cu", *HEADERS):
+            for name in (f"{program.name}.cu", *sources.HEADERS):
                 text = sources.source(name)
                 (place / name).write_text(text.replace(*mutant) if mutant else text)
             macros = [f"-D{name}={value}" for name, value in program.macros.items()]
@@ -67,9 +62,9 @@ class Compiler:
 
     def start(self, begun, read, written, *, schedule=0, mutant=None):
         """Runs what `begun` says; the report of it."""
-        library = self.library(begun.program, mutant)
+        library = self.library(begun.kernel, mutant)
         assert library.arguments_size() == ctypes.sizeof(begun.arguments)
-        assert library.shared_bytes() == begun.program.shared_bytes
+        assert library.shared_bytes() == begun.kernel.shared_bytes
         ranges = (Range * library.ranges())()
         for index, (array, is_written) in enumerate(
             [*((each, 0) for each in read), *((each, 1) for each in written)]
@@ -79,7 +74,7 @@ class Compiler:
         report = Report()
         library.run_program(
             ctypes.byref(begun.arguments), begun.grid,
-            ctypes.c_uint64(begun.program.shared_bytes), schedule, ranges, ctypes.byref(report),
+            ctypes.c_uint64(begun.kernel.shared_bytes), schedule, ranges, ctypes.byref(report),
         )  # fmt: skip
         return report
 

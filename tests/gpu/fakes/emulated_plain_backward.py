@@ -9,15 +9,14 @@ import emulated_plain as plain
 import numpy as np
 from emulated_gpu import matrix
 
-from backendcfg.gpu.attention.flash_variants import Matrix
-from backendcfg.gpu.attention.plain_backward_programs import (
+from backendcfg.gpu.attention.call import Matrix, summed_in
+from backendcfg.gpu.attention.efficient_backward import (
     NEEDS_DELTA,
     OF,
-    Passed,
+    BackwardInputs,
     delta,
     gradient,
 )
-from backendcfg.gpu.attention.plain_programs import summed_in
 
 
 @dataclass
@@ -70,7 +69,9 @@ def run(compiler, query, key, value, grad_out, *, of=OF[:3], mask=None, element=
     )
     totals = np.full(query.shape[:3], np.nan, summed_in(element))
     sizes = (1, 1, 1, 1) if mask is None else mask.shape
-    passed = Passed(matrix(grad_out), totals.ctypes.data, value.shape[3], value.shape[1], sizes)
+    passed = BackwardInputs(
+        matrix(grad_out), totals.ctypes.data, value.shape[3], value.shape[1], sizes
+    )
     read = [each for each in (query, key, value, grad_out, out, mask) if each is not None]
     reports, bits, gradients = [], {}, {}
     if set(of) & set(NEEDS_DELTA) and (begun := delta(call, passed)) is not None:

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from real_cudnn import DEVICE, H100, build, engines, expect, give, make
 from real_cudnn import cudnn as library
 
-from backendcfg.gpu.attention.cudnn_graph import Problem, graph
+from backendcfg.gpu.attention.cudnn import Problem, graph
 from backendcfg.gpu.cudnn.operations import Array, dense
 
 SHARED = {80: 166912, 90: 232448, 100: 232448, 120: 101376}

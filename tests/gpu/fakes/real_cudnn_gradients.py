@@ -10,12 +10,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_cudnn_attention import answer, array, problem
 
-from backendcfg.gpu.attention.cudnn_backward_graph import Backward, graph
+from backendcfg.gpu.attention.cudnn_backward import BackwardProblem, graph
 
 
 def backward(element="bfloat16", values=128, *, is_summed=True, is_turned=False, **more):
     turned = (100 * 8 * values, values, 8 * values, 1) if is_turned else None
-    return Backward(
+    return BackwardProblem(
         problem(element, values=values, with_logsumexp=True, **more),
         array(2, 8, 100, values, element=element, strides=turned),
         is_summed,

@@ -12,9 +12,10 @@ import pytest
 from test_device_attention_launch import A100, H200, RTX_4090, call
 
 from backendcfg.errors import InternalError, MissingLibraryError
-from backendcfg.gpu.attention import flash_backward_variants
-from backendcfg.gpu.attention.flash_backward_variants import Gradients
-from backendcfg.gpu.attention.flash_variants import Matrix, variant
+from backendcfg.gpu.attention import flash_backward
+from backendcfg.gpu.attention.call import Matrix
+from backendcfg.gpu.attention.flash import variant
+from backendcfg.gpu.attention.flash_backward import Gradients
 from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import sources
 
@@ -149,7 +150,7 @@ def test_the_backward_kernels_compile_and_keep_their_sums_in_registers(real, nam
     made = BACKWARD[name]
     gradients = Gradients(made.out, made.query, made.key, made.value, 4096)
     for architecture in (80, 90, 100) if name == "128 causal" else (90,):
-        for chosen in flash_backward_variants.variants(made, gradients, H200):
+        for chosen in flash_backward.variants(made, gradients, H200):
             used = compiled_variant(real, chosen, architecture)
             assert used["registers"] <= 255
             assert used["spilled"] <= SPILLS

@@ -205,8 +205,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_kernel_is_seen(compiler, mutant):
-    files = ("attention_efficient.cu", *plain.HEADERS)
-    assert any(MUTANTS[mutant][0] in plain.cuda_kernels.source(each) for each in files)
+    files = ("attention_efficient.cu", *plain.sources.HEADERS)
+    assert any(MUTANTS[mutant][0] in plain.sources.source(each) for each in files)
     arrays = plain.three(100, 130, 64)
     wanted = plain.expected(*arrays)
     runs = [

@@ -9,15 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backendcfg.gpu.attention.flash_variants import (
-    Attention,
-    Launch,
-    Matrix,
-    Tiles,
-    launch,
-    refusal,
-    variant,
-)
+from backendcfg.gpu.attention.call import Attention, Launch, Matrix
+from backendcfg.gpu.attention.flash import Tiles, launch, refusal, variant
 from backendcfg.records import replace
 
 PAGE = Path(__file__).parents[3] / "docs/operations/device-attention.md"

@@ -9,15 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from backendcfg.gpu.attention.flash_variants import Attention, Matrix
-from backendcfg.gpu.attention.plain_programs import (
-    CODES,
-    efficient,
-    gather,
-    multiplied_in,
-    softmax,
-    summed_in,
-)
+from backendcfg.gpu.attention.call import Attention, Matrix, summed_in
+from backendcfg.gpu.attention.efficient import CODES, efficient
+from backendcfg.gpu.attention.math import gather, multiplied_in, softmax
 from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import sources
 from backendcfg.records import replace
@@ -47,14 +41,14 @@ def call(
 
 def test_a_block_of_efficient_has_64_queries_of_one_head():
     start = efficient(call(), 64)
-    assert (start.program.name, start.program.threads) == ("attention_efficient", 128)
-    assert (start.grid, start.program.shared_bytes) == (2 * 8 * 16, 37888)
+    assert (start.kernel.name, start.kernel.threads) == ("attention_efficient", 128)
+    assert (start.grid, start.kernel.shared_bytes) == (2 * 8 * 16, 37888)
     given = start.arguments
     assert (given.heads, given.group, given.pairs, given.blocks) == (8, 1, 16, 16)
     assert (given.queries, given.keys, given.width, given.value_width) == (1000, 900, 64, 64)
     assert list(given.query_strides) == [512000, 64000, 64, 1]
     assert given.scale == pytest.approx(0.125 / 0.6931471805599453, rel=1e-15)
-    assert start.program.macros == {
+    assert start.kernel.macros == {
         "ELEMENT": 0, "COLUMNS": 64, "RESIDENT": 3, "CAUSAL": 0, "MASK": 0, "DROPOUT": 0,
         "ALIGNED": 1,
     }  # fmt: skip
@@ -62,20 +56,20 @@ def test_a_block_of_efficient_has_64_queries_of_one_head():
 
 def test_a_block_of_float64_has_32_queries():
     start = efficient(call(element="float64"), 64)
-    assert (start.grid, start.program.shared_bytes) == (2 * 8 * 32, 44544)
+    assert (start.grid, start.kernel.shared_bytes) == (2 * 8 * 32, 44544)
 
 
 @pytest.mark.parametrize("element", CODES)
 def test_every_program_fits_the_shared_memory_of_every_device(element):
     for width in (1, 64, 65, 128, 192, 256):
-        program = efficient(call(element=element, value_width=width), width).program
+        program = efficient(call(element=element, value_width=width), width).kernel
         assert program.shared_bytes <= SHARED_ANYWHERE
         assert program.macros["COLUMNS"] == -(-width // 64) * 64
 
 
 def test_width_of_query_and_lengths_make_no_program_of_their_own():
     programs = {
-        efficient(call(width=width, queries=queries), 64).program
+        efficient(call(width=width, queries=queries), 64).kernel
         for width in (4, 64, 300)
         for queries in (1, 70)
     }
@@ -91,14 +85,14 @@ def test_width_of_query_and_lengths_make_no_program_of_their_own():
     ],
 )
 def test_rows_that_are_no_whole_chunks_are_read_by_numbers(matrix):
-    assert efficient(replace(call(), query=matrix), 64).program.macros["ALIGNED"] == 0
+    assert efficient(replace(call(), query=matrix), 64).kernel.macros["ALIGNED"] == 0
 
 
 def test_masks_and_dropout_are_macros():
     mask = Matrix(64, (0, 0, 900, 1))
     for mask_element, code in (("bool", 1), ("float32", 2), ("float16", 4), ("bfloat16", 5)):
         made = call(mask=mask, mask_element=mask_element, dropout=0.25, is_causal=True)
-        macros = efficient(made, 64).program.macros
+        macros = efficient(made, 64).kernel.macros
         assert [macros[name] for name in ("CAUSAL", "MASK", "DROPOUT")] == [1, code, 1]
     given = efficient(call(dropout=0.25, seed=2**64 - 1), 64).arguments
     assert (given.threshold, given.seed, given.kept) == (2**30, 2**64 - 1, 4 / 3)
@@ -115,7 +109,7 @@ def test_what_is_empty_is_not_started():
 
 def test_a_softmax_has_eight_rows_to_a_block():
     start = softmax(call(queries=3), 4096, "bfloat16", scale=0.5)
-    assert (start.grid, start.program.threads, start.program.shared_bytes) == (6, 256, 0)
+    assert (start.grid, start.kernel.threads, start.kernel.shared_bytes) == (6, 256, 0)
     assert (start.arguments.scores, start.arguments.rows, start.arguments.keys) == (4096, 48, 900)
 
 
@@ -206,7 +200,7 @@ def test_every_program_compiles_and_keeps_its_sums_in_registers(real, name):
 
 def compiled(real, name, architecture):
     """Bytes that a thread spills."""
-    program = PROGRAMS[name].program
+    program = PROGRAMS[name].kernel
     options = sources.attention_options(program, architecture)
     headers = {each: sources.source(each) for each in sources.HEADERS}
     source = sources.source(f"{program.name}.cu")

@@ -232,7 +232,7 @@ def test_a_result_that_is_not_aligned_gets_another_variant(kernels, planned, mon
 
 
 def test_the_cache_of_plans_is_bounded(kernels, planned, monkeypatch):
-    monkeypatch.setattr(forward, "KEPT", 2)
+    monkeypatch.setattr(forward._plans, "most", 2)
     arrays = three()
     kernels.reads(*arrays)
     for options in ({}, {"is_causal": True}, {"enable_gqa": True}, {}):

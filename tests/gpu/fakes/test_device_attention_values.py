@@ -247,8 +247,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_kernel_is_seen(compiler, mutant):
-    files = ("attention_forward.cu", *gpu.cuda_kernels.HEADERS)
-    assert any(MUTANTS[mutant][0] in gpu.cuda_kernels.source(name) for name in files)
+    files = ("attention_forward.cu", *gpu.sources.HEADERS)
+    assert any(MUTANTS[mutant][0] in gpu.sources.source(name) for name in files)
     arrays = three(200, 261, 64)
     wanted = gpu.expected(*arrays)
     runs = [gpu.run(compiler, *arrays, mutant=MUTANTS[mutant], schedule=each) for each in range(6)]

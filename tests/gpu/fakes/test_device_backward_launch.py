@@ -7,8 +7,8 @@ import ctypes
 import pytest
 from test_device_attention_launch import A100, CACHE, H200, RTX_4090, call, dense
 
-from backendcfg.gpu.attention.flash_backward_variants import Gradients, launch, variants
-from backendcfg.gpu.attention.flash_variants import LOG2_OF_E, Matrix
+from backendcfg.gpu.attention.call import LOG2_OF_E, Matrix
+from backendcfg.gpu.attention.flash_backward import Gradients, launch, variants
 
 
 def gradients(made, **changes):

@@ -11,16 +11,16 @@ from test_device_attention_programs import PINNED, SHARED_ANYWHERE, SPILLS, call
 # The compiler, as the programs of the forward pass have it.
 from test_device_attention_programs import _real as _real  # noqa: PLC0414 - a fixture
 
-from backendcfg.gpu.attention.flash_variants import LOG2_OF_E, Matrix
-from backendcfg.gpu.attention.plain_backward_programs import (
+from backendcfg.gpu.attention.call import LOG2_OF_E, Matrix
+from backendcfg.gpu.attention.efficient import CODES
+from backendcfg.gpu.attention.efficient_backward import (
     OF,
-    BackwardArguments,
+    BackwardInputs,
     DeltaArguments,
-    Passed,
+    EfficientBackwardArguments,
     delta,
     gradient,
 )
-from backendcfg.gpu.attention.plain_programs import CODES
 from backendcfg.gpu.kernels import sources
 
 MASK = Matrix(64, (0, 900000, 900, 1))
@@ -29,7 +29,7 @@ SIZES = (1, 8, 1000, 900)
 
 def passed(made, *, value_width=64, value_heads=8, mask_sizes=SIZES):
     grad_out = dense(32768, made.heads, made.queries, value_width)
-    return Passed(grad_out, 65536, value_width, value_heads, mask_sizes)
+    return BackwardInputs(grad_out, 65536, value_width, value_heads, mask_sizes)
 
 
 def start(of, made=None, *, into=None, **rest):
@@ -38,10 +38,10 @@ def start(of, made=None, *, into=None, **rest):
 
 
 def test_each_gradient_is_a_kernel_of_its_own():
-    assert [start(of).program.macros["OF"] for of in OF] == [0, 1, 2, 3]
+    assert [start(of).kernel.macros["OF"] for of in OF] == [0, 1, 2, 3]
     grids = [start(of).grid for of in OF]
     assert grids == [2 * 8 * 16, 2 * 8 * 15, 2 * 8 * 15, 8 * 16 * 15]
-    assert {(start(of).threads, start(of).program.shared_bytes) for of in OF} == {(128, 37888)}
+    assert {(start(of).threads, start(of).kernel.shared_bytes) for of in OF} == {(128, 37888)}
 
 
 def test_heads_that_share_keys_or_values_have_one_gradient():
@@ -55,8 +55,8 @@ def test_a_block_has_128_columns_of_a_wide_gradient():
     made = call(width=300)
     of_query, of_value = start("query", made), start("value", made)
     assert (of_query.grid, of_query.arguments.panels) == (2 * 8 * 16 * 3, 3)
-    assert (of_query.program.macros["COLUMNS"], of_query.arguments.columns) == (128, 300)
-    assert (of_value.arguments.panels, of_value.program.macros["COLUMNS"]) == (1, 64)
+    assert (of_query.kernel.macros["COLUMNS"], of_query.arguments.columns) == (128, 300)
+    assert (of_value.arguments.panels, of_value.kernel.macros["COLUMNS"]) == (1, 64)
 
 
 def test_a_mask_has_blocks_where_it_is_not_broadcast():
@@ -79,7 +79,7 @@ def test_the_scale_is_a_factor_of_two_gradients():
 def test_every_program_fits_the_shared_memory_of_every_device(element):
     for of in OF:
         for width in (1, 64, 65, 300):
-            program = start(of, call(element=element, width=width)).program
+            program = start(of, call(element=element, width=width)).kernel
             assert program.shared_bytes <= SHARED_ANYWHERE
             assert program.macros["ELEMENT"] == CODES[element]
 
@@ -88,10 +88,10 @@ def test_every_program_fits_the_shared_memory_of_every_device(element):
 def test_rows_that_are_no_whole_chunks_are_read_by_numbers(which):
     odd = Matrix(4100, (512000, 64000, 64, 1))
     made = call(**({"query": odd} if which == "query" else {}))
-    given = passed(made) if which != "grad_out" else Passed(odd, 65536, 64, 8, SIZES)
+    given = passed(made) if which != "grad_out" else BackwardInputs(odd, 65536, 64, 8, SIZES)
     into = odd if which == "into" else dense(131072, 8, 1000, 64)
-    assert gradient("query", made, given, into).program.macros["ALIGNED"] == 0
-    assert start("query").program.macros["ALIGNED"] == 1
+    assert gradient("query", made, given, into).kernel.macros["ALIGNED"] == 0
+    assert start("query").kernel.macros["ALIGNED"] == 1
 
 
 def test_what_is_empty_is_not_started():
@@ -110,7 +110,7 @@ def test_sums_of_rows_have_eight_to_a_block():
 
 
 def test_the_arguments_have_no_gaps_and_can_be_kept():
-    for kind in (BackwardArguments, DeltaArguments):
+    for kind in (EfficientBackwardArguments, DeltaArguments):
         end = 0
         for name, field in kind._fields_:
             assert getattr(kind, name).offset == end
@@ -152,7 +152,7 @@ def test_a_program_compiles_for_devices_without_newer_instructions(real, of):
 
 
 def test_the_sums_of_rows_compile(real):
-    assert compiled_program(real, delta(call(), passed(call())).program, 90) == 0
+    assert compiled_program(real, delta(call(), passed(call())).kernel, 90) == 0
 
 
 def compiled(real, name, of, architecture):
@@ -160,7 +160,7 @@ def compiled(real, name, of, architecture):
     given = {**(ADDED if of == "mask" else {}), **KINDS[name]}
     width = given.get("width", 64)
     made = call(**given, value_width=width)
-    return compiled_program(real, start(of, made, value_width=width).program, architecture)
+    return compiled_program(real, start(of, made, value_width=width).kernel, architecture)
 
 
 def compiled_program(real, program, architecture):

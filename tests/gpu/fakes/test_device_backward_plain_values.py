@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_device_attention_efficient import ELEMENTS, factors
 
-from backendcfg.gpu.attention.plain_backward_programs import OF
+from backendcfg.gpu.attention.efficient_backward import OF
 
 
 @pytest.fixture(name="compiler", scope="module")
@@ -239,8 +239,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_kernel_is_seen(compiler, mutant):
-    files = ("attention_efficient_backward.cu", *plain.HEADERS)
-    assert any(MUTANTS[mutant][0] in plain.cuda_kernels.source(each) for each in files)
+    files = ("attention_efficient_backward.cu", *plain.sources.HEADERS)
+    assert any(MUTANTS[mutant][0] in plain.sources.source(each) for each in files)
     arrays = back.four(100, 130, 20, batch=2, heads=2, key_heads=1)
     mask = plain.numbers((1, 2, 1, 130), seed=6)
     rest = {"mask": mask, "mask_element": "float32"}

@@ -200,8 +200,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_kernel_is_seen(compiler, mutant):
-    files = ("attention_backward.cu", *gpu.cuda_kernels.HEADERS)
-    assert any(MUTANTS[mutant][0] in gpu.cuda_kernels.source(name) for name in files)
+    files = ("attention_backward.cu", *gpu.sources.HEADERS)
+    assert any(MUTANTS[mutant][0] in gpu.sources.source(name) for name in files)
     arrays = four(200, 261, 64, heads=2)
     gradients, bounds = back.expected(*arrays)
     forward = np.full(arrays[0].shape, 0x7FFF, np.uint16)

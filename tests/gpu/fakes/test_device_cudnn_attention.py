@@ -300,7 +300,7 @@ def test_rows_that_begin_anywhere_are_left_to_our_own_kernel(both):
 
 
 def test_hidden_scores_are_what_the_version_of_cudnn_takes(device_file):
-    from backendcfg.gpu.attention.cudnn_graph import hidden_score
+    from backendcfg.gpu.attention.cudnn import hidden_score
 
     assert hidden_score(91000) == -np.inf
     assert hidden_score(90999) == np.finfo("float32").min

@@ -10,6 +10,7 @@ from backendcfg.dispatch import attention
 from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device, Tensor, row_major
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.gpu.attention import forward as device_attention
+from backendcfg.gpu.attention.rules import ON_DEVICES
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries import opening
 from backendcfg.schema.profile import defaults
@@ -165,11 +166,11 @@ def tensor(*shape, **more):
     return Tensor(shape, **more)
 
 
-H200 = Device("nvidia", (9, 0), cudnn=92800, is_ours=True)
+H200 = Device("nvidia", (9, 0), cudnn=92800)
 
 
 def against(call, device=H200, **switches):
-    return attention.reasons("cudnn", call, device, AttentionFlags(**switches))
+    return attention.reasons("cudnn", call, device, AttentionFlags(**switches), ON_DEVICES)
 
 
 def call_of(*shape, keys=None, **more):
@@ -182,12 +183,12 @@ def call_of(*shape, keys=None, **more):
         (call_of(2, 3, 40, 64), H200, ()),
         (
             call_of(2, 3, 40, 64),
-            Device("amd", is_ours=True),
+            Device("amd"),
             ("It is for NVIDIA devices alone.",),
         ),
         (
             call_of(2, 3, 40, 64),
-            Device("nvidia", (7, 5), cudnn=92800, is_ours=True),
+            Device("nvidia", (7, 5), cudnn=92800),
             (
                 (
                     "cuDNN MHA only supports gpu architectures in the range [sm80, sm121]. Attempting "
@@ -201,7 +202,7 @@ def call_of(*shape, keys=None, **more):
         ),
         (
             call_of(2, 3, 40, 64),
-            Device("nvidia", (9, 0), cudnn=91001, is_ours=True),
+            Device("nvidia", (9, 0), cudnn=91001),
             (
                 (
                     "SDPA FP16/BF16 forward is not supported on cuDNN 9.10.0/9.10.1 due to known bugs. "
@@ -211,7 +212,7 @@ def call_of(*shape, keys=None, **more):
         ),
         (
             call_of(2, 3, 1, 64, keys=(2, 3, 40, 64), is_causal=True),
-            Device("nvidia", (9, 0), cudnn=90900, is_ours=True),
+            Device("nvidia", (9, 0), cudnn=90900),
             (
                 (
                     "decode only mode, i.e. s_q == 1, not supported with masking (right_bound is set) "

@@ -11,6 +11,7 @@ from backendcfg.dispatch import attention
 from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device, Tensor, row_major
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.gpu.attention import forward
+from backendcfg.gpu.attention.rules import ON_DEVICES
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries import opening
 from backendcfg.schema.profile import defaults
@@ -198,9 +199,9 @@ def against(*shape, version=92800, capability=(9, 0), keys=None, **switches):
         return Tensor(lengths, row_major(lengths), "bfloat16", "cuda", requires_grad=True)
 
     keys = tensor(*(keys or shape))
-    device = Device("nvidia", capability, cudnn=version, is_ours=True)
+    device = Device("nvidia", capability, cudnn=version)
     return attention.reasons(
-        "cudnn", Call(tensor(*shape), keys, keys), device, AttentionFlags(**switches)
+        "cudnn", Call(tensor(*shape), keys, keys), device, AttentionFlags(**switches), ON_DEVICES
     )
 
 

@@ -1,6 +1,6 @@
-"""The table of what an attention kernel needs, on facts that are written down here.
+"""The tables of what attention kernels need of arrays of a GPU, on facts that are written down here.
 
-Rules about GPUs are tried with constructed devices: they were read in PyTorch's sources, not run.
+PyTorch's rules about GPUs are tried with constructed devices: they were read in its sources, not run.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ import numpy as np
 import pytest
 
 from backendcfg.dispatch import attention
-from backendcfg.dispatch.attention import REQUIREMENTS, reasons, unmet
 from backendcfg.dispatch.attention_facts import (
     AttentionFlags,
     Call,
     Device,
     Tensor,
-    flags_of,
-    tensor,
 )
-from backendcfg.errors import InvalidArgumentError
+from backendcfg.gpu.attention import rules, torch_rules
+from backendcfg.gpu.attention.rules import ON_DEVICES
+from backendcfg.gpu.attention.torch_rules import ON_CUDA
 from backendcfg.records import replace
-from backendcfg.schema.profile import defaults
 
 ALL = frozenset((*attention.KERNELS, "math"))
 H200 = Device("nvidia", (9, 0), cudnn=91600, kernels=ALL)
@@ -50,9 +48,14 @@ def call(width=64, *, lengths=(32, 32), batch=2, heads=(4, 4, 4), dtype="float16
     return Call(**{**given, **more})
 
 
-def broken(kernel, made, device=H200, flags=ON):
+def reasons(kernel, made, device, flags, table=ON_CUDA):
+    """Why a kernel cannot serve a call; PyTorch's, unless another table is given."""
+    return attention.reasons(kernel, made, device, flags, table)
+
+
+def broken(kernel, made, device=H200, flags=ON, table=ON_CUDA):
     """The names of the requirements that do not hold."""
-    return [requirement.name for requirement, _ in unmet(kernel, made, device, flags)]
+    return [each.name for each, _ in attention.unmet(kernel, made, device, flags, table)]
 
 
 @pytest.mark.parametrize("kernel", attention.KERNELS)
@@ -62,34 +65,44 @@ def test_a_usual_call_on_a_new_gpu_can_use_every_kernel(kernel):
 
 @pytest.mark.parametrize("kernel", ["flash", "efficient", "math"])
 def test_what_our_kernels_on_a_gpu_count_is_what_broadcasting_makes(kernel):
-    ours = Device("nvidia", (9, 0), is_ours=True)
+    ours = Device("nvidia", (9, 0))
     query, key = (array(*lead, 4, 64) for lead in ((65536, 1), (1, 32768)))
-    told = reasons(kernel, Call(query, key, key), ours, ON)
+    told = reasons(kernel, Call(query, key, key), ours, ON, ON_DEVICES)
     assert told == ("It counts in 32 bits, and 4 rows of 2147483648 heads are more.",)
-    assert reasons(kernel, Call(query, query, query), ours, ON) == ()
+    assert reasons(kernel, Call(query, query, query), ours, ON, ON_DEVICES) == ()
 
 
 @pytest.mark.parametrize("kernel", ["efficient", "math"])
 def test_the_blocks_of_gradients_are_counted_too(kernel):
-    ours = Device("nvidia", (9, 0), is_ours=True)
+    ours = Device("nvidia", (9, 0))
     wide, value = array(1024, 1024, 32, 64000), array(1024, 1024, 32, 64)
-    assert reasons(kernel, Call(wide, wide, value), ours, ON) == ()
+    assert reasons(kernel, Call(wide, wide, value), ours, ON, ON_DEVICES) == ()
     told = ("It counts in 32 bits, and 32 rows of 1048576 heads are more.",)
     trained = replace(value, requires_grad=True)
-    assert reasons(kernel, Call(wide, wide, trained), ours, ON) == told
+    assert reasons(kernel, Call(wide, wide, trained), ours, ON, ON_DEVICES) == told
     long, mask = array(1, 2**25, 64), array(2**25, 2**25, dtype="float32", requires_grad=True)
-    assert "countable" in broken(kernel, Call(long, long, long, mask), ours)
-    assert broken(kernel, Call(long, long, long, replace(mask, requires_grad=False)), ours) == []
+    assert "countable" in broken(kernel, Call(long, long, long, mask), ours, table=ON_DEVICES)
+    assert (
+        broken(
+            kernel,
+            Call(long, long, long, replace(mask, requires_grad=False)),
+            ours,
+            table=ON_DEVICES,
+        )
+        == []
+    )
 
 
 def test_our_kernels_on_a_gpu_give_gradients_and_two_that_of_a_mask():
-    ours = Device("nvidia", (9, 0), is_ours=True)
+    ours = Device("nvidia", (9, 0))
     query = array(2, 4, 32, 64)
     needs, mask = replace(query, requires_grad=True), array(32, 32, requires_grad=True)
     for kernel in ("flash", "efficient", "math"):
-        assert broken(kernel, Call(needs, query, query), ours) == []
+        assert broken(kernel, Call(needs, query, query), ours, table=ON_DEVICES) == []
     asked = Call(query, query, query, mask)
-    found = [broken(kernel, asked, ours) for kernel in ("flash", "efficient", "math")]
+    found = [
+        broken(kernel, asked, ours, table=ON_DEVICES) for kernel in ("flash", "efficient", "math")
+    ]
     assert found == [["no-gradient-of-mask"], [], []]
 
 
@@ -425,73 +438,13 @@ def test_ragged_tensors():
     assert broken("cudnn", made, replace(asked_for, capability=(8, 0))) == ["dense"]
 
 
-def test_what_depends_on_the_gpu_is_marked_as_read():
-    for requirement in REQUIREMENTS:
-        assert requirement.on_gpu is requirement.broken.__module__.endswith("gpu_rules")
-
-
-def test_names_are_unique_and_what_a_rule_rests_on_comes_before_it():
-    names = [requirement.name for requirement in REQUIREMENTS]
-    assert len(set(names)) == len(names) > 15
-    for at, requirement in enumerate(REQUIREMENTS):
+@pytest.mark.parametrize("table", [attention.ON_CPU, ON_CUDA, ON_DEVICES])
+def test_names_are_unique_and_what_a_rule_rests_on_comes_before_it(table):
+    names = [requirement.name for requirement in table]
+    assert len(set(names)) == len(names) > 8
+    for at, requirement in enumerate(table):
         assert set(requirement.after) <= set(names[:at])
         assert set(requirement.kernels) <= ALL
-
-
-def test_the_flags_that_attention_obeys():
-    values = defaults()
-    assert flags_of(values) == ON
-    off = {**values, "cuda.enable_flash_sdp": False, "determinism.algorithms": "deterministic"}
-    assert flags_of(off) == AttentionFlags(ALL - {"flash"}, deterministic=True)
-    assert flags_of({**values, "determinism.algorithms": "warn"}) == ON
-    ordered = flags_of({**values, "cuda.sdp_priority": ("math", "cudnn")}, "openblas")
-    assert ordered.order == ("math", "cudnn", "flash", "efficient", "overrideable")
-    assert ordered.library == "openblas"
-    assert flags_of({**values, "determinism.tier": "restart"}).tier == "restart"
-
-
-def test_the_facts_of_a_numpy_array_count_strides_in_elements():
-    made = np.zeros((2, 3, 4, 8), np.float32).transpose(0, 2, 1, 3)
-    assert tensor(made, "query") == Tensor((2, 4, 3, 8), (96, 8, 32, 1), "float32", "cpu")
-
-
-class OnDevice:
-    """An array of another library."""
-
-    shape, dtype, itemsize = (2, 3), "bfloat16", 2
-
-    def __init__(self, device, **attributes):
-        self.device = device
-        vars(self).update(attributes)
-
-
-class Place:
-    def __init__(self, **attributes):
-        vars(self).update(attributes)
-
-
-@pytest.mark.parametrize(
-    ("made", "device", "index"),
-    [
-        (OnDevice(None), "cpu", 0),
-        (OnDevice("cuda:1"), "cuda", 1),
-        (OnDevice(Place(type="cuda", index=2)), "cuda", 2),
-        (OnDevice(Place(type="mps", index=None)), "mps", 0),
-        (OnDevice(Place(id=3), __cuda_array_interface__={}), "cuda", 3),
-        (OnDevice(Place(platform="gpu", id=1)), "cuda", 1),
-        (OnDevice(lambda: Place(platform="cpu", id=0)), "cpu", 0),
-    ],
-    ids=["none", "text", "pytorch", "pytorch-mps", "cupy", "jax", "old-jax"],
-)
-def test_where_an_array_of_another_library_is(made, device, index):
-    facts = tensor(made, "query")
-    assert (facts.device, facts.index, facts.strides) == (device, index, (3, 1))
-
-
-@pytest.mark.parametrize("wrong", [3, None, "text", np.ndarray, [1.0]])
-def test_what_is_no_array_is_named(wrong):
-    with pytest.raises(InvalidArgumentError, match="`mask` must be an array, not"):
-        tensor(wrong, "mask")
 
 
 @pytest.mark.torch
@@ -502,6 +455,7 @@ def test_the_texts_are_those_that_pytorch_warns_of():
 import json, warnings, torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from backendcfg.dispatch.attention import reasons
+from backendcfg.gpu.attention.torch_rules import ON_CUDA
 from backendcfg.dispatch.attention_facts import Call, Device, AttentionFlags, tensor
 from backendcfg.records import replace
 zeros = torch.zeros
@@ -526,7 +480,8 @@ for name, (arrays, options) in calls.items():
     told = [str(each.message).partition(" (Triggered")[0].strip() for each in caught]
     # The same on a GPU, for which these rules are.
     facts = [replace(tensor(array, "query"), device="cuda") for array in arrays]
-    found[name] = [told[1:], reasons("flash", Call(*facts, **options), Device(), AttentionFlags())]
+    call = Call(*facts, **options)
+    found[name] = [told[1:], reasons("flash", call, Device(), AttentionFlags(), ON_CUDA)]
 print(json.dumps(found))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -538,24 +493,24 @@ print(json.dumps(found))
 
 
 def test_the_page_has_the_table():
-    page = (Path(__file__).parents[2] / "docs" / "attention.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "attention.md").read_text()
     gpu, _, cpu = page.partition("## The table for arrays of the CPU")
     rows = [line for line in gpu.splitlines() if line.endswith(("| run |", "| read |"))]
     assert rows == [
-        f"{_row(each, attention.KERNELS)}{'read |' if each.on_gpu else 'run |'}"
-        for each in REQUIREMENTS
-        if "cuda" in each.places
+        f"{_row(each, attention.KERNELS)}{'read |' if _is_read(each) else 'run |'}"
+        for each in ON_CUDA
     ]
     rows = [line for line in cpu.partition("\n## ")[0].splitlines() if line.startswith("| `")]
-    assert rows == [
-        _row(each, attention.OURS).rstrip() for each in REQUIREMENTS if "cpu" in each.places
-    ]
+    assert rows == [_row(each, attention.OURS).rstrip() for each in attention.ON_CPU]
     device = page.partition("## The table for our kernel on a GPU")[2].partition("\n## ")[0]
     assert [line for line in device.splitlines() if line.startswith("| `")] == [
-        _row(each, attention.ON_DEVICES).rstrip()
-        for each in REQUIREMENTS
-        if "device" in each.places
+        _row(each, rules.KERNELS).rstrip() for each in ON_DEVICES
     ]
+
+
+def _is_read(requirement):
+    """Whether a rule depends on the GPU, so that it was read in PyTorch's sources, and not run."""
+    return requirement.broken.__module__ == torch_rules.__name__
 
 
 def _row(requirement, kernels):

@@ -1,25 +1,24 @@
-"""Our kernels for the gradients of attention on NVIDIA GPUs: variants, and how to launch them.
+"""The gradients of `flash`: two kernels, their variants, and their launches.
 
-Pure functions over numbers, as `device_attention`, whose call they take. Two kernels of one source,
-gpu/kernels/attention_backward.cu: the first gives the gradient of the queries, and a
-number for each query that the second one reads, which gives those of keys and values.
+Both are in backendcfg/gpu/kernels/attention_backward.cu: the first writes the gradient of the
+queries, and a number for each query, delta, which the second reads to write those of keys and
+values.
 """
 
 from __future__ import annotations
 
 import ctypes
+from typing import TYPE_CHECKING, Any
 
-from backendcfg.gpu.attention.flash_variants import (
-    LOG2_OF_E,
-    Arguments,
-    Attention,
-    Launch,
-    Matrix,
-    argument_block,
-    is_aligned,
-    section,
-)
+from backendcfg.gpu.attention.call import LOG2_OF_E, Launch, described, matrix
+from backendcfg.gpu.attention.flash import FlashArguments, argument_block, is_aligned, section
+from backendcfg.gpu.attention.plan import put
 from backendcfg.records import record, replace
+
+if TYPE_CHECKING:
+    from backendcfg.gpu.arrays import Arguments, DeviceView
+    from backendcfg.gpu.attention.call import Attention, Four, Matrix, Options
+    from backendcfg.gpu.attention.plan import AttentionPlan
 
 NAME = "attention_backward"
 """The symbol of both kernels in every variant."""
@@ -45,7 +44,7 @@ class Gradients:
 
 
 @record(frozen=True)
-class Tiles:
+class BackwardTiles:
     """How a block of threads works.
 
     Attributes:
@@ -64,7 +63,7 @@ class Tiles:
 
 
 @record(frozen=True)
-class Variant:
+class BackwardVariant:
     """What a kernel is compiled for; one for each set of macros.
 
     Attributes:
@@ -76,7 +75,7 @@ class Variant:
     of_keys: bool
     element: str
     width: int
-    tiles: Tiles
+    tiles: BackwardTiles
     is_causal: bool = False
     mask: str = ""
     has_dropout: bool = False
@@ -86,6 +85,11 @@ class Variant:
     def name(self) -> str:
         """The symbol, and the source's name."""
         return NAME
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.tiles.warps
 
     @property
     def padded(self) -> int:
@@ -116,11 +120,11 @@ class Variant:
         }
 
 
-class BackwardArguments(ctypes.Structure):
+class FlashBackwardArguments(ctypes.Structure):
     """The argument of both kernels: `backward_arguments` of attention_backward.cu."""
 
     _fields_ = [
-        ("call", Arguments),
+        ("call", FlashArguments),
         *((name, ctypes.c_uint64) for name in ("grad_out", "grad_query", "grad_key")),
         ("grad_value", ctypes.c_uint64),
         ("delta", ctypes.c_uint64),
@@ -134,28 +138,30 @@ class BackwardArguments(ctypes.Structure):
 
 # By the widest head that they serve, best first. Sums are in registers: of keys and values together
 # they are twice those of queries. The last of each fits the 99 KiB of sm_86 and sm_120.
-_OF_QUERIES: tuple[tuple[int, tuple[Tiles, ...]], ...] = (
-    (64, (Tiles(128, 32, 4, 2),)),
-    (128, (Tiles(128, 32, 4, 2),)),
-    (192, (Tiles(128, 32, 8, 1), Tiles(64, 32, 4, 1))),
-    (256, (Tiles(128, 32, 8, 1), Tiles(64, 32, 4, 1), Tiles(64, 16, 4, 1))),
+_OF_QUERIES: tuple[tuple[int, tuple[BackwardTiles, ...]], ...] = (
+    (64, (BackwardTiles(128, 32, 4, 2),)),
+    (128, (BackwardTiles(128, 32, 4, 2),)),
+    (192, (BackwardTiles(128, 32, 8, 1), BackwardTiles(64, 32, 4, 1))),
+    (256, (BackwardTiles(128, 32, 8, 1), BackwardTiles(64, 32, 4, 1), BackwardTiles(64, 16, 4, 1))),
 )
-_OF_KEYS: tuple[tuple[int, tuple[Tiles, ...]], ...] = (
-    (64, (Tiles(128, 32, 4, 2),)),
-    (128, (Tiles(128, 32, 8, 1),)),
-    (192, (Tiles(128, 32, 8, 1, parted=True), Tiles(64, 32, 4, 1, parted=True))),
+_OF_KEYS: tuple[tuple[int, tuple[BackwardTiles, ...]], ...] = (
+    (64, (BackwardTiles(128, 32, 4, 2),)),
+    (128, (BackwardTiles(128, 32, 8, 1),)),
+    (192, (BackwardTiles(128, 32, 8, 1, parted=True), BackwardTiles(64, 32, 4, 1, parted=True))),
     (
         256,
         (
-            Tiles(128, 32, 8, 1, parted=True),
-            Tiles(64, 32, 4, 1, parted=True),
-            Tiles(64, 16, 4, 1, parted=True),
+            BackwardTiles(128, 32, 8, 1, parted=True),
+            BackwardTiles(64, 32, 4, 1, parted=True),
+            BackwardTiles(64, 16, 4, 1, parted=True),
         ),
     ),
 )
 
 
-def variants(call: Attention, gradients: Gradients, shared_limit: int) -> tuple[Variant, Variant]:
+def variants(
+    call: Attention, gradients: Gradients, shared_limit: int
+) -> tuple[BackwardVariant, BackwardVariant]:
     """The kernels of a call that the forward pass does not refuse, in the order of their launches.
 
     Args:
@@ -184,14 +190,14 @@ def _as_forward(call: Attention, gradients: Gradients) -> Attention:
 
 def _variant(
     call: Attention,
-    tiles: tuple[tuple[int, tuple[Tiles, ...]], ...],
+    tiles: tuple[tuple[int, tuple[BackwardTiles, ...]], ...],
     shared_limit: int,
     *,
     of_keys: bool,
     aligned: bool,
-) -> Variant:
+) -> BackwardVariant:
     candidates = [
-        Variant(
+        BackwardVariant(
             of_keys=of_keys,
             element=call.element,
             width=call.width,
@@ -208,7 +214,7 @@ def _variant(
 
 
 def launch(
-    call: Attention, gradients: Gradients, chosen: Variant, cache_bytes: int
+    call: Attention, gradients: Gradients, chosen: BackwardVariant, cache_bytes: int
 ) -> Launch | None:
     """How one of the two kernels is launched; None where there is nothing to write.
 
@@ -236,7 +242,7 @@ def launch(
     block.section = section(pairs, group, call.width, walked, cache_bytes)
     block.sign = 1
     block.scale = call.scale * LOG2_OF_E
-    arguments = BackwardArguments(
+    arguments = FlashBackwardArguments(
         call=block,
         grad_out=gradients.grad_out.address,
         grad_query=gradients.grad_query.address,
@@ -249,4 +255,50 @@ def launch(
         grad_value_strides=gradients.grad_value.strides[:3],
         factor=call.scale,
     )
-    return Launch(blocks * pairs, 32 * chosen.tiles.warps, chosen.shared_bytes, arguments)
+    return Launch(chosen, blocks * pairs, arguments)
+
+
+def run(
+    given: Arguments,
+    held: Four,
+    options: Options,
+    plan: AttentionPlan,
+    wanted: tuple[bool, ...],
+) -> dict[str, Any]:
+    """Put both kernels on the stream of query; see `efficient_backward.run`."""
+    shapes = plan.shapes
+    # What is made here must live until both kernels are on the stream: memory that was given back
+    # before would be given out again for what is made next.
+    rows = [_rows(given, name) for name in ("grad_out", "out")]
+    (_, grad_out), (_, out) = rows
+    kept_total, total = given.dense("logsumexp", given.given["logsumexp"])
+    arrays: dict[str, Any] = {}
+    memory: dict[str, DeviceView] = {}
+    like = {"delta": total, "query": held[0], "key": held[1], "value": held[2]}
+    for name in ("delta", *(("query", "key", "value") if wanted[1] or wanted[2] else ("query",))):
+        arrays[name], memory[name] = given.make(like[name].shape, like[name].element)
+    call = described(held, shapes, options, (out, total))
+    lead, keyed = (call.batch, call.heads), (call.batch, call.key_heads)
+    of_query, of_key = (call.queries, call.width), (call.keys, call.width)
+    gradients = Gradients(
+        matrix(grad_out, lead, of_query),
+        matrix(memory["query"], lead, of_query),
+        matrix(memory.get("key", held[1]), keyed, of_key),
+        matrix(memory.get("value", held[2]), keyed, of_key),
+        memory["delta"].address,
+    )
+    touched = (*held, grad_out, out, total, *memory.values())
+    for chosen in variants(call, gradients, plan.memories[0]):
+        start = launch(call, gradients, chosen, plan.memories[1])
+        if start is not None and ("key" in memory or not chosen.of_keys):
+            put(given, touched, plan, start)
+    del rows, kept_total
+    return arrays
+
+
+def _rows(given: Arguments, name: str) -> tuple[Any, DeviceView]:
+    """An argument of which the numbers of a row lie side by side: itself, or a dense copy."""
+    held = given.take(name)
+    if held.strides[-1] == 1 or 0 in held.shape:
+        return given.given[name], held
+    return given.dense(name, given.given[name])

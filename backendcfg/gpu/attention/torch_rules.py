@@ -1,11 +1,17 @@
-"""Requirements of attention kernels that depend on the GPU: read in PyTorch's sources, not run.
+"""What PyTorch's own attention kernels need of a call with arrays of a GPU: its table `ON_CUDA`.
 
-As in `attention_rules.py`, each function says why a rule is broken, or "".
+The rules and their texts are those of PyTorch 2.13 (`sdp_utils_cpp.h` of the wheel) and, for what
+only its CUDA sources have, of `sdp_utils.cpp` of 2.12. Each function says why a rule is broken, or
+"". Those in this module depend on the GPU: they were read in PyTorch's sources, not run. Those
+that depend on the arrays and the flags alone are in `dispatch/attention_rules.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from backendcfg.dispatch import attention_rules
+from backendcfg.dispatch.attention import Requirement
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.attention_facts import Call, Case
@@ -143,3 +149,115 @@ def cudnn_version(case: Case) -> str:
     if case.call.dropout > 0 and 91100 < case.device.cudnn < 91400:
         return f"{case.device.cudnn} cuDNN version does not support droppout in SDPA (9.11 - 9.13)."
     return ""
+
+
+_SHAPED = ("four-dimensional",)
+_FLASH = ("flash",)
+_CUDNN = ("cudnn",)
+
+ON_CUDA = (
+    Requirement("kernel", "somebody here brings the kernel", attention_rules.kernel),
+    Requirement("enabled", "its switch is on", attention_rules.enabled),
+    Requirement("on-cuda", "query, key and value are on a GPU", attention_rules.on_cuda),
+    Requirement("gpu", "a GPU is here", attention_rules.gpu),
+    Requirement(
+        "architecture",
+        "flash and cuDNN: sm80 to sm121; efficient: sm50 to sm121",
+        architecture,
+        after=("gpu",),
+    ),
+    Requirement(
+        "dense",
+        "ragged tensors: flash; efficient without training; cuDNN on request on sm90 and sm100",
+        dense,
+    ),
+    Requirement(
+        "four-dimensional",
+        "query, key and value have 4 dimensions",
+        attention_rules.four_dimensional,
+    ),
+    Requirement("no-mask", "there is no mask", attention_rules.no_mask, _FLASH),
+    Requirement(
+        "mask-shape",
+        "the mask is 2-D or 4-D, broadcasts to the scores, and needs no gradient",
+        attention_rules.mask_shape,
+        _CUDNN,
+        _SHAPED,
+    ),
+    Requirement(
+        "equal-widths",
+        "query, key and value are equally wide, 256 at most (512 on ROCm)",
+        equal_widths,
+        _FLASH,
+        _SHAPED,
+    ),
+    Requirement(
+        "aligned-widths",
+        "widths are multiples of 4 or 8, by device and dtype",
+        aligned_widths,
+        ("efficient",),
+        _SHAPED,
+    ),
+    Requirement(
+        "cudnn-widths",
+        "widths are multiples of 8 and 128 at most (256 on sm90, 192 and 128 on sm10x)",
+        cudnn_widths,
+        _CUDNN,
+        _SHAPED,
+    ),
+    Requirement(
+        "training-width",
+        "training on sm86, sm89, sm120, sm121: width 192 at most, or above 224 without dropout",
+        training_width,
+        _FLASH,
+        (*_SHAPED, "gpu"),
+    ),
+    Requirement(
+        "square-causal",
+        "a causal call has as many queries as keys",
+        attention_rules.square_causal,
+        _FLASH,
+        _SHAPED,
+    ),
+    Requirement(
+        "dtype",
+        "float16, and bfloat16 from sm80; efficient also float32; FlashAttention 3 also float8",
+        dtype,
+    ),
+    Requirement(
+        "batches-and-heads",
+        "equal batches and heads; flash and cuDNN take groups of heads when they are asked to",
+        attention_rules.batches_and_heads,
+        after=_SHAPED,
+    ),
+    Requirement(
+        "not-empty", "there are queries and keys", attention_rules.not_empty, after=_SHAPED
+    ),
+    Requirement(
+        "last-stride",
+        "the last dimension is contiguous",
+        attention_rules.last_stride,
+        after=_SHAPED,
+    ),
+    Requirement(
+        "cudnn-lengths",
+        "more than one key; more than one query with dropout",
+        attention_rules.cudnn_lengths,
+        _CUDNN,
+        _SHAPED,
+    ),
+    Requirement(
+        "cudnn-version",
+        "cuDNN 9 or newer, and for dropout not 9.11 to 9.13",
+        cudnn_version,
+        _CUDNN,
+        ("kernel",),
+    ),
+    Requirement(
+        "deterministic",
+        "algorithms that are not deterministic are allowed",
+        attention_rules.may_vary,
+        _CUDNN,
+    ),
+)
+"""What PyTorch's kernels need, in the order in which reasons are told."""

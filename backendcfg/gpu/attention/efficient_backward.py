@@ -1,41 +1,36 @@
-"""The gradients of attention on NVIDIA GPUs without tensor cores: of `efficient` and of `math`.
+"""The gradients of `efficient` and of `math`: their kernels, and their launches.
 
-Pure functions over numbers, as in `device_attention_plain.py`. Each gradient is a kernel of its
-own, all from gpu/kernels/attention_efficient_backward.cu; those of query, key and mask read
-a number for each query, which attention_delta.cu makes.
+Each gradient that is wanted is a kernel of its own, the mask's too, all from
+backendcfg/gpu/kernels/attention_efficient_backward.cu; those of query, key and mask read a number
+for each query, delta, which attention_delta.cu writes.
 """
 
 from __future__ import annotations
 
 import ctypes
 from math import prod
+from typing import TYPE_CHECKING, Any
 
-from backendcfg.gpu.attention.flash_variants import LOG2_OF_E, Matrix
-from backendcfg.gpu.attention.plain_programs import (
-    CODES,
-    Program,
-    Start,
-    is_chunked,
-    macros,
-    size_of,
-)
+from backendcfg.gpu.attention.call import LOG2_OF_E, NO_MATRIX, Launch, described, matrix
+from backendcfg.gpu.attention.efficient import CODES, Program, is_chunked, macros, size_of
+from backendcfg.gpu.attention.plan import put
 from backendcfg.records import record, replace
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from backendcfg.gpu.attention.flash_variants import Attention
+    from backendcfg.gpu.arrays import Arguments, DeviceView
+    from backendcfg.gpu.attention.call import Attention, Four, Matrix, Options
+    from backendcfg.gpu.attention.plan import AttentionPlan
 
 OF = ("query", "key", "value", "mask")
 """What has a gradient, as the source numbers them."""
 
 NEEDS_DELTA = ("query", "key", "mask")
 
-_NOTHING = Matrix(0, (0, 0, 0, 0))
 _KEYS = 64  # rows of the other side in a step
 _WIDEST = 128  # columns of a gradient that a block has registers for
 
 
-class BackwardArguments(ctypes.Structure):
+class EfficientBackwardArguments(ctypes.Structure):
     """`backward_arguments` of attention_walk.h."""
 
     _fields_ = [
@@ -64,7 +59,7 @@ class DeltaArguments(ctypes.Structure):
 
 
 @record(frozen=True)
-class Passed:
+class BackwardInputs:
     """What the backward pass needs besides the call, whose `out` and `logsumexp` it reads.
 
     Attributes:
@@ -82,7 +77,7 @@ class Passed:
     mask_sizes: tuple[int, int, int, int] = (1, 1, 1, 1)
 
 
-def delta(call: Attention, passed: Passed) -> Start | None:
+def delta(call: Attention, passed: BackwardInputs) -> Launch | None:
     """How the rows of the result are multiplied by those of its gradient; None where there is none.
 
     Args:
@@ -104,10 +99,10 @@ def delta(call: Attention, passed: Passed) -> Start | None:
         queries=call.queries,
         width=passed.value_width,
     )
-    return Start(program, -(-rows // 8), arguments)
+    return Launch(program, -(-rows // 8), arguments)
 
 
-def gradient(of: str, call: Attention, passed: Passed, into: Matrix) -> Start | None:
+def gradient(of: str, call: Attention, passed: BackwardInputs, into: Matrix) -> Launch | None:
     """How one gradient is computed; None where it is empty.
 
     Args:
@@ -127,8 +122,8 @@ def gradient(of: str, call: Attention, passed: Passed, into: Matrix) -> Start | 
     if not grid:
         return None
     program = _program(of, call, passed, into, wide)
-    mask = call.mask or _NOTHING
-    arguments = BackwardArguments(
+    mask = call.mask or NO_MATRIX
+    arguments = EfficientBackwardArguments(
         query=call.query.address,
         key=call.key.address,
         value=call.value.address,
@@ -161,7 +156,7 @@ def gradient(of: str, call: Attention, passed: Passed, into: Matrix) -> Start | 
         panels=panels,
         mask_sizes=passed.mask_sizes,
     )
-    return Start(program, grid, arguments)
+    return Launch(program, grid, arguments)
 
 
 def _rows(element: str) -> int:
@@ -169,7 +164,7 @@ def _rows(element: str) -> int:
     return 32 if element == "float64" else 64
 
 
-def _blocks(of: str, call: Attention, passed: Passed) -> tuple[int, int]:
+def _blocks(of: str, call: Attention, passed: BackwardInputs) -> tuple[int, int]:
     """Heads that have a gradient of their own, and the blocks of each."""
     rows = _rows(call.element)
     if of == "mask":
@@ -181,7 +176,9 @@ def _blocks(of: str, call: Attention, passed: Passed) -> tuple[int, int]:
     return call.batch * heads, -(-call.keys // rows)
 
 
-def _program(of: str, call: Attention, passed: Passed, into: Matrix, columns: int) -> Program:
+def _program(
+    of: str, call: Attention, passed: BackwardInputs, into: Matrix, columns: int
+) -> Program:
     size, rows = size_of(call.element), _rows(call.element)
     stage = (rows + _KEYS) * (16 + 16 // size)
     weights = rows * (_KEYS + 16 // size)
@@ -201,7 +198,7 @@ def _program(of: str, call: Attention, passed: Passed, into: Matrix, columns: in
     )
 
 
-def _is_aligned(of: str, call: Attention, passed: Passed, into: Matrix) -> bool:
+def _is_aligned(of: str, call: Attention, passed: BackwardInputs, into: Matrix) -> bool:
     """Whether rows are dense, whole chunks of 16 bytes that begin at such; of 32 and 64 bits."""
     queries, keys = (call.batch, call.heads, call.queries), (call.batch, call.key_heads, call.keys)
     values = (call.batch, passed.value_heads, call.keys)
@@ -216,3 +213,77 @@ def _is_aligned(of: str, call: Attention, passed: Passed, into: Matrix) -> bool:
     if of != "mask":
         given.append((into, named[of][1]))
     return is_chunked(call.element, [each for each in given if prod(each[1])])
+
+
+def _made(wanted: tuple[bool, ...]) -> tuple[str, ...]:
+    """What is made for the gradients that are wanted of query, key, value and mask, in order."""
+    names = tuple(name for name, needed in zip(OF, wanted, strict=True) if needed)
+    return ("delta", *names) if set(names) & set(NEEDS_DELTA) else names
+
+
+def run(
+    given: Arguments,
+    held: Four,
+    options: Options,
+    plan: AttentionPlan,
+    wanted: tuple[bool, ...],
+) -> dict[str, Any]:
+    """Put the kernels of the gradients that are wanted on the stream.
+
+    Args:
+        given: the arguments, for messages and memory; with the results of the forward pass.
+        held: query, key, value and the mask.
+        options: the others.
+        plan: of the call.
+        wanted: which gradients, of query, key, value and mask.
+
+    Returns:
+        The gradients that are wanted, by name; and what was needed beside them.
+
+    Raises:
+        DeviceFailedError: the device failed.
+        MemoryError: the device is full.
+    """
+    shapes = plan.shapes
+    grad_out, out = given.take("grad_out"), given.take("out")
+    # What is made here must live until all kernels are on the stream.
+    kept_total, total = given.dense("logsumexp", given.given["logsumexp"])
+    call = described(held, shapes, options, (out, total))
+    named: dict[str, DeviceView | None] = {"delta": total, **dict(zip(OF, held, strict=True))}
+    arrays: dict[str, Any] = {}
+    memory: dict[str, DeviceView] = {}
+    for name in _made(wanted):
+        like = named[name]
+        if like is not None:  # what is not there needs no gradient
+            arrays[name], memory[name] = given.make(like.shape, like.element)
+    lead = call.batch, call.heads
+    sizes = held[3].shape if held[3] is not None else ()
+    padded = (1,) * (4 - len(sizes)) + sizes
+    passed = BackwardInputs(
+        matrix(grad_out, lead, (call.queries, shapes.value_width)),
+        memory["delta"].address if "delta" in memory else 0,
+        shapes.value_width,
+        held[2].shape[-3] if options.enable_gqa else call.heads,
+        (padded[0], padded[1], padded[2], padded[3]),
+    )
+    touched = (*held, grad_out, out, total, *memory.values())
+    for name, one in memory.items():
+        start = _start(name, one, call, passed)
+        if start is not None:
+            put(given, touched, plan, start)
+    del kept_total
+    return arrays
+
+
+def _start(name: str, made: DeviceView, call: Attention, passed: BackwardInputs) -> Launch | None:
+    """How what is made is computed; None where it is empty."""
+    if name == "delta":
+        return delta(call, passed)
+    heads, *lengths = {
+        "query": (call.heads, call.queries, call.width),
+        "key": (call.key_heads, call.keys, call.width),
+        "value": (passed.value_heads, call.keys, passed.value_width),
+        "mask": (call.heads, call.queries, call.keys),
+    }[name]
+    into = matrix(made, (call.batch, heads), (lengths[0], lengths[1]))
+    return gradient(name, call, passed, into)

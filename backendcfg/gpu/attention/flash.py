@@ -1,16 +1,21 @@
-"""Our attention kernel for NVIDIA GPUs: which variant of it serves a call, and how to launch it.
+"""`flash`, our kernel on tensor cores: which variant of it serves a call, and how it is launched.
 
-Pure functions over numbers: what a call is, what the kernel lacks, the tiles and macros of its
-variant, the grid and the bytes of its arguments. Nothing here opens a library or touches a device.
-The kernel itself is backendcfg/gpu/kernels/attention_forward.cu.
+Pure functions over numbers: what the kernel cannot serve, the tiles and macros of a variant, the
+grid and the bytes of its argument. Nothing here opens a library or touches a device. The kernel
+itself is backendcfg/gpu/kernels/attention_forward.cu.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+from typing import TYPE_CHECKING
 
+from backendcfg.gpu.attention.call import LOG2_OF_E, NO_MATRIX, Launch
 from backendcfg.records import record
+
+if TYPE_CHECKING:
+    from backendcfg.gpu.attention.call import Attention
 
 ELEMENTS = ("bfloat16", "float16")
 """What the kernel reads and writes; it sums in float32."""
@@ -23,63 +28,6 @@ NAME = "attention_forward"
 
 _LIMIT = 2**31 - 1
 _STAGES = 2
-LOG2_OF_E = 1.4426950408889634
-"""Scores are in units of ln 2."""
-
-
-@record(frozen=True)
-class Matrix:
-    """An array on a device.
-
-    Attributes:
-        address: of its first number, in the device's memory.
-        strides: in numbers, for (batch, head, row, column); 0 where it is broadcast.
-    """
-
-    address: int
-    strides: tuple[int, int, int, int]
-
-
-@record(frozen=True)
-class Attention:
-    """One call, all of its arrays four-dimensional: (batch, heads, length, width).
-
-    Attributes:
-        element: what query, key, value and out hold.
-        batch, heads, key_heads, queries, keys, width: sizes; heads are a multiple of key_heads.
-        query, key, value, out: the arrays.
-        mask: (batch, heads, queries, keys), or None.
-        mask_element: "bool", true where a key is seen, or what is added: "float32" or `element`.
-        logsumexp: address of (batch, heads, queries) dense float32 numbers; 0 where not wanted.
-        is_causal: query i sees keys 0 to i.
-        scale: what scores are multiplied by.
-        dropout: the probability that a weight is dropped, from 0 to 1.
-        seed: of the dropout, 64 bits.
-    """
-
-    element: str
-    batch: int
-    heads: int
-    key_heads: int
-    queries: int
-    keys: int
-    width: int
-    query: Matrix
-    key: Matrix
-    value: Matrix
-    out: Matrix
-    scale: float
-    mask: Matrix | None = None
-    mask_element: str = "bool"
-    logsumexp: int = 0
-    is_causal: bool = False
-    dropout: float = 0.0
-    seed: int = 0
-
-    @property
-    def kept(self) -> float:
-        """What weights that are not dropped are multiplied by."""
-        return 1 / (1 - self.dropout) if self.dropout < 1 else 0.0
 
 
 @record(frozen=True)
@@ -127,6 +75,11 @@ class Variant:
         return NAME
 
     @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.tiles.warps
+
+    @property
     def padded(self) -> int:
         """The width in shared memory: products are 16 deep."""
         return -(-self.width // 16) * 16
@@ -165,7 +118,7 @@ _TILES: tuple[tuple[int, tuple[Tiles, ...]], ...] = (
 )
 
 
-class Arguments(ctypes.Structure):
+class FlashArguments(ctypes.Structure):
     """The argument of the kernel: `attention_arguments` of attention_forward.cu."""
 
     _fields_ = [
@@ -185,24 +138,6 @@ class Arguments(ctypes.Structure):
     ]
 
 
-@record(frozen=True)
-class Launch:
-    """What a driver needs to start the kernel.
-
-    Attributes:
-        grid: blocks, along the first dimension.
-        threads: of a block, along the first dimension.
-        shared_bytes: dynamic shared memory of a block; above 48 KiB the function must be told
-            first (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES).
-        arguments: the kernel's one argument.
-    """
-
-    grid: int
-    threads: int
-    shared_bytes: int
-    arguments: ctypes.Structure
-
-
 def refusal(call: Attention, capability: tuple[int, int]) -> str:
     """Why the kernel does not serve a call on a device of a compute capability, or ""."""
     if capability < OLDEST:
@@ -217,7 +152,7 @@ def refusal(call: Attention, capability: tuple[int, int]) -> str:
     for name, matrix in named.items():
         if matrix.strides[3] != 1:
             return f"the numbers of a row of `{name}` must lie side by side"
-    # What is counted in 32 bits: positions, and the blocks of the grid.
+    # The kernel counts positions, and the blocks of its grid, in 32 bits.
     longest = max(call.queries, call.keys) + 512
     if max(longest, call.batch * call.heads * (-(-call.queries // 64))) > _LIMIT:
         return f"lengths of {call.queries} and {call.keys} are more than it counts"
@@ -270,13 +205,13 @@ def launch(call: Attention, chosen: Variant, cache_bytes: int) -> Launch | None:
     )
     arguments.sign = 0 if scale == 0 else int(math.copysign(1, call.scale))
     arguments.scale = scale or 1.0
-    return Launch(blocks * pairs, 32 * chosen.tiles.warps, chosen.shared_bytes, arguments)
+    return Launch(chosen, blocks * pairs, arguments)
 
 
-def argument_block(call: Attention) -> Arguments:
-    """What a kernel is told of a call in either pass: all but its own blocks, and the scale."""
-    mask = call.mask or Matrix(0, (0, 0, 0, 0))
-    return Arguments(
+def argument_block(call: Attention) -> FlashArguments:
+    """The argument of a kernel of either pass, without its scale and what depends on its blocks."""
+    mask = call.mask or NO_MATRIX
+    return FlashArguments(
         query=call.query.address,
         key=call.key.address,
         value=call.value.address,
