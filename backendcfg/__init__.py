@@ -22,20 +22,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg import backends, errors, ops
-    from backendcfg.session import (
-        active,
-        apply,
-        capture,
-        detect,
-        flags,
-        guard,
-        numerics_token,
-        plan,
-        profile,
-        reload,
-        undo,
-        verify,
-    )
+    from backendcfg.audit.capture import capture
+    from backendcfg.audit.guard import guard
+    from backendcfg.audit.token import numerics_token
+    from backendcfg.audit.verify import verify
+    from backendcfg.session import active, apply, detect, flags, plan, profile, reload, undo
 
 __all__ = [
     "__version__",
@@ -56,6 +47,9 @@ __all__ = [
     "verify",
 ]
 
+_AUDIT = {"capture": "capture", "guard": "guard", "numerics_token": "token", "verify": "verify"}
+"""The names that `backendcfg.audit` has, with their modules; the others are in `session`."""
+
 
 def __getattr__(name: str) -> Any:
     """Load a public name the first time that it is used."""
@@ -65,7 +59,8 @@ def __getattr__(name: str) -> Any:
 
     if name in ("backends", "errors", "ops"):
         return importlib.import_module(f"backendcfg.{name}")
-    value = getattr(importlib.import_module("backendcfg.session"), name)
+    home = f"audit.{_AUDIT[name]}" if name in _AUDIT else "session"
+    value = getattr(importlib.import_module(f"backendcfg.{home}"), name)
     globals()[name] = value
     return value
 
@@ -77,7 +72,22 @@ def __dir__() -> list[str]:
 def _start() -> None:
     from backendcfg.session.start import start
 
-    start()
+    start(_capture_at_exit)
+
+
+def _capture_at_exit(folder: str) -> None:
+    """Leave the state of the switches when this process ends; its own children do not."""
+    import atexit
+    import os
+
+    process = os.getpid()
+
+    def leave() -> None:
+        from backendcfg.audit.process_state import at_exit
+
+        at_exit(folder, process)
+
+    atexit.register(leave)
 
 
 _start()

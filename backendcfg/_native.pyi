@@ -269,7 +269,7 @@ def unfold(
     /,
 ) -> None: ...
 
-# Hand in what products on devices need of Python; see native/src/python/device.h.
+# Hand in what products on devices need of Python; see native/gpu/python/device.h.
 def device_bind(**callbacks: Callable[..., Any] | None) -> None: ...
 
 # A product on a device: alpha a b + beta added, into `out`; `added` and `out` may be None.
@@ -301,43 +301,12 @@ def device_launch(
     kernel: Any,
     stream: int,
     others: tuple[int, ...],
-    settles: bool,
+    synchronizes: bool,
     grid: int,
     threads: int,
     argument: Any,
     /,
 ) -> tuple[str, int, str] | None: ...
-
-# Make a call of a kind that is remembered, and count it: (None, results ...), or (what failed,
-# what it would have been counted as, the step). None where it is not known; and where an array
-# needs a gradient, unless `is_recorded`: autograd itself calls, or gradients are not followed.
-# Options begin with the operation, and are constants.
-def device_recall(
-    arrays: tuple[Any, ...],
-    options: tuple[Any, ...],
-    seed: int = 0,
-    is_recorded: bool = False,
-    /,
-) -> tuple[Any, ...] | None: ...
-
-# Remember a kind of call: types, shapes, strides, places and alignment of these arrays, these
-# options, and the flags in force. Steps are as in backendcfg/gpu/replay.py; a launch is
-# (kernel, grid, threads, argument, and the places in it of the arrays' addresses, of the results'
-# and of the seed, in bytes, -1 for none). What is made is (element, shape, views=(), alignment=16);
-# the first `given` of it are the results, the others are worked in; -1: all.
-def device_remember(
-    arrays: tuple[Any, ...],
-    options: tuple[Any, ...],
-    is_recorded: bool,
-    steps: tuple[tuple[Any, ...], ...],
-    made: tuple[tuple[Any, ...], ...],
-    about: tuple[Any, ...],
-    given: int = -1,
-    /,
-) -> None: ...
-
-# Forget all of it, or what uses an object: a plan.
-def device_forget(owner: object = None, /) -> None: ...
 
 # Graphs of cuDNN, as backendcfg/gpu/cudnn/graph.py describes them. `work` is the tuple of
 # backendcfg/gpu/arrays.py. What failed is (function, status, its name, what cuDNN says).
@@ -415,13 +384,10 @@ def device_transform(
     area: int,
     direction: int,
     count: int,
-    input_step: int,
-    output_step: int,
+    input_stride: int,
+    output_stride: int,
     /,
 ) -> tuple[str, int, str] | None: ...
-
-# When a plan was last used or made, among all of the process.
-def device_transform_used(plan: Any, /) -> int: ...
 
 # Of a 2:4 matrix (rows, columns, leading, cudaDataType): its bytes compressed, and of the buffer
 # for compressing; whether it is 2:4, as 0 at an address; compressing. With None, or what failed.

@@ -338,7 +338,7 @@ class MissingLibraryError(MachineError):
 
 
 class TierNotKeptError(MachineError):
-    """A profile's promise cannot be kept on this host."""
+    """A profile's tier cannot be kept on this host."""
 
     code = "tier-not-kept"
 

@@ -77,6 +77,7 @@ def beyond_the_library(clock: Events, rounds: int, n: int = 16) -> list[Row]:
     return [
         *_beyond(
             clock, rounds, f"a product of n = {n}", "cuBLAS", multiply,
+            OVERHEAD_TARGET,
             ours=lambda: ops.matmul(a, b, out=out), theirs=lambda: torch.matmul(a, b, out=out),
         ),
         *_beyond(
@@ -92,6 +93,7 @@ def _beyond(
     what: str,
     library: str,
     bare: tuple[Callable[[], int], Callable[[], int], Callable[[], object]],
+    target: float | None = None,
     **calls: Callable[[], object],
 ) -> list[Row]:
     """One row; `bare` is the call, the one that is refused, and what ends both."""
@@ -108,8 +110,8 @@ def _beyond(
             nanoseconds(ours),
             f"torch {nanoseconds(theirs)}",
             f"{took['theirs'] / took['ours']:.2f}x",
-            f"<= {nanoseconds(OVERHEAD_TARGET)}",
-            ours <= OVERHEAD_TARGET,
+            f"<= {nanoseconds(target)}" if target else "",
+            ours <= target if target else None,
         )
     ]
 

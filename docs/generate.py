@@ -4,7 +4,8 @@
     python docs/generate.py --check   # exit with 1 if the page is out of date
 
 The pages of profiles and commands are written by the packages that know them:
-`backendcfg.schema.export` and `backendcfg.cli.reference`.
+`backendcfg.schema.export` and `backendcfg.cli.reference`. docs/capabilities.md is written by hand,
+but for what its examples print: `python tests/docs/capabilities.py --write`.
 """
 
 from __future__ import annotations

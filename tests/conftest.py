@@ -1,11 +1,19 @@
-"""What every test gets: its own directories, and an environment without anybody's overrides."""
+"""What every test gets: its own directories, and an environment without anybody's overrides.
+
+And how long a run takes: which tests are `exhaustive` is in exhaustive.py, and a run of all tests has
+two workers.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
+import textwrap
 from importlib.util import find_spec
 
+import exhaustive
 import pytest
 
 OVERRIDES = ("OPENBLAS_", "GOTO_", "OMP_", "MKL_", "BLIS_", "KMP_", "BACKENDCFG_", "NVIDIA_TF32")
@@ -19,6 +27,8 @@ for _name in [name for name in os.environ if name.startswith(OVERRIDES)]:
 # What is tested is what is installed, or on PYTHONPATH, also by children that start in a checkout
 # or in another directory.
 os.environ["PYTHONSAFEPATH"] = "1"
+# What the workers of this run share, such as compiled libraries: see once.py.
+os.environ.setdefault("TESTS_OF_THIS_RUN", os.path.join(_WORLD.name, "shared"))
 # Nor do the options of this run concern the runs of pytest that tests start.
 os.environ.pop("PYTEST_ADDOPTS", None)
 if "PYTHONPATH" in os.environ:
@@ -26,6 +36,39 @@ if "PYTHONPATH" in os.environ:
     os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, _entries)))
 for _name in ("CONFIG", "SYSTEM", "STATE", "CACHE"):
     os.environ[f"BACKENDCFG_{_name}_DIR"] = os.path.join(_WORLD.name, _name.lower())
+
+
+def pytest_addoption(parser):
+    exhaustive.add_option(parser)
+
+
+def pytest_configure(config):
+    exhaustive.configure(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    exhaustive.select(config, items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Share all tests out to two workers, where pytest-xdist is installed.
+
+    Tests wait for child processes for much of the time. Somebody who names tests, asks for a number
+    of workers (`-n 0`) or debugs gets what pytest does.
+    """
+    everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if (
+        everything
+        and config.pluginmanager.hasplugin("xdist")
+        and config.option.numprocesses is None
+        and config.option.dist == "no"
+        and not config.option.usepdb
+        and "PYTEST_XDIST_WORKER" not in os.environ
+    ):
+        config.option.numprocesses = 2
+        config.option.dist = "worksteal"
 
 
 def pytest_runtest_setup(item):
@@ -48,3 +91,43 @@ def _own_world(tmp_path_factory, monkeypatch):
     for name in ("CONFIG", "SYSTEM", "STATE", "CACHE"):
         monkeypatch.setenv(f"BACKENDCFG_{name}_DIR", str(world / name.lower()))
     monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.fixture(name="python")
+def _python(tmp_path):
+    """Run a program in a fresh interpreter, in a directory of its own, and give what it printed."""
+
+    def run(program: str, *arguments: str, fails: int = 0, **variables: str) -> str:
+        child = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert fails == child.returncode, child.stderr
+        return child.stderr if fails else child.stdout
+
+    return run
+
+
+@pytest.fixture(name="backendcfg")
+def _backendcfg(tmp_path):
+    """Run the command in a directory of its own, and give what it printed."""
+
+    def run(*words: str, fails: int = 0, **variables: str) -> str:
+        child = subprocess.run(
+            [sys.executable, "-m", "backendcfg", *words],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert fails == child.returncode, child.stderr
+        return child.stderr if fails else child.stdout
+
+    return run

@@ -7,7 +7,7 @@
         ...
 
 Reading gives what is in force here: a scope's profile, the process's, or the defaults. Setting
-changes that profile as an argument would, so a value that breaks its promise is refused, and
+changes that profile as an argument would, so a value that breaks its tier is refused, and
 whatever framework is loaded obeys. PyTorch is never imported. docs/backends.md says for each
 switch what it drives, and where we differ from torch.backends on purpose.
 """

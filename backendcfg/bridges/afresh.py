@@ -100,31 +100,23 @@ def _ask(
 ) -> tuple[dict[str, dict[str, Any]], str]:
     """What the child says, and why it said nothing, of which one is empty."""
     import json
-    import subprocess
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     request = {"root": root, "files": files, "processors": _cpus[0] if _cpus else []}
+    from backendcfg import childprocess
+
+    done = childprocess.run(
+        ["-c", _PROGRAM],
+        dict(environment),
+        given=json.dumps(request),
+        seconds=LIMIT_SECONDS,
+        isolated=True,
+    )
     try:
-        done = subprocess.run(
-            # Isolated, so that no start-up file and no profile acts in the child.
-            [sys.executable or "", "-I", "-S", "-c", _PROGRAM],
-            input=json.dumps(request),
-            env=dict(environment),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
-        # Libraries may have printed before.
-        found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        return {}, f"a child process that asked did not end within {LIMIT_SECONDS} s"
-    except OSError as error:
-        return {}, f"no child process could be started: {error}"
-    except (ValueError, IndexError):
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return {}, f"a child process that asked ended with status {done.returncode}: {last}"
+        found: dict[str, dict[str, Any]] = done.answer()
+    except ValueError:
+        because = done.obstacle or f"{done.how}: {done.last_line()}"
+        return {}, f"a child process that asked {because}"
     return found, ""
 
 

@@ -7,7 +7,6 @@ tried in a child process, and only what that child confirms is handed out.
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 
 from backendcfg import environ
@@ -15,8 +14,9 @@ from backendcfg.errors import MissingLibraryError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Iterable
+
+    from backendcfg.childprocess import Ended
 
 VARIABLE = "BLIS_ARCH_TYPE"
 SECONDS = 20
@@ -50,7 +50,7 @@ def numbers(path: str) -> dict[str, int]:
         MissingLibraryError: the file cannot be asked.
     """
     done = _child(_LIST, path)
-    pairs = (line.split(maxsplit=1) for line in done.stdout.splitlines())
+    pairs = (line.split(maxsplit=1) for line in done.text.splitlines())
     found = {pair[1]: int(pair[0]) for pair in pairs if len(pair) == 2}
     # The table ends with "generic"; a child that died before it read beyond what it has.
     if "generic" not in found:
@@ -81,7 +81,7 @@ def number(name: str, paths: Iterable[str]) -> str:
 @cache
 def survives(path: str, text: str) -> bool:
     """Whether the file starts at all with this text in BLIS_ARCH_TYPE."""
-    return _child(_CONFIRM, path, text).returncode == 0
+    return _child(_CONFIRM, path, text).status == 0
 
 
 def _confirmed(name: str, path: str) -> str:
@@ -89,7 +89,7 @@ def _confirmed(name: str, path: str) -> str:
     if name in known:
         text = str(known[name])
         done = _child(_CONFIRM, path, text)
-        if done.returncode == 0 and done.stdout.strip() == text:
+        if done.status == 0 and done.text.strip() == text:
             return text
         reason = _last_line(done)
     else:
@@ -103,32 +103,20 @@ def _confirmed(name: str, path: str) -> str:
     )
 
 
-def _child(program: str, path: str, told: str = "") -> subprocess.CompletedProcess[str]:
-    import subprocess
+def _child(program: str, path: str, told: str = "") -> Ended:
+    from backendcfg import childprocess
 
     clean = {
         key: text
         for key, text in environ.current().items()
         if not key.startswith(("BLIS_", environ.PREFIX, "LD_PRELOAD"))
     }
-    # Isolated, so that no start-up file and no profile acts in the child.
-    command = [sys.executable, "-I", "-S", "-c", program, path]
-    try:
-        return subprocess.run(
-            command,
-            env={**clean, VARIABLE: told} if told else clean,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 124, "", f"no answer in {SECONDS} s")
+    environment = {**clean, VARIABLE: told} if told else clean
+    return childprocess.run(["-c", program, path], environment, seconds=SECONDS, isolated=True)
 
 
-def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    ended = f"a child process that tried it ended with status {done.returncode}"
+def _last_line(done: Ended) -> str:
+    lines = [line for line in done.complaints.splitlines() if line.strip()]
+    ended = f"a child process that tried it {done.how}"
     said = next((line for line in lines if "BLIS_ARCH_TYPE" in line), lines[-1] if lines else "")
     return f"{ended}: {said}" if said else ended

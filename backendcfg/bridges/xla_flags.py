@@ -178,25 +178,14 @@ def _jaxlib() -> str:
 
 def _ask(text: str) -> str | None:
     """What a child says whose XLA is started with a text; None when it does not get that far."""
-    import subprocess
-
     environment = {**environ.current(), VARIABLE: text, environ.DISABLE.name: "1"}
     environment["JAX_PLATFORMS"] = "cpu"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _CHILD],
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if "taken" in done.stdout:
+    from backendcfg import childprocess
+
+    done = childprocess.run(["-c", _CHILD], environment, seconds=LIMIT_SECONDS)
+    if "taken" in done.text:
         return ""
-    return _said(done.stderr) if "asked" in done.stdout else None
+    return _said(done.complaints) if "asked" in done.text else None
 
 
 def _said(errors: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from backendcfg import environ
+from backendcfg.catalogue.frameworks import NUMPY
 from backendcfg.errors import BackendCfgError, UnknownVariableError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def start_file(host: Host) -> Iterator[Finding]:
 
 def numpy_blas(host: Host) -> Iterator[Finding]:
     """Which library NumPy multiplies with."""
-    own = [library for library in host.libraries if library.owner == "numpy"]
+    own = [library for library in host.libraries if library.owner == NUMPY.name]
     for library in own:
         facts = [library.kind, library.version, library.interface, library.core_type]
         yield Finding("numpy's BLAS", "fine", " ".join(fact for fact in facts if fact))
@@ -263,7 +264,7 @@ def active_profile(host: Host) -> Iterator[Finding]:
 def directories(host: Host) -> Iterator[Finding]:
     """Whether what we write can be written."""
     from backendcfg.load.locations import user_dir
-    from backendcfg.session.cache import directory as cache_directory
+    from backendcfg.session.planning import cache_directory
     from backendcfg.transact.generations import directory as state_directory
 
     places: tuple[tuple[str, str, State, environ.Variable], ...] = (

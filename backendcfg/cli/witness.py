@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backendcfg import environ
-from backendcfg.session import child
+from backendcfg import childprocess, environ
 
 PROGRAM = """
 import json
@@ -33,8 +32,8 @@ def ask(name: str | None) -> dict[str, Any]:
         name: the profile to start it under; None for the one in force here.
 
     Returns:
-        A `session.verification.Verification` as JSON data, and under `unkept` the flags that the
-        promise rests on and that this release does not set.
+        An `audit.verify.Verification` as JSON data, and under `unkept` the flags that the
+        tier rests on and that this release does not set.
 
     Raises:
         BackendCfgError: what the child raised, or InternalError when it died or hung.
@@ -42,7 +41,7 @@ def ask(name: str | None) -> dict[str, Any]:
     environment = dict(environ.current())
     if name is not None:
         environment[environ.PROFILE.name] = name
-    answer = child.ask(
+    answer = childprocess.ask(
         ["-c", PROGRAM],
         environment,
         task="the process that verifies",
@@ -59,10 +58,11 @@ def testify() -> dict[str, Any]:
     from importlib.util import find_spec
 
     from backendcfg import session
+    from backendcfg.audit.verify import verify
     from backendcfg.session.rehearsal import FRAMEWORKS
 
     for framework in FRAMEWORKS:
         if find_spec(framework.partition(".")[0]) is not None:
             importlib.import_module(framework)
     active = session.active()
-    return asdict(session.verify()) | {"unkept": list(active.compiled.unkept) if active else []}
+    return asdict(verify()) | {"unkept": list(active.compiled.unkept) if active else []}

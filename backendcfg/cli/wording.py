@@ -40,7 +40,7 @@ def grouped_reasons(dormant: Mapping[str, str]) -> list[str]:
     ]
 
 
-def promise(tier: str, unkept: Sequence[str]) -> list[str]:
+def tier_lines(tier: str, unkept: Sequence[str]) -> list[str]:
     """A tier, and what stands between it and this release, whatever is applied."""
     if not unkept:
         return [tier]

@@ -83,7 +83,7 @@ ON_CPU = (
     ),
     Requirement(
         "products",
-        "a library that keeps the promise of the tier serves its products",
+        "a library that keeps the tier serves its products",
         cpu_rules.products,
         ("math",),
         ("valid",),

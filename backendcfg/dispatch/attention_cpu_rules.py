@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backendcfg.catalogue.cpu import COMPILED_IN
 from backendcfg.dispatch import attention_shapes
-from backendcfg.dispatch.providers import COMPILED_IN, INVARIANT
+from backendcfg.dispatch.providers import INVARIANT
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.attention_facts import Case

@@ -18,8 +18,8 @@ from math import inf
 from select import select
 
 from backendcfg import environ
+from backendcfg.catalogue.cpu import BY_NAME, NATIVE
 from backendcfg.dispatch.calibration import THREADS
-from backendcfg.dispatch.providers import BY_NAME, NATIVE
 from backendcfg.dispatch.tuning import Case, ContenderLostError, cases
 from backendcfg.native import FACTORISATIONS
 from backendcfg.records import record
@@ -197,7 +197,7 @@ def _factorisation(provider: str, operation: str, n: int) -> Callable[[], object
     function, options = FUNCTIONS[operation[1:]]
     listed, *_ = _native.linalg_choice(function, list(DTYPES).index(operation[0]), n, n, 0)
     # What is compiled in is one code under two names.
-    if provider == NATIVE or listed[0][2] != 0:
+    if provider == NATIVE.name or listed[0][2] != 0:
         return None
     _native.linalg_bind(refuse=_impossible, foreign=_impossible, failed=_impossible, types={})
     random = np.random.default_rng(0)

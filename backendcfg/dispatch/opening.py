@@ -8,7 +8,8 @@ import threading
 from dataclasses import dataclass
 
 from backendcfg import native
-from backendcfg.dispatch.providers import BY_NAME, COMPILED_IN, NATIVE, LibraryFile
+from backendcfg.catalogue.cpu import COMPILED_IN, NATIVE
+from backendcfg.dispatch.providers import LibraryFile, hazard
 from backendcfg.dispatch.rehearsal import rehearse
 from backendcfg.errors import MissingLibraryError
 from backendcfg.probe.loaded import mapped_files
@@ -56,7 +57,7 @@ def is_loaded(path: str) -> bool:
 
 def compiled_in(name: str) -> Usable:
     """One of the providers that need no file."""
-    return Usable(native.own() if name == NATIVE else native.reference(), "")
+    return Usable(native.own() if name == NATIVE.name else native.reference(), "")
 
 
 def open_file(name: str, library: LibraryFile) -> Usable | Refused:
@@ -69,8 +70,8 @@ def open_file(name: str, library: LibraryFile) -> Usable | Refused:
     with _lock:
         answer = _answers.get((name, library))
         if answer is None:
-            if not is_loaded(library.path) and (hazard := BY_NAME[name].hazard(library)):
-                return Refused(library.path, hazard)
+            if not is_loaded(library.path) and (reason := hazard(name)):
+                return Refused(library.path, reason)
             answer = _answers[name, library] = _open(name, library)
             logger.debug("provider %s: %s", name, answer)
         return answer

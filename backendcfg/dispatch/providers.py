@@ -1,4 +1,7 @@
-"""One record per provider of CPU products, in the order that holds when nobody chooses."""
+"""The files that can serve products of CPU arrays, and whether one may be opened now.
+
+What is known of each provider, and their order, is in `backendcfg.catalogue.cpu`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import environ
+from backendcfg.catalogue.cpu import BY_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -32,74 +36,19 @@ class LibraryFile:
     owner: str = ""
 
 
-def never(_library: LibraryFile) -> str:
-    """The hazard of a library that has none."""
-    return ""
-
-
-def mkl_hazard(_library: LibraryFile) -> str:
-    """Why opening MKL now would break something, or "".
-
-    MKL opens its parts RTLD_GLOBAL. PyTorch, imported after that, binds thousands of its own MKL
-    symbols to them; imported before, none. Under LD_BIND_NOW, MKL ends the process.
-    """
-    if environ.foreign(["LD_BIND_NOW"]):
-        return "MKL ends the process when LD_BIND_NOW is set"
-    if "torch" not in sys.modules and find_spec("torch") is not None:
-        return (
-            "PyTorch is installed and not imported yet, and would bind to this MKL: import it first"
-        )
-    return ""
-
-
-def as_it_is(library: LibraryFile) -> LibraryFile:
-    """The library under the names that detection found."""
-    return library
-
-
-def mkl_names(library: LibraryFile) -> LibraryFile:
-    """MKL's 64-bit names, which every build has; its bare names are 32-bit."""
-    return LibraryFile(library.path, "", "_64", "ilp64", library.owner)
-
-
-@dataclass(frozen=True)
-class Provider:
-    """What is particular to one provider.
-
-    Attributes:
-        name: as profiles spell it.
-        summary: what it is, for people.
-        hazard: why a library must not be opened now, or "".
-        names: the symbols to use, where detection's are not the ones.
-        owners: whose copy to take first when several are there.
-        pool: whose threads it computes with: None for its own, "" for no threads.
-    """
-
-    name: str
-    summary: str
-    hazard: Callable[[LibraryFile], str] = never
-    names: Callable[[LibraryFile], LibraryFile] = as_it_is
-    owners: tuple[str, ...] = ()
-    pool: str | None = None
-
-
-NATIVE = "native"
-REFERENCE = "reference"
-COMPILED_IN = frozenset({NATIVE, REFERENCE})
-"""Providers without a file of their own."""
-
 INVARIANT = ("thread-invariant", "cross-machine", "batch-invariant")
 """Tiers under which neither threads nor a batch may change a bit: libraries do not promise that."""
 
-PROVIDERS = (
-    Provider("openblas", "the OpenBLAS that NumPy computes with", owners=("numpy",)),
-    Provider("scipy-openblas", "the OpenBLAS that SciPy computes with", owners=("scipy",)),
-    Provider("mkl", "Intel's MKL", hazard=mkl_hazard, names=mkl_names),
-    Provider("blis", "BLIS"),
-    Provider(NATIVE, "our own kernels, compiled in: the same bits at any threads, in any batch"),
-    Provider(REFERENCE, "ours, compiled in: slow, serial, the same bits everywhere", pool=""),
-)
-BY_NAME = {provider.name: provider for provider in PROVIDERS}
+
+def hazard(name: str) -> str:
+    """Why opening a provider's library in this process now would break something, or ""."""
+    for each in BY_NAME[name].hazards:
+        if each.variable and environ.foreign([each.variable]):
+            return each.reason
+        late = each.framework and each.framework not in sys.modules
+        if late and find_spec(each.framework) is not None:
+            return each.reason
+    return ""
 
 
 def files_of(name: str, libraries: Sequence[Mapping[str, Any]]) -> list[LibraryFile]:
@@ -113,15 +62,13 @@ def files_of(name: str, libraries: Sequence[Mapping[str, Any]]) -> list[LibraryF
     rank = {owner: position for position, owner in enumerate(provider.owners)}
     mine = [library for library in libraries if library.get("provider") == name]
     mine.sort(key=lambda library: rank.get(library.get("owner", ""), len(rank)))
-    return [
-        provider.names(
-            LibraryFile(
-                library["path"],
-                library.get("prefix", ""),
-                library.get("suffix", ""),
-                library.get("interface", "").replace("both", ""),
-                library.get("owner", ""),
-            )
+    found = []
+    for library in mine:
+        prefix, suffix, interface = provider.affixes or (
+            library.get("prefix", ""),
+            library.get("suffix", ""),
+            library.get("interface", "").replace("both", ""),
         )
-        for library in mine
-    ]
+        owner = library.get("owner", "")
+        found.append(LibraryFile(library["path"], prefix, suffix, interface, owner))
+    return found

@@ -75,7 +75,7 @@ def _tried(*arguments: str) -> str:
 
 def ended(code: int) -> str:
     """How a child process ended, by its return code: "by SIGSEGV", "with code 3"."""
-    from backendcfg.probe.inspection import signal_name
+    from backendcfg.childprocess import signal_name
 
     return f"by {signal_name(-code)}" if code < 0 else f"with code {code}"
 

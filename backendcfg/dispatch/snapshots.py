@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, environ, native
+from backendcfg.catalogue.cpu import COMPILED_IN, NATIVE, PROVIDERS
 from backendcfg.defaults import DEFAULTS
 from backendcfg.dispatch import calibration, speed
 from backendcfg.dispatch.opening import (
@@ -24,7 +25,7 @@ from backendcfg.dispatch.opening import (
     open_file,
     open_path,
 )
-from backendcfg.dispatch.providers import COMPILED_IN, PROVIDERS, files_of
+from backendcfg.dispatch.providers import files_of
 from backendcfg.errors import MissingLibraryError
 from backendcfg.probe.loaded import libraries_in_process
 
@@ -75,7 +76,7 @@ def materialise(prepared: Prepared) -> int:
         raise MissingLibraryError(
             f"no library can serve products of CPU arrays under profile `{compiled.name}`",
             notes=[f"{name}: {reason}" for name, reason in listing.reasons.items()],
-            helps=["allow `native` in `[blas] library`: it is always there"],
+            helps=[f"allow `{NATIVE.name}` in `[blas] library`: it is always there"],
         )
     _calibrate(listing, table_for(compiled), libraries, named=compiled.named, order=compiled.order)
     # With the profile and not by the snapshot, which is kept for ever.
@@ -114,7 +115,7 @@ def table_for(compiled: Compiled | None) -> Table | str:
     if not compiled.values.get("ops.calibration", True):
         return "`ops.calibration` is off"
     if compiled.tier != "none":
-        return f"profile `{compiled.name}` promises `{compiled.tier}`: speed decides no bits"
+        return f"profile `{compiled.name}` has tier `{compiled.tier}`: speed decides no bits"
     if compiled.values.get("blas.path"):
         return "`blas.path` says which library serves"
     if len(compiled.named) == 1:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from backendcfg import childprocess
 from backendcfg.launch import bound
 
 if TYPE_CHECKING:
@@ -33,16 +32,12 @@ def words(
         memory: whether to bind to the memory of the nodes.
         supervised: whether it ends when this process does.
     """
-    return [
-        sys.executable,
-        "-I",
-        "-S",
-        bound.__file__,
+    binding = [
         ",".join(map(str, share.processors)) if processors else "",
         ",".join(map(str, share.nodes)) if memory else "",
         str(os.getpid()) if supervised else "0",
-        *command,
     ]
+    return childprocess.command([bound.__file__, *binding, *command], isolated=True)
 
 
 def memory_refusal(nodes: Collection[int]) -> str:
@@ -52,16 +47,10 @@ def memory_refusal(nodes: Collection[int]) -> str:
     tries, because what is bound cannot always be unbound.
     """
     listed = ",".join(map(str, sorted(nodes)))
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", bound.__file__, "", listed, "0", "true"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 0:
+    done = childprocess.run([bound.__file__, "", listed, "0", "true"], isolated=True)
+    if done.status == 0:
         return ""
-    last = (done.stderr.strip().splitlines() or ["no reason is given"])[-1]
-    return last.rpartition(": ")[2]
+    return done.last_line("no reason is given").rpartition(": ")[2]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Literal
 
+from backendcfg.catalogue.cpu import LIBIOMP5
 from backendcfg.probe import ldcache
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ Preload = Literal["tcmalloc", "jemalloc", "iomp5"]
 FILES: dict[Preload, tuple[str, ...]] = {
     "tcmalloc": ("libtcmalloc.so", "libtcmalloc.so.4", "libtcmalloc_minimal.so.4"),
     "jemalloc": ("libjemalloc.so", "libjemalloc.so.2"),
-    "iomp5": ("libiomp5.so",),
+    "iomp5": (f"{LIBIOMP5.name}.so",),
 }
 
 SETTINGS: dict[Preload, dict[str, str]] = {
@@ -31,7 +32,7 @@ SETTINGS: dict[Preload, dict[str, str]] = {
 SOURCES: dict[Preload, str] = {
     "tcmalloc": "gperftools, or the package libtcmalloc-minimal4",
     "jemalloc": "jemalloc, or the package libjemalloc2",
-    "iomp5": "intel-openmp",
+    "iomp5": LIBIOMP5.listed[0],
 }
 
 

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.cpu import COMPILED_IN
 from backendcfg.defaults import DEFAULTS
-from backendcfg.dispatch.providers import COMPILED_IN
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
 from backendcfg.ops.arrays import element_named, is_flag

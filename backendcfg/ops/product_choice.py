@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
+from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.dispatch import snapshots
-from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import devices
 from backendcfg.ops.arrays import element_named

@@ -2,7 +2,8 @@
 
 `python -I -S child.py` reads one JSON request per line; for each it writes a line when it begins
 and a line with the answer, on its standard output, which the libraries themselves cannot reach.
-Standard library only, and nothing of this package: the subject's module is loaded from its file.
+Standard library only. A subject's module is loaded from its file, and may import modules of this
+package that need no more.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def main() -> None:
         # A library that crashes here is expected; a core file of it is not.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _end_with_parent()
+    _lend_package()
     answers = os.dup(1)
     # What libraries print goes where the parent looks for the reason of a death.
     os.dup2(2, 1)
@@ -42,6 +44,13 @@ def _end_with_parent() -> None:
 
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+
+
+def _lend_package() -> None:
+    """Let subjects import modules of this package, whose own start would apply a profile here."""
+    package = type(sys)("backendcfg")
+    package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+    sys.modules["backendcfg"] = package
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

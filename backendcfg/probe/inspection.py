@@ -10,14 +10,13 @@ import json
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
-from backendcfg import environ
+from backendcfg import childprocess, environ
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,9 +36,9 @@ class Request:
     """One file to ask.
 
     Attributes:
-        subject: the module that knows how: "symbols", "nvml" or "metal".
+        subject: the module that knows how: "symbols" or "drivers".
         path: the file.
-        kind: what its name promises.
+        kind: what its name says, or which driver it is: "nvml" or "metal".
     """
 
     subject: str
@@ -134,12 +133,10 @@ class _Run:
         import subprocess
         import tempfile
 
-        if not sys.executable:
-            raise OSError("the interpreter does not know its own path")
         self.spoken = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", _CHILD],
+                childprocess.command(["-B", _CHILD], isolated=True),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.spoken,
@@ -193,7 +190,7 @@ class _Run:
             return Answer(error=f"no answer within {timeout:g} s of being opened", hung=True)
         status = self._reap()
         if status is not None and status < 0:
-            how = f"killed the process that opened it ({signal_name(-status)})"
+            how = f"killed the process that opened it ({childprocess.signal_name(-status)})"
         else:
             how = f"ended the process that opened it (status {status})"
         self.spoken.seek(0)
@@ -220,11 +217,3 @@ class _Run:
         if self.process.stdout is not None:
             self.process.stdout.close()
         self.spoken.close()
-
-
-def signal_name(number: int) -> str:
-    """The name of a signal: "SIGSEGV", or "signal 34" for one that has none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

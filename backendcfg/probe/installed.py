@@ -1,47 +1,62 @@
-"""Where the files of numeric libraries are, found without importing or opening anything.
+"""What is installed: versions of packages, and where the files of libraries are.
 
-The order says who is asked first for the same provider: NumPy's own copy, SciPy's, the wheels,
-the environment's, the system's.
+Nothing is imported or opened. The order of the files says who is asked first for the same provider:
+NumPy's own copy, SciPy's, the wheels, the environment's, the system's.
 """
 
 from __future__ import annotations
 
 import glob
 import os
+import re
 import sys
 from dataclasses import dataclass, field
 from importlib import metadata
 
 from backendcfg import environ
+from backendcfg.catalogue.cpu import LIBRARIES, kind_of
+from backendcfg.catalogue.frameworks import FRAMEWORKS
 from backendcfg.probe import ldcache
-from backendcfg.probe.names import kind_of
 from backendcfg.schema.host import Broken
+
+# By import name; the first distribution that is installed answers.
+_DISTRIBUTIONS = {
+    **{each.name: each.packages for each in FRAMEWORKS if each.in_host},
+    **{name: packages for each in LIBRARIES for name, packages in each.modules.items()},
+}
+
+
+def versions() -> dict[str, str]:
+    """Installed versions by import name, sorted."""
+    found = {}
+    for name, distributions in sorted(_DISTRIBUTIONS.items()):
+        for distribution in distributions:
+            if version := _version(distribution):
+                found[name] = version
+                break
+    return found
+
+
+def _version(distribution: str) -> str:
+    """The installed version; "" when it is not installed or half installed."""
+    try:
+        installed = metadata.distribution(distribution)
+        text = installed.read_text("METADATA") or installed.read_text("PKG-INFO") or ""
+    except (metadata.PackageNotFoundError, OSError, ValueError):
+        return ""
+    # `installed.version` would parse the whole description as an e-mail: 8 ms for all of them.
+    version = re.search(r"^Version:[ \t]*(\S+)", text, re.MULTILINE)
+    return version.group(1) if version else ""
+
 
 # Beside or inside the package, as the wheels of each distribution lay it out.
 _BUNDLED = {
-    "numpy": ("numpy.libs/*", "numpy/.dylibs/*"),
-    "scipy": ("scipy.libs/*", "scipy/.dylibs/*"),
-    "scipy-openblas64": ("scipy_openblas64/lib/*",),
-    "scipy-openblas32": ("scipy_openblas32/lib/*",),
-    "torch": ("torch/lib/libtorch_cpu.*", "torch/lib/lib*omp*", "torch.libs/*"),
-    "scikit-learn": ("scikit_learn.libs/*", "sklearn/.dylibs/*"),
-    "blis": ("blis/cy.*",),
+    **{package: each.bundles for each in FRAMEWORKS if each.bundles for package in each.packages},
+    **{package: globs for each in LIBRARIES for package, globs in each.wheels.items()},
 }
-_ANYWHERE = ("mkl", "intel-openmp")
-_NAMES = ("libopenblas*", "libmkl_rt*", "libblis*", "libiomp5*", "libomp.*", "libgomp.*")
-_STANDARD = (
-    "usr/lib/*-linux-gnu/openblas*/*",
-    "usr/lib/*-linux-gnu/blis*/*",
-    "usr/lib/*-linux-gnu/blas*/*",
-    "usr/lib/*-linux-gnu/lapack*/*",
-    "usr/lib64/lib*blas*",
-    "usr/lib64/libblis*",
-    "usr/local/lib/lib*blas*",
-    "usr/local/lib/libblis*",
-    "opt/intel/oneapi/mkl/latest/lib/libmkl_rt*",
-    "opt/homebrew/opt/openblas/lib/libopenblas*",
-    "opt/homebrew/opt/libomp/lib/libomp*",
-)
+_LISTED = tuple(package for each in LIBRARIES for package in each.listed)
+_NAMES = tuple(name for each in LIBRARIES for name in each.globs)
+_PLACES = tuple(place for each in LIBRARIES for place in each.places)
 
 
 @dataclass
@@ -78,7 +93,7 @@ def find(root: str = "/", prefix: str = sys.prefix) -> Candidates:
     for name, patterns in _BUNDLED.items():
         for path in _beside(name, patterns):
             found.add(path)
-    for name in _ANYWHERE:
+    for name in _LISTED:
         for path in _listed(name):
             found.add(path)
     if os.path.realpath(prefix) not in {"/usr", "/"}:
@@ -97,7 +112,7 @@ def find(root: str = "/", prefix: str = sys.prefix) -> Candidates:
             found.broken.append(
                 Broken(probe="libraries", path="/etc/ld.so.cache", reason=_words(error))
             )
-    for pattern in _STANDARD:
+    for pattern in _PLACES:
         for path in sorted(glob.glob(os.path.join(glob.escape(root), pattern))):
             found.add(path)
     return found

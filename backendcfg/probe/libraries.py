@@ -10,9 +10,21 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import environ
+from backendcfg.catalogue.cpu import (
+    KINDS,
+    LIBGOMP,
+    LIBRARIES,
+    MKL,
+    MKL_CORE,
+    OPENBLAS,
+    OPENMP,
+    is_torch,
+    kind_of,
+    provider_of,
+)
 from backendcfg.probe import inspection, installed, loaded, symbols
-from backendcfg.probe.names import is_torch, kind_of, owner_of, provider_of
-from backendcfg.probe.remembered import Store
+from backendcfg.probe.kept import Store
+from backendcfg.probe.loaded import owner_of
 from backendcfg.schema.host import Absent, Broken, Found, Library
 
 if TYPE_CHECKING:
@@ -21,26 +33,8 @@ if TYPE_CHECKING:
     from backendcfg.probe.inspection import Answer, Request
     from backendcfg.schema.host import Probe
 
-_KINDS = {
-    "openblas": "OpenBLAS",
-    "mkl": "MKL",
-    "blis": "BLIS",
-    "reference-blas": "reference BLAS",
-    "lapack": "LAPACK",
-    "openmp": "OpenMP runtime",
-}
-# Read by each kind, the first that is set wins. OpenBLAS with OpenMP reads OpenMP's alone.
-_THREADS = {
-    "openblas": (
-        "OPENBLAS_NUM_THREADS",
-        "GOTO_NUM_THREADS",
-        "OMP_NUM_THREADS",
-        "OPENBLAS_DEFAULT_NUM_THREADS",
-    ),
-    "mkl": ("MKL_NUM_THREADS", "OMP_NUM_THREADS"),
-    "blis": ("BLIS_NUM_THREADS", "OMP_NUM_THREADS"),
-    "openmp": ("OMP_NUM_THREADS",),
-}
+# Read by each kind, the first that is set wins.
+_THREADS = {each.kind: each.variables for each in LIBRARIES if each.variables}
 
 
 def probe_libraries(
@@ -112,13 +106,13 @@ def _ask_here(path: str, kind: str, mapped: set[str]) -> dict[str, Any] | None:
         prefix, suffix = affixes
         facts = symbols.openblas(handle, prefix, suffix)
         threads = f"{prefix}openblas_get_num_threads{suffix}"
-    elif kind == "openmp":
+    elif kind == OPENMP:
         facts = symbols.facts(handle, path, kind)
-        threads = "omp_get_max_threads"
+        threads = LIBGOMP.symbol
     elif is_torch(path):
         facts = symbols.facts(handle, path, kind)
         threads = "MKL_Get_Max_Threads"
-    elif kind == "mkl" and any("libmkl_core." in other for other in mapped):
+    elif kind == MKL.kind and any(MKL_CORE in other for other in mapped):
         # Before its layers are there, any question would make libmkl_rt open them.
         facts = symbols.facts(handle, path, kind)
         threads = "MKL_Get_Max_Threads"
@@ -138,7 +132,7 @@ def _ask_there(requests: Sequence[Request], store: Store, timeout: float) -> dic
         # libmkl_rt takes its threading from what is loaded, and libtorch_cpu is slow: each alone.
         groups: dict[str, list[Request]] = {}
         for request in asked:
-            alone = request.kind == "mkl"
+            alone = request.kind == MKL.kind
             groups.setdefault(request.path if alone else "", []).append(request)
         fresh = inspection.ask(list(groups.values()), timeout=timeout)
         for request in asked:
@@ -180,8 +174,8 @@ def implied_threads(
     source = environ.current() if environment is None else environment
     kind, most = facts["kind"], facts.get("max_threads") or 4096
     names = _THREADS.get(kind, ())
-    if kind == "openblas" and facts.get("threading") == "openmp":
-        names = ("OMP_NUM_THREADS",)
+    if kind == OPENBLAS.kind and facts.get("threading") == OPENMP:
+        names = LIBGOMP.variables  # with OpenMP's threads it reads OpenMP's variable alone
     for name in names:
         # A list is one number for each level of nesting.
         text = source.get(name, "").partition(",")[0].strip()
@@ -190,13 +184,13 @@ def implied_threads(
     if facts.get("threading") == "sequential":
         return 1
     # MKL starts with one thread for each core, BLIS with one: neither is the affinity.
-    return min(affinity, most) if kind in {"openblas", "openmp"} else 0
+    return min(affinity, most) if kind in {OPENBLAS.kind, OPENMP} else 0
 
 
 def _summaries(libraries: Sequence[Library], broken: Sequence[Broken]) -> list[Probe]:
     """Found or absent for each kind."""
     said: list[Probe] = []
-    for kind, title in _KINDS.items():
+    for kind, title in KINDS.items():
         of_kind = [library for library in libraries if library.kind == kind]
         if of_kind:
             names = (f"{library.owner} {library.version}".strip() for library in of_kind)

@@ -1,14 +1,26 @@
-"""The numeric libraries that are in this process now. Standard library only; opens nothing new.
+"""The numeric libraries that are in this process now, and who brought a file. Opens nothing new.
 
-Linux lists them in /proc/self/maps, macOS through dyld. A handle to one is taken with
-RTLD_NOLOAD, which fails rather than load anything.
+Standard library only. Linux lists mapped files in /proc/self/maps, macOS through dyld. A handle to
+one is taken with RTLD_NOLOAD, which fails rather than load anything.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 
+from backendcfg.catalogue.cpu import (
+    BLIS,
+    LIBRARIES,
+    MKL,
+    NETLIB_BLAS,
+    OPENBLAS,
+    is_torch,
+    kind_of,
+    provider_of,
+)
+from backendcfg.catalogue.frameworks import SKLEARN
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -16,9 +28,8 @@ if TYPE_CHECKING:
     import ctypes
 
 _MAPS = "/proc/self/maps"
-# A part of every path that `names.kind_of` knows, so that a process without numeric libraries need
-# not load what inspects them.
-_HINTS = ("blas", "mkl", "libtorch_cpu", "blis", "lapack", "libgomp", "libiomp5", "libomp")
+# A part of every path that `kind_of` knows, which is quicker to look for.
+_HINTS = tuple(hint for each in LIBRARIES for hint in each.hints)
 
 
 @record(frozen=True)
@@ -52,8 +63,6 @@ def libraries_in_process() -> list[LoadedLibrary]:
     paths = [path for path in mapped_files() if may_be_numeric(path)]
     if not paths:
         return []
-    from backendcfg.probe.names import kind_of
-
     found = []
     for path in paths:
         kind = kind_of(path)
@@ -64,7 +73,7 @@ def libraries_in_process() -> list[LoadedLibrary]:
 
 
 def may_be_numeric(path: str) -> bool:
-    """False for a file that `names.kind_of` would not know; it need not be loaded to be asked."""
+    """False for a file that `kind_of` would not know."""
     return any(hint in path for hint in _HINTS)
 
 
@@ -95,7 +104,6 @@ def handle_of(path: str) -> ctypes.CDLL | None:
 def _describe(handle: ctypes.CDLL, path: str, kind: str) -> LoadedLibrary | None:
     """Look at symbols, and call nothing but OpenBLAS's constant getter."""
     from backendcfg.probe import symbols
-    from backendcfg.probe.names import is_torch, owner_of, provider_of
 
     prefix = suffix = interface = ""
     serves = hasattr(handle, "cblas_dgemm")
@@ -103,17 +111,17 @@ def _describe(handle: ctypes.CDLL, path: str, kind: str) -> LoadedLibrary | None
         if not hasattr(handle, "mkl_serv_get_version"):
             return None
         interface = "lp64"
-    elif kind == "mkl":
+    elif kind == MKL.kind:
         interface = "both"
-    elif kind in {"openblas", "blis", "reference-blas"}:
+    elif kind in {OPENBLAS.kind, BLIS.kind, NETLIB_BLAS.kind}:
         if (affixes := symbols.openblas_affixes(handle)) is not None:
             prefix, suffix = affixes
             about = symbols.openblas(handle, prefix, suffix)
-            kind, interface, serves = "openblas", about["interface"], about["serves"]
-        elif kind == "openblas":
+            kind, interface, serves = OPENBLAS.kind, about["interface"], about["serves"]
+        elif kind == OPENBLAS.kind:
             return None
-        elif hasattr(handle, "bli_info_get_version_str"):
-            kind = "blis"
+        elif hasattr(handle, BLIS.symbol):
+            kind = BLIS.kind
             size = getattr(handle, "bli_info_get_blas_int_type_size", None)
             interface = ("ilp64" if size() == 64 else "lp64") if size else ""
     owner = owner_of(path, sys.prefix)
@@ -128,3 +136,34 @@ def _dyld_images() -> list[str]:
     process._dyld_get_image_name.restype = ctypes.c_char_p
     names = (process._dyld_get_image_name(i) for i in range(process._dyld_image_count()))
     return [os.fsdecode(name) for name in names if name]
+
+
+_PACKAGE = r"/(?:site|dist)-packages/([\w-]+?)(?:\.libs)?/"
+_BUNDLE = r"/([\w-]+)\.libs/[^/]+$"
+
+
+def owner_of(path: str, prefix: str) -> str:
+    """Who brought the file: a distribution's name, "conda" or "system".
+
+    Args:
+        path: absolute.
+        prefix: the environment's directory, as `sys.prefix`.
+    """
+    found = re.search(_PACKAGE, path) or re.search(_BUNDLE, path)
+    if found:
+        name = found.group(1)
+        return SKLEARN.packages[0] if name == SKLEARN.name else name.replace("_", "-")
+    if path.startswith((os.path.join(prefix, ""), os.path.join(os.path.realpath(prefix), ""))):
+        if os.path.isdir(os.path.join(prefix, "conda-meta")):
+            return "conda"
+        name = os.path.basename(path)
+        # Wheels that install outside their package.
+        return next(
+            (
+                each.listed[0]
+                for each in LIBRARIES
+                if each.listed and name.startswith(each.globs[0].rstrip("*"))
+            ),
+            "system",
+        )
+    return "system"

@@ -11,6 +11,8 @@ import os
 import sys
 
 from backendcfg import environ
+from backendcfg.catalogue.cpu import LIBRARIES
+from backendcfg.catalogue.frameworks import FRAMEWORKS
 from backendcfg.errors import shown_path
 from backendcfg.probe import environment as foreign
 from backendcfg.probe import first_line_of
@@ -32,10 +34,14 @@ _DRIVERS = {
     "/opt/rocm/.info/version": "ROCm",
 }
 _PACKAGES = frozenset(
-    {"numpy", "scipy", "torch", "jax", "jaxlib", "scikit_learn", "numexpr", "numba", "mkl"}
-    | {"intel_openmp", "blis", "triton", "backendcfg"}
+    package.replace("-", "_")
+    for package in (
+        *("backendcfg",),
+        *(name for each in FRAMEWORKS if each.in_host for name in each.packages),
+        *(name for each in LIBRARIES for name in (*each.wheels, *each.listed)),
+    )
 )
-_PACKAGE_FAMILIES = ("tensorflow", "tf_nightly", "cupy", "scipy_openblas")
+_PACKAGE_FAMILIES = tuple(name for each in FRAMEWORKS for name in each.families)
 # They say where ours are kept and which profile is asked for, not what a profile means.
 _NOT_FLAGS = frozenset(
     variable.name

@@ -1,7 +1,7 @@
 """What an open BLAS, LAPACK or OpenMP library answers about itself.
 
-Standard library only, and nothing of this package: a bare child interpreter runs this file to
-ask libraries that this process has not loaded (`child.py`). Everything called here is a getter
+Standard library and the catalogue only: a bare child interpreter runs this file to ask libraries
+that this process has not loaded (`child.py`). Everything called here is a getter
 or a product of three numbers. Whether a call is safe in the user's own process is said at each.
 """
 
@@ -12,6 +12,19 @@ import os
 import re
 import sys
 from typing import Any
+
+from backendcfg.catalogue.cpu import (
+    BLIS,
+    LIBGOMP,
+    MKL,
+    NETLIB_BLAS,
+    NETLIB_LAPACK,
+    OPENBLAS,
+    OPENMP,
+    PROVIDERS,
+    RUNTIMES,
+    is_torch,
+)
 
 OPENBLAS_AFFIXES = tuple(
     (prefix, suffix)
@@ -58,45 +71,41 @@ def facts(handle: ctypes.CDLL, path: str, kind: str) -> dict[str, Any]:
         LookupError: it lacks the symbols that its name promises.
     """
     name = os.path.basename(path)
-    if kind == "openmp":
+    if kind == OPENMP:
         return _openmp(handle, name)
-    if kind == "lapack":
+    if kind == NETLIB_LAPACK.kind:
         return _lapack(handle, name)
-    if name.startswith("libtorch_cpu."):
+    if is_torch(path):
         return _mkl_in_torch(handle)
     # Distributions install OpenBLAS and BLIS under the name libblas.so.3: ask, do not guess.
     if affixes := openblas_affixes(handle):
         return openblas(handle, *affixes)
-    if hasattr(handle, "bli_info_get_version_str"):
+    if hasattr(handle, BLIS.symbol):
         return _blis(handle)
-    if hasattr(handle, "MKL_Get_Version_String"):
+    if hasattr(handle, MKL.symbol):
         return _mkl(handle)
-    if kind == "reference-blas":
+    if kind == NETLIB_BLAS.kind:
         return _reference(handle, name)
-    promised = {
-        "openblas": "openblas_get_config",
-        "mkl": "MKL_Get_Version_String",
-        "blis": "bli_info_get_version_str",
-    }
-    raise LookupError(f"no symbol {promised[kind]}")
+    symbol = next(each.symbol for each in PROVIDERS if each.kind == kind)
+    raise LookupError(f"no symbol {symbol}")
 
 
 def openblas_affixes(handle: ctypes.CDLL) -> tuple[str, str] | None:
     """Prefix and suffix of the library's names; None when it is not OpenBLAS. Looks only."""
     for prefix, suffix in OPENBLAS_AFFIXES:
-        if hasattr(handle, f"{prefix}openblas_get_config{suffix}"):
+        if hasattr(handle, f"{prefix}{OPENBLAS.symbol}{suffix}"):
             return prefix, suffix
     return None
 
 
 def openblas(handle: ctypes.CDLL, prefix: str, suffix: str) -> dict[str, Any]:
     """Facts of an OpenBLAS. Safe in any process: these getters return constants."""
-    config = text(handle, f"{prefix}openblas_get_config{suffix}")
+    config = text(handle, f"{prefix}{OPENBLAS.symbol}{suffix}")
     parallel = getattr(handle, f"{prefix}openblas_get_parallel{suffix}", None)
     version = re.match(r"OpenBLAS (\S+)", config)
     limit = re.search(r"MAX_THREADS=(\d+)", config)
     return {
-        "kind": "openblas",
+        "kind": OPENBLAS.kind,
         "version": version.group(1) if version else "",
         "interface": "ilp64" if "USE64BITINT" in config else "lp64",
         "prefix": prefix,
@@ -118,7 +127,7 @@ def text(handle: ctypes.CDLL, name: str) -> str:
     return answer.decode(errors="replace").strip() if answer is not None else ""
 
 
-def mkl_version(handle: ctypes.CDLL, name: str = "MKL_Get_Version_String") -> str:
+def mkl_version(handle: ctypes.CDLL, name: str = MKL.symbol) -> str:
     """MKL's version, "2026.2". Makes libmkl_rt open its layers: not for the user's process."""
     function = getattr(handle, name, None)
     if function is None:
@@ -140,10 +149,10 @@ def openmp_of(handle: ctypes.CDLL) -> str:
 def _mkl(handle: ctypes.CDLL) -> dict[str, Any]:
     version = mkl_version(handle)
     maps = _maps()
-    layers = [layer for layer in _MKL_LAYERS if f"libmkl_{layer}" in maps]
+    layers = [layer for layer in _MKL_LAYERS if f"{MKL.stem}_{layer}" in maps]
     branch = getattr(handle, "MKL_CBWR_Get_Auto_Branch", None)
     return {
-        "kind": "mkl",
+        "kind": MKL.kind,
         "version": version,
         # The bare names are LP64; cblas_dgemm_64 and so on are ILP64 and always there.
         "interface": "both",
@@ -158,7 +167,7 @@ def _mkl_in_torch(handle: ctypes.CDLL) -> dict[str, Any]:
     if not version:
         return {"kind": ""}
     return {
-        "kind": "mkl",
+        "kind": MKL.kind,
         "version": version,
         "interface": "lp64",
         "threading": openmp_of(handle),
@@ -189,8 +198,8 @@ def _blis(handle: ctypes.CDLL) -> dict[str, Any]:
         "sequential",
     )
     return {
-        "kind": "blis",
-        "version": text(handle, "bli_info_get_version_str"),
+        "kind": BLIS.kind,
+        "version": text(handle, BLIS.symbol),
         "interface": ("ilp64" if size() == 64 else "lp64") if size else "",
         "threading": threading,
         "core_type": core,
@@ -205,7 +214,7 @@ def _reference(handle: ctypes.CDLL, name: str) -> dict[str, Any]:
     elif not hasattr(handle, "dgemm_"):
         raise LookupError("no symbol dgemm_")
     return {
-        "kind": "reference-blas",
+        "kind": NETLIB_BLAS.kind,
         # Without a word on its threads: BLIS and others are installed under this name as well.
         "interface": integer_width(handle, "isamax_"),
         "serves": hasattr(handle, "cblas_dgemm"),
@@ -216,7 +225,7 @@ def _lapack(handle: ctypes.CDLL, name: str) -> dict[str, Any]:
     if name.startswith("liblapacke"):
         if not hasattr(handle, "LAPACKE_dgesv"):
             raise LookupError("no symbol LAPACKE_dgesv")
-        return {"kind": "lapack", "interface": "ilp64" if "64" in name else "lp64"}
+        return {"kind": NETLIB_LAPACK.kind, "interface": "ilp64" if "64" in name else "lp64"}
     if not hasattr(handle, "dgesv_"):
         raise LookupError("no symbol dgesv_")
     version = ""
@@ -226,19 +235,18 @@ def _lapack(handle: ctypes.CDLL, name: str) -> dict[str, Any]:
         handle.ilaver_(*(ctypes.byref(part) for part in parts))
         version = ".".join(str(part.value) for part in parts)
     return {
-        "kind": "lapack",
+        "kind": NETLIB_LAPACK.kind,
         "version": version,
         "interface": "ilp64" if "64" in name.partition(".")[0] else "lp64",
     }
 
 
 def _openmp(handle: ctypes.CDLL, name: str) -> dict[str, Any]:
-    if not hasattr(handle, "omp_get_max_threads"):
-        raise LookupError("no symbol omp_get_max_threads")
-    vendors = {"libgomp": "gnu", "libiomp5": "intel", "libomp": "llvm"}
+    if not hasattr(handle, LIBGOMP.symbol):
+        raise LookupError(f"no symbol {LIBGOMP.symbol}")
     return {
-        "kind": "openmp",
-        "threading": next(vendors[start] for start in vendors if name.startswith(start)),
+        "kind": OPENMP,
+        "threading": next(each.threading for each in RUNTIMES if name.startswith(each.name)),
     }
 
 

@@ -2,27 +2,31 @@
 
 A switch that an open scope holds is not touched: its base is changed in the owner table, and it
 gets there when the scope ends. What an earlier apply set and this one does not is returned to what
-it was before the first, or would be: see `originals.py`.
+it was before the first.
+
+Not so for a library that was loaded while a variable that it reads held what an `apply` had put
+there: what the switch held before it was set then came from us. It returns to what the library
+would have taken without the variable, and the outcome of a switch that cannot return says why.
 """
 
 from __future__ import annotations
 
 from backendcfg import _native
-from backendcfg.records import replace
-from backendcfg.registry import originals, owners, scopes
-from backendcfg.registry.originals import Applied
-from backendcfg.transact.journal import foresee, transact
+from backendcfg.records import record, replace
+from backendcfg.registry import entering, owners
+from backendcfg.transact.journal import carry_out, foresee
+from backendcfg.transact.outcome import Outcome
 from backendcfg.transact.switch import AnytimeSwitch, Reach, Setting, told
-from backendcfg.transact.wording import shown
+from backendcfg.transact.wording import reason, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any
 
     from backendcfg._native import Prepared
-    from backendcfg.transact.outcome import Outcome
     from backendcfg.transact.protocol import Switch
+    from backendcfg.transact.switch import Latch
 
 
 class CoveredSwitch(AnytimeSwitch):
@@ -47,7 +51,79 @@ class CoveredSwitch(AnytimeSwitch):
         return told(self.switch, "unsupported")
 
 
-_applied: dict[str, Applied] = {}
+@record(frozen=True)
+class AppliedSwitch:
+    """A switch that an apply has set.
+
+    Attributes:
+        setting: what it set last.
+        original: what the switch held before the first apply.
+        taken: the variables that an apply had changed when the library read them, as they were
+            before: what the switch held is then what the library took from us.
+    """
+
+    setting: Setting
+    original: Any
+    taken: Mapping[str, Any]
+
+
+@record(frozen=True)
+class Restoration:
+    """Where a switch goes.
+
+    Attributes:
+        entry: what was applied to it.
+        value: what it goes back to.
+        stays: why it stays as it is, or "".
+        begins: for a switch of threads, what those that start from now on shall hold, where the
+            library would give them what it took from us.
+    """
+
+    entry: AppliedSwitch
+    value: Any
+    stays: str = ""
+    begins: Setting | None = None
+
+    @property
+    def setting(self) -> Setting:
+        """What the journal is to write."""
+        switch = self.entry.setting.switch
+        inner: Any = ReturnedSwitch(switch) if hasattr(switch, "lasting") else switch
+        return Setting(inner, self.value, self.entry.setting.flag)
+
+    @property
+    def told(self) -> Outcome:
+        """What is said of a switch that stays."""
+        setting = self.entry.setting
+        return Outcome(
+            setting.switch.name,
+            setting.flag,
+            None,
+            setting.wanted,
+            "irreversible",
+            f"it stays at what was applied: {self.stays}",
+        )
+
+
+class ReturnedSwitch:
+    """A switch that is given back whatever was made of it since: one of `lasting` effect."""
+
+    def __init__(self, switch: Switch) -> None:
+        self.name = switch.name
+        self.reach: Reach = switch.reach
+        self.latch: Latch = switch.latch
+        self.reversible = switch.reversible
+        self.read = switch.read
+        self.write = switch.write
+        self.lasting = told(switch, "lasting")
+
+    def too_late(self) -> str:
+        """Never: what comes later still reads it."""
+        return ""
+
+
+_applied: dict[str, AppliedSwitch] = {}
+_left: dict[str, Setting] = {}
 
 
 def set_base(
@@ -73,12 +149,12 @@ def set_base(
 
     Raises:
         UnreadableSwitchError, TooLateError, RolledBackError, RollbackIncompleteError: as
-            `transact`.
+            `journal.transact`.
     """
     # What cannot take its new value must not keep the one of the profile before.
     names = {one.switch.name for one in settings if not told(one.switch, "unsupported")}
     # Before the lock is taken, because a library may have to be asked in a child process.
-    gone = originals.returns(
+    gone = returns(
         entry
         for name, entry in applied().items()
         if name not in names and entry.setting.switch.reversible
@@ -94,10 +170,10 @@ def set_base(
             active=active,
             strict=strict,
         )
-        given_back = originals.with_what_lasts(dropped, outcomes[len(settings) :])
+        given_back = with_what_lasts(dropped, outcomes[len(settings) :])
         stay = [each.told for each in gone if each.stays]
         outcomes = (*outcomes[: len(settings)], *given_back, *stay)
-    scopes.give_back_deferred()
+    entering.give_back_deferred()
     return outcomes
 
 
@@ -105,14 +181,15 @@ def extend_base(settings: Sequence[Setting], *, profile: str = "") -> tuple[Outc
     """Set what a library that was just loaded has, beside what the base already set.
 
     Raises:
-        UnreadableSwitchError, RolledBackError, RollbackIncompleteError: as `transact`; only these
+        UnreadableSwitchError, RolledBackError, RollbackIncompleteError: as `journal.transact`; only
+            these
             settings are undone.
     """
     with owners.LOCK:
         return _apply(settings, lambda: None, profile=profile, active=profile)
 
 
-def applied() -> dict[str, Applied]:
+def applied() -> dict[str, AppliedSwitch]:
     """What `apply` has set in this process, by switch name."""
     with owners.LOCK:
         return dict(_applied)
@@ -124,33 +201,35 @@ def _apply(
     *,
     profile: str,
     active: str,
-    forgotten: Sequence[originals.Return] = (),
+    forgotten: Sequence[Restoration] = (),
     strict: bool = False,
 ) -> tuple[Outcome, ...]:
     covered = [_covered(setting) for setting in settings]
-    taken = [originals.taken(setting, _applied) for setting in settings]
+    read_by = [taken(setting, _applied) for setting in settings]
     foreseen = foresee(covered)
 
     def publish_and_record() -> None:
         # Together: a signal that comes later must find the table as the switches are.
         publish()
-        for setting, outcome, read in zip(settings, foreseen, taken, strict=True):
+        for setting, outcome, read in zip(settings, foreseen.outcomes, read_by, strict=True):
             if outcome.state not in ("pending", "unsupported"):
                 _record(setting, outcome.before, read)
         for each in forgotten:
             switch = each.entry.setting.switch
             del _applied[switch.name]
             owners.cell_of(switch).known = False
-            originals.note_left(each)
+            note_left(each)
 
-    outcomes = transact(covered, publish_and_record, profile=profile, active=active, strict=strict)
-    return tuple(_explained(covered, outcomes))
+    carry_out(foreseen, publish_and_record, profile=profile, active=active, strict=strict)
+    return tuple(_explained(covered, foreseen.outcomes))
 
 
-def _record(setting: Setting, before: Any, taken: Mapping[str, Any]) -> None:
+def _record(setting: Setting, before: Any, read: Mapping[str, Any]) -> None:
     name = setting.switch.name
     known = _applied.get(name)
-    _applied[name] = replace(known, setting=setting) if known else Applied(setting, before, taken)
+    _applied[name] = (
+        replace(known, setting=setting) if known else AppliedSwitch(setting, before, read)
+    )
     cell = owners.cell_of(setting.switch)
     if cell.eligible:
         cell.base, cell.known = setting.wanted, True
@@ -175,3 +254,73 @@ def _explained(settings: Iterable[Setting], outcomes: Iterable[Outcome]) -> Iter
             )
         else:
             yield outcome
+
+
+def taken(setting: Setting, applied: Mapping[str, AppliedSwitch]) -> dict[str, Any]:
+    """The variables that the library of a switch has read as `applied` has them, as they were.
+
+    Call it before the next transaction, when a switch is first seen.
+    """
+    if setting.switch.name in applied:
+        return {}
+    reads: Collection[str] = getattr(setting.switch, "reads", ())
+    if applied.keys().isdisjoint(reads):
+        return {}
+    # With those that decide something else in the library, but for what it can never be told anew.
+    found = {
+        name: entry.original
+        for name, entry in applied.items()
+        if hasattr(entry.setting.switch, "lasting") and _acts(entry)
+    }
+    return {} if found.keys().isdisjoint(reads) else found
+
+
+def _acts(entry: AppliedSwitch) -> bool:
+    """Whether a variable holds what an apply has put there, and only until it is given back."""
+    mine = entry.setting
+    # One that the program changed since is the program's wish.
+    return bool(
+        entry.original != mine.wanted
+        and mine.switch.read() == mine.wanted
+        and not told(mine.switch, "lasting")
+    )
+
+
+def returns(entries: Iterable[AppliedSwitch]) -> list[Restoration]:
+    """Where switches go that nobody wants anything of. May ask libraries in a child process."""
+    return [_return(entry) for entry in entries]
+
+
+def _return(entry: AppliedSwitch) -> Restoration:
+    if not entry.taken:
+        return Restoration(entry, entry.original)
+    switch: Any = entry.setting.switch
+    begins = None
+    try:
+        value = switch.afresh(entry.taken)
+        if switch.reach is Reach.THREAD and hasattr(switch, "begins"):
+            begins = replace(entry.setting, wanted=switch.begins(entry.taken))
+    except Exception as error:
+        return Restoration(entry, None, reason(error))
+    return Restoration(entry, value, begins=begins)
+
+
+def with_what_lasts(settings: Sequence[Setting], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The outcomes of switches that were given back, of which some leave something behind."""
+    return [
+        replace(outcome, state="irreversible", because=lasting)
+        if outcome.state == "set" and (lasting := getattr(setting.switch, "lasting", ""))
+        else outcome
+        for setting, outcome in zip(settings, outcomes, strict=True)
+    ]
+
+
+def note_left(gone: Restoration) -> None:
+    """Remember what threads to come need to be given, because OpenMP reads its variables once."""
+    if gone.begins is not None:
+        _left[gone.begins.switch.name] = gone.begins
+
+
+def left() -> list[Setting]:
+    """What threads that start from now on need to be given when no profile wants otherwise."""
+    return list(_left.values())

@@ -15,7 +15,7 @@ import types
 from contextvars import Context, copy_context
 
 from backendcfg import _native
-from backendcfg.registry import scopes
+from backendcfg.registry import busy, entering
 from backendcfg.transact import log
 
 TYPE_CHECKING = False
@@ -65,7 +65,7 @@ def _generator(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]
                     item = context.run(call, argument)
                 except StopIteration as stop:
                     return stop.value
-                context.run(scopes.suspend, depth)
+                context.run(entering.suspend, depth)
                 try:
                     call, argument = generator.send, (yield item)
                 except GeneratorExit:
@@ -75,7 +75,7 @@ def _generator(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]
                 except BaseException as error:  # thrown in by the consumer
                     call, argument = generator.throw, error
                 try:
-                    context.run(scopes.resume, depth, _native.claims())
+                    context.run(entering.resume, depth, _native.claims())
                 except BaseException:
                     context.run(generator.close)
                     raise
@@ -90,7 +90,7 @@ def _async_generator(scope: Scope, function: Callable[..., Any]) -> Callable[...
     async def stepped(*positional: Any, **named: Any) -> AsyncGenerator[Any, Any]:
         context, depth = copy_context(), len(_native.claims())
         generator = function(*positional, **named)
-        await _within(context, scopes.enter_in_task(scope))
+        await _within(context, entering.enter_in_task(scope))
         try:
             step = generator.asend(None)
             while True:
@@ -98,7 +98,7 @@ def _async_generator(scope: Scope, function: Callable[..., Any]) -> Callable[...
                     item = await _within(context, step)
                 except StopAsyncIteration:
                     return
-                context.run(scopes.suspend, depth)
+                context.run(entering.suspend, depth)
                 try:
                     step = generator.asend((yield item))
                 except GeneratorExit:
@@ -108,9 +108,9 @@ def _async_generator(scope: Scope, function: Callable[..., Any]) -> Callable[...
                 except BaseException as error:  # thrown in by the consumer
                     step = generator.athrow(error)
                 around = _native.claims()
-                take = functools.partial(scopes.resume, depth, around)
+                take = functools.partial(entering.resume, depth, around)
                 try:
-                    await _within(context, scopes.when_free(take))
+                    await _within(context, entering.when_free(take))
                 except BaseException:
                     await _within(context, generator.aclose())
                     raise
@@ -125,7 +125,7 @@ def _resume_to_close(context: Context, depth: int) -> None:
     from backendcfg.errors import BackendCfgError
 
     try:
-        context.run(scopes.resume, depth, _native.claims(), scopes.SKIP)
+        context.run(entering.resume, depth, _native.claims(), busy.SKIP)
     except BackendCfgError as error:
         log.error("closing a generator: %s", error)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backendcfg.resolve.facts import VENDORS, visible_gpus
-from backendcfg.resolve.versions import in_words, parsed, within
+from backendcfg.catalogue.gpu import AMD, NVIDIA, VENDORS
+from backendcfg.resolve.facts import in_words, parsed, visible_gpus, within
 from backendcfg.schema.host import Broken, Found
 from backendcfg.schema.plan import Check
 
@@ -144,7 +144,7 @@ def gpu_notes(host: Host) -> list[str]:
         and (isinstance(probe, Broken) or not host.gpus)
     ]
     for gpu in host.gpus:
-        driver = {"nvidia": ("driver", "nvidia"), "amd": ("ROCm", "rocm")}.get(gpu.vendor)
+        driver = {NVIDIA: ("driver", "nvidia"), AMD: ("ROCm", "rocm")}.get(gpu.vendor)
         version = host.drivers.get(driver[1], "") if driver else ""
         tail = f", {driver[0]} {version}" if driver and version else ""
         hidden = "" if gpu.visible else ", hidden from this process"

@@ -65,7 +65,7 @@ def why_not(stack: Stack, host: Host) -> WhyNot:
     found = examine(stack, host)
     return WhyNot(
         found.name,
-        (*found.requires, *(kept.check for kept in found.promise)),
+        (*found.requires, *(kept.check for kept in found.tier)),
         found.conditions,
         found.choices,
         found.refusals,
@@ -106,6 +106,8 @@ def _lines(plan: Plan, entry: Entry) -> Iterator[str]:
     for choice in plan.choices:
         if choice.flag == entry.flag:
             yield f"  usable, best first: {', '.join(choice.order)}"
+            for one in choice.conditional:
+                yield f"  {one.candidate} {'; '.join(one.reasons)}"
             for one in choice.rejected:
                 yield f"  not {one.candidate}: {'; '.join(one.reasons)}"
     for hidden in entry.hides:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backendcfg.catalogue import cpu
 from backendcfg.errors import (
     ConflictingFlagsError,
     MissingLibraryError,
@@ -12,7 +13,7 @@ from backendcfg.errors import (
     UnsupportedHardwareError,
     shown_path,
 )
-from backendcfg.resolve import cpu_blas, device_libraries
+from backendcfg.resolve import libraries
 from backendcfg.resolve.conditions import gpu_notes
 from backendcfg.resolve.tiers import TIER
 from backendcfg.resolve.words import (
@@ -27,7 +28,7 @@ from backendcfg.resolve.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from backendcfg.resolve.conflict import Clash
+    from backendcfg.resolve.conflicts import Clash
     from backendcfg.resolve.ground import Subject
     from backendcfg.resolve.tiers import Kept
     from backendcfg.schema.host import Host
@@ -35,13 +36,6 @@ if TYPE_CHECKING:
     from backendcfg.schema.plan import Check, Choice, Entry
 
 _MOST_NAMES = 8
-
-_FIXES = {
-    "mkl": "install it with `pip install mkl`",
-    "scipy-openblas": "install it with `pip install scipy-openblas64`",
-    "blis": "install BLIS from the system's packages, for instance `libblis4`",
-    "openblas": "install NumPy from its wheel, which brings OpenBLAS",
-}
 
 
 def unsupported_hardware(
@@ -75,12 +69,10 @@ def missing_library(
     name: str, entry: Entry, choice: Choice, library: str, host: Host
 ) -> MissingLibraryError:
     """The error for a required library that is not usable, or for a choice that forbids all."""
-    titles = {**cpu_blas.TITLES, **device_libraries.TITLES}
     span = value_span(entry.origin.place, "required here" if library else "nothing is left")
     who = f"profile `{name}`" if entry.origin.place.path else set_at(entry.origin)
-    wanted = titles.get(library, library)
     return MissingLibraryError(
-        f"cannot load {wanted}, which {who} requires"
+        f"cannot load {libraries.title(library)}, which {who} requires"
         if library
         else f"no library is left for `{entry.flag}` after what {who} forbids",
         spans=[span] if span else [],
@@ -96,7 +88,7 @@ def missing_library(
 
 def _first_file(library: str, host: Host) -> str:
     """The file that was tried, or the name when there is none."""
-    found = cpu_blas.files(library, host)
+    found = libraries.files(library, host)
     return found[0].path if found else library
 
 
@@ -105,8 +97,9 @@ def _cures(library: str, flag: str, host: Host) -> Iterator[str]:
     if not library:
         yield f"remove a name from `forbid` in `{key}` under `[{table}]`"
         return
-    if library in _FIXES and not cpu_blas.files(library, host):
-        yield _FIXES[library]
+    known = cpu.BY_NAME.get(library)
+    if known is not None and known.install and not libraries.files(library, host):
+        yield known.install
     yield (
         f"to allow another library, write `{key} = {literal({'prefer': [library]})}` "
         f"under `[{table}]`"
@@ -167,12 +160,12 @@ def _label(side: Subject, sides: Sequence[Subject], stack: Stack) -> str:
 def tier_not_kept(
     name: str, entry: Entry, found: Iterable[Kept], alternatives: Sequence[str]
 ) -> TierNotKeptError | None:
-    """The error for a promise that is not kept, with each unmet line, or None."""
+    """The error for a tier that is not kept, with each unmet line, or None."""
     unmet = [one for one in found if not one.check.met]
     if not unmet:
         return None
-    promise = value_span(entry.origin.place, "promised here")
-    spans = [promise] if promise else []
+    place = value_span(entry.origin.place, "set here")
+    spans = [place] if place else []
     spans += [
         span
         for one in unmet
@@ -182,15 +175,14 @@ def tier_not_kept(
     kept = [tier for tier in alternatives if tier != entry.value]
     count = "1 requirement is" if len(unmet) == 1 else f"{len(unmet)} requirements are"
     return TierNotKeptError(
-        f"profile `{name}` promises `{entry.value}`, which it cannot keep on this machine: "
-        f"{count} unmet",
+        f"profile `{name}` cannot keep its tier `{entry.value}` on this machine: {count} unmet",
         spans=_distinct(spans),
         notes=[_line(one) for one in unmet],
         helps=[
             *dict.fromkeys(one.requirement.cure for one in unmet),
-            f"what the flags do keep here: {quoted(kept)}; promise one of these with `{TIER}`"
+            f"what the flags do keep here: {quoted(kept)}; set one of these as `{TIER}`"
             if kept
-            else f"set `{assignment(TIER, 'none')}` to promise nothing",
+            else f"set `{assignment(TIER, 'none')}` to guarantee nothing",
             _why_not(name),
         ],
     )

@@ -1,11 +1,13 @@
-"""What a requirement of a promise is, and the questions about a host that the table asks."""
+"""What a requirement of a tier is, and the questions about a host that the table asks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.resolve.cpu_blas import COMPILED_IN
+from backendcfg.catalogue.cpu import BLIS, COMPILED_IN, OPENBLAS
+from backendcfg.catalogue.frameworks import JAX, NUMPY, ON_DEVICES, TORCH
+from backendcfg.catalogue.gpu import AMD, NVIDIA
 from backendcfg.resolve.facts import has_kind, has_package, is_older, visible_gpus
 from backendcfg.resolve.words import assignment, listed, literal
 
@@ -20,10 +22,10 @@ class Requirement:
     """One thing that a tier needs.
 
     Attributes:
-        tiers: the promises that need it.
+        tiers: those that need it.
         flag: the flag that decides it, or `environment.NAME`, or "" for the host itself.
         wanted: what it must be, after "must be".
-        keeps: whether a value keeps the promise.
+        keeps: whether a value keeps the tier.
         why: what breaks it otherwise.
         concerns: whether this host is concerned at all.
         cure: what keeps it, as a help line.
@@ -57,12 +59,12 @@ def exactly(
 
 def with_torch(ground: Ground) -> bool:
     """PyTorch is installed."""
-    return has_package(ground.host, "torch")
+    return has_package(ground.host, TORCH.name)
 
 
 def torch_on_gpu(ground: Ground) -> bool:
     """PyTorch would compute on a GPU."""
-    return with_torch(ground) and bool(visible_gpus(ground.host, "nvidia", "amd"))
+    return with_torch(ground) and bool(visible_gpus(ground.host, NVIDIA, AMD))
 
 
 def old_torch_on_nvidia(ground: Ground) -> bool:
@@ -70,31 +72,31 @@ def old_torch_on_nvidia(ground: Ground) -> bool:
     # 2.13 is the first release known to give every handle and stream a workspace of its own.
     return (
         with_torch(ground)
-        and bool(visible_gpus(ground.host, "nvidia"))
-        and is_older(ground.host, "torch", "2.13")
+        and bool(visible_gpus(ground.host, NVIDIA))
+        and is_older(ground.host, TORCH.name, "2.13")
     )
 
 
 def jax_on_gpu(ground: Ground) -> bool:
     """JAX would compute on a GPU."""
-    return has_package(ground.host, "jax") and bool(visible_gpus(ground.host, "nvidia", "amd"))
+    return has_package(ground.host, JAX.name) and bool(visible_gpus(ground.host, NVIDIA, AMD))
 
 
 def several_nvidia_gpus(ground: Ground) -> bool:
     """PyTorch would see several NVIDIA GPUs, and NCCL may connect them."""
-    return with_torch(ground) and len(visible_gpus(ground.host, "nvidia")) > 1
+    return with_torch(ground) and len(visible_gpus(ground.host, NVIDIA)) > 1
 
 
 def chooses_algorithm(algo: Any, ground: Ground) -> bool:
     """Whether NCCL_ALGO or NCCL_NVLS_ENABLE keeps NVLS out, or PyTorch does so by itself."""
     if not algo:
-        return ground.value("nccl.nvls") == "off" or not is_older(ground.host, "torch", "2.13")
+        return ground.value("nccl.nvls") == "off" or not is_older(ground.host, TORCH.name, "2.13")
     return bool(algo.startswith("^") == ("NVLS" in algo))
 
 
 def with_openblas(ground: Ground) -> bool:
     """Some OpenBLAS is here."""
-    return has_kind(ground.host, "openblas")
+    return has_kind(ground.host, OPENBLAS.kind)
 
 
 def served_by_ours(library: Any, ground: Ground) -> bool:
@@ -107,13 +109,13 @@ def threads_matter(ground: Ground) -> bool:
     return (
         not served_by_ours(ground.value("blas.library"), ground)
         or with_openblas(ground)
-        or has_package(ground.host, "torch")
+        or has_package(ground.host, TORCH.name)
     )
 
 
 def serves_blis(ground: Ground) -> bool:
     """BLIS may serve our products."""
-    return any(library.provider == "blis" for library in ground.libraries)
+    return any(library.provider == BLIS.name for library in ground.libraries)
 
 
 def on_x86(ground: Ground) -> bool:
@@ -123,18 +125,18 @@ def on_x86(ground: Ground) -> bool:
 
 def leaves_out_avx512(text: Any, ground: Ground) -> bool:
     """Whether NPY_DISABLE_CPU_FEATURES names AVX-512 as this NumPy does; it ignores other names."""
-    name = "AVX512F" if is_older(ground.host, "numpy", "2.4") else "X86_V4"
+    name = "AVX512F" if is_older(ground.host, NUMPY.name, "2.4") else "X86_V4"
     return name in (text or "").replace(",", " ").split()
 
 
 def with_jax(ground: Ground) -> bool:
     """JAX is installed."""
-    return has_package(ground.host, "jax")
+    return has_package(ground.host, JAX.name)
 
 
 def with_framework(ground: Ground) -> bool:
     """Some framework that would compute on a GPU is installed."""
-    return has_package(ground.host, "torch", "jax", "cupy", "tensorflow")
+    return has_package(ground.host, *ON_DEVICES)
 
 
 def gpus_found(ground: Ground) -> str:

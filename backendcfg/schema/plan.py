@@ -65,7 +65,7 @@ class Entry(Document):
 
 
 class Rejection(Document):
-    """A candidate that was not chosen, with every reason."""
+    """A candidate, with every reason why it is not chosen, or may not be."""
 
     candidate: str
     reasons: tuple[str, ...]
@@ -80,6 +80,8 @@ class Choice(Document):
         order: the usable ones, best first.
         named: those of `order` that the wish prefers or requires by name.
         rejected: the others, with every reason.
+        conditional: those of `order` that serve under a condition which each process meets or not,
+            with the condition.
     """
 
     flag: str
@@ -87,6 +89,7 @@ class Choice(Document):
     order: tuple[str, ...]
     named: tuple[str, ...] = ()
     rejected: tuple[Rejection, ...] = ()
+    conditional: tuple[Rejection, ...] = ()
 
 
 class Check(Document):
@@ -113,14 +116,14 @@ class Plan(Document):
     Attributes:
         name: what was asked for: "fast", "base+tf32-off".
         description: the strongest layer's description.
-        tier: the promise.
+        tier: its name.
         host: the host in one line.
         host_digest: digest of the host that it was resolved for.
         entries: every flag, in schema order; also those at their default.
         choices: how each library was chosen.
         libraries: the CPU BLAS files that may serve our operations, best first.
         checks: every requirement that was looked at.
-        unkept: flags that the promise rests on and that this release does not set yet.
+        unkept: flags that the tier rests on and that this release does not set yet.
         overrides: variables of other software that contradict the plan, in words.
     """
 

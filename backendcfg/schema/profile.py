@@ -87,7 +87,7 @@ class When(Condition):
 
 
 class Profile(Flags):
-    """A profile file: flags, and what they extend, need and promise."""
+    """A profile file: flags, and what they extend and need, and their tier."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     description: str = ""

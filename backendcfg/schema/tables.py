@@ -25,8 +25,8 @@ BLIS = "https://github.com/flame/blis/blob/master/docs/Multithreading.md"
 OPENMP = "https://www.openmp.org/spec-html/5.2/openmpch21.html"
 TORCH = "https://docs.pytorch.org/docs/2.13/notes/randomness.html"
 
-CpuBlas = Literal["openblas", "scipy-openblas", "mkl", "blis", "native", "reference"]
-"""Providers of CPU products: numpy's own OpenBLAS, SciPy's, MKL, BLIS, and our two."""
+CpuBlas = Literal["openblas", "scipy-openblas", "blis", "mkl", "native", "reference"]
+"""Providers of CPU products, in the order of `backendcfg.catalogue.cpu.PROVIDERS`."""
 
 
 class ThreadCounts(Document):
@@ -133,12 +133,12 @@ class Blas(Document):
 
 
 class Determinism(Document):
-    """`[determinism]`: what is promised, and PyTorch's switch for it."""
+    """`[determinism]`: the tier, and PyTorch's switch for it."""
 
     tier: Annotated[
         Tier,
         Flag(
-            "The promise: under what changes the bits stay the same.",
+            "The tier: under what changes the bits stay the same.",
             ("native", "backendcfg"),
             in_c=True,
         ),

@@ -9,8 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from backendcfg.session.capturing import capture
-    from backendcfg.session.guarding import guard
     from backendcfg.session.planning import detect, plan, profiles, stack
     from backendcfg.session.process import apply, undo
     from backendcfg.session.scopes import profile, reload
@@ -23,13 +21,9 @@ if TYPE_CHECKING:
         run_environment,
         undo_generation,
     )
-    from backendcfg.session.token import numerics_token
-    from backendcfg.session.verification import verify
     from backendcfg.session.view import active, flags
 
 _HOMES = {
-    "capturing": ("capture",),
-    "guarding": ("guard",),
     "planning": ("detect", "plan", "profiles", "stack"),
     "process": ("apply", "undo"),
     "scopes": ("profile", "reload"),
@@ -42,8 +36,6 @@ _HOMES = {
         "run_environment",
         "undo_generation",
     ),
-    "token": ("numerics_token",),
-    "verification": ("verify",),
     "view": ("active", "flags"),
 }
 
@@ -51,13 +43,10 @@ __all__ = [
     "activate",
     "active",
     "apply",
-    "capture",
     "current",
     "detect",
     "flags",
-    "guard",
     "history",
-    "numerics_token",
     "off",
     "plan",
     "profile",
@@ -68,7 +57,6 @@ __all__ = [
     "stack",
     "undo",
     "undo_generation",
-    "verify",
 ]
 
 

@@ -2,8 +2,8 @@
 
 `backendcfg.backends` and everything else that sets a switch rather than a profile goes through
 here. A change is a request like any other: the profile in force is asked for again with these
-flags as arguments, so a value that breaks its promise is refused by the rules that made the plan.
-The answer is remembered, and the second time costs two dictionary lookups.
+flags as arguments, so the rules that made the plan refuse a value that its tier does not allow. The
+answer is cached, and the second time costs two dictionary lookups.
 
 The profile's files are read again for that: one that was edited since is taken as it is now.
 """
@@ -17,7 +17,7 @@ from weakref import WeakSet
 from backendcfg import _native, environ
 from backendcfg._native import current
 from backendcfg.errors import ProfileBusyError
-from backendcfg.registry.scopes import BUSY
+from backendcfg.registry.busy import BUSY, refuse_unknown
 from backendcfg.session import children, installed, process, wiring
 from backendcfg.transact.compiled import Asked
 from backendcfg.transact.wording import shown
@@ -55,7 +55,7 @@ def adjusted(values: Mapping[str, Any]) -> Prepared:
 
     Raises:
         RequestError: a flag or a value is wrong, or contradicts what is in force.
-        MachineError: this machine cannot serve it, or the promise in force cannot be kept.
+        MachineError: this machine cannot serve it, or cannot keep the tier in force.
     """
     return _varied(current(), values)
 
@@ -95,8 +95,6 @@ def overlay(values: Mapping[str, Any], *, busy: Busy = "raise") -> Overlay:
         return _overlays[(busy, *values.items(), *map(type, values.values()))]
     except (KeyError, TypeError):
         pass
-    from backendcfg.registry.busy import refuse_unknown
-
     refuse_unknown(busy)
     with _lock:
         new = Overlay(dict(values), BUSY[busy])
@@ -152,9 +150,7 @@ class Overlay:
         self.__exit__(*exception)
 
     def __call__(self, function: Function) -> Function:
-        from backendcfg.registry.scopes import decorate_later
-
-        decorated: Any = decorate_later(self, function)  # type: ignore[arg-type]
+        decorated: Any = wiring.decorate_later(self, function)  # type: ignore[arg-type]
         return decorated  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ import site
 import sys
 import sysconfig
 
-from backendcfg import environ
+from backendcfg import childprocess, environ
 from backendcfg.errors import MissingLibraryError, StateUnwritableError, UsageError
 from backendcfg.probe import text_of
 from backendcfg.records import record
@@ -41,7 +41,7 @@ SOURCE = os.path.join(os.path.dirname(__file__), "interpreter_start.py")
 
 
 @record(frozen=True)
-class Installed:
+class StartFile:
     """A start-up file in a folder that this interpreter looks at.
 
     Attributes:
@@ -53,14 +53,14 @@ class Installed:
     current: bool
 
 
-def installed() -> tuple[Installed, ...]:
+def installed() -> tuple[StartFile, ...]:
     """The start-up files of this environment, in the order in which `site` runs them."""
     found = []
     for folder in _folders():
         path = os.path.join(folder, NAME)
         if os.path.lexists(path):
             same = all(text_of(file) == text for file, text in _wanted(folder).items())
-            found.append(Installed(path, same))
+            found.append(StartFile(path, same))
     return tuple(found)
 
 
@@ -81,7 +81,7 @@ def on(*, user: bool = False) -> tuple[str, bool]:
     folder = _user_folder() if user else _folder()
     _refuse_unless_found()
     path = os.path.join(folder, NAME)
-    if Installed(path, current=True) in installed():
+    if StartFile(path, current=True) in installed():
         return path, False
     try:
         os.makedirs(folder, exist_ok=True)
@@ -178,28 +178,20 @@ def _user_folder() -> str:
 
 def _refuse_unless_found() -> None:
     """Refuse an environment where backendcfg is only on PYTHONPATH, or in the working directory."""
-    import subprocess
-
     search = "import importlib.util as u; print(u.find_spec('backendcfg') is not None)"
     environment = {
         name: text
         for name, text in environ.current().items()
         if not name.startswith(("PYTHON", environ.PREFIX))
     }
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", search],
-        env={**environment, environ.DISABLE.name: "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.stdout.strip() == "True":
+    done = childprocess.run(["-c", search], {**environment, environ.DISABLE.name: "1"})
+    if done.text.strip() == "True":
         return
     raise MissingLibraryError(
         f"backendcfg is not installed for {sys.executable}",
         notes=[
             "it was found through PYTHONPATH or the working directory only",
-            *done.stderr.strip().splitlines()[-1:],
+            *done.complaints.strip().splitlines()[-1:],
         ],
         helps=[f"run `{sys.executable} -m pip install backendcfg`, then this again"],
     )

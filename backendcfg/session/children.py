@@ -19,21 +19,39 @@ import sys
 import threading
 from functools import wraps
 
-from backendcfg import _native, environ
-from backendcfg.bridges import imports
+from backendcfg import __version__, _native, environ
+from backendcfg.bridges import imports, seeds
+from backendcfg.registry import entering
+from backendcfg.session import installed, threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from backendcfg.transact.compiled import Asked
+    from backendcfg.transact.compiled import Asked, Compiled
+
+# Unpickling must work in every child: one whose Python has no backendcfg, or another one. So what
+# is pickled is not a class of ours but this text, which gives up where there is nothing to call.
+_RECEIVE = """
+from multiprocessing.process import current_process
+current_process()._backendcfg_given = given
+try:
+    from backendcfg.session.inheritance import receive
+except ImportError:
+    pass
+else:
+    receive(given)
+"""
 
 GIVEN = "_backendcfg"
 """Where a `Process` object carries what its child takes over."""
 
 _SCOPES = "_backendcfg_scopes"
 """Where a pool, or a process that it makes, has the scopes that were open where it was made."""
+
+SOURCE = "the parent process"
+"""Who picked the profile of a child, in words."""
 
 _EXECUTORS = {
     "concurrent.futures.process": ("_spawn_process", "_adjust_process_count"),
@@ -55,6 +73,12 @@ _starting = _Starting()
 _scopes_open: list[bool] = []
 _watch: list[imports.Watch] = []
 _replaced: list[tuple[type, str, Any, Any]] = []
+_take_over: list[Callable[[Sequence[Compiled], str], None]] = []
+
+
+def connect(take_over: Callable[[Sequence[Compiled], str], None]) -> None:
+    """Hand in what makes plans the base of a child: `session.process` has it."""
+    _take_over[:] = [take_over]
 
 
 def follow(*, needed: bool, handed: Sequence[Asked]) -> None:
@@ -94,11 +118,17 @@ def _begin() -> None:
 
 def _tell_programs(handed: Sequence[Asked]) -> None:
     if handed:
-        from backendcfg.session.inheritance import in_words
-
-        environ.current()[environ.INHERIT.name] = in_words(handed)
+        environ.current()[environ.INHERIT.name] = _in_words(handed)
     else:
         environ.current().pop(environ.INHERIT.name, None)
+
+
+def _in_words(handed: Sequence[Asked]) -> str:
+    """What BACKENDCFG_INHERIT holds: the requests, and the BACKENDCFG_PROFILE that they outrank."""
+    import json
+
+    requests = [dict(vars(request)) for request in handed]
+    return json.dumps({"over": environ.PROFILE.read() or "", "requests": requests})
 
 
 def _wrap(module: str) -> None:
@@ -128,8 +158,6 @@ def _replace(module: str, kind: str, name: str, made: Callable[[Any], Any]) -> N
 def _starts(original: Callable[..., Any]) -> Callable[..., Any]:
     def start(process: Any, *positional: Any, **named: Any) -> Any:
         scopes = process.__dict__.pop(_SCOPES, _starting.scopes)
-        from backendcfg.session.inheritance import Inheritance
-
         given = Inheritance.of(process, _native.chain() if scopes is None else scopes)
         # First, because what is unpickled after it may import the libraries that it is about.
         process.__dict__ = {GIVEN: given, **process.__dict__}
@@ -202,3 +230,73 @@ def _starts_worker(original: Callable[..., Any]) -> Callable[..., Any]:
             _starting.scopes = before
 
     return start
+
+
+class Inheritance:
+    """What is in force where a process is started.
+
+    Attributes:
+        plans: the profile of the process and of each scope, outermost first.
+        identity: which child it is: the how many-th of its parent, after its parent's own.
+    """
+
+    __slots__ = ("identity", "plans")
+
+    def __init__(self, plans: tuple[Compiled, ...], identity: tuple[int, ...]) -> None:
+        self.plans = plans
+        self.identity = identity
+
+    @classmethod
+    def of(cls, child: Any, opened: Sequence[_native.Prepared]) -> Inheritance | None:
+        """What a `multiprocessing` process shall take over, if there is anything.
+
+        Args:
+            child: the process.
+            opened: the scopes that are open, innermost first.
+        """
+        if environ.disabled():
+            return None
+        base = installed.in_force()
+        plans = base.plans if base is not None else ()
+        plans = *plans, *(prepared.payload for prepared in reversed(opened))
+        # A fork inside a scope takes the scope along, although the pool may have been made outside.
+        return cls(plans, tuple(child._identity)) if plans or _native.chain() else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import json
+
+        if not self.plans:
+            return str, ()
+        given = {
+            "version": __version__,
+            "identity": self.identity,
+            "plans": [plan.to_json() for plan in self.plans],
+        }
+        return exec, (_RECEIVE, {"given": json.dumps(given)})
+
+    def take_over(self) -> None:
+        """In a forked child, whose memory has the parent's profile, scopes and generators."""
+        if _native.chain():
+            _abandon_scopes()
+        base = installed.in_force()
+        settle(self.plans, self.identity, there=base is not None and base.plans == self.plans)
+
+
+def settle(plans: tuple[Compiled, ...], identity: tuple[int, ...], *, there: bool) -> None:
+    """Make the plans the base of this child, with generators of its own."""
+    seeds.become(identity)
+    if plans and not (there and all("seed.value" not in plan.asked for plan in plans)):
+        _take_over[0](plans, SOURCE)
+    else:
+        threads.begin()  # the thread that forked may be older than the profile
+
+
+def _abandon_scopes() -> None:
+    """Forget the scopes of the parent, which a child never leaves: it ends instead."""
+    from contextvars import copy_context
+
+    for claim in _native.claims():
+        entering.leave_switches(None, None, claim)
+    for variable in copy_context():
+        if variable.name == "backendcfg.scopes":
+            variable.set(None)

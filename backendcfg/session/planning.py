@@ -1,12 +1,18 @@
-"""Plans: from a name to a plan, and from a name to a compiled plan without resolving again."""
+"""Plans: from a name to a plan, and from a name to a compiled plan without resolving again.
+
+Compiled plans are kept on disk, so that a process starts under a profile without resolving it. That
+is a cache only: every entry can be lost, and one that cannot be read, or whose stamp does not hold,
+counts as none.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 
-from backendcfg import environ
-from backendcfg.session import cache
+from backendcfg import __version__, environ
+from backendcfg.probe.stamp import holds, relevant_environment
 from backendcfg.transact.compiled import Asked, Compiled, compile_plan
 
 TYPE_CHECKING = False
@@ -17,6 +23,9 @@ if TYPE_CHECKING:
     from backendcfg.schema.host import Host
     from backendcfg.schema.layer import Stack
     from backendcfg.schema.plan import Plan
+
+PLANS_KEPT = 64
+"""Compiled plans that are kept; the oldest ones go."""
 
 
 def anywhere(name: str | None) -> str | None:
@@ -169,11 +178,11 @@ def compiled(
     arguments = dict(arguments or {})
     before = _environment_before()
     directory = directory or environ.working_directory()
-    key = cache.key(name or "", rank, arguments, directory, before)
-    if (stored := cache.read(key, before)) is not None:
+    key = _cache_key(name or "", rank, arguments, directory, before)
+    if (stored := _stored(key, before)) is not None:
         return stored
     _, fresh = resolved(name, arguments=arguments, rank=rank, directory=directory)
-    cache.write(key, fresh)
+    _store(key, fresh)
     return fresh
 
 
@@ -196,14 +205,69 @@ def resolved(
     request = Asked(name, rank, dict(arguments or {}), directory)
     while True:
         layers = stack(name, arguments=arguments, rank=rank, directory=directory)
-        result = resolve(layers, host)
         taken = stamp(layers.files, layers.missing, environment=before)
-        # A file that was edited between its reading and the stamp would be stamped as new.
-        again = stack(name, arguments=arguments, rank=rank, directory=directory)
-        if again.files == layers.files:
-            fresh = compile_plan(result, taken, request)
-            xla_flags.check(fresh.values, fresh.effective)
-            return result, fresh
+        # A file that was edited since it was read would be stamped as it is now; read it again.
+        if _as_read(taken["files"], layers.files):
+            break
+    result = resolve(layers, host)
+    fresh = compile_plan(result, taken, request)
+    xla_flags.check(fresh.values, fresh.effective)
+    return result, fresh
+
+
+def _as_read(stamped: Mapping[str, Any], read: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether a stamp has every file with the time and the size that it had when it was read."""
+    now = {path: stamped[os.path.abspath(path)] for path in read}
+    return all(now[path] and tuple(now[path][:2]) == read[path] for path in read)
+
+
+def cache_directory() -> str:
+    """Where compiled plans are kept."""
+    return os.path.join(environ.cache_directory(), "plans")
+
+
+def _cache_key(
+    name: str,
+    rank: str,
+    arguments: Mapping[str, str],
+    directory: str,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """A file name for what was asked, where, and in which environment: each changes the answer."""
+    # _sha1 rather than hashlib, whose import opens OpenSSL and costs more than this function.
+    from _sha1 import sha1  # type: ignore[import-not-found]
+
+    variables = sorted(relevant_environment(environment).items())
+    asked = json.dumps([__version__, name, rank, sorted(arguments.items()), directory, variables])
+    return str(sha1(asked.encode()).hexdigest())
+
+
+def _stored(key: str, environment: Mapping[str, str] | None = None) -> Compiled | None:
+    """The stored plan, or None when there is none that still holds in an environment (this one)."""
+    try:
+        with open(os.path.join(cache_directory(), f"{key}.json"), encoding="utf-8") as file:
+            stored = Compiled.from_dict(json.load(file))
+        return stored if not holds(stored.stamp, environment=environment) else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _store(key: str, compiled: Compiled) -> None:
+    """Store a plan; a cache that cannot be written is not an error."""
+    from contextlib import suppress
+
+    from backendcfg.probe import kept
+
+    if kept.replace(os.path.join(cache_directory(), f"{key}.json"), compiled.to_json()):
+        with suppress(OSError):
+            _prune_cache()
+
+
+def _prune_cache() -> None:
+    plans = [entry for entry in os.scandir(cache_directory()) if entry.name.endswith(".json")]
+    plans.sort(key=lambda entry: entry.stat().st_mtime_ns)
+    for entry in plans[:-PLANS_KEPT]:
+        os.unlink(entry.path)
 
 
 def _environment_before() -> dict[str, str]:

@@ -10,9 +10,9 @@ from backendcfg.bridges import imports
 from backendcfg.errors import NothingToUndoError
 from backendcfg.probe.environment import watched
 from backendcfg.records import replace
-from backendcfg.registry import base, originals, owners, scopes
+from backendcfg.registry import base, entering, owners
 from backendcfg.session import children, installed, threads, wiring
-from backendcfg.session.installed import Installed, stack, surroundings
+from backendcfg.session.installed import AppliedProfile, stack, surroundings
 from backendcfg.transact.interrupts import Deferral
 from backendcfg.transact.outcome import Report
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from backendcfg.session.choice import Picked
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.outcome import Outcome
 
@@ -88,15 +89,22 @@ def install(
         compiled: the plan.
         source: who picked it, in words.
         strict: as for `apply`.
-        found: as in `Installed`.
+        found: as in `AppliedProfile`.
     """
     wiring.connect()
     prepared = wiring.prepare_base(compiled)
     with _CHANGING, Deferral():
         outcomes = _set([compiled], prepared, strict=strict)
-        stack.append(Installed(prepared, source, outcomes, found=found))
+        stack.append(AppliedProfile(prepared, source, outcomes, found=found))
         _follow()
         return stack[-1].report
+
+
+def install_choice(choice: Picked) -> Report:
+    """Make the profile that somebody picked for this process its base; see `apply`."""
+    from backendcfg.session.choice import compiled
+
+    return install(compiled(choice), choice.source, found=True)
 
 
 def take_over(plans: Sequence[Compiled], source: str) -> None:
@@ -111,7 +119,7 @@ def take_over(plans: Sequence[Compiled], source: str) -> None:
     prepared = wiring.prepare_base(plans[-1])
     with _CHANGING, Deferral():
         outcomes = _set(plans, prepared)
-        stack[-1:] = [Installed(prepared, source, outcomes, tuple(plans[:-1]))]
+        stack[-1:] = [AppliedProfile(prepared, source, outcomes, tuple(plans[:-1]))]
         _follow()
 
 
@@ -146,7 +154,7 @@ def undo() -> Report | None:
         outcomes = threads.with_keepers(outcomes)
         lost = [one for one in stack[-1].outcomes if one.state == "irreversible"]
         stack.clear()
-        threads.base_changed([], [], originals.left())
+        threads.base_changed([], [], base.left())
         _follow()
         known = {one.switch for one in lost}
         left = [one for one in outcomes if one.state not in ("set", "unchanged")]
@@ -179,7 +187,7 @@ def adjust(prepared: _native.Prepared, *, over: _native.Prepared | None) -> bool
             told = f"{told}, {_ADJUSTED}" if told else _ADJUSTED
         beneath = stack[-1].beneath if stack else ()
         outcomes = _set([*beneath, prepared.payload], prepared)
-        stack[-1:] = [Installed(prepared, told, outcomes, beneath)]
+        stack[-1:] = [AppliedProfile(prepared, told, outcomes, beneath)]
         _follow()
         return True
 
@@ -190,7 +198,7 @@ def _set(
     active = stack[-1].prepared.name if stack else ""
     settings = wiring.merged(plans)
     outcomes = base.set_base(prepared, settings, strict=strict, active=active)
-    threads.base_changed(settings, outcomes, originals.left())
+    threads.base_changed(settings, outcomes, base.left())
     surroundings.clear()
     surroundings.update(watched())
     return outcomes
@@ -241,7 +249,7 @@ def catch_up(module: str = "") -> None:
         return
     try:
         with Deferral():
-            scopes.extend()
+            entering.extend()
             if not stack:
                 return
             entry = stack[-1]
@@ -259,6 +267,9 @@ def catch_up(module: str = "") -> None:
                 stack[-1] = replace(entry, outcomes=(*kept, *found))
     finally:
         changing.release()
+
+
+children.connect(take_over)
 
 
 def _after_fork() -> None:

@@ -11,13 +11,13 @@ import json
 import sys
 from contextlib import suppress
 
-from backendcfg import environ
+from backendcfg import childprocess, environ
+from backendcfg.catalogue.frameworks import NUMPY, ON_DEVICES, SCIPY
 from backendcfg.errors import BackendCfgError
-from backendcfg.session import child
 from backendcfg.transact.compiled import Compiled
 from backendcfg.transact.outcome import Outcome, Report
 
-FRAMEWORKS = ("numpy", "scipy.linalg", "torch", "jax", "tensorflow", "cupy")
+FRAMEWORKS = (NUMPY.name, f"{SCIPY.name}.linalg", *ON_DEVICES)
 
 
 def rehearse(compiled: Compiled) -> Report:
@@ -34,7 +34,7 @@ def rehearse(compiled: Compiled) -> Report:
     }
     # Nothing but the plan on standard input may act in the child.
     environment[environ.DISABLE.name] = "1"
-    answer = child.ask(
+    answer = childprocess.ask(
         ["-m", "backendcfg.session.rehearsal"],
         environment,
         task=f"the rehearsal of profile `{compiled.name}`",

@@ -7,7 +7,7 @@ import threading
 
 from backendcfg import environ
 from backendcfg._native import Prepared, Scope
-from backendcfg.registry.scopes import BUSY
+from backendcfg.registry.busy import BUSY, refuse_unknown
 from backendcfg.session import children, process, threads, wiring
 
 TYPE_CHECKING = False
@@ -45,8 +45,6 @@ def profile(name: str, *, busy: Busy = "raise") -> Scope:
         return Scope(_prepared[name], BUSY[busy])
     except (KeyError, TypeError):  # no such key, or nothing that can be one
         pass
-    from backendcfg.registry.busy import refuse_unknown
-
     if not isinstance(name, str):
         from backendcfg.session.planning import refuse_no_name
 

@@ -7,6 +7,10 @@ import sys
 
 from backendcfg import environ
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 def is_command_line() -> bool:
     """Whether this interpreter runs the `backendcfg` command.
@@ -32,46 +36,33 @@ def takes_over() -> bool:
     return module is not None and hasattr(module.current_process(), "_backendcfg_given")
 
 
-def _capture_at_exit(folder: str) -> None:
-    """Leave a snapshot of the switches when this process ends; its own children do not."""
-    import atexit
-
-    environ.current().pop(environ.CAPTURE.name)
-    process = os.getpid()
-
-    def leave() -> None:
-        from backendcfg.session.capturing import at_exit
-
-        at_exit(folder, process)
-
-    atexit.register(leave)
-
-
-def start(*, of_its_own: bool = False) -> None:
+def start(capture_at_exit: Callable[[str], None]) -> None:
     """Apply the profile in force, if there is one.
 
     Args:
-        of_its_own: also in a child of `multiprocessing` that was given one by its parent.
+        capture_at_exit: arranges that this process leaves the state of its switches in a folder,
+            for `backendcfg capture`.
 
     Raises:
         BackendCfgError: a profile is in force and cannot be applied; a wrong name never falls
             back to none.
     """
     if not is_command_line() and (folder := environ.CAPTURE.read()):
-        _capture_at_exit(folder)
+        environ.current().pop(environ.CAPTURE.name)
+        capture_at_exit(folder)
         if not environ.STARTED_BY.read():
             return  # what is captured is what the program does by itself
-    if environ.disabled() or is_command_line() or (takes_over() and not of_its_own):
+    if environ.disabled() or is_command_line() or takes_over():
         return
     if environ.INHERIT.read() is not None:
         from backendcfg.session.inheritance import by_variable
 
         if by_variable():
             return
-    from backendcfg.session.choice import chosen, compiled
+    from backendcfg.session.choice import chosen
 
     choice = chosen()
     if choice is not None:
-        from backendcfg.session.process import install
+        from backendcfg.session.process import install_choice
 
-        install(compiled(choice), choice.source, found=True)
+        install_choice(choice)

@@ -19,7 +19,7 @@ from functools import wraps
 from weakref import ref
 
 from backendcfg.records import replace
-from backendcfg.registry import owners, scopes
+from backendcfg.registry import entering, owners
 from backendcfg.transact import log
 from backendcfg.transact.journal import ReadBackError
 from backendcfg.transact.switch import Reach, Setting
@@ -69,7 +69,7 @@ def base_changed(
     Args:
         settings: the base.
         outcomes: what became of each.
-        left: what else they shall have: see `registry/originals.py`.
+        left: what else they shall have: see `registry/base.py`.
     """
     _wanted.clear()
     _here.given.clear()
@@ -122,7 +122,7 @@ def _begin() -> None:
             if cell.switch.name not in _wanted:
                 _try(Setting(cell.switch, cell.base, ""), only_over=cell.now())
     if owners.deferred and not owners.is_changing():
-        scopes.give_back_deferred()
+        entering.give_back_deferred()
 
 
 def missed(setting: Setting) -> str:

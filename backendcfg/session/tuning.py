@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from backendcfg import environ, native
+from backendcfg.catalogue.cpu import BY_NAME, COMPILED_IN
 from backendcfg.dispatch import calibration, tuning
 from backendcfg.dispatch.calibration import Measurable, Table
-from backendcfg.dispatch.providers import BY_NAME, COMPILED_IN
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-
 from backendcfg import _native
+from backendcfg._native import mapped
 from backendcfg.bridges import all as bridges
-from backendcfg.registry import scopes
+from backendcfg.bridges import imports
+from backendcfg.registry import entering
 from backendcfg.registry.owners import Wanted
 from backendcfg.transact.compiled import Compiled
 from backendcfg.transact.switch import told
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from typing import Any
 
     from backendcfg.transact.switch import Setting
@@ -31,8 +31,22 @@ def connect() -> None:
     """Give the compiled part its callbacks, once per process."""
     global _connected
     if not _connected:
-        scopes.connect()
+        _native.bind(
+            enter_switches=entering.enter_switches,
+            leave_switches=entering.leave_switches,
+            misplaced=entering.misplaced,
+            decorate=decorate_later,
+            aenter=entering.enter_in_task,
+            aexit=entering.leave_in_task,
+        )
         _connected = True
+
+
+def decorate_later(scope: _native.Scope, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the scope around it; only this needs `inspect`, which is slow to load."""
+    from backendcfg.registry.decorate import decorate
+
+    return decorate(scope, function)
 
 
 def nothing() -> Compiled:
@@ -69,24 +83,28 @@ def merged(plans: Sequence[Compiled], which: Collection[str] = bridges.BRIDGES) 
 class ScopeSwitches:
     """The settings of a plan that a scope may write, for what is loaded in the process now.
 
-    Collected again only when a module was imported or removed since, because libraries come with
-    modules; one that is opened without any is seen with the next import.
+    Collected again only when a library has come or gone since, of which the loader tells, or a
+    framework was imported, once more too. Where the loader does not count, any import may have
+    brought a library.
     """
 
-    __slots__ = ("compiled", "modules", "settings")
+    __slots__ = ("compiled", "finished", "libraries", "settings")
 
     def __init__(self, compiled: Compiled) -> None:
         self.compiled = compiled
-        self.modules = -1
+        self.finished = -1
+        self.libraries: object = None
         self.settings = Wanted()
 
     def __call__(self) -> Wanted:
-        modules = len(sys.modules)
-        if modules != self.modules:
+        libraries = mapped() or imports.sought
+        finished = imports.finished
+        if libraries != self.libraries or finished != self.finished:
             found = settings(self.compiled, SCOPED, scoped=True)
             self.settings = Wanted([one for one in found if not told(one.switch, "unsupported")])
-            # Collecting may import.
-            self.modules = len(sys.modules)
+            # As they were before: what comes while this collects is collected by the next entry.
+            self.libraries = libraries
+            self.finished = finished
         return self.settings
 
 

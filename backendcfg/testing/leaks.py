@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from backendcfg.audit.guard import Change, Watched, refusal
 from backendcfg.bridges import imports
-from backendcfg.session.guarding import Change, Watched, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -111,13 +111,19 @@ class Step:
             self.now = f"cannot be read ({reason(error)})"
 
 
-def foresee(settings: Iterable[Setting]) -> tuple[Outcome, ...]:
-    """What `transact` would do with these settings, in their order. Nothing is written.
+class Foreseen:
+    """What writing some settings would do: every switch was read, and none is written yet.
 
-    Raises:
-        UnreadableSwitchError: a switch cannot be read, so it could not be put back.
+    Attributes:
+        outcomes: what becomes of each setting, in the order given.
+        steps: what is to be written, in the order of writing.
     """
-    return tuple(_foresee(settings)[0])
+
+    __slots__ = ("outcomes", "steps")
+
+    def __init__(self, outcomes: Sequence[Outcome], steps: Sequence[Step]) -> None:
+        self.outcomes = tuple(outcomes)
+        self.steps = tuple(steps)
 
 
 def transact(
@@ -151,22 +157,35 @@ def transact(
         RollbackIncompleteError: a step failed or was interrupted, and not everything could be
             undone; `state` names each switch that is stuck.
     """
-    outcomes, pending_steps = _foresee(settings)
+    foreseen = foresee(settings)
+    carry_out(foreseen, publish, profile=profile, active=active, strict=strict)
+    return foreseen.outcomes
+
+
+def carry_out(
+    foreseen: Foreseen,
+    publish: Callable[[], None],
+    *,
+    profile: str = "",
+    active: str = "",
+    strict: bool = False,
+) -> None:
+    """Write what was foreseen and publish, or leave everything as it was; see `transact`."""
     if strict:
-        _refuse_pending(outcomes)
+        _refuse_pending(foreseen.outcomes)
     done: list[Step] = []
     with Deferral(graver=RollbackIncompleteError) as interrupts:
         try:
-            for step in pending_steps:
+            for step in foreseen.steps:
                 interrupts.deliver()
                 done.append(step)
                 step.write()
             interrupts.deliver()
             publish()
         except BaseException as cause:
-            roll_back(pending_steps, done, cause, profile=profile, active=active)
-    log.info("applied %s: %d of %d written", profile or "settings", len(done), len(outcomes))
-    return tuple(outcomes)
+            roll_back(foreseen.steps, done, cause, profile=profile, active=active)
+    written, count = len(done), len(foreseen.outcomes)
+    log.info("applied %s: %d of %d written", profile or "settings", written, count)
 
 
 def roll_back(
@@ -240,8 +259,12 @@ def undo(done: Sequence[Step]) -> BaseException | None:
     return late
 
 
-def _foresee(settings: Iterable[Setting]) -> tuple[list[Outcome], list[Step]]:
-    """Read everything; the outcomes to be, and the steps that lead there."""
+def foresee(settings: Iterable[Setting]) -> Foreseen:
+    """Read every switch once; what `transact` would do with these settings. Nothing is written.
+
+    Raises:
+        UnreadableSwitchError: a switch cannot be read, so it could not be put back.
+    """
     outcomes: list[Outcome] = []
     plain: list[Step] = []
     irreversible: list[Step] = []
@@ -272,7 +295,7 @@ def _foresee(settings: Iterable[Setting]) -> tuple[list[Outcome], list[Step]]:
             cannot = "the value it had cannot be written back"
             outcomes.append(_outcome(setting, before, "irreversible", cannot))
             irreversible.append(Step(setting, before, known=not obstacle))
-    return outcomes, plain + irreversible
+    return Foreseen(outcomes, plain + irreversible)
 
 
 def _outcome(

@@ -3,7 +3,7 @@
     python native/abi/check.py                        headers in wheels and usual places
     python native/abi/check.py DIRECTORY ...          headers below these directories
 
-For every header that is found, each constant, function and struct of native/include/device/abi_*.h
+For every header that is found, each constant, function and struct of native/include/gpu/abi_*.h
 is compared with the vendor's by a C++ compiler: numbers by value; functions by how many parameters
 they have and how each is passed (pointers by what is const, integers and enumerations by size);
 structs by size and by the places of their fields. Optional functions, and constants of a list that
@@ -44,18 +44,10 @@ class Library:
     overloads: dict[str, str] = field(default_factory=dict)
 
 
-_STRATEGY = "cublasStatus_t (*)(cublasHandle_t, cublasEmulationStrategy_t{})"
 _AMD = "#define __HIP_PLATFORM_AMD__ 1"
 LIBRARIES = (
     Library("cuda", "cuda.h"),
-    Library(
-        "cublas",
-        "cublas_v2.h",
-        overloads={
-            "cublasSetEmulationStrategy": _STRATEGY.format(""),
-            "cublasGetEmulationStrategy": _STRATEGY.format(" *"),
-        },
-    ),
+    Library("cublas", "cublas_v2.h"),
     Library("cublaslt", "cublasLt.h"),
     Library("cufft", "cufftXt.h"),
     Library("cusparselt", "cusparseLt.h"),
@@ -65,7 +57,6 @@ LIBRARIES = (
         prelude=_AMD,
         overloads={
             "hipMalloc": "hipError_t (*)(void **, size_t)",
-            "hipMallocAsync": "hipError_t (*)(void **, size_t, hipStream_t)",
         },
     ),
     Library("hipblas", "hipblas/hipblas.h", prelude=_AMD),
@@ -137,7 +128,7 @@ class Declared:
 
 def declared(name: str) -> Declared:
     """The lists of one of our headers."""
-    text = (INCLUDE / "device" / f"abi_{name}.h").read_text(encoding="ascii").replace("\\\n", " ")
+    text = (INCLUDE / "gpu" / f"abi_{name}.h").read_text(encoding="ascii").replace("\\\n", " ")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     lists = "\n".join(re.findall(r"#define BCFG_\w+\(.*", text))
     constant = r"\bCONSTANT\((\w+), (-?\w+)\)"
@@ -161,7 +152,7 @@ def declared(name: str) -> Declared:
 def program(library: Library, ours: Declared, vendor: str) -> tuple[str, list[str]]:
     """The C++ text that only compiles when all agrees, and what the vendor's text does not have."""
     lines = [library.prelude, f"#include <{library.header}>", COMPARISON]
-    lines.append(f'#include "device/abi_{library.name}.h"')
+    lines.append(f'#include "gpu/abi_{library.name}.h"')
     absent = []
     for name, value in ours.constants.items():
         if name in ours.newer and not re.search(rf"\b{name}\b", vendor):

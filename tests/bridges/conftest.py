@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from once import once
 
 import backendcfg
 
@@ -25,12 +26,15 @@ def build_fixture(tmp_path_factory):
         pytest.fail("the tests of the bridges need a C compiler")
 
     def build(fake: str, *macros: str, name: str = "") -> str:
-        directory = tmp_path_factory.mktemp(fake)
-        path = directory / (name or f"{fake}.so")
         defines = [f"-D{macro}" for macro in macros]
-        source = FAKES / f"{fake}.c"
-        command = [compiler, "-shared", "-fPIC", "-O1", *defines, "-o", str(path), str(source)]
-        subprocess.run(command, check=True)
+        command = [compiler, "-shared", "-fPIC", "-O1", *defines, str(FAKES / f"{fake}.c")]
+
+        def make(folder):
+            subprocess.run([*command, "-o", str(folder / "it.so")], check=True)
+
+        # A file of its own each time, which the loader takes for another library.
+        path = tmp_path_factory.mktemp(fake) / (name or f"{fake}.so")
+        shutil.copy(once(repr(command), make) / "it.so", path)
         return str(path)
 
     return build

@@ -304,7 +304,7 @@ def test_the_switch_keeps_the_protocol(build):
     [setting] = verbose.settings(LEVELS, LEVELS, found=mkl_fake(build))
     assert isinstance(setting.switch, Switch)
     assert (setting.switch.reach, setting.switch.latch) == (Reach.PROCESS, Latch.ANYTIME)
-    [outcome] = foresee([setting])
+    [outcome] = foresee([setting]).outcomes
     assert (outcome.state, outcome.before, outcome.wanted) == ("set", 0, 1)
 
 

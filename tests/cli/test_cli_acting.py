@@ -23,7 +23,7 @@ def test_apply_makes_a_profile_active_and_says_what_that_means(call, project):
     lines = result.out.splitlines()
     assert lines[0] == f"mine is active for {project} (generation 1)"
     assert lines[1].startswith("host      ")
-    assert lines[2] == "promise   none"
+    assert lines[2] == "tier      none"
     assert lines[3].startswith("set       threads.count = ")
     assert lines[-2:] == [
         "next      backendcfg run -- python train.py",
@@ -99,7 +99,7 @@ def test_status_names_the_profile_and_who_picked_it(call, project):
     assert (result.code, result.err) == (0, "")
     assert result.out.replace("of\n          ", "of ") == (
         "profile   mine\n"
-        "promise   none\n"
+        "tier      none\n"
         f"from      generation 1 of {project}\n"
         "next      backendcfg run -- python train.py\n"
     )
@@ -255,7 +255,7 @@ def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeyp
         "overrides OMP_NUM_THREADS=4 contradicts `threads.count = 2`\n"
         "\n"
         "1 switch of 3 not as mine wants\n"
-        "the promise `run-to-run` is not in force\n"
+        "the tier `run-to-run` is not in force\n"
         "  this release does not set cudnn.benchmark yet\n"
         "  1 pending: start programs with `backendcfg run -- COMMAND`\n"
     )

@@ -32,7 +32,7 @@ def test_plan_shows_every_set_flag_with_value_origin_and_adaptation(call, projec
     assert result.out.partition("\nchoice")[0] == (
         "profile   mine: As many threads as there are\n"
         "host      AMD EPYC (zen4), 4 of 8 processors (affinity: 4 of 8), no GPU; numpy 2.4.6\n"
-        "promise   none\n"
+        "tier      none\n"
         "\n"
         "threads.count     4      profile `mine` (profiles/mine.toml:10)\n"
         '    requested "auto", because this process may use 4 of 8 processors (affinity: 4 of 8)\n'
@@ -172,7 +172,7 @@ def test_recommend_orders_every_profile(call, project, host):
     )
 
 
-def test_list_shows_whose_each_profile_is_and_what_it_promises(call, project):
+def test_list_shows_whose_each_profile_is_and_its_tier(call, project):
     (project / "profiles" / "fast.toml").write_text('schema = 1\nextends = "fast"\n')
     (project / "profiles" / "bad.toml").write_text("schema = 1\nnonsense = 1\n")
     result = call("list", "--json")
@@ -186,7 +186,7 @@ def test_list_shows_whose_each_profile_is_and_what_it_promises(call, project):
         ("debug", "shipped", "run-to-run"),
     ]
     lines = call("list").out.splitlines()
-    assert lines[0].split() == ["profile", "from", "promise", "description"]
+    assert lines[0].split() == ["profile", "from", "tier", "description"]
     assert "cannot be used: unknown key `nonsense`" in lines[1]
     assert (
         len([line for line in lines if "(hidden by the profile of this name above)" in line]) == 1

@@ -1,5 +1,5 @@
 """`backendcfg tune`: what is measured is stored whole or not at all, shown, and used by nobody who
-promises anything."""
+has a tier."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_it_measures_stores_and_shows(call, project, fake, usable):
     assert re.search(
         r"^dgetrf +n = 64 +reference +reference 64 us, .*openblas 128 us", result.out, re.MULTILINE
     )
-    assert "used      yes, where no profile or one without a promise is in force" in lines
+    assert "used      yes, where no profile or one without a tier is in force" in lines
     assert all(one.closed and one.threads == usable for one in fake.made)
 
 
@@ -100,10 +100,10 @@ def test_the_threads_and_variables_are_those_of_the_profile(call, project, fake,
     assert (table.threads, table.environment) == (1, {"OPENBLAS_CORETYPE": "Haswell"})
 
 
-def test_under_a_profile_with_a_promise_it_says_that_it_is_not_used(call, project, fake):
+def test_under_a_profile_with_a_tier_it_says_that_it_is_not_used(call, project, fake):
     lines = call("tune", "reproducible").out.splitlines()
     assert (
-        "used      no: profile `reproducible` promises `run-to-run`: speed decides no bits" in lines
+        "used      no: profile `reproducible` has tier `run-to-run`: speed decides no bits" in lines
     )
 
 
@@ -181,7 +181,7 @@ def test_status_and_explain_say_what_becomes_of_it(call, project, fake, monkeypa
     monkeypatch.setenv("BACKENDCFG_PROFILE", "reproducible")
     for words in (("status",), ("explain", "ops.calibration")):
         said = " ".join(call(*words).out.split())
-        assert "not used: profile `reproducible` promises `run-to-run`" in said
+        assert "not used: profile `reproducible` has tier `run-to-run`" in said
     assert "speed" not in call("explain", "log.level").out
 
 

@@ -2,6 +2,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from once import once
 
 SOURCE = Path(__file__).resolve().parents[2] / "native" / "fakes" / "fake.c"
 KINDS = {
@@ -15,19 +16,21 @@ KINDS = {
 
 
 @pytest.fixture(scope="session")
-def fake(tmp_path_factory):
+def fake():
     """Compiles a test library once; `fake("lp64", "blis")` is one under another file name."""
-    folder = tmp_path_factory.mktemp("fakes")
 
     def compiled(kind, name="fake"):
-        file = folder / f"lib{name}_{kind}.so"
-        if kind == "foreign":
-            file.write_text("not a library\n")
-        elif not file.exists():
+        file = f"lib{name}_{kind}.so"
+
+        def make(folder):
+            if kind == "foreign":
+                (folder / file).write_text("not a library\n")
+                return
             defines = [f"-D{define}" for define in KINDS[kind]]
-            command = ["cc", "-shared", "-fPIC", "-O1", *defines, "-o", file, SOURCE]
+            command = ["cc", "-shared", "-fPIC", "-O1", *defines, "-o", folder / file, SOURCE]
             subprocess.run(command, check=True)
-        return str(file)
+
+        return str(once(repr(("dispatch", kind, name)), make) / file)
 
     return compiled
 

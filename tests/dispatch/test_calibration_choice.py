@@ -88,11 +88,11 @@ def test_why_is_counted_and_explained(stored, fast):
         ({"ops.calibration": False}, "`ops.calibration` is off"),
         (
             {"tier": "run-to-run"},
-            "profile `p` promises `run-to-run`: speed decides no bits",
+            "profile `p` has tier `run-to-run`: speed decides no bits",
         ),
         (
             {"tier": "batch-invariant"},
-            "profile `p` promises `batch-invariant`: speed decides no bits",
+            "profile `p` has tier `batch-invariant`: speed decides no bits",
         ),
         ({"named": ("reference",)}, "`blas.library` names `reference` alone"),
         ({"threads.count": 3}, "there is none for 3 threads, only for 1"),
@@ -165,9 +165,7 @@ def test_speed_never_goes_past_those_that_the_profile_names(stored, fast):
 def test_a_hazard_keeps_the_fastest_out(stored, fake, monkeypatch):
     risky = fake("lp64", "risky_calibrated")
     stored({"reference": native.file(), "blis": risky}, times({"reference": 9e-6, "blis": 1e-6}))
-    monkeypatch.setitem(
-        providers.BY_NAME, "blis", providers.Provider("blis", "", hazard=lambda _: "not now")
-    )
+    monkeypatch.setattr(opening, "hazard", lambda name: "not now" if name == "blis" else "")
     names = ("reference", "blis")
     scope = under(names, [record("blis", risky)], named=names)
     assert served(scope) == ["reference"]

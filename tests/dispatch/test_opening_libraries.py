@@ -197,23 +197,20 @@ def test_opening_twice_is_opening_once(fake):
 def test_mkl_waits_for_torch_and_for_no_ld_bind_now(monkeypatch):
     monkeypatch.setattr(providers, "find_spec", lambda name: object())
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    library = LibraryFile("/x/libmkl_rt.so.3")
-    assert providers.mkl_hazard(library) == (
+    assert providers.hazard("mkl") == (
         "PyTorch is installed and not imported yet, and would bind to this MKL: import it first"
     )
     monkeypatch.setitem(sys.modules, "torch", object())
-    assert providers.mkl_hazard(library) == ""
+    assert providers.hazard("mkl") == ""
     monkeypatch.setenv("LD_BIND_NOW", "1")
-    assert providers.mkl_hazard(library) == "MKL ends the process when LD_BIND_NOW is set"
+    assert providers.hazard("mkl") == (
+        "LD_BIND_NOW is set, under which MKL cannot load its own layers and ends the process"
+    )
 
 
 def test_a_hazard_is_asked_again_because_it_passes(fake, monkeypatch):
     answers = ["not yet", ""]
-    monkeypatch.setitem(
-        providers.BY_NAME,
-        "blis",
-        providers.Provider("blis", "", hazard=lambda library: answers.pop(0)),
-    )
+    monkeypatch.setattr(opening, "hazard", lambda name: answers.pop(0))
     library = LibraryFile(fake("lp64", "hazard"), "", "", "lp64")
     assert opening.open_file("blis", library) == Refused(library.path, "not yet")
     assert isinstance(opening.open_file("blis", library), Usable)

@@ -114,6 +114,7 @@ def enough_processors():
         pytest.skip("hardware: one processor computes with one thread whatever anybody asks")
 
 
+@pytest.mark.exhaustive
 def test_without_a_profile_the_components_differ_as_the_page_says(shell):
     enough_processors()
     compare("Without a profile", shell, "components")
@@ -125,6 +126,7 @@ def test_with_reproducible_the_components_are_equal_whatever_the_shell_presets(s
 
 @pytest.mark.torch
 @needs_torch
+@pytest.mark.exhaustive
 def test_without_a_profile_the_weights_differ_as_the_page_says(shell):
     enough_processors()
     compare("Without a profile", shell, "weights")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+from exhaustive import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from backendcfg.schema.profile import Profile, flags
 
 SHIPPED = [path.read_text(encoding="utf-8") for path in profile_files(shipped_dir())]
 FUZZ = settings(
-    max_examples=300,
+    max_examples=examples(300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

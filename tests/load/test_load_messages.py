@@ -207,7 +207,7 @@ def test_a_thousand_errors_are_counted_and_a_hundred_shown(tmp_path, monkeypatch
         (
             'blas.library = { prefer = ["mkk"] }',
             (
-                '`blas.library.prefer[0]` must be one of "openblas", "scipy-openblas", "mkl", "blis", '
+                '`blas.library.prefer[0]` must be one of "openblas", "scipy-openblas", "blis", "mkl", '
                 '"native", "reference", not "mkk"'
             ),
             'did you mean "mkl"?',

@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 import tomli_w
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,7 +121,7 @@ values = st.recursive(
 documents = st.dictionaries(keys, values, max_size=6)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(documents, st.booleans())
 def test_everything_that_tomllib_yields_has_a_place_whose_text_is_its_key(data, multiline):
     text = tomli_w.dumps(data, multiline_strings=multiline)
@@ -176,7 +177,7 @@ statements = (
 )
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800), deadline=None)
 @given(st.lists(statements, max_size=8), st.sampled_from(["\n", "\r\n"]))
 def test_hand_written_toml_is_located_too(lines, newline):
     text = newline.join(lines)

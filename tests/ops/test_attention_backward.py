@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import _native, ops
 from backendcfg.errors import InvalidArgumentError
+
+pytestmark = pytest.mark.sweep
 
 # Of the largest number in a gradient: rounding of the arithmetic, and of what was passed.
 BOUNDS = {"float32": 5e-6, "float64": 1e-13, "float16": 5e-3}
@@ -116,7 +119,7 @@ def test_gradients_are_those_of_the_definition(isa, dtype, mask, causal):
     problem.check(problem.run(dtype), dtype)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(
     sizes=st.tuples(
         st.integers(0, 2),

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import _native, ops  # noqa: F401  ops hands NumPy's C API to _native
+
+pytestmark = pytest.mark.sweep
 
 ISAS = [name for name, runs, _ in _native.kernel_isas() if runs]
 ELEMENTS = ["float32", "float64", "bfloat16", "float16"]
@@ -232,7 +235,7 @@ def laid_out(array, layout):
 LAYOUTS = ["plain", "transposed", "columns", "backwards", "spaced", "unaligned"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from([(1, 1), (2, 2), (4, 2), (6, 1)]),
     st.tuples(st.integers(0, 2), st.integers(0, 140), st.integers(0, 140)),

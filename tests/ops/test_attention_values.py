@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -324,7 +325,7 @@ def calls(draw):
     return arrays, options
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=examples(80), deadline=None, derandomize=True)
 @given(calls(), st.sampled_from(list(KERNELS.values())))
 def test_any_call_gives_what_its_definition_gives(made, kernel):
     arrays, options = made

@@ -6,6 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,7 +64,7 @@ def calls(draw):
     return x, w, b, stride, padding, dilation, groups
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(calls())
 def test_every_way_computes_the_definition(call):
     x, w, b, stride, padding, dilation, groups = call
@@ -170,7 +171,7 @@ def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(dtype):
                 KERNELS.bcfg_force_isa(-1)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     *(st.integers(1, 9), st.integers(1, 40), st.integers(1, 3), st.sampled_from((1, 4))),
     *(st.sampled_from((4, 12, 36)), st.sampled_from(("float32", "complex64"))),

@@ -5,6 +5,7 @@ import types
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import einsum as module_function
 from backendcfg.ops import serving
 from backendcfg.transact.compiled import Compiled
+
+pytestmark = pytest.mark.sweep
 
 assert module_function is ops.einsum
 RANDOM = np.random.default_rng(0)
@@ -48,7 +51,7 @@ def contractions(draw):
     return equation, [tuple(SIZES[letter] for letter in term) for term in terms]
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(contractions(), st.sampled_from(DTYPES), st.booleans())
 def test_every_equation_gives_numpys_sum(contraction, dtype, backwards):
     equation, shapes = contraction
@@ -261,7 +264,7 @@ def test_a_product_has_the_bits_of_a_row_alone_and_of_its_transpose(dtype):
         assert ops.matmul(b.T, a.T).T.tobytes() == whole.tobytes()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(contractions(), st.sampled_from(DTYPES), st.integers(1, 5))
 def test_under_batch_invariance_a_label_of_every_operand_is_a_batch(contraction, dtype, batch):
     equation, shapes = contraction

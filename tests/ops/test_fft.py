@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,7 +87,7 @@ def close(got, wanted, dtype):
     )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(signals())
 def test_one_dimension_is_its_definition(signal):
     x, axis, n, norm = signal
@@ -191,7 +192,7 @@ def test_threads_do_not_change_a_bit(name, library):
     assert len(found) == 1
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(1, 6), st.integers(1, 40), st.sampled_from(("fft", "rfft", "irfft", "ihfft")))
 def test_under_batch_invariant_a_signal_does_not_feel_its_neighbours(batch, size, name):
     x = random((batch, size + 1), "float32")

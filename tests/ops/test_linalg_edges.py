@@ -17,6 +17,8 @@ from backendcfg.ops import linalg
 from backendcfg.ops.serving import WORDS
 from backendcfg.transact.compiled import Compiled
 
+pytestmark = pytest.mark.sweep
+
 ORDERS = {"ours": ("reference",), "openblas": ("openblas",), "both": ("openblas", "reference")}
 
 

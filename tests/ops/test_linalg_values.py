@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg._native import Prepared, Scope
 from backendcfg.ops import linalg
 from backendcfg.transact.compiled import Compiled
+
+pytestmark = pytest.mark.sweep
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 ORDERS = {"ours": ("reference",), "openblas": ("openblas",), "both": ("openblas", "reference")}
@@ -49,7 +52,7 @@ LAYOUTS = st.sampled_from(("rows", "columns", "gaps", "backwards"))
 SIZES = st.sampled_from((1, 2, 3, 4, 5, 7, 9, 17, 26, 33, 51))
 STACKS = st.sampled_from(((), (1,), (3,), (2, 2)))
 CASES = {"dtype": st.sampled_from(DTYPES), "layout": LAYOUTS, "seed": st.integers(0, 99)}
-QUICK = settings(max_examples=25, deadline=None)
+QUICK = settings(max_examples=examples(25), deadline=None)
 
 
 def close(got, wanted, scale, n, dtype, times=20):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +51,7 @@ def laid_out(array, layout):
     return array
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.data())
 def test_the_error_is_within_the_bound_of_the_arithmetic(data):
     """|error| <= (n + 2) u |a| |b| element by element, n the longest chain of roundings."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ def normal(shape, element, seed=0):
 
 
 @pytest.mark.parametrize("element", UNITS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     sizes=st.tuples(*[st.sampled_from((1, 2, 5, 16, 17, 64, 65, 300))] * 3),
     turned=st.tuples(st.booleans(), st.booleans()),

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,7 +72,7 @@ def operands(draw):
 
 
 @pytest.mark.parametrize("provider", ["openblas", "native", "reference"])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(pair=operands())
 def test_any_shapes_strides_and_types_give_what_numpy_gives(provider, pair):
     a, b = pair
@@ -79,7 +80,7 @@ def test_any_shapes_strides_and_types_give_what_numpy_gives(provider, pair):
         equal(ops.matmul(a, b), np.matmul(a, b))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(pair=operands(), data=st.data())
 def test_any_layout_of_out_is_filled(pair, data):
     a, b = pair
@@ -89,7 +90,7 @@ def test_any_layout_of_out_is_filled(pair, data):
     equal(out, wanted)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 6), st.integers(-3, 3), st.booleans(), st.booleans())
 def test_out_may_lie_over_the_operands(n, shift, left, transpose):
     block = whole((n * n + 8,), "float64")

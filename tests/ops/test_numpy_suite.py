@@ -252,11 +252,13 @@ def compared_with_numpy(owner, ours):
     return optimize_compare
 
 
+@pytest.mark.sweep(40)
 @pytest.mark.parametrize("test", SAME)
 def test_what_numpy_tests_of_its_own_holds_for_ours(run, test):
     run(test)
 
 
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("test", OWN)
 def test_what_numpy_tests_of_its_own_holds_for_our_own_code(run, test):
     with Scope(Prepared("own", Compiled("test", "none", {}, order=("reference",))), 0):

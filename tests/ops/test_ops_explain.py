@@ -5,7 +5,7 @@ import pytest
 
 from backendcfg import ops
 from backendcfg._native import Prepared, Scope
-from backendcfg.dispatch.providers import PROVIDERS
+from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
 from backendcfg.ops import explanation
 from backendcfg.ops.explanation import Answer, Reason

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from once import once
 
 from backendcfg.probe import loaded
 
@@ -24,27 +25,23 @@ def _only_its_own_libraries(monkeypatch, tmp_path, tmp_path_factory):
     monkeypatch.setattr(loaded, "mapped_files", own)
 
 
-@pytest.fixture(scope="session")
-def _built(tmp_path_factory):
-    return tmp_path_factory.mktemp("fakes"), {}
-
-
 @pytest.fixture
-def compiled(_built, tmp_path):
+def compiled(tmp_path):
     """`compiled("lib/libopenblas.so", "OPENBLAS", SUFFIX="64_")`: a path below tmp_path."""
-    directory, known = _built
 
     def build(place, *features, source="probe_library", **values):
         flags = [f"-D{name}" for name in features]
         flags += [f"-D{name}={value}" for name, value in values.items()]
-        key = (source, *flags)
-        if key not in known:
-            known[key] = directory / f"{len(known)}.so"
-            command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *flags]
-            subprocess.run([*command, FAKES / f"{source}.c", "-o", known[key]], check=True)
+        command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *flags]
+        command.append(str(FAKES / f"{source}.c"))
+
+        def make(folder):
+            subprocess.run([*command, "-o", folder / "it.so"], check=True)
+
+        made = once(repr(command), make) / "it.so"
         target = tmp_path / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(known[key].read_bytes())
+        target.write_bytes(made.read_bytes())
         return str(target)
 
     return build

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from backendcfg import childprocess
 from backendcfg.probe import inspection
 from backendcfg.probe.inspection import Answer, Request, ask
 
@@ -210,14 +211,15 @@ def test_no_library_of_a_child_is_in_this_process(good):
 
 
 def test_signals_have_names():
-    assert inspection.signal_name(signal.SIGBUS) == "SIGBUS"
-    assert inspection.signal_name(250) == "signal 250"
+    assert childprocess.signal_name(signal.SIGBUS) == "SIGBUS"
+    assert childprocess.signal_name(250) == "signal 250"
 
 
 def test_a_child_ends_with_a_parent_that_is_killed(compiled):
     path = compiled("libopenblas.so", "ON_LOAD_HANG")
     program = f"""
 import os
+from backendcfg import childprocess
 from backendcfg.probe import inspection
 begin = inspection._Run._read
 def read(run, *arguments):

@@ -7,12 +7,13 @@ import gc
 import pytest
 
 from backendcfg import _native
-from backendcfg.registry import base, owners, scopes, waiting
+from backendcfg.registry import base, busy, owners
+from backendcfg.session import wiring
 
 
 @pytest.fixture(autouse=True)
 def _empty_registry():
-    scopes.connect()
+    wiring.connect()
     previous = _native.current() if not _native.chain() else None
     cells = dict(owners.CELLS)  # which settings that are kept for other tests refer to
     owners.CELLS.clear()
@@ -22,7 +23,7 @@ def _empty_registry():
     yield
     gc.collect()
     held = {name: cell.claims for name, cell in owners.CELLS.items() if cell.claims}
-    waiting_ones = set(waiting.WAITERS)
+    waiting_ones = set(busy.WAITERS)
     owners.CELLS.clear()
     owners.CELLS.update(cells)
     owners.STUCK.clear()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from backendcfg import _native
-from backendcfg.registry import scopes
 from backendcfg.registry.owners import Wanted
+from backendcfg.session import wiring
 from backendcfg.transact.switch import Latch, Reach, Setting
 
 RAISE, WAIT, SKIP = 0, 1, 2
 
-scopes.connect()
+wiring.connect()
 
 
 @dataclass

@@ -14,7 +14,7 @@ from fake_switches import RAISE, SKIP, WAIT, Switch, profile, scope
 
 from backendcfg import _native
 from backendcfg.errors import ProfileBusyError, RollbackIncompleteError, RolledBackError
-from backendcfg.registry import owners, report, restoring, scopes
+from backendcfg.registry import busy, entering, owners, restoring
 from backendcfg.transact.switch import Latch, Reach
 
 
@@ -39,7 +39,7 @@ def in_thread(function, *arguments):
 
 def enter_and_leave(a_scope):
     with a_scope:
-        return [(h.switch, h.now) for h in report.holdings()]
+        return [(h.switch, h.now) for h in entering.holdings()]
 
 
 def test_a_scope_sets_its_switches_and_restores_the_base():
@@ -191,7 +191,7 @@ def test_wait_enters_when_the_other_scope_ends():
     first.start()
     entered.wait()
     second.start()
-    while not scopes.waiting.WAITERS:
+    while not busy.WAITERS:
         pass
     leave.set()
     first.join()
@@ -245,7 +245,7 @@ def test_a_ctrl_c_while_waiting_leaves_nothing_behind(monkeypatch):
     def interrupted(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(scopes.waiting.Waiter, "wait", interrupted)
+    monkeypatch.setattr(busy.Waiter, "wait", interrupted)
     entered, leave = threading.Event(), threading.Event()
 
     def holder():
@@ -258,7 +258,7 @@ def test_a_ctrl_c_while_waiting_leaves_nothing_behind(monkeypatch):
     entered.wait()
     with pytest.raises(KeyboardInterrupt), scope("fast", (threads, 4), busy=WAIT):
         pass
-    assert not scopes.waiting.WAITERS
+    assert not busy.WAITERS
     leave.set()
     thread.join()
     assert threads.value == 8
@@ -293,14 +293,14 @@ def test_an_entry_that_cannot_be_undone_names_what_is_stuck():
     assert caught.value.state == (
         "`one` is 1 and should be 8 (one refuses 8); everything else is as before the call"
     )
-    assert [(s.switch, s.wanted) for s in report.stuck()] == [("one", 8)]
+    assert [(s.switch, s.wanted) for s in entering.stuck()] == [("one", 8)]
 
 
 def test_leaving_never_raises_and_what_is_stuck_is_kept(caplog):
     threads = Switch("threads", 8, refuse=(8,))
     with caplog.at_level("ERROR", logger="backendcfg"), scope("fast", (threads, 4)):
         pass
-    assert [(s.switch, s.wanted, s.because, s.profile) for s in report.stuck()] == [
+    assert [(s.switch, s.wanted, s.because, s.profile) for s in entering.stuck()] == [
         ("threads", 8, "threads refuses 8", "fast")
     ]
     assert caplog.messages == [
@@ -315,7 +315,7 @@ def test_a_stuck_value_never_becomes_the_base(caplog):
     threads.refuse = ()
     enter_and_leave(scope("fast", (threads, 4)))
     assert threads.value == 8
-    assert report.stuck() == ()
+    assert entering.stuck() == ()
 
 
 @pytest.mark.parametrize(
@@ -392,6 +392,40 @@ def test_a_scope_left_in_another_context_is_given_back():
     assert threads.value == 8
 
 
+def test_an_outer_scope_that_is_left_first_changes_nothing_of_those_inside():
+    threads = Switch("threads", 8)
+    outer, middle, inner = (
+        scope(name, (threads, n)) for name, n in zip("abc", (4, 2, 1), strict=True)
+    )
+    for one in (outer, middle, inner):
+        one.__enter__()
+    outer.__exit__(None, None, None)
+    assert threads.value == 1
+    inner.__exit__(None, None, None)
+    assert threads.value == 2
+    middle.__exit__(None, None, None)
+    assert threads.value == 8
+    assert threads.writes == [4, 2, 1, 2, 8]
+
+
+def test_a_per_thread_scope_that_is_left_elsewhere_is_told_and_changes_nothing_there():
+    local = PerThread()
+    fast = scope("fast", (local, 4))
+    fast.__enter__()
+    context = contextvars.copy_context()
+
+    def leave():
+        local.write(6)
+        context.run(fast.__exit__, None, None, None)
+        return local.read()
+
+    assert in_thread(leave) == 6
+    assert [(stuck.switch, stuck.wanted, stuck.found) for stuck in entering.stuck()] == [
+        ("local", 8, 4)
+    ]
+    fast.__exit__(None, None, None)
+
+
 def test_the_claims_of_a_thread_that_ended_inside_a_scope_block_nobody():
     threads = Switch("threads", 8)
     kept = []
@@ -443,7 +477,7 @@ def test_a_child_forked_inside_a_scope_keeps_its_parent_s_and_drops_other_thread
                 before = (mine.value, others.value)
                 with scope("new", (others, 2)):
                     inside = others.value
-                scopes.waiting.WAITERS.clear()
+                busy.WAITERS.clear()
                 if (before, inside, others.value) == ((4, 8), 2, 8):
                     status = b"good"
             finally:
@@ -492,9 +526,9 @@ def test_a_library_that_is_loaded_inside_a_scope_is_set_by_extend():
     prepared = _native.Prepared("fast", None, lambda: profile("fast", *wanted).switches())
     with _native.Scope(prepared, RAISE):
         wanted.append((new, 2))
-        scopes.extend()
+        entering.extend()
         assert (old.value, new.value) == (4, 2)
-        scopes.extend()
+        entering.extend()
     assert (old.value, new.value) == (8, 8)
     assert new.writes == [2, 8]
 
@@ -506,22 +540,22 @@ def test_a_library_that_is_loaded_inside_a_scope_and_refuses_costs_nothing_that_
     with _native.Scope(prepared, RAISE):
         wanted += [(new, 2), (newer, 3)]
         with pytest.raises(RolledBackError, match="failed at step 2 of 2; step 1 was undone"):
-            scopes.extend()
+            entering.extend()
         assert (old.value, new.value, newer.value) == (4, 8, 8)
-        assert [holding.switch for holding in report.holdings()] == ["old"]
+        assert [holding.switch for holding in entering.holdings()] == ["old"]
     assert (old.value, new.value, newer.value) == (8, 8, 8)
 
 
 def test_holdings_say_who_owns_what():
     threads = Switch("threads", 8)
     with scope("outer", (threads, 4)), scope("inner", (threads, 2)):
-        (holding,) = report.holdings()
+        (holding,) = entering.holdings()
         assert (holding.switch, holding.now, holding.base) == ("threads", 2, 8)
         assert [(h.profile, h.thread, h.wanted) for h in holding.holders] == [
             ("outer", "thread `MainThread`", 4),
             ("inner", "thread `MainThread`", 2),
         ]
-    assert report.holdings() == ()
+    assert entering.holdings() == ()
 
 
 def test_a_parent_that_exits_before_its_child_task_leaves_the_child_s_value():
@@ -596,7 +630,7 @@ def test_a_cancelled_wait_leaves_nothing_behind():
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not scopes.waiting.WAITERS
+        assert not busy.WAITERS
         holder.run(held.__exit__, None, None, None)
 
     asyncio.run(main())
@@ -606,7 +640,7 @@ def test_a_cancelled_wait_leaves_nothing_behind():
 def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind():
     # CPython runs signal handlers when a function is entered and when a call has returned; the
     # profiler sees exactly these points.
-    files = {owners.__file__, restoring.__file__, scopes.__file__}
+    files = {owners.__file__, restoring.__file__, entering.__file__}
     points, at = 0, 1
     while at > points:
         one, two = Switch("one", 8), Switch("two", 8)
@@ -672,9 +706,9 @@ def test_two_tasks_that_would_wait_for_each_other_are_told():
 
 def test_giving_a_claim_back_more_than_once_does_no_harm():
     one, two = Switch("one", 8), Switch("two", 8)
-    claim = scopes.enter_switches(profile("fast", (one, 1), (two, 2)), None, ())
+    claim = entering.enter_switches(profile("fast", (one, 1), (two, 2)), None, ())
 
     for _ in range(3):
-        scopes.leave_switches(None, None, claim)
+        entering.leave_switches(None, None, claim)
         assert (one.value, two.value) == (8, 8)
     assert (one.writes, two.writes) == ([1, 8], [2, 8])

@@ -13,6 +13,8 @@ from backendcfg.resolve.plan import resolve
 from backendcfg.resolve.recommend import recommend
 from backendcfg.schema.host import Host
 
+pytestmark = pytest.mark.sweep
+
 HOSTS = sorted((Path(__file__).parent.parent / "hosts").glob("*.json"))
 SHIPPED = sorted(
     path.stem for path in (Path(__file__).parent.parent.parent / "profiles").glob("*.toml")

@@ -14,7 +14,7 @@ from resolve_builders import (
 )
 
 from backendcfg.errors import MissingLibraryError
-from backendcfg.resolve.explain import why_not
+from backendcfg.resolve.explain import explain_flag, why_not
 from backendcfg.resolve.plan import resolve
 from backendcfg.schema.host import Absent, Broken
 
@@ -88,21 +88,29 @@ def test_only_what_is_required_serves():
     assert plan.libraries == (BLIS,)
 
 
-def test_mkl_is_not_opened_where_pytorch_brings_its_own():
+def test_mkl_beside_pytorch_serves_only_where_pytorch_is_imported_first():
     plan = resolve(a_stack(), a_host(libraries=EVERYTHING, packages=TORCH))
-    assert "mkl" not in choice_of(plan).order
-    assert reasons(plan, "mkl") == (
+    assert "mkl" in choice_of(plan).order
+    (condition,) = choice_of(plan).conditional
+    assert condition.candidate == "mkl"
+    assert condition.reasons == (
         (
-            "PyTorch is installed and carries another MKL; MKL opens its layers for the whole "
-            "process, so an import of torch afterwards would bind its symbols to this version"
+            "only in a process that has imported PyTorch before: imported later, PyTorch would "
+            "bind to this MKL"
         ),
     )
+    assert f"  mkl {condition.reasons[0]}" in explain_flag(plan, BLAS)
+
+
+def test_mkl_without_pytorch_serves_without_condition():
+    plan = resolve(a_stack(), a_host(libraries=EVERYTHING))
+    assert choice_of(plan).conditional == ()
 
 
 def test_mkl_is_not_opened_under_ld_bind_now():
     plan = resolve(a_stack(), a_host(libraries=EVERYTHING, environment={"LD_BIND_NOW": "1"}))
     assert reasons(plan, "mkl") == (
-        "LD_BIND_NOW is set, under which MKL cannot load its own layers",
+        "LD_BIND_NOW is set, under which MKL cannot load its own layers and ends the process",
     )
 
 
@@ -155,16 +163,15 @@ def test_a_detected_path_keeps_what_was_detected():
 def test_a_required_library_that_is_not_usable_is_an_error():
     stack = a_profile({BLAS: {"require": "mkl"}})
     with pytest.raises(MissingLibraryError) as caught:
-        resolve(stack, a_host(libraries=EVERYTHING, packages=TORCH))
+        resolve(stack, a_host(libraries=EVERYTHING, environment={"LD_BIND_NOW": "1"}))
     assert caught.value.render() == (
         "error[missing-library]: cannot load MKL, which profile `mine` requires\n"
         "  --> profiles/mine.toml:3:11\n"
         "   |\n"
         ' 3 | library = { require = "mkl" }\n'
         "   |           ^^^^^^^^^^^^^^^^^^^ required here\n"
-        "  note: tried /venv/lib/libmkl_rt.so.2: PyTorch is installed and carries another MKL; MKL "
-        "opens its layers for the whole process, so an import of torch afterwards would bind its "
-        "symbols to this version\n"
+        "  note: tried /venv/lib/libmkl_rt.so.2: LD_BIND_NOW is set, under which MKL cannot load its "
+        "own layers and ends the process\n"
         "  state: nothing was changed\n"
         '  help: to allow another library, write `library = { prefer = ["mkl"] }` under `[blas]`\n'
         "  help: run `backendcfg why-not mine` to list every unmet requirement"

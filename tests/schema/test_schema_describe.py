@@ -93,7 +93,7 @@ def test_no_phrase_speaks_of_types_of_python():
     [
         (("cudnn", "benchmark"), "true or false"),
         (("when", 0, "gpu", "vendor"), 'one of "nvidia", "amd", "apple", "intel"'),
-        (("blas", "library", "require"), describe.one_of(["openblas", "scipy-openblas", "mkl"])),
+        (("blas", "library", "require"), describe.one_of(["openblas", "scipy-openblas", "blis"])),
         (("extends", 3), "a string"),
         (("environment", "A"), "a string"),
     ],

@@ -11,6 +11,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from exhaustive import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -374,7 +375,9 @@ ROWS = st.dictionaries(PATHS | st.just(index.USER), st.integers(0, 2), max_size=
 
 @given(rows=ROWS, here=PATHS, damage=st.sampled_from(["", "", "", "header", "row", "end"]))
 @settings(
-    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(200),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 def test_it_sees_what_is_active_as_the_store_does(tmp_path, monkeypatch, rows, here, damage):
     """Where the index is damaged or odd it may say yes: the store then says what is wrong."""

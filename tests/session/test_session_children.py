@@ -14,7 +14,7 @@ import pytest
 
 from backendcfg import __version__
 from backendcfg.bridges.seeds import derived
-from backendcfg.session import inheritance
+from backendcfg.session import children
 from backendcfg.transact.compiled import Compiled
 
 LOOK = """
@@ -363,7 +363,7 @@ if __name__ != "__main__":
     assert 2 == done[1].count("OSError: not in this process")
 
 
-GIVEN = inheritance.Inheritance((Compiled("given", "none", {"log.level": "error"}),), (1,))
+GIVEN = children.Inheritance((Compiled("given", "none", {"log.level": "error"}),), (1,))
 
 
 def unpickle(*options, **variables):
@@ -399,7 +399,7 @@ def test_unpickling_does_nothing_where_backendcfg_is_disabled():
 
 
 def test_a_child_with_another_release_takes_over_nothing_and_says_so(monkeypatch):
-    monkeypatch.setattr(inheritance, "__version__", "9.9")
+    monkeypatch.setattr(children, "__version__", "9.9")
     out, err = unpickle(BACKENDCFG_PROFILE="tf32-off")
     assert "Active(name='tf32-off'" in out
     assert (
@@ -409,4 +409,4 @@ def test_a_child_with_another_release_takes_over_nothing_and_says_so(monkeypatch
 
 
 def test_nothing_in_force_is_pickled_as_nothing():
-    assert "" == pickle.loads(pickle.dumps(inheritance.Inheritance((), (1,))))
+    assert "" == pickle.loads(pickle.dumps(children.Inheritance((), (1,))))

@@ -11,8 +11,8 @@ import pytest
 
 from backendcfg import _native, session
 from backendcfg.registry import owners
-from backendcfg.registry.report import holdings
-from backendcfg.session import adjust, inheritance, process, scopes, threads, wiring
+from backendcfg.registry.entering import holdings
+from backendcfg.session import adjust, children, process, scopes, threads, wiring
 from backendcfg.transact.compiled import Compiled
 from backendcfg.transact.switch import Latch, Reach, Setting
 
@@ -167,7 +167,7 @@ def test_a_per_thread_switch_in_a_child_goes_back_to_its_base():
 
 def test_a_child_that_takes_over_has_no_scopes_left_to_leave():
     switch = Switch("abandoned")
-    given = inheritance.Inheritance((), (1,))
+    given = children.Inheritance((), (1,))
     with scope("outer", (switch, "outer")), scope("inner", (switch, "inner")):
 
         def child():

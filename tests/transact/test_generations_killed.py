@@ -80,6 +80,7 @@ def killed(library, state, at, how):
     return process.returncode
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["before", "after", "half"])
 @pytest.mark.parametrize("existing", [True, False], ids=["with-old", "from-nothing"])
 def test_a_killed_commit_leaves_the_old_or_the_new_state(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import faulty_machine
 import pytest
+from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def test_a_signal_before_any_line_leaves_the_old_state_or_the_new():
     assert faulty_machine.a_signal_at_every_line(journal.transact, {8: "half", 10: "lie"}) > 80
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.integers(1, 6),
     st.dictionaries(st.integers(1, 60), st.sampled_from(faulty_machine.FAULTS), max_size=5),
@@ -56,9 +57,9 @@ MUTANTS = [
     ("no read-back of the undo", "        if found != self.before:\n", "        if False:\n"),
     (
         "publish before the writes",
-        "            for step in pending_steps:\n                interrupts.deliver()\n",
+        "            for step in foreseen.steps:\n                interrupts.deliver()\n",
         (
-            "            publish()\n            for step in pending_steps:\n"
+            "            publish()\n            for step in foreseen.steps:\n"
             "                interrupts.deliver()\n"
         ),
     ),
@@ -109,8 +110,8 @@ MUTANTS = [
     ),
     (
         "each switch is read just before it is written",
-        "    outcomes, pending_steps = _foresee(settings)\n",
-        "    outcomes = []\n    pending_steps = OneByOne(_foresee, settings, outcomes)\n",
+        "    foreseen = foresee(settings)\n",
+        "    foreseen = OneByOne(foresee, settings)\n",
     ),
     (
         "unreadable switches are written all the same",
@@ -144,17 +145,18 @@ class NotDeferred:
 class OneByOne:
     """Steps that read their switch when their turn comes."""
 
-    def __init__(self, foresee, settings, outcomes):
-        self.foresee, self.settings, self.outcomes = foresee, settings, outcomes
+    def __init__(self, foresee, settings):
+        self.foresee, self.settings = foresee, settings
+        self.outcomes, self.steps = (), self
 
     def __len__(self):
         return len(self.settings)
 
     def __iter__(self):
         for setting in self.settings:
-            outcomes, steps = self.foresee([setting])
-            self.outcomes.extend(outcomes)
-            yield from steps
+            one = self.foresee([setting])
+            self.outcomes += one.outcomes
+            yield from one.steps
 
 
 def everything(transact):

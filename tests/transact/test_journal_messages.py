@@ -186,7 +186,7 @@ def test_what_is_too_late_is_pending_and_not_written():
         Setting(same, 4, "threads.count"),
     ]
     outcomes = journal.transact(settings, nothing)
-    assert outcomes == journal.foresee(settings)
+    assert outcomes == journal.foresee(settings).outcomes
     assert [(o.state, o.before, o.because, o.remedy) for o in outcomes] == [
         ("pending", "8", "libgomp is loaded", "backendcfg run fast -- python app.py"),
         ("unchanged", 4, "", ""),

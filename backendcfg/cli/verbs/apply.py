@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, SCIPY, TENSORFLOW, TORCH
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import profile_argument, set_option, user_option
 from backendcfg.cli.output import LABEL_WIDTH, block, current, limited, listing, one_line
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from backendcfg.session.shell import Activation
     from backendcfg.transact.outcome import Report
 
-FIRST = {"numpy": 0, "torch": 1, "scipy": 2, "jax": 3, "tensorflow": 4, "cupy": 5}
+FIRST = {each.name: rank for rank, each in enumerate((NUMPY, TORCH, SCIPY, JAX, TENSORFLOW, CUPY))}
 """Packages that a line about a host names first."""
 
 
@@ -91,7 +92,7 @@ def _document(activation: Activation) -> dict[str, Any]:
 
 def _lines(activation: Activation) -> Iterator[str]:
     """What a person reads: never more than a screen of 24 lines, however much there is to say."""
-    from backendcfg.cli.wording import adaptation, grouped_reasons, promise
+    from backendcfg.cli.wording import adaptation, grouped_reasons, tier_lines
     from backendcfg.resolve.words import assignment
 
     plan, paint = activation.plan, current().paint
@@ -100,7 +101,7 @@ def _lines(activation: Activation) -> Iterator[str]:
     title = paint(plan.name, "bold", "green")
     yield f"{title} is active for {where} (generation {activation.generation})"
     yield from block("host", [host_line(plan.host)], "bold")
-    yield from limited("promise", promise(plan.tier, plan.unkept), "bold", most=3, see=see)
+    yield from limited("tier", tier_lines(plan.tier, plan.unkept), "bold", most=3, see=see)
     at_work = [assignment(e.flag, e.value) for e in plan.entries if in_effect(e)]
     yield from listing("set", at_work, "bold", most=3, see=see)
     adapted = [adaptation(e) for e in plan.entries if e.adaptation and not e.idle]

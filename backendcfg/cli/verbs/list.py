@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @verb("list", "Look before")
 def command() -> None:
-    """List the profiles: where from, what they promise, what they are.
+    """List the profiles: where from, what their tier is, what they are.
 
     `*` marks the one that is in force here.
     """
@@ -32,7 +32,7 @@ def _document(found: Listed, active: str) -> dict[str, Any]:
     tier, problem = "", found.problem
     if not problem and not found.hidden:
         try:
-            tier = promise(found.name)
+            tier = tier_of(found.name)
         except BackendCfgError as error:
             problem = str(error)
     return {
@@ -47,7 +47,7 @@ def _document(found: Listed, active: str) -> dict[str, Any]:
     }
 
 
-def promise(name: str) -> str:
+def tier_of(name: str) -> str:
     """The determinism tier that a profile asks for by itself.
 
     Raises:
@@ -74,4 +74,4 @@ def _lines(document: list[dict[str, Any]]) -> Iterator[str]:
             text = f"cannot be used: {profile['problem']}"
         mark = "*" if profile["active"] else ""
         rows.append((mark, profile["name"], profile["from"], profile["tier"], text.rstrip()))
-    yield from table(rows, ("", "profile", "from", "promise", "description"))
+    yield from table(rows, ("", "profile", "from", "tier", "description"))

@@ -35,11 +35,11 @@ def command(
 
 
 def _lines(plan: Plan, verbose: bool) -> Iterator[str]:
-    from backendcfg.cli.wording import counted, grouped_reasons, promise
+    from backendcfg.cli.wording import counted, grouped_reasons, tier_lines
 
     yield from block("profile", [f"{plan.name}: {plan.description}".removesuffix(": ")], "bold")
     yield from block("host", [plan.host], "bold")
-    yield from block("promise", promise(plan.tier, plan.unkept), "bold")
+    yield from block("tier", tier_lines(plan.tier, plan.unkept), "bold")
     shown = [e for e in plan.entries if verbose or e.origin.rank != "default" or e.adaptation]
     yield ""
     yield from _entries(shown)
@@ -48,6 +48,9 @@ def _lines(plan: Plan, verbose: bool) -> Iterator[str]:
         asked = plan.entry(choice.flag).origin.rank != "default"
         if verbose or asked or choice.chosen != "default":
             refused = [
+                f"{one.candidate} {'; '.join(one.reasons)}" for one in choice.conditional if asked
+            ]
+            refused += [
                 f"not {one.candidate}: {'; '.join(one.reasons)}"
                 for one in choice.rejected
                 if verbose or asked

@@ -95,7 +95,7 @@ def _has_settings() -> bool:
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    from backendcfg.cli.wording import promise
+    from backendcfg.cli.wording import tier_lines
 
     if document["disabled"]:
         yield "backendcfg is turned off by BACKENDCFG_DISABLE"
@@ -111,7 +111,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield from block("next", ["backendcfg list", "backendcfg apply reproducible"], "bold")
         return
     yield from block("profile", [document["profile"]], "bold")
-    yield from block("promise", promise(document["tier"], document["unkept"]), "bold")
+    yield from block("tier", tier_lines(document["tier"], document["unkept"]), "bold")
     yield from block("from", [document["source"]], "bold")
     yield from block("settings", [f"{k} = {v}" for k, v in document["settings"].items()], "bold")
     if document["stale"]:

@@ -40,7 +40,7 @@ def command(name: str | None, seconds: float, *, show: bool) -> None:
     """Measure which library is fastest here, by operation, type and size.
 
     With the threads and kernels of PROFILE, and the libraries that it may use. `backendcfg.ops`
-    goes by it from then on, but under a profile that promises anything.
+    goes by it from then on, but under a profile that has a tier.
     """
     compiled = _compiled(name)
     if show:
@@ -124,7 +124,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     for name, library in found.libraries.items():
         version = f" {library.version}" if library.version else ""
         yield from block("", [f"{name}{version}: {library.path}"])
-    used = document["unused"] or "yes, where no profile or one without a promise is in force"
+    used = document["unused"] or "yes, where no profile or one without a tier is in force"
     yield from block("used", [f"no: {used}" if document["unused"] else used], "bold")
     if document["threads_of"]:
         yield from block(

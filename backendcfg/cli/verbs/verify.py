@@ -34,9 +34,9 @@ def command(name: str | None) -> None:
     has another value than the profile wants, or when a variable outranks it.
     """
     from backendcfg import environ
+    from backendcfg.audit.verify import FAILS
     from backendcfg.cli import sources, witness
     from backendcfg.cli.verbs.status import standing
-    from backendcfg.session.verification import FAILS
 
     if environ.disabled():
         raise UsageError(
@@ -58,9 +58,9 @@ def command(name: str | None) -> None:
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
+    from backendcfg.audit.verify import FAILS
     from backendcfg.cli.wording import counted, grouped_reasons
     from backendcfg.resolve.words import literal
-    from backendcfg.session.verification import FAILS
 
     paint = current().paint
     readings = [one for one in found["readings"] if one["state"] != "dormant"]
@@ -89,9 +89,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"{counted(len(readings), 'switch', 'switches')} read, none differs"
     if found["in_force"]:
         if found["tier"] != "none":
-            yield f"the promise `{found['tier']}` is in force"
+            yield f"the tier `{found['tier']}` is in force"
         return
-    yield f"the promise `{found['tier']}` is not in force"
+    yield f"the tier `{found['tier']}` is not in force"
     if found["unkept"]:
         yield f"  this release does not set {', '.join(found['unkept'])} yet"
     if pending:

@@ -48,6 +48,8 @@ def _lines(answer: WhyNot) -> Iterator[str]:
         if not choice.rejected or choice.chosen == "default":
             continue
         yield f"{choice.flag}: {choice.chosen or 'none'} is used"
+        for each in choice.conditional:
+            yield f"     {each.candidate} {'; '.join(each.reasons)}"
         for rejected in choice.rejected:
             yield f"     not {rejected.candidate}: {'; '.join(rejected.reasons)}"
     if answer.fits:

@@ -3,8 +3,8 @@
     chosen = choose(flags, kind=2, index=0, element="float32", function="solve")
     chosen.recipe.deterministic        # 1, CUSOLVER_DETERMINISTIC_RESULTS
 
-Calls and `explain` both ask `choose`. A function of `ops.linalg` is made of steps, which the C
-headers of factorisations describe. A library is added with its rules here.
+Calls and `explain` both ask `choose`. A function of `ops.linalg` is made of steps, which
+native/gpu/libraries/factorisation.h describes. A library is added with its rules here.
 """
 
 from __future__ import annotations

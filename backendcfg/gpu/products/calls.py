@@ -41,7 +41,7 @@ def refuse(
 
     Args:
         operation: "matmul".
-        reason: which check failed, as native/src/python/device_shape.c names it.
+        reason: which check failed, as native/gpu/python/shape.c names it.
         detail: the argument's name, or the message itself.
         names: of the arguments: the factors, what is added, and `out`; "" for none.
         values: as they were passed, None for none.

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
+from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.dispatch import snapshots
-from backendcfg.dispatch.providers import PROVIDERS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.native import ELEMENTS, FACTORISATIONS
 from backendcfg.ops import devices

@@ -36,7 +36,7 @@ struct bcfg_tables {
 
 struct bcfg_snapshot {
     const struct bcfg_snapshot *next_alike, *next_near; /* in the chains that find it: snapshot.c */
-    struct bcfg_kept *_Atomic kept;                /* made of it at first use: device/recipe.h */
+    struct bcfg_kept *_Atomic kept;                /* made of it at first use: gpu/products/recipe.h */
     const int64_t *values;
     const struct bcfg_tables *tables;
 };

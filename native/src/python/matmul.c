@@ -1,6 +1,6 @@
 /* matmul(a, b, out=None): NumPy's rules of shapes and types over bcfg_matmul. */
 #include "arrays.h"
-#include "device.h"
+#include "gpu/python/device.h"
 
 /* Below this many multiplications, or zeros to write, a product takes less time than other threads
  * would gain. */

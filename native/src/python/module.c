@@ -1,5 +1,5 @@
 /* backendcfg._native: the module, and the callbacks that Python hands in. */
-#include "device.h"
+#include "gpu/python/device.h"
 
 Callbacks bcfg_callbacks;
 

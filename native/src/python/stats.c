@@ -1,5 +1,5 @@
 /* What served the calls, as Python data. */
-#include "device/recipe.h"
+#include "gpu/products/recipe.h"
 #include "glue.h"
 
 /* {operation: count}, those at 0 left out. */

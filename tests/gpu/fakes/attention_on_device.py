@@ -167,9 +167,9 @@ class Emulator:
         fault: what the last kernel did wrong.
     """
 
-    def __init__(self, folder):
-        self.compiler = emulated_gpu.Compiler(folder)
-        self.plain = emulated_plain.Compiler(folder)
+    def __init__(self):
+        self.compiler = emulated_gpu.Compiler()
+        self.plain = emulated_plain.Compiler()
         self.callback = RUN(self._run)
         self.variants, self.arrays, self.launched, self.fault = [], [], [], b""
 

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 
 import pytest
-from compiling import FAKES, FLAGS, NATIVE
+from compiling import FAKES, FLAGS, NATIVE, once
 
 from backendcfg.gpu.libraries import files as device_files
 from backendcfg.gpu.libraries import opening
@@ -87,7 +87,7 @@ class Fake:
 
 
 def compile_fake(target, source, definitions):
-    """Compile one of native/fakes/device into a file whose name becomes its SONAME."""
+    """Compile one of native/fakes/gpu into a file whose name becomes its SONAME."""
     command = ["cc", *FLAGS, *(f"-D{d}" for d in definitions), f"-I{NATIVE / 'include'}"]
     command += [
         f"-Wl,-soname,{target.name}",
@@ -100,24 +100,17 @@ def compile_fake(target, source, definitions):
 
 
 @pytest.fixture(scope="session")
-def _compiled_devices(tmp_path_factory):
-    return tmp_path_factory.mktemp("devices"), {}
-
-
-@pytest.fixture(scope="session")
-def device_file(_compiled_devices):
+def device_file():
     """`device_file("libcublas.so.13")`: the path of a compiled fake; compiled once, not loaded."""
-    folder, known = _compiled_devices
 
     def path(name, *definitions):
         """More definitions make another file, as `device_file(name, "VERSION=140000")`."""
-        if (name, *definitions) not in known:
-            target = folder / str(len(known)) / name
-            target.parent.mkdir()
-            source, defaults = LIBRARIES[name]
-            compile_fake(target, source, definitions or defaults)
-            known[name, *definitions] = target
-        return str(known[name, *definitions])
+        source, defaults = LIBRARIES[name]
+
+        def make(folder):
+            compile_fake(folder / name, source, definitions or defaults)
+
+        return str(once(repr(("device", name, definitions)), make) / name)
 
     return path
 
@@ -247,10 +240,10 @@ def devices(_opened_devices, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def _emulator(tmp_path_factory):
+def _emulator():
     from attention_on_device import Emulator
 
-    return Emulator(tmp_path_factory.mktemp("kernels"))
+    return Emulator()
 
 
 @pytest.fixture

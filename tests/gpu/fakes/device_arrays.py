@@ -105,14 +105,20 @@ class Table(Structure):
     ]
 
 
+FILLED = 1 << 20
+
+
 def aligned(shape, dtype):
     """An array whose memory starts at a multiple of 256, as an allocator of a device gives it.
 
-    What it holds is nobody's: neither zeros nor numbers that would pass for a result.
+    What it holds is nobody's: neither zeros nor numbers that would pass for a result. Of a library's
+    workspace, which has tens of MiB and which the handle of a stream keeps, that is the beginning: no
+    fake reads the rest, and the process need not have it.
     """
     dtype = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    room = np.full(size + 256, 0xA5, np.uint8)
+    room = np.empty(size + 256, np.uint8)
+    room[:FILLED] = 0xA5
     start = -room.ctypes.data % 256
     return room[start : start + size].view(dtype).reshape(shape)
 

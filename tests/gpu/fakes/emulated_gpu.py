@@ -1,6 +1,6 @@
 """Runs the attention kernel for GPUs on the host, and says what it should have computed.
 
-The kernel's own source is compiled by a C compiler with native/fakes/gpu_block.h in the place of
+The kernel's own source is compiled by a C compiler with native/fakes/gpu/gpu_block.h in the place of
 the device's instructions, once for each variant.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,11 @@ from backendcfg.gpu.attention.call import Attention, Matrix
 from backendcfg.gpu.attention.flash import FlashArguments, launch, variant
 from backendcfg.gpu.kernels import sources
 
-FAKES = Path(__file__).resolve().parents[3] / "native" / "fakes"
+# A program of its own has only its own directory in its path.
+sys.path.append(next(str(p) for p in Path(__file__).resolve().parents if (p / "once.py").exists()))
+from once import once
+
+FAKES = Path(__file__).resolve().parents[3] / "native" / "fakes" / "gpu"
 SHARED = 232448
 """Bytes of shared memory of a block, at most, on an H200."""
 RANGES = 16
@@ -44,36 +49,37 @@ class Report(ctypes.Structure):
     ]
 
 
+def compiled(block, texts, macros):
+    """The folder with `it.so`, a kernel of these sources; compiled once in a run of pytest."""
+
+    def compile_it(place):
+        for name, text in texts.items():
+            (place / name).write_text(text)
+        # Fortified, longjmp would take a change of stacks for an error.
+        flags = ["-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra", "-Werror",
+                 "-Wno-unused-function", "-Wno-type-limits", f"-I{place}", f"-I{FAKES}"]  # fmt: skip
+        command = ["cc", *flags, *macros, FAKES / block, "-lm", "-o", place / "it.so"]
+        subprocess.run(command, check=True)
+
+    return once(repr((block, texts, macros)), compile_it)
+
+
 @dataclass
 class Compiler:
     """Compiles variants, each once."""
 
-    folder: Path
     libraries: dict = field(default_factory=dict)
 
     def library(self, chosen, mutant=None):
         """The library of a variant; a mutant is what is replaced in its source, and by what."""
         key = chosen, mutant
         if key not in self.libraries:
-            place = self.folder / f"{len(self.libraries)}"
-            place.mkdir()
+            texts = {}
             for name in (f"{chosen.name}.cu", *sources.HEADERS):
                 text = sources.source(name)
-                (place / name).write_text(text.replace(*mutant) if mutant else text)
+                texts[name] = text.replace(*mutant) if mutant else text
             macros = [f"-D{name}={value}" for name, value in chosen.macros.items()]
-            # Fortified, longjmp would take a change of stacks for an error.
-            flags = ["-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra", "-Werror",
-                     "-Wno-unused-function", "-Wno-type-limits", f"-I{place}", f"-I{FAKES}"]  # fmt: skip
-            command = [
-                "cc",
-                *flags,
-                *macros,
-                FAKES / "gpu_attention.c",
-                "-lm",
-                "-o",
-                place / "it.so",
-            ]
-            subprocess.run(command, check=True)
+            place = compiled("gpu_attention.c", texts, macros)
             self.libraries[key] = ctypes.CDLL(str(place / "it.so"))
         return self.libraries[key]
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-import subprocess
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
-from emulated_gpu import FAKES, OPERATIONS, Range, Report, from_bits, matrix, to_bits, whole
+from emulated_gpu import OPERATIONS, Range, Report, compiled, from_bits, matrix, to_bits, whole
 
 from backendcfg.gpu.attention.call import Attention, summed_in
 from backendcfg.gpu.attention.efficient import efficient
 from backendcfg.gpu.attention.math import gather, softmax
 from backendcfg.gpu.kernels import sources
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROGRAMS = {
     "attention_efficient": 1,
@@ -34,29 +29,19 @@ ROUNDED = {"float32": 0, "float64": 0, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 class Compiler:
     """Compiles programs, each once."""
 
-    folder: Path
     libraries: dict = field(default_factory=dict)
 
     def library(self, program, mutant=None):
         """The library of a program; a mutant is what is replaced in its source, and by what."""
         key = program, mutant
         if key not in self.libraries:
-            place = self.folder / f"plain{len(self.libraries)}"
-            place.mkdir(exist_ok=True)
+            texts = {}
             for name in (f"{program.name}.cu", *sources.HEADERS):
                 text = sources.source(name)
-                (place / name).write_text(text.replace(*mutant) if mutant else text)
+                texts[name] = text.replace(*mutant) if mutant else text
             macros = [f"-D{name}={value}" for name, value in program.macros.items()]
-            # Fortified, longjmp would take a change of stacks for an error.
-            flags = ["-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra", "-Werror",
-                     "-Wno-unused-function", "-Wno-type-limits", f"-I{place}", f"-I{FAKES}"]  # fmt: skip
-            subprocess.run(
-                [
-                    *("cc", *flags, f"-DPROGRAM={PROGRAMS[program.name]}", *macros),
-                    *(FAKES / "gpu_plain.c", "-lm", "-o", place / "it.so"),
-                ],
-                check=True,
-            )
+            macros.append(f"-DPROGRAM={PROGRAMS[program.name]}")
+            place = compiled("gpu_plain.c", texts, macros)
             self.libraries[key] = ctypes.CDLL(str(place / "it.so"))
         return self.libraries[key]
 

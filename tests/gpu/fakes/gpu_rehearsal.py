@@ -1,7 +1,7 @@
 """A plugin of pytest that lets the tests in tests/gpu run without a GPU: `-p gpu_rehearsal`.
 
 With `--fakes EXCHANGE:CUDA:LIBRARY:...`, PyTorch's tensors on the host say that they are on a device,
-and the fakes compute; with `--emulated FOLDER` too, what they launch of our own kernels is run by
+and the fakes compute; with `--emulated` too, what they launch of our own kernels is run by
 the emulation of a GPU. Without fakes, attention is computed by our kernels for the CPU. What is
 proven is that those tests say what they mean to say, and not what a GPU does.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 
 def pytest_addoption(parser):
     parser.addoption("--fakes", default="")
-    parser.addoption("--emulated", default="")
+    parser.addoption("--emulated", action="store_true")
 
 
-def emulator(cuda, folder):
+def emulator(cuda):
     """What runs our kernels that the fake of the driver launches."""
     from attention_on_device import Emulator
 
@@ -28,7 +28,7 @@ def emulator(cuda, folder):
         setattr = staticmethod(setattr)
 
     Fake.library.cuInit(0)  # `explain` does not start a driver
-    made = Emulator(Path(folder))
+    made = Emulator()
     made.install(Fake, Patch)
     return made
 
@@ -55,8 +55,7 @@ def pytest_configure(config):
         sys.argv = before
     from gpu_arrays import Cuda
 
-    folder = config.getoption("emulated")
-    runs = emulator(fakes[1], folder) if folder else None
+    runs = emulator(fakes[1]) if config.getoption("emulated") else None
 
     class Rehearsed(Cuda):
         device = "cpu"

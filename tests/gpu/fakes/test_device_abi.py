@@ -59,8 +59,8 @@ extern "C" toyColour_t toyBuy(int64_t price);
 def compared(check, tmp_path, monkeypatch):
     """`compared(text, text instead)`: what differs when the vendor's header is changed so."""
     monkeypatch.setattr(check, "INCLUDE", tmp_path / "ours")
-    (tmp_path / "ours/device").mkdir(parents=True)
-    (tmp_path / "ours/device/abi_toy.h").write_text(OURS)
+    (tmp_path / "ours/gpu").mkdir(parents=True)
+    (tmp_path / "ours/gpu/abi_toy.h").write_text(OURS)
 
     def changed(before="", after=""):
         assert before in VENDOR
@@ -125,7 +125,7 @@ def test_what_is_required_may_not_be_absent(compared):
 def test_every_list_of_our_headers_is_read(check):
     """A line that the script cannot read would not be compared by it."""
     for library in check.LIBRARIES:
-        text = (check.INCLUDE / "device" / f"abi_{library.name}.h").read_text(encoding="ascii")
+        text = (check.INCLUDE / "gpu" / f"abi_{library.name}.h").read_text(encoding="ascii")
         ours = check.declared(library.name)
         lines = [line.strip().partition("(")[0] for line in text.splitlines()]
         kinds = ("REQUIRED", "OPTIONAL", "VERSIONED")

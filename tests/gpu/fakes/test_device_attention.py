@@ -14,6 +14,8 @@ from device_arrays import ByInterface, OnDevice, aligned
 from backendcfg import ops
 from backendcfg.errors import DeviceFailedError
 
+pytestmark = pytest.mark.sweep
+
 attention = ops.scaled_dot_product_attention
 
 

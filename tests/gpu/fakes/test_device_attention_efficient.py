@@ -8,12 +8,14 @@ import emulated_plain as plain
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.sweep(2)
+
 ELEMENTS = ("float32", "float64", "float16", "bfloat16")
 
 
 @pytest.fixture(name="compiler", scope="module")
-def _compiler(tmp_path_factory):
-    return plain.Compiler(tmp_path_factory.mktemp("programs"))
+def _compiler():
+    return plain.Compiler()
 
 
 def both(compiler, arrays, **rest):

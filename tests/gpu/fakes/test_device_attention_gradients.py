@@ -10,6 +10,8 @@ from backendcfg import ops
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.schema.profile import defaults
 
+pytestmark = pytest.mark.sweep(2)
+
 forward = ops.scaled_dot_product_attention
 backward = ops.scaled_dot_product_attention_backward
 SHAPE = (1, 2, 40, 64)

@@ -10,6 +10,8 @@ from backendcfg import ops
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.schema.profile import defaults
 
+pytestmark = pytest.mark.sweep(2)
+
 attention = ops.scaled_dot_product_attention
 ELEMENTS = ["float32", "float64", "bfloat16", "float16"]
 GEMM = "cublasGemmStridedBatchedEx_64"

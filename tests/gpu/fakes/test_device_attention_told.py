@@ -128,13 +128,12 @@ scaled_dot_product_attention_backward: `grad_out` carries a tangent of PyTorch's
 
 
 @pytest.mark.torch
-def test_tensors_of_pytorch_attend_through_their_own_table(device_file, tmp_path):
+def test_tensors_of_pytorch_attend_through_their_own_table(device_file):
     exchange = device_file("libexchange.so")
     done = subprocess.run(
         [
             *(sys.executable, "-W", "ignore", str(PROGRAM)),
             *(exchange, device_file("libcuda.so.1"), device_file("libcublas.so.13")),
-            str(tmp_path),
         ],
         capture_output=True,
         text=True,

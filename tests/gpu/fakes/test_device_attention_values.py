@@ -6,6 +6,8 @@ import emulated_gpu as gpu
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.sweep(2)
+
 WIDTHS = (32, 48, 56, 72, 96, 104, 128, 136, 160, 168, 192, 200, 224, 232, 256)
 """One for each width in shared memory, those multiples of 16 and those not."""
 SMALLER = 101376  # shared memory of a block on sm_86, sm_89 and sm_120
@@ -14,8 +16,8 @@ CONFLICTS = ("matrix", "transposed", "store_word")
 
 
 @pytest.fixture(name="compiler", scope="module")
-def _compiler(tmp_path_factory):
-    return gpu.Compiler(tmp_path_factory.mktemp("variants"))
+def _compiler():
+    return gpu.Compiler()
 
 
 def three(queries, keys, width, *, batch=1, heads=1, key_heads=1, element="bfloat16"):

@@ -10,10 +10,12 @@ from test_device_attention_efficient import ELEMENTS, factors
 
 from backendcfg.gpu.attention.efficient_backward import OF
 
+pytestmark = pytest.mark.sweep(1)
+
 
 @pytest.fixture(name="compiler", scope="module")
-def _compiler(tmp_path_factory):
-    return plain.Compiler(tmp_path_factory.mktemp("programs"))
+def _compiler():
+    return plain.Compiler()
 
 
 def both(compiler, arrays, **rest):

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from test_device_attention_values import AMPERE, CONFLICTS, SMALLER, factors
 
+pytestmark = pytest.mark.sweep(1)
+
 WIDTHS = (32, 56, 72, 96, 104, 128, 136, 160, 200, 232, 256)
 
 
 @pytest.fixture(name="compiler", scope="module")
-def _compiler(tmp_path_factory):
-    return gpu.Compiler(tmp_path_factory.mktemp("variants"))
+def _compiler():
+    return gpu.Compiler()
 
 
 def four(queries, keys, width, *, batch=1, heads=1, key_heads=1, element="bfloat16"):

@@ -15,6 +15,8 @@ from backendcfg.gpu.kernels import loading
 from backendcfg.gpu.libraries import driver
 from backendcfg.schema.profile import defaults
 
+pytestmark = pytest.mark.sweep
+
 attention = ops.scaled_dot_product_attention
 
 EXECUTE = "cudnnBackendExecute"

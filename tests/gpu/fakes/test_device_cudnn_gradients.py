@@ -15,6 +15,8 @@ from backendcfg.gpu.attention import forward
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.schema.profile import defaults
 
+pytestmark = pytest.mark.sweep
+
 PROGRAM = Path(__file__).with_name("torch_cudnn_attention_on_device.py")
 EXECUTE = "cudnnBackendExecute"
 FIRST = {**defaults(), "cuda.sdp_priority": ("cudnn", "flash")}

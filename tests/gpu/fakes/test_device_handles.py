@@ -112,18 +112,18 @@ def test_a_captured_graph_keeps_its_workspace_also_when_another_profile_wants_an
 
 def test_a_captured_graph_keeps_the_plans_of_cudnn_that_it_runs(devices, streams):
     (OnDevice.stream,) = streams(1)
-    ran, destroyed = set(), set()
+    ran = set()
     devices.cuda.set(capturing=1)
     for size in range(1, 541):  # 512 are kept with a handle
         ops.conv2d(normal((1, 1, 1, size)), normal((1, 1, 1, 1)))
-        (run,) = devices.cudnn.calls("cudnnBackendExecute")
-        ran.add(run["plan"])
-        ended = devices.cudnn.calls("cudnnBackendDestroyDescriptor")
-        destroyed.update(call["place"] for call in ended)
+        for call in devices.cudnn.calls("cudnnBackendExecute", "cudnnBackendDestroyDescriptor"):
+            if call.function == "cudnnBackendExecute":
+                ran.add(call["plan"])
+            else:  # what is at this address now has not run; its memory is used again
+                assert call["place"] not in ran
         devices.cudnn.reset()
     devices.cuda.set(capturing=0)
     assert len(ran) == 540
-    assert ran & destroyed == set()
 
 
 def test_a_handle_that_cannot_be_ended_is_forgotten_and_its_workspace_goes_back(devices, streams):

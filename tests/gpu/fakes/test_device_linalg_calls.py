@@ -211,10 +211,20 @@ def test_the_context_is_left_as_it_was(solver, devices):
 
 
 @pytest.mark.parametrize("function", ["cholesky_ex", "inv_ex", "lu_factor_ex", "lu", "qr"])
-def test_what_gives_info_or_cannot_fail_waits_for_nothing(solver, monkeypatch, function):
+def test_what_gives_info_or_cannot_fail_waits_for_nothing(solver, devices, monkeypatch, function):
     a = square()
-    monkeypatch.setattr(Matrix, "tolist", None)
+    monkeypatch.setattr(Matrix, "tolist", None)  # would copy `info` to the host, and so wait for it
     getattr(linalg, function)(a)
+    assert steps(solver) != []
+    assert devices.cuda.calls("cuStreamSynchronize", "cuEventSynchronize") == []
+
+
+def test_what_raises_where_a_matrix_is_singular_waits_for_its_info(solver, monkeypatch):
+    a, read = square(), []
+    tolist = Matrix.tolist
+    monkeypatch.setattr(Matrix, "tolist", lambda self: read.append(self) or tolist(self))
+    linalg.inv(a)
+    assert len(read) == 1
 
 
 def test_the_flags_have_the_defaults_of_the_schema():

@@ -9,6 +9,8 @@ from products import under
 from backendcfg.gpu.linalg import calls as linalg_calls
 from backendcfg.ops import linalg
 
+pytestmark = pytest.mark.sweep
+
 CUDA, ROCM = (2, 0), (10, 0)
 LIBRARY = "cuda.preferred_linalg_library"
 

@@ -162,7 +162,7 @@ def test_a_library_newer_than_the_driver_is_passed_over(site, tmp_path):
 
 
 class Handle(ctypes.Structure):
-    """The start of `bcfg_device_library`, as native/src/device/library.h has it."""
+    """The start of `bcfg_device_library`, as native/gpu/device/library.h has it."""
 
     _fields_ = [
         ("kind", ctypes.c_int32),
@@ -174,7 +174,7 @@ class Handle(ctypes.Structure):
 
 def in_table(opened, function):
     """The address that the native part calls for a function."""
-    header = (NATIVE / "include/device" / f"abi_{opened.name}.h").read_text(encoding="ascii")
+    header = (NATIVE / "include/gpu" / f"abi_{opened.name}.h").read_text(encoding="ascii")
     listed = re.findall(
         r"^    (?:REQUIRED|OPTIONAL|VERSIONED)\([^,]+, (\w+),", header, re.MULTILINE
     )
@@ -188,7 +188,7 @@ def in_table(opened, function):
         ("libhipblas.so.3", "hipblasGemm{}Ex_64"),
     ],
 )
-@pytest.mark.parametrize("part", ["", "StridedBatched", "Batched"])
+@pytest.mark.parametrize("part", ["", "StridedBatched"])
 def test_a_product_of_hipblas_is_always_the_one_with_hips_numbers(site, file, called, part):
     opened = open_device("hipblas", site({file: []}))
     function = getattr(ctypes.CDLL(opened.path), called.format(part))
@@ -224,7 +224,7 @@ def test_a_library_under_a_name_without_a_version_says_it_itself(site, tmp_path,
 def test_a_library_whose_major_version_is_not_known_is_refused(site, tmp_path, device_file):
     path = tmp_path / "site/torch/lib/libhipblas.so"
     path.parent.mkdir(parents=True)
-    source = NATIVE / "fakes/device/hipblas.c"
+    source = NATIVE / "fakes/gpu/hipblas.c"
     command = [
         "cc",
         "-shared",

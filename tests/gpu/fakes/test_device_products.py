@@ -12,6 +12,8 @@ from products import GEMMS, PREFER, numbers, on_device, under, view
 from backendcfg import ops
 from backendcfg.gpu.products.gemm import ELEMENTS
 
+pytestmark = pytest.mark.sweep
+
 PROVIDERS = ("cublas", "cublaslt")
 
 

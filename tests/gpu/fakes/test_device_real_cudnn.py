@@ -117,7 +117,7 @@ def test_the_first_engines_for_float32_use_tensor_cores(answers):
 
 def test_the_fake_has_the_functions_of_the_library(cudnn, device_file):
     ours, theirs = ctypes.CDLL(device_file("libcudnn.so.9")), ctypes.CDLL(str(cudnn))
-    header = (NATIVE / "include/device/abi_cudnn.h").read_text(encoding="ascii")
+    header = (NATIVE / "include/gpu/abi_cudnn.h").read_text(encoding="ascii")
     names = re.findall(r"REQUIRED\([\w *]+, (cudnn\w+),", header)
     assert len(names) == 12
     assert all(hasattr(library, name) for library in (ours, theirs) for name in names)

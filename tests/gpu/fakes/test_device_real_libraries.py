@@ -9,8 +9,8 @@ import pytest
 from backendcfg.gpu.libraries.files import World, find
 from backendcfg.gpu.libraries.opening import OpenLibrary, open_device
 
-FAKE = Path(__file__).resolve().parents[3] / "native/fakes/device/cublaslt.c"
-HEADER = Path(__file__).resolve().parents[3] / "native/include/device/abi_cublaslt.h"
+FAKE = Path(__file__).resolve().parents[3] / "native/fakes/gpu/cublaslt.c"
+HEADER = Path(__file__).resolve().parents[3] / "native/include/gpu/abi_cublaslt.h"
 
 
 def in_wheels(major):

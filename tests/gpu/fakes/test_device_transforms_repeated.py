@@ -44,6 +44,7 @@ CASES = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("case", CASES)
 def test_a_repeated_transform_is_the_cpus(devices, case):
     operation, dtype, options = CASES[case]
@@ -107,6 +108,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("other", OTHERS)
 def test_what_differs_is_looked_at_anew(devices, other):
     ops.fft.rfft(on_device((8, 8), "float64"))

@@ -7,7 +7,7 @@ import ctypes
 import sys
 from pathlib import Path
 
-EXCHANGE, CUDA, CUBLAS, FOLDER = sys.argv[1:]
+EXCHANGE, CUDA, CUBLAS = sys.argv[1:]
 sys.argv[1:] = [EXCHANGE, CUDA]
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -50,7 +50,7 @@ def name_of(chosen):
 
 def main():
     """Each line that is printed is one thing that held; an exception ends it."""
-    emulator = Emulator(Path(FOLDER))
+    emulator = Emulator()
 
     class Fake:
         library = ctypes.CDLL(CUDA)

@@ -1,0 +1,1 @@
+"""What is in force in this process, read back from the libraries themselves."""

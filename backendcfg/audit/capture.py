@@ -1,0 +1,268 @@
+"""`capture()`: the numeric switches of a running process, as a profile.
+
+A switch counts as tuned when it reads otherwise than in a fresh process that imports the same
+frameworks and that no variable steers. So the library decides what its default is, not a list of
+ours, and what is left at its default stays out of the profile.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backendcfg import __version__
+from backendcfg.audit.facts import is_option
+from backendcfg.audit.process_state import baseline, is_valid, nested, read_process
+from backendcfg.errors import BackendCfgError, InvalidArgumentError
+from backendcfg.probe.variables import VARIABLES
+from backendcfg.transact.wording import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from backendcfg.audit.process_state import ProcessState
+    from backendcfg.probe.variables import Variable
+
+# What a profile in force says that is no state of a process: its tier and what it presets.
+_NO_SWITCH = ("determinism.tier", "environment", "log.level")
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A profile made of a process.
+
+    Attributes:
+        flags: the flags to set, in the order of the schema, each valid for it.
+        notes: what no profile can express, or what differs under this one, one sentence each.
+        command: what ran, for the heading.
+    """
+
+    flags: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    command: str = ""
+
+    def __repr__(self) -> str:
+        lines = [f"{len(self.flags)} flags captured"]
+        lines += [f"  {flag} = {value!r}" for flag, value in self.flags.items()]
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+
+    def to_toml(self) -> str:
+        """The document, with the notes as comments."""
+        import tomli_w
+
+        heading = [f"Captured by backendcfg {__version__} from `{self.command}`:"]
+        heading += ["what its numeric switches read, where that is not what a library starts with."]
+        if self.notes:
+            heading += ["", "Not expressed:", *(f"  - {note}" for note in self.notes)]
+        comments = "".join(f"# {line}".rstrip() + "\n" for line in heading)
+        about = {"schema": 1, "description": f"Captured from {self.command}"}
+        document = {**about, **nested(self.flags)}
+        return comments + tomli_w.dumps(document, multiline_strings=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON-ready data."""
+        return {"flags": self.flags, "notes": list(self.notes), "command": self.command}
+
+    def write(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the document to a file.
+
+        Raises:
+            InvalidArgumentError: the file is there already, and `overwrite` is false.
+            OSError: it cannot be written.
+        """
+        try:
+            with open(path, "w" if overwrite else "x", encoding="utf-8") as file:
+                file.write(self.to_toml())
+        except FileExistsError:
+            raise InvalidArgumentError(
+                f"{os.fspath(path)} is there already",
+                helps=["give another path, or `overwrite=True`"],
+            ) from None
+
+
+def capture(*, everything: bool = False) -> Captured:
+    """The numeric switches of this process, as a profile that gives a fresh process the same.
+
+    Switches that belong to a thread are those of the calling thread. A child process is started to
+    learn what the imported frameworks start with. Whatever a profile cannot express is named in
+    `notes`, and in comments at the top of the document.
+
+    Args:
+        everything: every switch that can be read, also those that are at their default.
+
+    Returns:
+        The profile: `flags`, `notes`, `to_toml()`, `write(path)`.
+
+    Raises:
+        InternalError: the child died or hung.
+    """
+    now = read_process()
+    return captured(now, None if everything else baseline(now))
+
+
+def captured(now: ProcessState, fresh: ProcessState | None) -> Captured:
+    """The profile of a process.
+
+    Args:
+        now: the process.
+        fresh: the same frameworks in a process that nothing steers; None takes every switch.
+    """
+    from backendcfg.schema.profile import flags
+
+    notes: list[str] = []
+    found: dict[str, Any] = {}
+    switches, at_start = _effective(now), _effective(fresh) if fresh is not None else {}
+    for name, entry in now.switches.items():
+        if "obstacle" in entry and fresh is not None and fresh.switches.get(name) != entry:
+            notes.append(f"`{name}` cannot be read: {entry['obstacle']}")
+    for flag in dict.fromkeys(entry["flag"] for entry in switches.values()):
+        every = {
+            name: entry["value"]
+            for name, entry in switches.items()
+            if entry["flag"] == flag and "obstacle" not in entry
+        }
+        tuned = [name for name in every if switches[name] != at_start.get(name)]
+        if tuned:
+            found |= _of_switches(flag, every, tuned, now.would, notes)
+    surveyed = {entry["flag"] for entry in switches.values()}
+    found |= _of_variables(now, surveyed, notes)
+    for flag, value in now.own.items():
+        if flag not in surveyed and flag not in found and not _is_passed_over(flag):
+            found |= {flag: value} if is_valid({flag: value}) else {}
+    notes += _of_facts(now, fresh)
+    command = _command(now)
+    ordered = {flag: found[flag] for flag in flags() if flag in found}
+    return Captured(ordered, (*notes, *_refusals(Captured(ordered, (), command))), command)
+
+
+def _effective(of: ProcessState) -> dict[str, dict[str, Any]]:
+    """The switches as they act."""
+    values = _folded({name: entry["value"] for name, entry in of.switches.items()})
+    return {name: {**of.switches[name], "value": value} for name, value in values.items()}
+
+
+def _folded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """MKL's count for one thread is its count, where there is one; 0 is none."""
+    folded = dict(values)
+    for name, value in values.items():
+        if not name.endswith(".local_threads"):
+            continue
+        del folded[name]
+        whole = name.replace(".local_threads", ".threads")
+        if value and whole in folded:
+            folded[whole] = value
+    return folded
+
+
+def _of_switches(
+    flag: str,
+    every: Mapping[str, Any],
+    tuned: Collection[str],
+    would: Iterable[tuple[dict[str, Any], dict[str, Any]]],
+    notes: list[str],
+) -> dict[str, Any]:
+    """The value of a flag that describes its switches best; notes say which it does not.
+
+    Args:
+        flag: the flag.
+        every: its switches, with what they read.
+        tuned: those that somebody wrote.
+        would: values that some switch has, and what every switch would hold under them.
+        notes: where to say what is lost.
+    """
+    best: tuple[int, int] = (0, 0)
+    chosen: dict[str, Any] = {}
+    then: dict[str, Any] = {}
+    for flags, wanted in would:
+        if flag not in flags:
+            continue
+        meant = _folded(wanted)
+        held = [name for name in every if name in meant and meant[name] == every[name]]
+        score = (sum(name in tuned for name in held), len(held))
+        if score[0] and score > best:
+            best, chosen, then = score, flags, meant
+    if not chosen:
+        values = ", ".join(f"`{name}` is {shown(every[name])}" for name in tuned)
+        notes.append(f"{values}, which `{flag}` cannot say")
+        return {}
+    notes += [
+        f"`{name}` is {shown(value)} and would be {shown(then[name])}: `{flag}` is one for all"
+        for name, value in every.items()
+        if name in then and then[name] != value
+    ]
+    return dict(chosen)
+
+
+def _of_variables(now: ProcessState, surveyed: set[str], notes: list[str]) -> dict[str, Any]:
+    """The flags of variables that no switch can be read for."""
+    found: dict[str, Any] = {}
+    known: set[str] = set()
+    for row in VARIABLES:
+        known |= {row.name}
+        text = now.variables.get(row.name)
+        if not text or row.flag in surveyed or row.flag in found or _is_passed_over(row.flag):
+            continue
+        for value in _meanings(row, text):
+            if is_valid({row.flag: value}):
+                found[row.flag] = value
+                break
+        else:
+            notes.append(f"`{row.name}={text}` is nothing that `{row.flag}` can be")
+    notes += [
+        f"`{name}={text}` was set in the environment, and no flag stands for it"
+        for name, text in sorted(now.variables.items())
+        if name not in known
+    ]
+    return found
+
+
+def _of_facts(now: ProcessState, fresh: ProcessState | None) -> Iterator[str]:
+    """What no flag stands for, where it is not as in a fresh process.
+
+    Without one to compare with, only of torch.compile's options is it known that they were set.
+    """
+    for name, value in now.facts.items():
+        if is_option(name) if fresh is None else fresh.facts.get(name) != value:
+            yield f"`{name}` is {shown(value)}, and no flag stands for it"
+
+
+def _meanings(row: Variable, text: str) -> Iterator[Any]:
+    """The values that a variable's text may stand for."""
+    for value, spelling in row.values.items():
+        if spelling is not None and row.says(text, spelling):
+            yield value
+    if text.isdecimal():
+        yield int(text) * (getattr(row, "unit", 0) or 1)
+    yield from (text, text.lower())
+
+
+def _is_passed_over(flag: str) -> bool:
+    return flag in _NO_SWITCH or flag.startswith("seed.")
+
+
+def _refusals(made: Captured) -> list[str]:
+    """Why the profile does not resolve on this machine, if it does not; read back from a file."""
+    from backendcfg.session.planning import plan
+
+    if not made.flags:
+        return []
+    tomllib.loads(made.to_toml())
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "captured.toml")
+        made.write(path)
+        try:
+            plan(path)
+        except BackendCfgError as error:
+            errors = getattr(error, "errors", (error,))
+            return [f"this machine refuses it: {one.message}" for one in errors]
+    return []
+
+
+def _command(of: ProcessState) -> str:
+    """The command as one line: a program that was given with `-c` is cut."""
+    words = [os.path.basename(of.words[0]), *of.words[1:]] if of.words else ["python"]
+    text = " ".join(" ".join(words).split())
+    return text if len(text) <= 72 else text[:69] + "..."

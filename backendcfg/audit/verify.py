@@ -1,0 +1,247 @@
+"""Reading every switch back: what a profile wants, what is there, and why they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from backendcfg import _native
+from backendcfg.audit import survey, writers
+from backendcfg.bridges import all as bridges
+from backendcfg.bridges.environment import contradictions
+from backendcfg.registry.base import applied
+from backendcfg.registry.entering import holdings, stuck
+from backendcfg.session import installed, threads, wiring
+from backendcfg.session.wiring import SCOPED
+from backendcfg.transact.switch import in_force, told
+from backendcfg.transact.wording import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from backendcfg.registry.entering import Holding
+    from backendcfg.transact.compiled import Compiled
+    from backendcfg.transact.switch import Setting
+
+State = Literal[
+    "ok",
+    "irreversible",
+    "differs",
+    "overridden",
+    "pending",
+    "dormant",
+    "unsupported",
+    "unreadable",
+    "stuck",
+]
+HOLDS = ("ok", "irreversible")
+"""The states of a switch that has the value wanted, and whose readers obey it."""
+
+FAILS = ("differs", "overridden", "unreadable", "stuck")
+"""The states that make a verification say no."""
+
+UNKNOWN = "something other than backendcfg wrote it"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One switch, read back.
+
+    Attributes:
+        switch: its name, or the flag's for a dormant flag.
+        flag: the flag that drives it; "" for a variable that no flag asked for.
+        wanted: the value that the profile in force wants.
+        found: the value there, None when it could not be read.
+        state: ok; irreversible, as wanted, and what it held before cannot be put back; differs,
+            somebody else wrote it; overridden, as wanted, but a variable or a context outranks it;
+            pending, it can no longer be set in this process; dormant, nothing here reads it;
+            unsupported, this build of the library cannot take the value; unreadable; stuck, a scope
+            could not put it back.
+        because: why, for anything but ok.
+        by: for overridden the variable that outranks it, `NAME=text`, or the context in words; for
+            differs who probably wrote it, in words, or "" when that is not known.
+    """
+
+    switch: str
+    flag: str
+    wanted: Any
+    found: Any
+    state: State
+    because: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Every switch of the profile in force here.
+
+    Attributes:
+        profile: its name, or "" when none is in force.
+        tier: its determinism tier.
+        in_force: whether everything that the tier rests on was found as wanted.
+        readings: one per switch, then one per changed variable and per dormant flag.
+        overrides: variables of this process that contradict the profile, in words.
+    """
+
+    profile: str
+    tier: str
+    in_force: bool
+    readings: tuple[Reading, ...]
+    overrides: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        if not self.profile:
+            return "no profile is in force"
+        counts: dict[str, int] = {}
+        for one in self.readings:
+            counts[one.state] = counts.get(one.state, 0) + 1
+        found = ", ".join(f"{number} {state}" for state, number in counts.items())
+        tier = f"{self.tier}, {'' if self.in_force else 'not '}in force"
+        lines = [f"{self.profile} ({tier if self.tier != 'none' else 'no tier'}): {found}"]
+        for one in self.readings:
+            if one.state not in ("ok", "dormant"):
+                values = f"wanted {one.wanted!r}, found {one.found!r}; {one.because}"
+                lines.append(f"  {one.state} {one.switch}: {values}")
+        return "\n".join(lines + [f"  override {text}" for text in self.overrides])
+
+    @property
+    def ok(self) -> bool:
+        """Whether no switch has another value than it should, or one that does not act."""
+        return not any(reading.state in FAILS for reading in self.readings)
+
+
+def verify() -> Verification:
+    """Read every switch of the profile in force in this thread or task, and compare.
+
+    Nothing is changed. Switches of libraries that are not loaded are not there to be read. Outside
+    of scopes the variables of numeric libraries are compared with what they were when the profile
+    was applied, also those that no flag asked for.
+    """
+    current = _native.current()
+    if current is None:
+        return Verification("", "none", in_force=False, readings=_stuck_readings())
+    compiled: Compiled = current.payload
+    scoped = bool(_native.chain())
+    readings = _readings(compiled, SCOPED if scoped else bridges.BRIDGES)
+    if scoped:
+        # A scope does not write environment variables; but its tier may rest on one that had
+        # to be there when the process started.
+        late = _readings(compiled, ("environment",))
+        readings += [reading for reading in late if reading.state == "pending"]
+    else:
+        readings += _changed_variables({reading.switch for reading in readings})
+    readings += _stuck_readings()
+    in_force = not compiled.unkept and all(
+        reading.state in HOLDS or reading.flag in compiled.dormant for reading in readings
+    )
+    read = {reading.flag for reading in readings}
+    readings += [
+        Reading(flag, flag, compiled.values.get(flag), None, "dormant", because)
+        for flag, because in compiled.dormant.items()
+        if flag in compiled.asked and flag not in read
+    ]
+    return Verification(
+        compiled.name,
+        compiled.tier,
+        in_force,
+        tuple(readings),
+        # A scope acts by calls, which win over variables.
+        () if scoped else tuple(contradictions(compiled.values, compiled.effective)),
+    )
+
+
+def _readings(compiled: Compiled, which: Collection[str]) -> list[Reading]:
+    found: list[tuple[Setting, Any, str]] = []
+    for setting in wiring.settings(compiled, which, scoped=bool(_native.chain())):
+        try:
+            found.append((setting, in_force(setting.switch), ""))
+        except Exception as error:
+            found.append((setting, None, f"{type(error).__name__}: {reason(error)}"))
+    judge = _Judge(compiled, {setting.flag: value for setting, value, _ in found})
+    return [judge.reading(*one) for one in found]
+
+
+class _Judge:
+    """What is known of a process while its switches are judged one by one."""
+
+    def __init__(self, compiled: Compiled, by_flag: dict[str, Any]) -> None:
+        self.dormant = compiled.dormant
+        self.by_flag = by_flag
+        self.held = {holding.switch: holding for holding in holdings()}
+        self.applied = applied()
+        report = installed.report()
+        self.one_way = {
+            outcome.switch
+            for outcome in (report.outcomes if report is not None else ())
+            if outcome.state == "irreversible"
+        }
+
+    def reading(self, setting: Setting, found: Any, obstacle: str) -> Reading:
+        try:
+            state, because, by = self._judge(setting, found, obstacle)
+        except Exception as error:
+            state, because, by = "unreadable", f"{type(error).__name__}: {reason(error)}", ""
+        name = setting.switch.name
+        return Reading(name, setting.flag, setting.wanted, found, state, because, by)
+
+    def _judge(self, setting: Setting, found: Any, obstacle: str) -> tuple[State, str, str]:
+        switch = setting.switch
+        if not obstacle and found == setting.wanted:
+            if variable := writers.outranked(setting, found, self.dormant):
+                return "overridden", f"{variable} outranks it", variable
+            if switch.name in self.one_way:
+                return "irreversible", "the value it had cannot be written back", ""
+            return "ok", "", ""
+        if cannot := told(switch, "unsupported"):
+            return "unsupported", cannot, ""
+        if obstacle:
+            return "unreadable", obstacle, ""
+        if (above := told(switch, "overridden")) and switch.read() == setting.wanted:
+            return "overridden", f"{above} outranks it", above
+        if because := threads.missed(setting):
+            return "differs", because, ""
+        mine = self.applied.get(switch.name)
+        if mine is not None and mine.setting.wanted == setting.wanted:
+            # It did hold, so whatever the latch says by now, somebody wrote it since.
+            return "differs", *self._who(setting, found)
+        if late := switch.too_late():
+            because = f"{late}; run `{setting.remedy}`" if setting.remedy else late
+            return "pending", because, ""
+        return "differs", *self._who(setting, found)
+
+    def _who(self, setting: Setting, found: Any) -> tuple[str, str]:
+        """Why a switch differs, and who wrote it where that is known."""
+        held = self.held.get(setting.switch.name)
+        if held is not None and held.now == found:
+            by = _holder(held)
+            return f"{by} holds it", by
+        by = writers.writer(setting, found, self.by_flag)
+        return by or UNKNOWN, by
+
+
+def _holder(held: Holding) -> str:
+    last = held.holders[-1]
+    return f"an open scope of profile `{last.profile}` in {last.thread}"
+
+
+def _changed_variables(read: Collection[str]) -> list[Reading]:
+    """Variables that no switch of the profile stands for, and that changed since the apply."""
+    before, now = installed.surroundings, survey.variables()
+    return [
+        _changed(name, before.get(name), now.get(name))
+        for name in sorted({*before, *now})
+        if name not in read and before.get(name) != now.get(name) and not name.startswith("LD_")
+    ]
+
+
+def _changed(name: str, before: str | None, now: str | None) -> Reading:
+    by = writers.library(name, now)
+    because = by or f"{UNKNOWN} since the profile was applied"
+    return Reading(name, "", before, now, "differs", because, by)
+
+
+def _stuck_readings() -> tuple[Reading, ...]:
+    return tuple(
+        Reading(one.switch, "", one.wanted, one.found, "stuck", f"{one.because} ({one.profile})")
+        for one in stuck()
+    )

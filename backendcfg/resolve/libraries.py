@@ -1,0 +1,228 @@
+"""Choosing a library by preference: which are usable here, and every reason against the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from backendcfg.catalogue import cpu, gpu
+from backendcfg.catalogue.frameworks import SCIPY, TORCH
+from backendcfg.resolve.facts import is_older, visible_gpus
+from backendcfg.schema.base import Preference
+from backendcfg.schema.host import Absent, Broken, Library
+from backendcfg.schema.plan import Adaptation, Choice, Rejection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from backendcfg.schema.host import Host, LibraryKind
+    from backendcfg.schema.plan import Origin
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A choice and how firm it is.
+
+    Attributes:
+        choice: what was chosen, and the reasons against the others.
+        adaptation: how the host changed the wish, if it did.
+        required: the library that was required, or "".
+    """
+
+    choice: Choice
+    adaptation: Adaptation | None
+    required: str
+
+
+def preference(value: Any) -> Preference[str]:
+    """A preference from JSON data; a bare name is preferred."""
+    if isinstance(value, str):
+        return Preference[str](prefer=[value])
+    return Preference[str].model_validate(value)
+
+
+def choose(
+    flag: str,
+    value: Any,
+    candidates: Sequence[str],
+    unusable: Callable[[str], tuple[str, ...]],
+    *,
+    origin: Origin,
+    stand_in: Callable[[str], str] = str,
+    conditions: Callable[[str], tuple[str, ...]] = lambda name: (),
+) -> Chosen:
+    """The first usable candidate, and why each earlier one is not used.
+
+    Args:
+        flag: the flag that chooses.
+        value: its value, a preference as JSON data.
+        candidates: every name, in the order that holds when nothing is preferred.
+        unusable: why a name cannot be used on this host; empty when it can.
+        origin: who set the value; named as the reason for what is forbidden.
+        stand_in: for a name, the one that does its work where it cannot be.
+        conditions: under which a usable name serves, where that is for each process to find out.
+    """
+    wish = preference(value)
+    order: list[str] = []
+    for name in wish.prefer:
+        order += [name, stand_in(name)]
+    ranked = list(dict.fromkeys([*order, *candidates]))
+    reasons: dict[str, tuple[str, ...]] = {}
+    for name in ranked:
+        forbidden = (f"forbidden by {origin.title}",) if name in wish.forbid else ()
+        only = (
+            (f"{origin.title} requires {wish.require}",)
+            if wish.require not in (None, name) and not forbidden
+            else ()
+        )
+        reasons[name] = (*forbidden, *only, *unusable(name))
+    usable = tuple(name for name in ranked if not reasons[name])
+    required = wish.require or ""
+    chosen = usable[0] if usable else required
+    first = next(iter(wish.prefer), None)
+    adaptation = None
+    if usable and first not in (None, chosen) and wish.require is None:
+        passed = ranked[: ranked.index(chosen)]
+        because = "; ".join(f"{name}: {', '.join(reasons[name])}" for name in passed)
+        adaptation = Adaptation(requested=first, got=chosen, because=because)
+    rejected = tuple(
+        Rejection(candidate=name, reasons=reasons[name]) for name in ranked if reasons[name]
+    )
+    named = tuple(name for name in usable if name in (*order, required))
+    conditional = tuple(
+        Rejection(candidate=name, reasons=until) for name in usable if (until := conditions(name))
+    )
+    choice = Choice(
+        flag=flag,
+        chosen=chosen,
+        order=usable,
+        named=named,
+        rejected=rejected,
+        conditional=conditional,
+    )
+    return Chosen(choice, adaptation, required)
+
+
+def title(name: str) -> str:
+    """A library as people call it where it serves our operations."""
+    if (library := cpu.BY_NAME.get(name)) is not None:
+        return library.role or library.title
+    return gpu.BY_NAME[name].title if name in gpu.BY_NAME else name
+
+
+def files(provider: str, host: Host, path: str = "") -> tuple[Library, ...]:
+    """The library files that could serve as a provider of CPU products, best first."""
+    if path:
+        return tuple(library for library in [at(path, host)] if library.provider == provider)
+    found = [
+        library
+        for library in host.libraries
+        if library.provider == provider and library.owner != TORCH.name
+    ]
+    owners = cpu.BY_NAME[provider].owners if provider in cpu.BY_NAME else ()
+    ranks = {owner: rank for rank, owner in enumerate(owners)}
+    return tuple(sorted(found, key=lambda one: ranks.get(one.owner, len(ranks))))
+
+
+def at(path: str, host: Host) -> Library:
+    """The file that `blas.path` names: as detected, else what its name says it is.
+
+    Width, prefix and suffix stay empty when it was not detected: whoever opens it probes them.
+    """
+    for library in host.libraries:
+        if library.path == path:
+            provider = library.provider or _provider(library.kind)
+            return library.model_copy(update={"provider": provider})
+    name = path.rpartition("/")[2]
+    kind = next(
+        (each.kind for each in (cpu.MKL, cpu.BLIS, cpu.OPENBLAS) if each.stem in name),
+        cpu.NETLIB_BLAS.kind,
+    )
+    return Library(
+        kind=cast("LibraryKind", kind), provider=_provider(kind), owner="path", path=path
+    )
+
+
+def _provider(kind: str) -> str:
+    return kind if kind in (cpu.MKL.kind, cpu.BLIS.kind) else cpu.OPENBLAS.name
+
+
+def unusable(provider: str, host: Host, path: str = "") -> tuple[str, ...]:
+    """Why a provider of CPU products cannot serve here, every reason; empty when it can."""
+    if provider in cpu.COMPILED_IN:
+        return ()
+    if path and at(path, host).provider != provider:
+        return ("`blas.path` names another library",)
+    reasons = [] if path else _not_found(provider, host)
+    return tuple(
+        reasons
+        or (
+            hazard.reason
+            for hazard in cpu.BY_NAME[provider].hazards
+            if host.environment.get(hazard.variable)
+        )
+    )
+
+
+def conditions(provider: str, host: Host) -> tuple[str, ...]:
+    """Under which conditions a usable provider serves: what passes inside a process."""
+    return tuple(
+        hazard.until
+        for hazard in cpu.BY_NAME[provider].hazards
+        if hazard.framework in host.packages
+    )
+
+
+def _not_found(provider: str, host: Host) -> list[str]:
+    """Why there is no file of a provider: what is broken, else where was looked."""
+    if files(provider, host):
+        return []
+    record = cpu.BY_NAME[provider]
+    inside = any(one.kind == provider and one.owner in record.inside for one in host.libraries)
+    if inside:
+        whose = TORCH.title
+        return [
+            f"the only {record.title} here is the one inside {whose}, which serves {whose} alone"
+        ]
+    probes = [probe for probe in host.probes if probe.probe == record.kind]
+    broken = [
+        f"{probe.path}: {probe.reason}" if probe.path else probe.reason
+        for probe in probes
+        if isinstance(probe, Broken) and _may_be(provider, probe.path)
+    ]
+    absent = [probe.reason for probe in probes if isinstance(probe, Absent)]
+    return broken or absent[:1] or ["no file of it was found"]
+
+
+def _may_be(provider: str, path: str) -> bool:
+    """Whether a file could have been this provider's: SciPy's OpenBLAS lies in its directories."""
+    directory = path.rpartition("/")[0]
+    if not directory or cpu.BY_NAME[provider].kind != cpu.OPENBLAS.kind:
+        return True
+    return (f"/{SCIPY.name}" in directory) == (provider == cpu.SCIPY_OPENBLAS.name)
+
+
+def unusable_on_devices(library: str, host: Host) -> tuple[str, ...]:
+    """Why a library cannot serve device arrays here, every reason; empty when it can."""
+    record = gpu.BY_NAME.get(library)
+    if record is None:
+        return ()
+    reasons = []
+    if not visible_gpus(host, *record.vendors):
+        makers = " or ".join(gpu.VENDORS[vendor] for vendor in record.vendors)
+        others = sorted({each.name for each in visible_gpus(host)})
+        here = f"the GPU here is {', '.join(others)}" if others else "no GPU is visible here"
+        reasons.append(f"{record.title} needs a GPU by {makers}; {here}")
+    here = host.packages.get(TORCH.name, "")
+    if record.dropped and here and not is_older(host, TORCH.name, record.dropped):
+        reasons.append(
+            f"{TORCH.title} deprecated {record.title} in {record.dropped} and ignores it for "
+            f"several decompositions; {here} is here"
+        )
+    return tuple(reasons)
+
+
+def stand_in(library: str) -> str:
+    """The library that does another one's work on another vendor's devices, or the same one."""
+    record = gpu.BY_NAME.get(library)
+    return (record.stand_in if record is not None else "") or library

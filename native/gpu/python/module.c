@@ -1,0 +1,172 @@
+/* The callbacks that backendcfg.ops hands in, and the table of the module's functions for devices. */
+#include "gpu/python/device.h"
+
+DeviceCallbacks bcfg_device_callbacks;
+
+static PyObject *bind(PyObject *module, PyObject *arguments, PyObject *keywords) {
+    (void)module;
+    static char *names[] = {"refuse", "failed", "place", "recipe", "make",
+                            "dense",  "copy",   "finite", "stream", NULL};
+    DeviceCallbacks *to = &bcfg_device_callbacks;
+    PyObject **slots[] = {&to->refuse, &to->failed, &to->place, &to->recipe,
+                          &to->make,   &to->dense,  &to->copy,  &to->finite,
+                          &to->stream};
+    enum { COUNT = sizeof slots / sizeof *slots };
+    PyObject *given[COUNT] = {NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$OOOOOOOOO:device_bind", names,
+                                     &given[0], &given[1], &given[2], &given[3], &given[4],
+                                     &given[5], &given[6], &given[7], &given[8]))
+        return NULL;
+    for (int i = 0; i < COUNT; i++)
+        if (given[i] != NULL)
+            Py_XSETREF(*slots[i], given[i] == Py_None ? NULL : Py_NewRef(given[i]));
+    Py_RETURN_NONE;
+}
+
+static bool multiplies(int32_t kind) {
+    return kind == BCFG_CUBLAS || kind == BCFG_CUBLASLT || kind == BCFG_HIPBLAS ||
+           kind == BCFG_HIPBLASLT;
+}
+
+static int32_t driver_of(int32_t kind) {
+    return kind == BCFG_HIPBLAS || kind == BCFG_HIPBLASLT ? BCFG_HIP : BCFG_CUDA;
+}
+
+static PyObject *make_recipe(PyObject *module, PyObject *arguments) {
+    (void)module;
+    unsigned long long library, driver, fallback, adder;
+    long long workspace;
+    bcfg_recipe_content is = {.unused = 0};
+    if (!PyArg_ParseTuple(arguments, "KKKKLiiiiiiiii:device_recipe", &library, &driver,
+                          &fallback, &adder, &workspace, &is.element, &is.reason, &is.data_type, &is.compute_type, &is.scale_type,
+                          &is.math_mode, &is.atomics, &is.algorithm, &is.reduction))
+        return NULL;
+    is.library = (const bcfg_device_library *)(uintptr_t)library;
+    is.driver = (const bcfg_device_library *)(uintptr_t)driver;
+    is.fallback = (const bcfg_recipe *)(uintptr_t)fallback;
+    is.adder = (const bcfg_recipe *)(uintptr_t)adder;
+    is.workspace = workspace;
+    bcfg_device_description about = {.abi = BCFG_ABI, .size = sizeof about};
+    if (bcfg_device_describe(is.library, &about) != BCFG_OK ||
+        !multiplies(about.kind) || bcfg_device_describe(is.driver, &about) != BCFG_OK ||
+        about.kind != driver_of(is.library->kind) ||
+        (is.fallback != NULL && !bcfg_recipe_known(is.fallback)) ||
+        (is.adder != NULL && !bcfg_recipe_known(is.adder)) ||
+        is.element < 0 || is.element >= BCFG_ELEMENTS || is.reason < BCFG_FIRST ||
+        is.reason > BCFG_ABLE || workspace <= 0)
+        return PyErr_Format(PyExc_ValueError, "device_recipe: no library, driver, element or size");
+    const bcfg_recipe *recipe = bcfg_recipe_intern(&is);
+    return recipe == NULL ? PyErr_NoMemory() : PyLong_FromVoidPtr((void *)recipe);
+}
+
+static PyObject *recipes(PyObject *module, PyObject *ignored) {
+    (void)module, (void)ignored;
+    static const char *const reasons[] = {"first", "fastest", "able"};
+    PyObject *list = PyList_New(0);
+    const bcfg_recipe *at = NULL;
+    while (list != NULL && (at = bcfg_recipe_next(at)) != NULL) {
+        PyObject *one = Py_BuildValue(
+            "(ssssK)", bcfg_operation_name(at->is.element < 4 ? at->is.element
+                                           : at->is.element == BCFG_BFLOAT16 ? BCFG_BGEMM
+                                                                             : BCFG_HGEMM),
+            bcfg_device_kind_name(at->is.library->kind), at->is.library->path,
+            reasons[at->is.reason],
+            (unsigned long long)atomic_load_explicit(at->calls, memory_order_relaxed));
+        if (one == NULL || PyList_Append(list, one) < 0) Py_CLEAR(list);
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
+static PyObject *product(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    (void)module;
+    if (count != 7 || !PyUnicode_Check(given[0])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "device_product takes (operation, a, b, added, out, alpha, beta)");
+        return NULL;
+    }
+    return bcfg_device_multiply(PyUnicode_AsUTF8(given[0]), given[1], given[2], given[3], given[4],
+                                given[5], given[6]);
+}
+
+PyMethodDef bcfg_device_methods[] = {
+    {"device_bind", (PyCFunction)(void (*)(void))bind, METH_VARARGS | METH_KEYWORDS,
+     "device_bind(**callbacks)\n--\n\nHand in what products on devices need of Python."},
+    {"device_recipe", make_recipe, METH_VARARGS,
+     "device_recipe(library, driver, fallback, adder, workspace, element, reason, data_type, compute_type, "
+     "scale_type, math_mode, atomics, algorithm, reduction)\n--\n\nThe address of a recipe."},
+    {"device_recipes", recipes, METH_NOARGS,
+     "device_recipes()\n--\n\nFor each recipe (operation, provider, path, reason, calls)."},
+    {"device_product", (PyCFunction)(void (*)(void))product, METH_FASTCALL,
+     "device_product(operation, a, b, added, out, alpha, beta)\n--\n\nA product on a device; "
+     "NotImplemented where no argument is on one."},
+    {"device_holds", bcfg_device_holds, METH_O,
+     "device_holds(value)\n--\n\nWhether it is an array on a device."},
+    {"device_array", bcfg_device_array, METH_O,
+     "device_array(value)\n--\n\nAn array on a device, described; None for another value."},
+    {"device_make", bcfg_device_make, METH_VARARGS,
+     "device_make(like, shape, element)\n--\n\nAn uninitialised array by the library of another; None "
+     "where that has no table of functions."},
+    {"device_kernel", bcfg_device_kernel, METH_VARARGS,
+     "device_kernel(driver, index, code, name, shared_bytes)\n--\n\nA kernel on a device, loaded; or "
+     "what failed."},
+    {"device_launch", bcfg_device_launch, METH_VARARGS,
+     "device_launch(kernel, stream, others, synchronizes, grid, threads, argument)\n--\n\nPut a kernel on "
+     "a stream; None, or what failed."},
+    {"device_taken", bcfg_device_taken, METH_O,
+     "device_taken(values)\n--\n\nThe kind of some arrays and what keeps them for a call; None where "
+     "one is not on their device."},
+    {"device_made", bcfg_device_made, METH_VARARGS,
+     "device_made(taken, memory)\n--\n\nUninitialised arrays for a call; None where their library has "
+     "no table of functions."},
+    {"device_added", bcfg_device_added, METH_VARARGS,
+     "device_added(taken, arrays)\n--\n\nThe same, made by Python."},
+    {"device_address", (PyCFunction)(void (*)(void))bcfg_device_address, METH_FASTCALL,
+     "device_address(taken, place)\n--\n\nWhere one of the arrays starts."},
+    {"device_linalg_plan", bcfg_device_linalg_plan, METH_VARARGS,
+     "device_linalg_plan(driver, index, area, steps)\n--\n\nSteps of linear algebra; None where a "
+     "library has no such step for such sizes."},
+    {"device_linalg", (PyCFunction)(void (*)(void))bcfg_device_linalg, METH_FASTCALL,
+     "device_linalg(plan, taken)\n--\n\nPut steps of linear algebra on a stream; None, or what "
+     "failed."},
+    {"device_engines", bcfg_device_engines, METH_VARARGS,
+     "device_engines(work, graph)\n--\n\nThe engines that cuDNN names for a graph; or what failed."},
+    {"device_prepare", bcfg_device_prepare, METH_VARARGS,
+     "device_prepare(work, graph, place)\n--\n\nMake an engine's plan; its workspace, or what "
+     "failed."},
+    {"device_run", bcfg_device_run, METH_VARARGS,
+     "device_run(work, number, place, numbers, pointers, workspace)\n--\n\nRun a plan: None; False "
+     "where there is none; or what failed."},
+    {"device_time", bcfg_device_time, METH_VARARGS,
+     "device_time(work, number, place, numbers, pointers, workspace)\n--\n\nThe same, twice: how "
+     "many milliseconds the second took."},
+    {"device_memory", bcfg_device_memory, METH_VARARGS,
+     "device_memory(driver, index, bytes)\n--\n\nMemory of the driver's: what keeps it and its address, "
+     "or what failed."},
+    {"device_lend", bcfg_device_lend, METH_VARARGS,
+     "device_lend(owner, address, kind, index, code, bits, shape, versioned)\n--\n\nA capsule of DLPack's "
+     "over memory that its owner keeps."},
+    {"device_transform_plan", bcfg_device_transform_plan, METH_VARARGS,
+     "device_transform_plan(library, driver, index, sizes, batch, input, output, execution)\n--\n\n"
+     "A plan of cuFFT's, the bytes that it works in, and None; or None, 0 and what failed."},
+    {"device_transform", bcfg_device_transform, METH_VARARGS,
+     "device_transform(plan, work, input, output, area, direction, count, input_stride, "
+     "output_stride)\n--\n\nRun a plan on a stream; None, or what failed."},
+    {"device_sparse_sizes", bcfg_device_sparse_sizes, METH_VARARGS,
+     "device_sparse_sizes(work, matrix)\n--\n\nThe bytes of a 2:4 matrix compressed, of the buffer "
+     "for that, and None or what failed."},
+    {"device_sparse_check", bcfg_device_sparse_check, METH_VARARGS,
+     "device_sparse_check(work, matrix, dense, invalid)\n--\n\nSet `invalid` to 0 where a matrix is "
+     "2:4; None, or what failed."},
+    {"device_sparse_compress", bcfg_device_sparse_compress, METH_VARARGS,
+     "device_sparse_compress(work, matrix, dense, compressed, buffer)\n--\n\nNone, or what failed."},
+    {"device_sparse_area", bcfg_device_sparse_area, METH_VARARGS,
+     "device_sparse_area(work, product)\n--\n\nThe bytes that a product works in, and None or what "
+     "failed."},
+    {"device_sparse_multiply", bcfg_device_sparse_multiply, METH_VARARGS,
+     "device_sparse_multiply(work, product, a, b, d, area)\n--\n\nNone, or what failed."},
+    {"device_sparse_search", bcfg_device_sparse_search, METH_VARARGS,
+     "device_sparse_search(work, product, a, b, d, area)\n--\n\nThe fastest algorithm, its two numbers "
+     "of splitting and the highest algorithm; and None or what failed."},
+    {NULL, NULL, 0, NULL},
+};

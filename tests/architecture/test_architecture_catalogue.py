@@ -1,0 +1,134 @@
+"""What is known of a library stands once, in the catalogue; no other module spells its name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import get_args
+
+import backendcfg
+from backendcfg.catalogue import cpu, frameworks, gpu
+from backendcfg.schema.host import LibraryKind
+from backendcfg.schema.tables import CpuBlas
+
+PACKAGE = Path(backendcfg.__file__).parent
+
+# Stages that spell names because these are their keys: profiles are written in them.
+KEYS = ("catalogue", "schema")
+
+ELSEWHERE = {
+    "backends": "its modules are the names of torch.backends",
+    "bridges": "tables of which bridge serves which framework",
+    "ops": "frameworks' arrays, and who served a call",
+    "dispatch": "attention and the libraries of devices",
+    "gpu": "the libraries of devices",
+}
+"""Rooms that still spell names of others, with what they say by them. To be emptied: add none."""
+
+VALUES = {"resolve/conflicts.py", "resolve/ground.py", "audit/survey.py"}
+"""Modules where "cudnn" is a part of a flag's name or a kernel of attention, not the library."""
+
+CPU_DISPATCH = re.compile(
+    r"dispatch/(providers|opening|rehearsal|measuring|speed|calibration|tuning|snapshots)\.py"
+)
+
+
+def names():
+    """The names, packages and beginnings of files of every library that is not ours."""
+    found = set()
+    for framework in frameworks.FRAMEWORKS:
+        found |= {framework.name, *framework.packages, *framework.bundles}
+    for library in cpu.LIBRARIES:
+        found |= {library.name, library.stem, library.symbol, *library.patterns, *library.globs}
+        found |= {*library.places, *library.wheels, *library.listed, *library.modules}
+    for library in gpu.LIBRARIES:
+        found |= {library.name, library.stem, *library.names}
+    # These two are ours; the others are words of CUDA's and HIP's platforms and symbols of many.
+    return found - {"", *cpu.COMPILED_IN, gpu.CUDA.name, gpu.HIP.name, "dgemm_", "dgesv_"}
+
+
+def spelled(source, known):
+    """The literals of a module that are such a name, with their lines; texts in docstrings apart."""
+    tree = ast.parse(source)
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in texts and node.value in known:
+            yield node.value, node.lineno
+
+
+def is_its_own(path, name):
+    """Whether a module is the bridge or the provider of the library that it spells."""
+    return any(name in re.split(r"[_.]", part) or part == f"{name}.py" for part in path.split("/"))
+
+
+def found(files):
+    known = names()
+    for path, source in files.items():
+        room = path.partition("/")[0]
+        if room in KEYS or (room in ELSEWHERE and not CPU_DISPATCH.fullmatch(path)):
+            continue
+        for name, line in spelled(source, known):
+            if not is_its_own(path, name) and not (path in VALUES and name == gpu.CUDNN.name):
+                yield f"{path}:{line} spells {name!r}"
+
+
+def sources():
+    return {
+        path.relative_to(PACKAGE).as_posix(): path.read_text()
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+def test_no_module_spells_what_the_catalogue_has():
+    assert list(found(sources())) == []
+
+
+def test_the_check_sees_a_name_and_passes_over_texts_and_a_library_s_own_module():
+    files = {
+        "probe/a.py": '"""Asks blis."""\nif kind == "blis":\n    say("a blis")\n',
+        "probe/torch_maps.py": 'name = "torch"\n',
+        "schema/b.py": 'name = "mkl"\n',
+        "session/c.py": 'find("libcudnn.so")\n',
+    }
+    assert list(found(files)) == [
+        "probe/a.py:2 spells 'blis'",
+        "session/c.py:1 spells 'libcudnn.so'",
+    ]
+
+
+def test_a_room_that_spells_no_name_any_more_is_off_the_list():
+    known, files = names(), sources()
+    spelling = {
+        path.partition("/")[0] for path, source in files.items() if any(spelled(source, known))
+    }
+    rooms = {path.partition("/")[0] for path in files}
+    assert [room for room in ELSEWHERE if room in rooms and room not in spelling] == []
+
+
+def test_profiles_choose_among_the_providers_of_the_catalogue():
+    assert set(get_args(CpuBlas)) == {provider.name for provider in cpu.PROVIDERS}
+
+
+def test_hosts_list_the_kinds_of_the_catalogue():
+    assert set(get_args(LibraryKind)) == set(cpu.KINDS)
+
+
+def test_a_library_that_serves_can_be_had():
+    assert [
+        provider.name
+        for provider in cpu.PROVIDERS
+        if provider.name not in cpu.COMPILED_IN and not provider.install
+    ] == []
+
+
+def test_every_file_that_a_pattern_matches_has_a_hint():
+    files = (
+        *("libopenblas.so.0", "libscipy_openblas64_-32a4b2a6.so", "libmkl_rt.so.3"),
+        *("libtorch_cpu.so", "libblis64.so.4", "libblas.so.3", "libcblas.so.3"),
+        *("liblapack.so.3", "liblapacke64.so", "libgomp.so.1", "libiomp5.so", "libomp.dylib"),
+    )
+    hints = [hint for library in cpu.LIBRARIES for hint in library.hints]
+    assert [name for name in files if not cpu.kind_of(f"/lib/{name}")] == []
+    assert [name for name in files if not any(hint in name for hint in hints)] == []

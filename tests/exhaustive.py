@@ -1,0 +1,105 @@
+"""Which tests run every time, and which only in an exhaustive run.
+
+`pytest` leaves out what is marked `exhaustive`: sweeps over all instruction sets, vendors, faults and
+sizes. `pytest --exhaustive 1` runs everything, `pytest --exhaustive 10` about one in ten of those
+tests, chosen by their names, so that it is the same ones each time. A test that is named
+(`pytest test_x.py::test_y`) and a choice by `-m exhaustive` are run as asked.
+
+A test with parameters is marked with how many of its cases run every time:
+
+    @pytest.mark.sweep        # as many as it takes for every value of every parameter
+    @pytest.mark.sweep(3)     # three, from the first to the last at equal distances
+
+For a test whose length is a number, the number is a parameter:
+
+    @pytest.mark.parametrize("rounds", [500, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+
+Tests by Hypothesis say how many examples an exhaustive run has; others have an eighth of them:
+
+    @settings(max_examples=examples(400))
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+
+import pytest
+
+share = 0
+"""One in so many of the tests that are marked runs; 0 for none of them."""
+
+
+def examples(count):
+    """How many examples a test by Hypothesis has in this run."""
+    return count if share == 1 else max(count // 8, 10)
+
+
+def add_option(parser):
+    parser.addoption(
+        "--exhaustive",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also run one in N of the tests that are marked `exhaustive`; 1 runs all",
+    )
+
+
+def configure(config):
+    """Read the option, before test modules are imported."""
+    global share
+    share = config.getoption("exhaustive")
+
+
+def select(config, items):
+    """Mark the cases of sweeps, and deselect what this run leaves out."""
+    tests = defaultdict(list)
+    for item in items:
+        tests[item.parent, getattr(item, "originalname", item.name)].append(item)
+    for cases in tests.values():
+        _mark(cases)
+    asked = "exhaustive" in config.option.markexpr or any("::" in word for word in config.args)
+    if share == 1 or (asked and not share):
+        return
+    left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+    if share:
+        left_out = [item for item in left_out if zlib.crc32(_name(item)) % share]
+    out = set(left_out)
+    items[:] = [item for item in items if item not in out]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _name(item):
+    """The name of a test that stays where its directory is moved."""
+    return f"{item.path.name}::{item.name}".encode()
+
+
+def _mark(cases):
+    """Mark those cases of one test as exhaustive that its sweep does not keep."""
+    sweep = cases[0].get_closest_marker("sweep")
+    if sweep is None or not hasattr(cases[0], "callspec"):
+        return
+    kept = _spread(cases, *sweep.args) if sweep.args else _each_value(cases)
+    for case in cases:
+        if case not in kept:
+            case.add_marker(pytest.mark.exhaustive)
+
+
+def _spread(cases, count):
+    """So many cases at equal distances, with the first and the last."""
+    last = len(cases) - 1
+    return {cases[round(at * last / max(count - 1, 1))] for at in range(count)}
+
+
+def _each_value(cases):
+    """The first cases with a new value of some parameter, taking those first that have the most."""
+    values = {
+        case: {(name, id(value)) for name, value in case.callspec.params.items()} for case in cases
+    }
+    missing = set().union(*values.values())
+    kept = set()
+    while missing:
+        best = max(cases, key=lambda case: len(values[case] & missing))
+        kept.add(best)
+        missing -= values[best]
+    return kept
