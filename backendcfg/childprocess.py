@@ -92,7 +92,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     *,
     given: str = "",
-    seconds: float = LIMIT_SECONDS,
+    seconds: float | None = None,
     isolated: bool = False,
     python: str = "",
 ) -> Ended:
@@ -102,12 +102,13 @@ def run(
         arguments: as for `command`.
         environment: of the child; None for this process's.
         given: its standard input.
-        seconds: after which it is killed.
+        seconds: after which it is killed; None for `LIMIT_SECONDS`.
         isolated: as for `command`.
         python: as for `command`.
     """
     import subprocess
 
+    seconds = LIMIT_SECONDS if seconds is None else seconds
     try:
         done = subprocess.run(
             command(arguments, isolated=isolated, python=python),

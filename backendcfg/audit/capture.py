@@ -139,13 +139,13 @@ def captured(now: ProcessState, fresh: ProcessState | None) -> Captured:
 
 
 def _effective(of: ProcessState) -> dict[str, dict[str, Any]]:
-    """The switches as they act."""
+    """The switches with the values that their libraries use."""
     values = _folded({name: entry["value"] for name, entry in of.switches.items()})
     return {name: {**of.switches[name], "value": value} for name, value in values.items()}
 
 
 def _folded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """MKL's count for one thread is its count, where there is one; 0 is none."""
+    """Merge MKL's thread count of this thread into its count: it wins unless it is 0."""
     folded = dict(values)
     for name, value in values.items():
         if not name.endswith(".local_threads"):

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import backendcfg
-from backendcfg.catalogue.cpu import LIBRARIES, MKL
+from backendcfg.catalogue.cpu import LIBRARIES, MKL, ONEDNN
 from backendcfg.catalogue.frameworks import FRAMEWORKS, JAXLIB, TENSORFLOW, TORCH
 from backendcfg.probe import first_line_of, first_processor, loaded
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # A part of the name of every file that does arithmetic for somebody.
 _HINTS = (
     *(hint for library in LIBRARIES for hint in library.hints),
-    *("libdnnl", "libtorch"),
+    *(ONEDNN.stem, "libtorch"),
     *("libcu", "libnvrtc", "libnccl", "libhip", "librocblas", "libMIOpen", "libtensorflow"),
     *("jax_common", "xla_extension", "_multiarray_umath", "_umath_linalg", "_pocketfft"),
     *("libm.", "libm-", "libsvml", "libquadmath", "libgfortran", "backendcfg/_native"),

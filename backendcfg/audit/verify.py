@@ -162,7 +162,7 @@ def _readings(compiled: Compiled, which: Collection[str]) -> list[Reading]:
 
 
 class _Judge:
-    """What is known of a process while its switches are judged one by one."""
+    """Decides the state of each switch, from what the registry and the last apply recorded."""
 
     def __init__(self, compiled: Compiled, by_flag: dict[str, Any]) -> None:
         self.dormant = compiled.dormant

@@ -1,8 +1,8 @@
-"""Who probably wrote a value that a profile does not want, and what outranks one that it does.
+"""Who probably wrote an unwanted value to a switch, and what outranks a wanted one.
 
-Only what is known is said: a value that a certain call is known to leave, a library that is loaded
-and known to write it, a limit that is in force. Measured with PyTorch 2.13 on the CPU, except where
-a line says that it was read.
+Nothing is guessed: named are a call that is known to leave such a value, a library that is loaded
+and known to write it, and a limit that is in force. Measured with PyTorch 2.13 on the CPU, except
+where a line says that it was read.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from backendcfg.backends import presence
 from backendcfg.backends.base import become
+from backendcfg.catalogue.gpu import CUSPARSELT
 
 __all__ = ["get_max_alg_id", "is_available", "version"]
 
-_LIBRARY = "libcusparseLt.so"
+_LIBRARY = CUSPARSELT.stem
 _WHEELS = ("nvidia-cusparselt-cu13", "nvidia-cusparselt-cu12", "nvidia-cusparselt-cu11")
 _MAX_ALGORITHM = {400: 4, 502: 5, 602: 37}
 """Known to PyTorch 2.13 by version of the library; it has None for others, and so have we."""

@@ -15,6 +15,7 @@ from backendcfg.backends.base import (
 )
 from backendcfg.backends.precision import ONEDNN, Leaf, effective, is_tf32, legacy
 from backendcfg.backends.verbosity import OneDnnVerbose
+from backendcfg.catalogue import cpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def is_available() -> bool:
     said = presence.ask_torch(lambda torch: torch._C._has_mkldnn)
     if said is not None:
         return bool(said)
-    return presence.installed("torch", "tensorflow") or bool(presence.library("libdnnl.so"))
+    return presence.installed(*cpu.ONEDNN.inside) or bool(presence.library(f"{cpu.ONEDNN.stem}.so"))
 
 
 def is_acl_available() -> bool:

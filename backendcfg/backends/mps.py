@@ -11,6 +11,7 @@ import subprocess
 
 from backendcfg.backends import presence
 from backendcfg.backends.base import become
+from backendcfg.catalogue.frameworks import TORCH
 
 __all__ = [
     "get_core_count",
@@ -27,7 +28,9 @@ _IOREG = ("/usr/sbin/ioreg", "-l", "-r", "-d", "1", "-c", "AGXAccelerator")
 def is_built() -> bool:
     """Whether PyTorch is installed for a Mac with Apple's own processor."""
     here = presence.host()
-    return here.system.os == "macos" and platform.machine() == "arm64" and "torch" in here.packages
+    return (
+        here.system.os == "macos" and platform.machine() == "arm64" and TORCH.name in here.packages
+    )
 
 
 def is_available() -> bool:

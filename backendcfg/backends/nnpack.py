@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from backendcfg.backends import presence
 from backendcfg.backends.base import assign, become, named, read, remembered, scoped
+from backendcfg.catalogue.frameworks import TORCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def is_available() -> bool:
     said = presence.ask_torch(lambda torch: torch._nnpack_available())
     if said is not None:
         return bool(said)
-    return presence.installed("torch") and presence.host().cpu.architecture == "x86_64"
+    return presence.installed(TORCH.name) and presence.host().cpu.architecture == "x86_64"
 
 
 def set_flags(_enabled: bool | None) -> tuple[bool]:

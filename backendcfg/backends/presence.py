@@ -12,6 +12,7 @@ import sys
 from functools import lru_cache
 
 from backendcfg.bridges import imports
+from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.session import adjust
 
 TYPE_CHECKING = False
@@ -53,10 +54,10 @@ def has_kind(kind: str) -> bool:
 
 def ask_torch(question: Callable[[Any], Any]) -> Any:
     """What a PyTorch that is loaded here answers; None where none is, or it cannot say."""
-    if not imports.is_imported("torch"):
+    if not imports.is_imported(TORCH.name):
         return None
     try:
-        return question(sys.modules["torch"])
+        return question(sys.modules[TORCH.name])
     except AttributeError:
         return None
 

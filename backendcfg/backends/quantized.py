@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from backendcfg.backends import presence
 from backendcfg.backends.base import FlagProperty, PropModule, ReadOnly, become, read
+from backendcfg.catalogue.frameworks import TORCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def _supported() -> list[str]:
     said = presence.ask_torch(lambda torch: torch._C._supported_qengines())
     if said is not None:
         return [_NAMES[number] for number in said]
-    if not presence.installed("torch"):
+    if not presence.installed(TORCH.name):
         return []
     cpu = presence.host().cpu
     if cpu.architecture != "x86_64":

@@ -14,6 +14,8 @@ import sys
 from functools import cache, lru_cache
 
 from backendcfg import environ
+from backendcfg.catalogue.cpu import MKL
+from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.probe import loaded
 from backendcfg.probe import variables as table
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 LIMIT_SECONDS = 60
-TORCH = "torch"
 
 _PROGRAM = """
 import json, sys
@@ -57,7 +58,7 @@ def ask(subject: str, what: str, variables: Mapping[str, Any]) -> Any:
     """What a library would hold.
 
     Args:
-        subject: its file, or TORCH.
+        subject: its file, or the name of PyTorch.
         what: "threads", "dynamic", or "begins", the count before PyTorch changed it.
         variables: what it would find, as the registry has it; None is unset. All others are as they
             are now.
@@ -144,11 +145,11 @@ def answer(request: Mapping[str, Any]) -> None:
         # PyTorch gives the count that it takes to its OpenMP runtime.
         count = getattr(library, "_ZN2at15get_num_threadsEv", None) if _is_torch(path) else None
         if count is not None:
-            found[TORCH] = {"threads": count()}
+            found[TORCH.name] = {"threads": count()}
     for pool in pools:
         if pool.get_dynamic is not None:
             found[pool.path]["dynamic"] = bool(pool.get_dynamic())
-        if pool.kind == "mkl" and pool.set_dynamic is not None:
+        if pool.kind == MKL.name and pool.set_dynamic is not None:
             pool.set_dynamic(0)  # else it clips its answer
         found[pool.path]["threads"] = pool.get()
     sys.stdout.write(f"\n{json.dumps(found)}\n")

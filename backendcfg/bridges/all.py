@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
+from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, OPT_EINSUM, TENSORFLOW, TORCH
 from backendcfg.errors import BackendCfgError, InternalError
 
 TYPE_CHECKING = False
@@ -22,23 +23,23 @@ BRIDGES = (
     "environment",
     "pools",
     "verbose",
-    "numpy",
-    "torch",
-    "opt_einsum",
-    "jax",
-    "tensorflow",
-    "cupy",
+    NUMPY.name,
+    TORCH.name,
+    OPT_EINSUM.name,
+    JAX.name,
+    TENSORFLOW.name,
+    CUPY.name,
     # Last, because initialising a framework may draw.
     "seeds",
 )
 
 FRAMEWORKS = {
-    "numpy": "numpy",
-    "torch": "torch",
-    "opt_einsum": "torch",
-    "jax": "jax",
-    "tensorflow": "tensorflow",
-    "cupy": "cupy",
+    NUMPY.name: NUMPY.name,
+    TORCH.name: TORCH.name,
+    OPT_EINSUM.name: TORCH.name,
+    JAX.name: JAX.name,
+    TENSORFLOW.name: TENSORFLOW.name,
+    CUPY.name: CUPY.name,
 }
 """The framework of each bridge that has one: what is not imported has nothing to set, and a process
 that starts need not load its bridge to know."""

@@ -13,10 +13,13 @@ import sys
 
 from backendcfg import environ
 from backendcfg.bridges import afresh, imports, xla_flags
-from backendcfg.bridges.blis_architectures import VARIABLE as BLIS
+from backendcfg.bridges.blis_architectures import VARIABLE as ARCH_TYPE
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.bridges.verbose import SCOPED_FLAGS as VERBOSE
 from backendcfg.bridges.verbose_calls import library_levels
+from backendcfg.catalogue.cpu import BLIS, MKL, ONEDNN, OPENBLAS
+from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, TENSORFLOW, TORCH
+from backendcfg.catalogue.gpu import CUBLAS, CUDNN, NCCL
 from backendcfg.probe import loaded, xla_text
 from backendcfg.probe import variables as table
 from backendcfg.records import record, replace
@@ -55,8 +58,8 @@ def variables(
             continue
         result.update(dict.fromkeys(row.rivals))
         text = row.encode(values[row.flag])
-        if row.name == BLIS and text is not None:
-            files = [str(each["path"]) for each in libraries if each.get("kind") == "blis"]
+        if row.name == ARCH_TYPE and text is not None:
+            files = [str(each["path"]) for each in libraries if each.get("kind") == BLIS.name]
             if not files:
                 continue
             from backendcfg.bridges.blis_architectures import number
@@ -97,7 +100,7 @@ def settings(
             if environ.foreign([rival])
         ]
         text = row.encode(values[row.flag])
-        if row.name == BLIS and text is not None:
+        if row.name == ARCH_TYPE and text is not None:
             # Which number it would be depends on the file that is loaded one day; for those that
             # are, the pools' bridge compares the kernels that run.
             continue
@@ -105,7 +108,7 @@ def settings(
         result.append(Setting(EnvironmentVariable(row.name, known, text), text, row.flag, remedy))
     need = table.tf32_override(values, asked)
     if need is not None and need[1] == "1" and environ.foreign([table.TF32_OVERRIDE]):
-        row = table.Variable(need[0], table.TF32_OVERRIDE, "before-first-use", "cublas")
+        row = table.Variable(need[0], table.TF32_OVERRIDE, "before-first-use", CUBLAS.name)
         result.append(Setting(EnvironmentVariable(row.name, row, None), None, need[0], remedy))
     result += xla_flags.setting(values, asked, remedy)
     for variable, text in own.items():
@@ -231,7 +234,7 @@ def _own(name: str) -> Variable:
         if row.name == name:
             return table.Variable("environment", name, row.latch, row.reader)
     if name == "NPY_DISABLE_CPU_FEATURES":
-        return table.Variable("environment", name, "before-import", "numpy")
+        return table.Variable("environment", name, "before-import", NUMPY.name)
     return table.Variable("environment", name, "before-process", "interpreter")
 
 
@@ -262,13 +265,13 @@ def _module(framework: str) -> Callable[[], str]:
 
 
 def _onednn() -> str:
-    return _module("torch")() or _module("tensorflow")()
+    return _module(TORCH.name)() or _module(TENSORFLOW.name)()
 
 
 def _cublas() -> str:
     """A cuBLAS handle exists at the earliest when some framework has initialised CUDA."""
-    torch = sys.modules.get("torch")
-    if torch is not None and imports.is_imported("torch"):
+    torch = sys.modules.get(TORCH.name)
+    if torch is not None and imports.is_imported(TORCH.name):
         return "torch has initialised CUDA" if torch.cuda.is_initialized() else ""
     if any("libcublas." in os.path.basename(path) for path in loaded.mapped_files()):
         return "libcublas is loaded already"
@@ -277,8 +280,8 @@ def _cublas() -> str:
 
 def _cudnn() -> str:
     """PyTorch reads the limit at its first convolution with cuDNN."""
-    torch = sys.modules.get("torch")
-    begun = imports.is_imported("torch") and torch is not None and torch.cuda.is_initialized()
+    torch = sys.modules.get(TORCH.name)
+    begun = imports.is_imported(TORCH.name) and torch is not None and torch.cuda.is_initialized()
     return "torch has initialised CUDA" if begun else ""
 
 
@@ -292,18 +295,18 @@ def _nccl() -> str:
 
 _READERS: dict[str, Callable[[], str]] = {
     "interpreter": _interpreter,
-    "openblas": _started("openblas"),
-    "mkl": _started("mkl", "mkl_rt"),
+    OPENBLAS.name: _started(OPENBLAS.name),
+    MKL.name: _started(MKL.name, "mkl_rt"),
     "mkl_rt": _started("mkl_rt"),
-    "blis": _started("blis"),
+    BLIS.name: _started(BLIS.name),
     "openmp": _started("openmp"),
-    "numpy": _module("numpy"),
-    "torch": _module("torch"),
-    "tensorflow": _module("tensorflow"),
-    "onednn": _onednn,
-    "cublas": _cublas,
-    "cudnn": _cudnn,
-    "nccl": _nccl,
-    "jax": xla_flags.started,
-    "cupy": _module("cupy"),
+    NUMPY.name: _module(NUMPY.name),
+    TORCH.name: _module(TORCH.name),
+    TENSORFLOW.name: _module(TENSORFLOW.name),
+    ONEDNN.name: _onednn,
+    CUBLAS.name: _cublas,
+    CUDNN.name: _cudnn,
+    NCCL.name: _nccl,
+    JAX.name: xla_flags.started,
+    CUPY.name: _module(CUPY.name),
 }

@@ -19,6 +19,9 @@ import sys
 from _frozen_importlib import ModuleSpec
 from _thread import get_ident
 
+from backendcfg.catalogue.cpu import MKL
+from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, SKLEARN, TENSORFLOW, TORCH
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,20 +31,20 @@ if TYPE_CHECKING:
 
 MODULES = (
     "random",
-    "numpy",
+    NUMPY.name,
     "numpy.random",
     # SciPy opens its own OpenBLAS with the first of these, not with `import scipy`.
     "scipy.linalg",
     "scipy.special",
     "scipy.optimize",
-    "sklearn",
-    "mkl",
-    "torch",
+    SKLEARN.name,
+    MKL.name,
+    TORCH.name,
     # PyTorch loads it with the first compilation; it has switches of its own, by thread.
     "torch._inductor.config",
-    "jax",
-    "tensorflow",
-    "cupy",
+    JAX.name,
+    TENSORFLOW.name,
+    CUPY.name,
 )
 """Modules after whose import there are new libraries or switches to set."""
 

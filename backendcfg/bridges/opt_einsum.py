@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
+from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-FRAMEWORK: str | None = "torch"
+FRAMEWORK: str | None = TORCH.name
 MIRRORS = True
 SCOPED_FLAGS = frozenset({"opt_einsum.enabled", "opt_einsum.strategy"})
 
@@ -66,7 +67,7 @@ def settings(
         asked: the flags that somebody set; others are left alone.
         name: the profile; nothing here is ever too late.
     """
-    if not imports.is_imported("torch") or _MODULE not in sys.modules:
+    if not imports.is_imported(TORCH.name) or _MODULE not in sys.modules:
         return []
     module = sys.modules[_MODULE]
     return [

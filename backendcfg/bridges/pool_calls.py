@@ -10,9 +10,19 @@ from __future__ import annotations
 import os
 
 from backendcfg import environ
-from backendcfg.bridges.blis_architectures import VARIABLE as BLIS
+from backendcfg.bridges.blis_architectures import VARIABLE as ARCH_TYPE
 from backendcfg.bridges.blis_architectures import survives
 from backendcfg.bridges.mapped import handle, mapped_set
+from backendcfg.catalogue.cpu import (
+    BLIS,
+    LIBGOMP,
+    LIBIOMP5,
+    LIBOMP,
+    MKL,
+    MKL_CORE,
+    MKL_RT,
+    OPENBLAS,
+)
 from backendcfg.probe import loaded
 from backendcfg.probe.variables import BLIS_WAYS
 from backendcfg.records import field, record
@@ -106,7 +116,7 @@ def take_inventory(
     wanted = [x for x in libraries if x.kind in _BINDERS]
     # Intel's and LLVM's runtimes abort the process when a second one initialises, and any call
     # initialises: https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md
-    rivals = [x.path for x in wanted if _runtime(x) in ("libiomp5", "libomp")]
+    rivals = [x.path for x in wanted if _runtime(x) in (LIBIOMP5.name, LIBOMP.name)]
     names = {} if names is None else names
     pools: list[Pool] = []
     missing: dict[str, str] = {}
@@ -140,11 +150,11 @@ def take_inventory(
 
 
 def _is_mkl_rt(path: str) -> bool:
-    return os.path.basename(path).startswith("libmkl_rt")
+    return os.path.basename(path).startswith(MKL_RT)
 
 
 def _mkl_layers_open() -> bool:
-    return any("libmkl_core." in os.path.basename(path) for path in loaded.mapped_files())
+    return any(MKL_CORE in os.path.basename(path) for path in loaded.mapped_files())
 
 
 def _label(library: LoadedLibrary, names: dict[str, str]) -> str:
@@ -217,7 +227,7 @@ def _openblas(
     built_for = re.search(rb"MAX_THREADS=(\d+)", (config and config()) or b"")
     return Pool(
         label,
-        "openblas",
+        OPENBLAS.name,
         library.path,
         get,
         set_,
@@ -262,7 +272,9 @@ def _mkl(
             local(mine)
 
     getter = get if local is None else of_process
-    return Pool(label, "mkl", library.path, getter, set_, get_dynamic, set_dynamic, set_local=local)
+    return Pool(
+        label, MKL.name, library.path, getter, set_, get_dynamic, set_dynamic, set_local=local
+    )
 
 
 def _blis(
@@ -270,10 +282,10 @@ def _blis(
 ) -> Pool | None:
     import ctypes
 
-    told = environ.foreign([BLIS]).get(BLIS, "")
+    told = environ.foreign([ARCH_TYPE]).get(ARCH_TYPE, "")
     if told and not survives(library.path, told):
         # Any call makes BLIS look at the variable, and abort if it cannot serve it.
-        missing[f"{label}.threads"] = f"it aborts the process at its first call: {BLIS}={told}"
+        missing[f"{label}.threads"] = f"it aborts the process at its first call: {ARCH_TYPE}={told}"
         return None
     names = ("bli_thread_get_num_threads", "bli_thread_set_num_threads")
     get, set_ = _pair(handle, names, f"{label}.threads", missing, ctypes.c_int64)
@@ -295,7 +307,7 @@ def _blis(
     else:
         core = lambda: _text(lambda: spell(query()), label)
     # BLIS answers -1 while nobody has said a count, and then uses one thread.
-    return Pool(label, "blis", library.path, lambda: max(1, get()), set_, core_type=core)
+    return Pool(label, BLIS.name, library.path, lambda: max(1, get()), set_, core_type=core)
 
 
 def _openmp(
@@ -303,7 +315,7 @@ def _openmp(
 ) -> Pool | None:
     import ctypes
 
-    names = ("omp_get_max_threads", "omp_set_num_threads")
+    names = (LIBGOMP.symbol, "omp_set_num_threads")
     get, set_ = _pair(handle, names, f"{label}.threads", missing, ctypes.c_int)
     names = ("omp_get_dynamic", "omp_set_dynamic")
     get_dynamic, set_dynamic = _pair(handle, names, f"{label}.dynamic", missing, ctypes.c_int)
@@ -313,8 +325,8 @@ def _openmp(
 
 
 _BINDERS: dict[str, Callable[[ctypes.CDLL, LoadedLibrary, str, dict[str, str]], Pool | None]] = {
-    "openblas": _openblas,
-    "mkl": _mkl,
-    "blis": _blis,
+    OPENBLAS.name: _openblas,
+    MKL.name: _mkl,
+    BLIS.name: _blis,
     "openmp": _openmp,
 }

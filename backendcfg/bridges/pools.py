@@ -10,6 +10,7 @@ from __future__ import annotations
 from backendcfg import environ
 from backendcfg.bridges import afresh
 from backendcfg.bridges.pool_calls import inventory
+from backendcfg.catalogue.cpu import BLIS, MKL, OPENBLAS
 from backendcfg.records import record
 from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
 
@@ -56,7 +57,7 @@ class Threads:
         if type(value) is not int or not 1 <= value <= self.pool.limit:
             raise ValueError(f"{self.name} must be from 1 to {self.pool.limit}, not {value!r}")
         self.pool.set(value)
-        if self.pool.kind == "mkl":
+        if self.pool.kind == MKL.name:
             _asked[self.pool.path] = (value, self.pool.get())
 
     def too_late(self) -> str:
@@ -188,7 +189,7 @@ class CoreType(AnytimeSwitch):
     def was_told(self) -> bool:
         """Whether this process was started with the wanted core type."""
         told = environ.foreign(["OPENBLAS_CORETYPE"]).get("OPENBLAS_CORETYPE", "")
-        return self.pool.kind == "openblas" and told.lower() == self.wanted.lower()
+        return self.pool.kind == OPENBLAS.name and told.lower() == self.wanted.lower()
 
 
 def settings(
@@ -246,7 +247,7 @@ def capped(count: int, found: Inventory | None = None) -> dict[str, int]:
     return {Threads(pool).name: pool.limit for pool in have.pools if pool.limit < count}
 
 
-_CORE_TYPES = {"blas.openblas.core_type": "openblas", "blas.blis.arch_type": "blis"}
+_CORE_TYPES = {"blas.openblas.core_type": OPENBLAS.name, "blas.blis.arch_type": BLIS.name}
 _FLAGS = frozenset({"threads.count", "threads.dynamic", *_CORE_TYPES})
 
 

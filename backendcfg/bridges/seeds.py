@@ -17,6 +17,7 @@ import os
 import sys
 
 from backendcfg.bridges import imports
+from backendcfg.catalogue.frameworks import TENSORFLOW, TORCH
 from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
@@ -201,7 +202,7 @@ class Torch(_Generator):
     The parts for CUDA were read in PyTorch's sources, not run.
     """
 
-    name, flag, module = "torch.manual_seed", "seed.torch", "torch"
+    name, flag, module = "torch.manual_seed", "seed.torch", TORCH.name
 
     def seed(self, given: int | None) -> int | None:
         return None if given is None else int(self.library.initial_seed())
@@ -237,7 +238,7 @@ class Torch(_Generator):
 class TensorFlow(_Generator):
     """`tf.random.set_seed`: the seed that every random operation without one takes part of."""
 
-    name, flag, module = "tensorflow.random.seed", "seed.tensorflow", "tensorflow"
+    name, flag, module = "tensorflow.random.seed", "seed.tensorflow", TENSORFLOW.name
 
     @property
     def context(self) -> Any:

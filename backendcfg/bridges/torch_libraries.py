@@ -9,6 +9,16 @@ value before. What the libraries do on a GPU was read in PyTorch's sources, not 
 from __future__ import annotations
 
 from backendcfg.bridges.torch_switches import TorchSwitch, absent, has_gpu_build
+from backendcfg.catalogue.gpu import (
+    AOTRITON,
+    CK,
+    CUBLAS,
+    CUBLASLT,
+    CUSOLVER,
+    HIPBLAS,
+    HIPBLASLT,
+    MAGMA,
+)
 from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
@@ -33,7 +43,7 @@ _FUNCTIONS = {
     ATTENTION: ("_ROCmFABackend", "_{}_rocm_fa_preferred_backend"),
 }
 # hipBLAS stands for cuBLAS in a build for ROCm, under the same number.
-_SAME = {"hipblas": "cublas", "hipblaslt": "cublaslt"}
+_SAME = {HIPBLAS.name: CUBLAS.name, HIPBLASLT.name: CUBLASLT.name}
 _NOT_STARTED = "the program has not started CUDA yet, and asking would start it"
 _unread: set[str] = set()
 """Switches that were written without being read first."""
@@ -196,10 +206,10 @@ def _is_started(torch: Any) -> bool:
 def _not_built(torch: Any, library: str) -> str:
     """Why a build of PyTorch does not have a library, or ""."""
     version = f"PyTorch {torch.__version__}"
-    if library in ("ck", "aotriton") and torch.version.hip is None:
+    if library in (CK.name, AOTRITON.name) and torch.version.hip is None:
         return f"{version} is not built for ROCm"
-    if library in ("cublaslt", "cusolver") and not has_gpu_build(torch):
+    if library in (CUBLASLT.name, CUSOLVER.name) and not has_gpu_build(torch):
         return f"{version} is built without CUDA and ROCm"
-    if library == "magma" and not getattr(torch._C, "_has_magma", False):
+    if library == MAGMA.name and not getattr(torch._C, "_has_magma", False):
         return f"{version} is built without MAGMA"
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from backendcfg.bridges import afresh, imports
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.bridges.torch_switches import TorchSwitch
+from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.transact.switch import Latch, Reach
 
 TYPE_CHECKING = False
@@ -39,7 +40,7 @@ class Threads(TorchSwitch):
 
     def afresh(self, variables: Mapping[str, Any]) -> int:
         """The count that PyTorch starts with under these variables."""
-        return int(afresh.ask(afresh.TORCH, "threads", variables))
+        return int(afresh.ask(TORCH.name, "threads", variables))
 
 
 class InteropThreads(TorchSwitch):
@@ -57,6 +58,6 @@ class InteropThreads(TorchSwitch):
 
     def too_late(self) -> str:
         # PyTorch tells whether the pool is in use only by failing, so the one sure moment counts.
-        if imports.is_finishing("torch"):
+        if imports.is_finishing(TORCH.name):
             return ""
         return "torch was imported before, and takes this only before its first parallel work"

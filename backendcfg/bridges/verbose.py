@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from backendcfg.bridges import afresh
 from backendcfg.bridges.verbose_calls import level_under, library_levels
+from backendcfg.catalogue.cpu import MKL, ONEDNN
 from backendcfg.records import record
 from backendcfg.transact.switch import Latch, Reach, Setting
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 FRAMEWORK: str | None = None
 SCOPED_FLAGS = frozenset({"mkl.verbose", "mkldnn.verbose"})
 
-_KINDS = {"mkl.verbose": "mkl", "mkldnn.verbose": "onednn"}
+_KINDS = {"mkl.verbose": MKL.name, "mkldnn.verbose": ONEDNN.name}
 
 
 @record(frozen=True)

@@ -15,6 +15,8 @@ from backendcfg import environ
 from backendcfg.bridges import imports
 from backendcfg.bridges.mapped import handle, mapped_set
 from backendcfg.bridges.pool_calls import inventory
+from backendcfg.catalogue.cpu import MKL, MKL_CORE, ONEDNN
+from backendcfg.catalogue.frameworks import TENSORFLOW, TORCH
 from backendcfg.probe import loaded
 from backendcfg.probe.loaded import owner_of
 from backendcfg.records import field, record
@@ -63,7 +65,7 @@ _told: dict[str, int | str] = {}
 def library_levels() -> LibraryLevels:
     """The switches of this process; looked for again after a library or PyTorch was loaded."""
     global _last
-    now = (mapped_set(), imports.is_imported("torch"))
+    now = (mapped_set(), imports.is_imported(TORCH.name))
     if now[0] is None or _last[0] != now:
         _last = (now, take_levels(inventory(), loaded.mapped_files()))
     return _last[1]
@@ -85,9 +87,9 @@ def take_levels(libraries: Inventory, files: list[str]) -> LibraryLevels:
             found.append(_mkl(label, path, files, waits=f"{label}.threads" in libraries.waiting))
         except LookupError as error:
             missing[f"{label}.verbose"] = str(error)
-    if imports.is_imported("torch"):
+    if imports.is_imported(TORCH.name):
         _onednn_of_torch(found, missing)
-    if "tensorflow" in sys.modules:
+    if TENSORFLOW.name in sys.modules:
         missing["onednn[tensorflow].verbose"] = "TensorFlow hides the calls of the oneDNN inside it"
     for path in files:
         if os.path.basename(path).startswith(("libdnnl.", "libonednn.")):
@@ -114,9 +116,9 @@ def _mkl(label: str, path: str, files: list[str], *, waits: bool) -> LibraryLeve
             if level != _level_of_waiting():
                 write(level)
 
-        return LibraryLevel(label, "mkl", _level_of_waiting, write_waiting)
+        return LibraryLevel(label, MKL.name, _level_of_waiting, write_waiting)
     cell = _cell(path if hasattr(opened, "mkl_serv_verbose_mode") else _core(files) or path)
-    return LibraryLevel(label, "mkl", lambda: cell.value, write)
+    return LibraryLevel(label, MKL.name, lambda: cell.value, write)
 
 
 def _level_of_waiting() -> int:
@@ -126,12 +128,12 @@ def _level_of_waiting() -> int:
     """
     if core := _core(loaded.mapped_files()):
         return _cell(core).value
-    return int(level_under("mkl", {}))
+    return int(level_under(MKL.name, {}))
 
 
 def _core(files: list[str]) -> str:
     """The layer of an MKL wheel that keeps its level; "" while it is not loaded."""
-    return next((path for path in files if os.path.basename(path).startswith("libmkl_core.")), "")
+    return next((path for path in files if os.path.basename(path).startswith(MKL_CORE)), "")
 
 
 def _cell(path: str) -> ctypes.c_int:
@@ -155,7 +157,7 @@ def _cell(path: str) -> ctypes.c_int:
 
 
 def _onednn_of_torch(found: list[LibraryLevel], missing: dict[str, str]) -> None:
-    torch: Any = sys.modules["torch"]
+    torch: Any = sys.modules[TORCH.name]
     calls = getattr(getattr(torch, "_C", None), "_verbose", None)
     set_ = getattr(calls, "mkldnn_set_verbose", None)
     if set_ is None or not getattr(torch._C, "_has_mkldnn", False):
@@ -177,7 +179,7 @@ def _onednn(path: str, found: list[LibraryLevel], missing: dict[str, str]) -> No
 
 def _without_getter(label: str, accepts: Callable[[int], bool]) -> LibraryLevel:
     if label not in _told:
-        _told[label] = level_under("onednn", {})
+        _told[label] = level_under(ONEDNN.name, {})
 
     def write(level: int) -> None:
         if not accepts(level):
@@ -190,7 +192,7 @@ def _without_getter(label: str, accepts: Callable[[int], bool]) -> LibraryLevel:
         if isinstance(said, str)
         else ""
     )
-    return LibraryLevel(label, "onednn", lambda: _told[label], write, fixed)
+    return LibraryLevel(label, ONEDNN.name, lambda: _told[label], write, fixed)
 
 
 def level_under(kind: str, variables: Mapping[str, str | None]) -> int | str:
@@ -202,7 +204,7 @@ def level_under(kind: str, variables: Mapping[str, str | None]) -> int | str:
     """
     here: dict[str, str | None] = {**environ.foreign(_READ)}
     set_ = {name: text for name, text in {**here, **variables}.items() if text}
-    if kind == "mkl":
+    if kind == MKL.name:
         said = set_.get("MKL_VERBOSE", "")
         return int(said) if said in ("1", "2") else 0
     name = "ONEDNN_VERBOSE" if "ONEDNN_VERBOSE" in set_ else "DNNL_VERBOSE"

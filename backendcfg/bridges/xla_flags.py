@@ -12,6 +12,7 @@ import os
 import sys
 
 from backendcfg import environ
+from backendcfg.catalogue.frameworks import JAXLIB
 from backendcfg.errors import InvalidValueError
 from backendcfg.probe import xla_text
 from backendcfg.probe.xla_text import VARIABLE
@@ -165,7 +166,7 @@ def _jaxlib() -> str:
     """The installed jaxlib: where it is, and since when; "" for none. Nothing is imported."""
     from importlib.machinery import PathFinder
 
-    specification = PathFinder.find_spec("jaxlib", sys.path)
+    specification = PathFinder.find_spec(JAXLIB.name, sys.path)
     origin = specification.origin if specification is not None else None
     if not origin:
         return ""

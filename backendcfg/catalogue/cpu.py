@@ -155,17 +155,24 @@ BLIS = CpuLibrary(
     variables=("BLIS_NUM_THREADS", "OMP_NUM_THREADS"),
     install="install BLIS from the system's packages, for instance `libblis4`",
 )
+MKL_RT = "libmkl_rt"
+"""How the file of MKL begins that programs open; it opens the others, its layers."""
+
+MKL_CORE = "libmkl_core."
+"""How the file of MKL's core begins. While it is not loaded, libmkl_rt has not opened its layers,
+and any question would make it open them."""
+
 MKL = CpuLibrary(
     "mkl",
     "MKL",
     kind="mkl",
     summary="Intel's MKL",
     # PyTorch's x86 builds carry MKL inside; other builds answer that they do not.
-    patterns=(r"libmkl_rt\b.*", r"libtorch_cpu\..*"),
+    patterns=(rf"{MKL_RT}\b.*", r"libtorch_cpu\..*"),
     stem="libmkl",
     hints=("mkl", "libtorch_cpu"),
-    globs=("libmkl_rt*",),
-    places=("opt/intel/oneapi/mkl/latest/lib/libmkl_rt*",),
+    globs=(f"{MKL_RT}*",),
+    places=(f"opt/intel/oneapi/mkl/latest/lib/{MKL_RT}*",),
     listed=("mkl",),
     modules={"mkl": ("mkl",)},
     symbol="MKL_Get_Version_String",
@@ -191,9 +198,6 @@ MKL = CpuLibrary(
     ),
     install="install it with `pip install mkl`",
 )
-MKL_CORE = "libmkl_core."
-"""How the file of MKL's core begins: while it is not loaded, libmkl_rt has not opened its layers,
-and any question would make it open them."""
 NATIVE = CpuLibrary(
     "native",
     "our own kernels",
@@ -234,8 +238,7 @@ NETLIB_LAPACK = CpuLibrary(
     places=("usr/lib/*-linux-gnu/lapack*/*",),
     symbol="dgesv_",
 )
-# No file of its own that we use: it computes inside these frameworks.
-ONEDNN = CpuLibrary("onednn", "oneDNN", inside=(TORCH.name, TENSORFLOW.name))
+ONEDNN = CpuLibrary("onednn", "oneDNN", stem="libdnnl", inside=(TORCH.name, TENSORFLOW.name))
 
 OPENMP = "openmp"
 

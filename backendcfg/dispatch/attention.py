@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from backendcfg.dispatch.attention_rules import Rule
 
 KERNELS = ("flash", "efficient", "cudnn")
-"""The fused kernels. Attention as plain products, `math`, needs little but its switch."""
+"""The fused kernels. Attention as plain products, `math`, needs little but its flag."""
 
 OURS = ("flash", "efficient", "math")
 """The kernels that serve arrays of the CPU."""
@@ -67,7 +67,7 @@ EQUAL_HEADS = Requirement(
 )
 
 ON_CPU = (
-    Requirement("enabled", "its switch is on", rules.enabled, OURS),
+    Requirement("enabled", "its flag is on", rules.enabled, OURS),
     Requirement("on-cpu", "query, key and value are on the CPU", cpu_rules.on_cpu, OURS),
     NOT_RAGGED,
     VALID,

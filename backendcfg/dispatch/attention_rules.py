@@ -48,7 +48,7 @@ def kernel(case: Case) -> str:
 
 
 def enabled(case: Case) -> str:
-    """Its switch is on."""
+    """Its flag is on."""
     return "" if case.kernel in case.flags.enabled else DISABLED[case.kernel]
 
 

@@ -16,7 +16,6 @@ from backendcfg.probe.loaded import mapped_files
 
 logger = logging.getLogger("backendcfg.dispatch")
 
-_WIDTHS = {"": 0, "lp64": 32, "ilp64": 64}
 _AFFIXES = (("scipy_", "64_"), ("scipy_", ""), ("", "64_"), ("", "_64"), ("", ""))
 
 
@@ -93,7 +92,7 @@ def open_path(name: str, path: str) -> Usable | Refused:
 def _open(name: str, library: LibraryFile) -> Usable | Refused:
     if not is_loaded(library.path):
         reason = rehearse(
-            native.file(), library.path, library.prefix, library.suffix, _WIDTHS[library.interface]
+            native.file(), library.path, library.prefix, library.suffix, library.interface
         )
         if reason:
             return Refused(library.path, reason)

@@ -8,32 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import sys
 from contextlib import suppress
 
-TIMEOUT = 30.0
-_ABI = 3
+SECONDS = 30.0
+"""How long a library may take to open and to answer."""
 
 
-class _Library(ctypes.Structure):
-    _fields_ = [
-        ("abi", ctypes.c_uint32),
-        ("size", ctypes.c_uint32),
-        *((name, ctypes.c_char_p) for name in ("name", "path", "prefix", "suffix")),
-        ("interface", ctypes.c_int32),
-    ]
-
-
-class _Error(ctypes.Structure):
-    _fields_ = [
-        ("abi", ctypes.c_uint32),
-        ("size", ctypes.c_uint32),
-        ("detail", ctypes.c_char * 480),
-    ]
-
-
-def rehearse(native: str, path: str, prefix: str, suffix: str, interface: int) -> str:
+def rehearse(native: str, path: str, prefix: str, suffix: str, interface: str) -> str:
     """Why a library cannot be opened, or "" when a child process opened and called it.
 
     Args:
@@ -41,9 +23,9 @@ def rehearse(native: str, path: str, prefix: str, suffix: str, interface: int) -
         path: the library's file, absolute.
         prefix: before each symbol.
         suffix: after each symbol.
-        interface: 32, 64, or 0 to find out.
+        interface: "lp64", "ilp64", or "" to find out.
     """
-    return _tried(native, path, prefix, suffix, str(interface))
+    return _tried(native, path, prefix, suffix, interface)
 
 
 def rehearse_device(native: str, kind: int, path: str) -> str:
@@ -58,19 +40,15 @@ def rehearse_device(native: str, kind: int, path: str) -> str:
 
 
 def _tried(*arguments: str) -> str:
-    if not sys.executable:
-        return "it cannot be tried in a child process: sys.executable is not set"
-    command = [sys.executable, "-I", "-S", __file__, *arguments]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=TIMEOUT, check=False, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return f"tried in a child process, it did not answer within {TIMEOUT:g} s"
-    said = done.stdout.decode(errors="replace") if done.returncode >= 0 else ""
+    from backendcfg import childprocess
+
+    done = childprocess.run([__file__, *arguments], seconds=SECONDS, isolated=True)
+    if done.status is None:
+        return f"a child process that was to try it {done.obstacle}"
+    said = done.text if done.status >= 0 else ""
     if said == "usable":
         return ""
-    return said or f"tried in a child process, it ended that process {ended(done.returncode)}"
+    return said or f"tried in a child process, it ended that process {ended(done.status)}"
 
 
 def ended(code: int) -> str:
@@ -80,25 +58,32 @@ def ended(code: int) -> str:
     return f"by {signal_name(-code)}" if code < 0 else f"with code {code}"
 
 
-def _child(native: str, path: str, prefix: str, suffix: str, interface: str) -> str:
-    library = ctypes.CDLL(native)
-    library.bcfg_open.argtypes = [ctypes.c_void_p] * 3
-    error = _Error(_ABI, ctypes.sizeof(_Error))
-    texts = (text.encode(errors="surrogateescape") for text in ("child", path, prefix, suffix))
-    asked = _Library(_ABI, ctypes.sizeof(_Library), *texts, int(interface))
-    handle = ctypes.c_void_p()
-    status = library.bcfg_open(ctypes.byref(asked), ctypes.byref(handle), ctypes.byref(error))
-    return error.detail.decode(errors="replace") or f"status {status}" if status else "usable"
+def _lend_package(native: str) -> None:
+    """Let this child import modules of the package, whose own start would apply a profile in it."""
+    package = type(sys)("backendcfg")
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    package.__path__ = [here, os.path.dirname(native)]
+    sys.modules["backendcfg"] = package
 
 
-def _child_of_device(native: str, kind: str, path: str) -> str:
-    library = ctypes.CDLL(native)
-    pointers = (ctypes.c_void_p, ctypes.c_void_p)
-    library.bcfg_device_open.argtypes = [ctypes.c_int32, ctypes.c_char_p, *pointers]
-    error, handle = _Error(_ABI, ctypes.sizeof(_Error)), ctypes.c_void_p()
-    status = library.bcfg_device_open(
-        int(kind), os.fsencode(path), ctypes.byref(handle), ctypes.byref(error)
-    )
+def _open(path: str, prefix: str, suffix: str, interface: str) -> str:
+    from backendcfg import native
+    from backendcfg.errors import MissingLibraryError
+
+    try:
+        native.open_provider("child", path, prefix, suffix, interface)
+    except MissingLibraryError as error:
+        return error.notes[0]
+    return "usable"
+
+
+def _open_device(kind: str, path: str) -> str:
+    from backendcfg import native
+
+    function = native.library().bcfg_device_open
+    function.argtypes = [ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
+    error, handle = native._Error(), ctypes.c_void_p()
+    status = function(int(kind), os.fsencode(path), ctypes.byref(handle), ctypes.byref(error))
     return error.detail.decode(errors="replace") or f"status {status}" if status else "usable"
 
 
@@ -110,8 +95,9 @@ def _main() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answer = os.dup(1)
     os.dup2(2, 1)  # where libraries print, as MKL does under MKL_VERBOSE
-    arguments = sys.argv[1:]
-    said = _child_of_device(*arguments) if len(arguments) == 3 else _child(*arguments)
+    native, *arguments = sys.argv[1:]
+    _lend_package(native)
+    said = _open_device(*arguments) if len(arguments) == 2 else _open(*arguments)
     os.write(answer, said.encode())
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 from backendcfg import _native
 from backendcfg.gpu.attention.backward import attend
 from backendcfg.gpu.attention.backward import backward as attend_backward
-from backendcfg.gpu.attention.call import Options as AttentionOptions
-from backendcfg.gpu.attention.choice import choose as choose_attention
-from backendcfg.gpu.attention.rules import KERNELS
+from backendcfg.gpu.attention.choice import choose_at as choose_attention
 from backendcfg.gpu.convolution.calls import convolve
 from backendcfg.gpu.convolution.calls import explain as explain_convolution
 from backendcfg.gpu.einsum import contract
@@ -18,7 +16,6 @@ from backendcfg.gpu.einsum import explain as explain_einsum
 from backendcfg.gpu.fft.calls import explain as explain_transform
 from backendcfg.gpu.fft.calls import shifted, transform
 from backendcfg.gpu.fft.calls import take as take_signal
-from backendcfg.gpu.kernels.loading import device
 from backendcfg.gpu.linalg.calls import call as linalg
 from backendcfg.gpu.linalg.steps import explain as explain_linalg
 from backendcfg.gpu.products.calls import CALLBACKS
@@ -32,15 +29,12 @@ from backendcfg.gpu.sparse.calls import (
 
 __all__ = [
     "CALLBACKS",
-    "KERNELS",
-    "AttentionOptions",
     "attend",
     "attend_backward",
     "bind",
     "choose_attention",
     "contract",
     "convolve",
-    "device",
     "explain_convolution",
     "explain_einsum",
     "explain_linalg",

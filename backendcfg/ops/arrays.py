@@ -1,9 +1,11 @@
-"""Arrays of any library as NumPy arrays over the same memory, and results as what came in.
+"""Views of the arrays of any library, and results of the kind that came in.
 
-    taken = arrays.take(tensor, "a", "matmul")
-    result = arrays.give(compute(taken.array), taken)
+    view = arrays.take(tensor, "a", "matmul")
+    result = arrays.give(compute(view.array), view)
 
-No framework is imported here: an array of one comes from a process that has it.
+A view is a NumPy array over the same memory. No framework is imported here: whoever passes an array
+of a framework has imported it. float16 and bfloat16 are computed in float32: `widen` makes exact
+float32 numbers of them, and `round_to` rounds once, at the end.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import JAX, NUMPY, TORCH
 from backendcfg.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -34,11 +37,11 @@ _DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 9: "VPI", 10: "ROCm
 _ON_HOST = (1, 3, 11, 13)
 
 
-class Taken(NamedTuple):
-    """An argument of an operation.
+class ArrayView(NamedTuple):
+    """An argument of an operation, over its own memory.
 
     Attributes:
-        array: its memory as a NumPy array; bfloat16 is held as uint16.
+        array: the memory as a NumPy array; bfloat16 is held as uint16.
         element: "float32", "float64", "float16", "bfloat16", "complex64", "complex128", "bool",
             "int64" and so on, as NumPy names them.
         framework: "numpy", "torch", "jax", or "other" for what came by a protocol.
@@ -51,7 +54,7 @@ class Taken(NamedTuple):
     origin: Any = None
 
 
-def take(value: Any, name: str, operation: str) -> Taken:
+def take(value: Any, name: str, operation: str) -> ArrayView:
     """An argument as a NumPy array over the same memory.
 
     Nothing is copied, but for what cannot be read as it lies: foreign byte order, and PyTorch's
@@ -67,23 +70,25 @@ def take(value: Any, name: str, operation: str) -> Taken:
         InvalidArgumentError: it is no such array, or not on the CPU.
     """
     if type(value) is np.ndarray:
-        return _numpy(value, "numpy")
-    if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor):
+        return _numpy(value, NUMPY.name)
+    if (torch := sys.modules.get(TORCH.name)) is not None and isinstance(value, torch.Tensor):
         try:  # most tensors need nothing; what does is refused by PyTorch, and looked at below
             if value.dtype is torch.bfloat16:
-                return Taken(value.view(torch.int16).numpy().view(np.uint16), "bfloat16", "torch")
+                return ArrayView(
+                    value.view(torch.int16).numpy().view(np.uint16), "bfloat16", TORCH.name
+                )
             array = value.numpy()
-            return Taken(array, _ELEMENTS[array.dtype], "torch")
+            return ArrayView(array, _ELEMENTS[array.dtype], TORCH.name)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
             return _torch(torch, value, name, operation)
     if isinstance(value, (np.ndarray, np.generic)):
         return _subclass(value, name, operation)
-    if (jax := sys.modules.get("jax")) is not None and isinstance(value, jax.Array):
+    if (jax := sys.modules.get(JAX.name)) is not None and isinstance(value, jax.Array):
         return _jax(jax, value, name, operation)
     return _other(value, name, operation)
 
 
-def take_out(value: Any, operation: str) -> Taken:
+def take_out(value: Any, operation: str) -> ArrayView:
     """`out` as a NumPy array over its own memory.
 
     Raises:
@@ -104,7 +109,7 @@ def place_named(kind: int, index: int) -> str:
     return f"{_DEVICES.get(int(kind), f'DLPack device {int(kind)}')}:{index}"
 
 
-def give(array: NDArray[Any], like: Taken) -> Any:
+def give(array: NDArray[Any], like: ArrayView) -> Any:
     """A result as what an argument was, over the same memory.
 
     Args:
@@ -116,42 +121,42 @@ def give(array: NDArray[Any], like: Taken) -> Any:
         aligned as JAX needs it), or the NumPy array.
     """
     narrow = like.element == "bfloat16" and array.dtype == np.uint16
-    if like.framework == "torch":
-        torch = sys.modules["torch"]
+    if like.framework == TORCH.name:
+        torch = sys.modules[TORCH.name]
         array = np.asarray(array)  # the product of two vectors is a scalar, and no array
         if narrow:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
-    if like.framework == "jax":
-        jax = sys.modules["jax"]
+    if like.framework == JAX.name:
+        jax = sys.modules[JAX.name]
         if narrow:
             array = array.view(jax.numpy.bfloat16.dtype)
         return jax.device_put(array, like.origin, may_alias=True)
     return array.view(like.origin) if narrow and like.origin is not None else array
 
 
-def _numpy(array: NDArray[Any], framework: str) -> Taken:
+def _numpy(array: NDArray[Any], framework: str) -> ArrayView:
     dtype = array.dtype
     if (element := _ELEMENTS.get(dtype)) is not None:
-        return Taken(array, element, framework)
+        return ArrayView(array, element, framework)
     if not dtype.isnative:
-        return Taken(array.astype(dtype.newbyteorder("=")), dtype.name, framework)
+        return ArrayView(array.astype(dtype.newbyteorder("=")), dtype.name, framework)
     if dtype.name == "bfloat16":  # ml_dtypes', which NumPy cannot compute
-        return Taken(array.view(np.uint16), "bfloat16", framework, dtype)
-    return Taken(array, dtype.name, framework)
+        return ArrayView(array.view(np.uint16), "bfloat16", framework, dtype)
+    return ArrayView(array, dtype.name, framework)
 
 
-def _subclass(value: Any, name: str, operation: str) -> Taken:
+def _subclass(value: Any, name: str, operation: str) -> ArrayView:
     if isinstance(value, np.ma.MaskedArray):
         _refuse(
             operation,
             f"`{name}` must have no mask: it would be lost",
             f"fill it: `{name}.filled(value)`",
         )
-    return _numpy(np.asarray(value).view(np.ndarray), "numpy")
+    return _numpy(np.asarray(value).view(np.ndarray), NUMPY.name)
 
 
-def _torch(torch: Any, value: Any, name: str, operation: str) -> Taken:
+def _torch(torch: Any, value: Any, name: str, operation: str) -> ArrayView:
     if value.device.type != "cpu":
         _refuse(operation, _away(name, str(value.device)), f"move it: `{name}.cpu()`")
     if value.layout is not torch.strided:
@@ -159,8 +164,10 @@ def _torch(torch: Any, value: Any, name: str, operation: str) -> Taken:
     try:
         plain = value.detach().resolve_conj().resolve_neg()
         if plain.dtype is torch.bfloat16:
-            return Taken(plain.view(torch.int16).numpy().view(np.uint16), "bfloat16", "torch")
-        return _numpy(plain.numpy(), "torch")
+            return ArrayView(
+                plain.view(torch.int16).numpy().view(np.uint16), "bfloat16", TORCH.name
+            )
+        return _numpy(plain.numpy(), TORCH.name)
     except (RuntimeError, TypeError, ValueError) as error:  # traced, fake, or of a type without
         _refuse(
             operation,
@@ -169,7 +176,7 @@ def _torch(torch: Any, value: Any, name: str, operation: str) -> Taken:
         )
 
 
-def _jax(jax: Any, value: Any, name: str, operation: str) -> Taken:
+def _jax(jax: Any, value: Any, name: str, operation: str) -> ArrayView:
     if isinstance(value, jax.core.Tracer):
         _refuse(
             operation,
@@ -190,14 +197,14 @@ def _jax(jax: Any, value: Any, name: str, operation: str) -> Taken:
                 _away(name, str(devices[0])),
                 f"move it: `jax.device_put({name}, jax.devices('cpu')[0])`",
             )
-        return _numpy(np.asarray(value), "jax")._replace(origin=devices[0])
+        return _numpy(np.asarray(value), JAX.name)._replace(origin=devices[0])
     except (RuntimeError, TypeError, ValueError) as error:  # deleted, donated, or a key
         if isinstance(error, InvalidArgumentError):
             raise
         _refuse(operation, f"`{name}` cannot be read: {_first_line(error)}")
 
 
-def _other(value: Any, name: str, operation: str) -> Taken:
+def _other(value: Any, name: str, operation: str) -> ArrayView:
     """By a protocol; by NumPy's if it has both, because that needs no capsule."""
     device = getattr(value, "__dlpack_device__", None)
     has_interface = hasattr(value, "__array_interface__")
@@ -215,7 +222,7 @@ def _other(value: Any, name: str, operation: str) -> Taken:
         raise
     except Exception as error:  # whatever a foreign library raises
         _refuse(operation, f"`{name}` cannot be read: {_first_line(error)}")
-    return Taken(array, element, "other", _narrow_dtype() if element == "bfloat16" else None)
+    return ArrayView(array, element, "other", _narrow_dtype() if element == "bfloat16" else None)
 
 
 def _capsule(value: Any) -> object:

@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import JAX, NUMPY
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
-from backendcfg.ops.arrays import NARROW, Taken, check_finite, give, round_to, take, take_out, widen
+from backendcfg.ops.arrays import (
+    NARROW,
+    ArrayView,
+    check_finite,
+    give,
+    round_to,
+    take,
+    take_out,
+    widen,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -175,7 +185,9 @@ def _added(
     return out
 
 
-def _multiply(left: Taken, right: Taken, target: Taken | None) -> tuple[NDArray[Any], str]:
+def _multiply(
+    left: ArrayView, right: ArrayView, target: ArrayView | None
+) -> tuple[NDArray[Any], str]:
     """The product, and the element type that it holds."""
     out = None if target is None else target.array
     if left.element == right.element == "bfloat16":
@@ -191,12 +203,12 @@ def _multiply(left: Taken, right: Taken, target: Taken | None) -> tuple[NDArray[
     return product, product.dtype.name
 
 
-def _like(element: str, *arguments: Taken) -> Taken:
+def _like(element: str, *arguments: ArrayView) -> ArrayView:
     """The argument whose kind a result takes: the first that is not NumPy's."""
-    first = next((each for each in arguments if each.framework != "numpy"), arguments[0])
+    first = next((each for each in arguments if each.framework != NUMPY.name), arguments[0])
     origin = next((x.origin for x in arguments if x.element == element), first.origin)
     return first._replace(
-        element=element, origin=first.origin if first.framework == "jax" else origin
+        element=element, origin=first.origin if first.framework == JAX.name else origin
     )
 
 
@@ -205,7 +217,7 @@ def _scalar(factor: Any, like: NDArray[Any]) -> Any:
 
 
 def _check(
-    operation: str, factors: tuple[tuple[str, Taken], ...], dimensions: int
+    operation: str, factors: tuple[tuple[str, ArrayView], ...], dimensions: int
 ) -> tuple[int, ...]:
     """The shape of the product of two factors, which must fit."""
     (left_name, left), (right_name, right) = factors
@@ -229,7 +241,7 @@ def _check_factor(operation: str, name: str, factor: Any, element: str) -> None:
         _refuse(operation, f"`{name}` must be a number that {element} can hold, not {factor!r}")
 
 
-def _target(operation: str, out: Any, element: str, shape: tuple[int, ...]) -> Taken | None:
+def _target(operation: str, out: Any, element: str, shape: tuple[int, ...]) -> ArrayView | None:
     """`out`, which must be able to hold the result."""
     if out is None:
         return None
@@ -248,7 +260,7 @@ def _broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(shape) <= len(wanted) and all(size in (1, full) for size, full in pairs)
 
 
-def _refuse(operation: str, what: str, *values: Taken) -> None:
+def _refuse(operation: str, what: str, *values: ArrayView) -> None:
     raise InvalidArgumentError(
         f"{operation}: {what}",
         notes=[f"{x.element} array of shape {x.array.shape}" for x in values],

@@ -69,14 +69,14 @@ class AppliedSwitch:
 
 @record(frozen=True)
 class Restoration:
-    """Where a switch goes.
+    """Where a switch returns to that no profile sets any more.
 
     Attributes:
         entry: what was applied to it.
-        value: what it goes back to.
+        value: what it returns to.
         stays: why it stays as it is, or "".
-        begins: for a switch of threads, what those that start from now on shall hold, where the
-            library would give them what it took from us.
+        begins: for a switch that each thread has, the value for threads that start from now on,
+            where the library would give them the one that came from us.
     """
 
     entry: AppliedSwitch
@@ -93,7 +93,7 @@ class Restoration:
 
     @property
     def told(self) -> Outcome:
-        """What is said of a switch that stays."""
+        """The outcome of a switch that stays as it is."""
         setting = self.entry.setting
         return Outcome(
             setting.switch.name,
@@ -106,7 +106,7 @@ class Restoration:
 
 
 class ReturnedSwitch:
-    """A switch that is given back whatever was made of it since: one of `lasting` effect."""
+    """A switch with a `lasting` effect: it is restored although the effect stays."""
 
     def __init__(self, switch: Switch) -> None:
         self.name = switch.name
@@ -118,7 +118,7 @@ class ReturnedSwitch:
         self.lasting = told(switch, "lasting")
 
     def too_late(self) -> str:
-        """Never: what comes later still reads it."""
+        """Never: a library that is loaded later still reads it."""
         return ""
 
 
@@ -151,7 +151,7 @@ def set_base(
         UnreadableSwitchError, TooLateError, RolledBackError, RollbackIncompleteError: as
             `journal.transact`.
     """
-    # What cannot take its new value must not keep the one of the profile before.
+    # A switch that cannot take its new value must not keep that of the profile before.
     names = {one.switch.name for one in settings if not told(one.switch, "unsupported")}
     # Before the lock is taken, because a library may have to be asked in a child process.
     gone = returns(
@@ -257,16 +257,16 @@ def _explained(settings: Iterable[Setting], outcomes: Iterable[Outcome]) -> Iter
 
 
 def taken(setting: Setting, applied: Mapping[str, AppliedSwitch]) -> dict[str, Any]:
-    """The variables that the library of a switch has read as `applied` has them, as they were.
+    """The variables that an apply had changed when the switch's library read them, as before it.
 
-    Call it before the next transaction, when a switch is first seen.
+    Call it when a switch is first seen, before the next transaction.
     """
     if setting.switch.name in applied:
         return {}
     reads: Collection[str] = getattr(setting.switch, "reads", ())
     if applied.keys().isdisjoint(reads):
         return {}
-    # With those that decide something else in the library, but for what it can never be told anew.
+    # Also the variables of other switches: a child that is asked starts with all of them restored.
     found = {
         name: entry.original
         for name, entry in applied.items()
@@ -276,9 +276,9 @@ def taken(setting: Setting, applied: Mapping[str, AppliedSwitch]) -> dict[str, A
 
 
 def _acts(entry: AppliedSwitch) -> bool:
-    """Whether a variable holds what an apply has put there, and only until it is given back."""
+    """Whether a variable still holds what an apply has put there, and can be restored."""
     mine = entry.setting
-    # One that the program changed since is the program's wish.
+    # The program chose the value of a variable that it changed since.
     return bool(
         entry.original != mine.wanted
         and mine.switch.read() == mine.wanted
@@ -287,7 +287,7 @@ def _acts(entry: AppliedSwitch) -> bool:
 
 
 def returns(entries: Iterable[AppliedSwitch]) -> list[Restoration]:
-    """Where switches go that nobody wants anything of. May ask libraries in a child process."""
+    """Where switches return to that no profile sets any more. May start a child process."""
     return [_return(entry) for entry in entries]
 
 
@@ -306,7 +306,7 @@ def _return(entry: AppliedSwitch) -> Restoration:
 
 
 def with_what_lasts(settings: Sequence[Setting], outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The outcomes of switches that were given back, of which some leave something behind."""
+    """The outcomes of switches that were restored; irreversible for a lasting effect."""
     return [
         replace(outcome, state="irreversible", because=lasting)
         if outcome.state == "set" and (lasting := getattr(setting.switch, "lasting", ""))
@@ -316,11 +316,11 @@ def with_what_lasts(settings: Sequence[Setting], outcomes: Sequence[Outcome]) ->
 
 
 def note_left(gone: Restoration) -> None:
-    """Remember what threads to come need to be given, because OpenMP reads its variables once."""
+    """Remember the value for threads that start later, because OpenMP reads its variables once."""
     if gone.begins is not None:
         _left[gone.begins.switch.name] = gone.begins
 
 
 def left() -> list[Setting]:
-    """What threads that start from now on need to be given when no profile wants otherwise."""
+    """The switches to set in threads that start from now on, where no profile sets them."""
     return list(_left.values())

@@ -5,8 +5,9 @@ a claim it is the base. A new claim is allowed when every claim already there wa
 or belongs to a scope around the new one in the same context. So scopes that agree share, scopes
 that nest override, and scopes that would fight do not get in.
 
-Nobody saves what they happen to see: the base is what `apply` put there, or else what the switch
-held while nobody claimed it. The setter is called only when the value in force changes.
+A scope does not save the value that it finds and restore it: the base is the value that `apply`
+set, or else the one that the switch had while no scope claimed it. The setter is called only when
+the value in force changes.
 
 Claims are tied weakly to the thread that laid them: those of a thread that has ended are dropped
 when the table is next used. A forked child keeps the claims of the thread that forked.
@@ -82,7 +83,7 @@ class Claim:
 
 
 class HeldSwitch:
-    """One claim on one cell, for whoever asks: the table itself makes no such objects."""
+    """One claim on one cell, for messages: the table itself makes no such objects."""
 
     __slots__ = ("cell", "claim", "wanted")
 
@@ -243,7 +244,7 @@ def take(
                 write(wanted)
                 if (found := read()) != wanted:
                     restoring.refuse_reading(wanted, found)
-            # In this order: what is held can be given back, also if it was not claimed yet.
+            # In this order: `give_back` can restore what is held before it is claimed.
             held.append(line)
             claims[claim] = wanted
     except BaseException as cause:

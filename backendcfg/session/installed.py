@@ -1,4 +1,4 @@
-"""The profile of this process, as it is known: what was applied, by whom, and what became of it.
+"""The record of what was applied to this process: the profiles, who picked them, the outcomes.
 
 Only `session.process` changes it.
 """
@@ -65,7 +65,7 @@ surroundings: dict[str, str] = {}
 
 
 def in_force() -> AppliedProfile | None:
-    """The profile of this process, with all that is known of it."""
+    """The profile of this process and its outcomes."""
     return stack[-1] if stack else None
 
 

@@ -29,12 +29,12 @@ _ADJUSTED = "adjusted by the program"
 _watch: imports.Watch | None = None
 _scopes_need_it: list[bool] = []
 
-# Held from looking at what is loaded until it is set: an import that ends meanwhile in another
-# thread waits, and then sets what it brought to what is in force by then. Ctrl-C waits meanwhile,
-# but where the journal lets it in and undoes: what is in force and what is known of it change
-# together.
+# Held from collecting the switches until they are set. An import that ends meanwhile in another
+# thread waits, and then sets the switches that it brought as the profile in force has them. Ctrl-C
+# waits too, except between the steps of the journal, which undoes them: the switches and the record
+# of them in `stack` change together.
 _CHANGING = threading.RLock()
-# Held for no longer than it takes to begin or to end the watch; scopes open without the other.
+# Held only to begin or to end the watch, so that opening a scope does not wait for _CHANGING.
 _WATCHING = threading.RLock()
 
 
@@ -242,8 +242,9 @@ def catch_up(module: str = "") -> None:
 
     Also every switch again when the code of a module ran again, which made its switches anew.
     """
-    # Whoever changes the profile waits for switches that this thread may be about to set: a setter
-    # imports something. It is then found with the next import, `reload()` or `verify()`.
+    # A setter may import something. This thread then holds the owners' lock, for which the thread
+    # that changes the profile may wait, so it must not wait for that one. What was imported is
+    # found with the next import, `reload()` or `verify()`.
     changing = _CHANGING
     if not changing.acquire(blocking=not owners.is_changing()):
         return

@@ -64,12 +64,12 @@ _wrapped: list[Callable[..., Any]] = []
 def base_changed(
     settings: Iterable[Setting], outcomes: Iterable[Outcome], left: Iterable[Setting] = ()
 ) -> None:
-    """The calling thread has set a new base, which threads that start from now on shall have.
+    """Give a new base, which the calling thread has set, to the threads that start from now on.
 
     Args:
         settings: the base.
         outcomes: what became of each.
-        left: what else they shall have: see `registry/base.py`.
+        left: switches that threads need although no profile sets them, from `base.left()`.
     """
     _wanted.clear()
     _here.given.clear()
@@ -81,7 +81,7 @@ def base_changed(
 
 
 def base_grew(settings: Iterable[Setting], outcomes: Iterable[Outcome]) -> None:
-    """The calling thread has loaded a library, and set the switches that came with it."""
+    """Give switches that came with a library, and that this thread has set, to later threads."""
     for setting, outcome in zip(settings, outcomes, strict=False):
         if setting.switch.reach is Reach.THREAD and outcome.state in ("set", "unchanged"):
             _wanted[setting.switch.name] = setting

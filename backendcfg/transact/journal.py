@@ -5,7 +5,7 @@ changed. Each step is noted before it is written, because a write may fail half 
 reads afterwards counts, not that its write returned. Reading back also decides whether an undo
 succeeded.
 
-What the library in this process cannot take at all is left as it is and reported as unsupported.
+A value that the library in this process cannot take is not written, and reported as unsupported.
 A switch that declares `reversible = False` is marked in its outcome, is written after all others so
 that as little as possible can fail behind it, and may be unreadable before it is written, never
 after. Callers serialise: the registry holds its lock around `transact`.
@@ -101,7 +101,7 @@ class Step:
         log.debug("%s: restored to %s", switch.name, shown(self.before))
 
     def settle(self) -> None:
-        """Look once more at a step whose undo failed: only what it holds now makes it stuck."""
+        """Read a step's switch again after its undo failed: it is stuck only if it differs."""
         try:
             found = self.setting.switch.read()
             self.now = f"is {shown(found)}"

@@ -119,7 +119,7 @@ def test_the_choice_tells_every_reason():
             "math": ("Math attention has been runtime disabled.",),
             "flash": ("behind `efficient` in the order",),
         },
-        "math needs: its switch is on",
+        "math needs: its flag is on",
     )
     assert choose(CALL, defaults()).because == "first in the order flash, efficient, math"
 

@@ -210,8 +210,8 @@ print([each["num_threads"] for each in threadpoolctl.threadpool_info()])
     assert (
         "none (no tier): 1 irreversible\n"
         "  irreversible openblas[numpy].threads: it stays at what was applied: what it would hold"
-        " without could not be found out: no child process could be started: [Errno 2] No such file"
-        " or directory: '/nonexistent/python'\n"
+        " without could not be found out: a child process that asked could not be started: [Errno 2]"
+        " No such file or directory: '/nonexistent/python'\n"
         "[1]\n"
     ) == printed
 

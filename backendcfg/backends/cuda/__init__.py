@@ -46,6 +46,7 @@ from backendcfg.backends.cuda.libraries import (
     preferred_rocm_fa_library,
 )
 from backendcfg.backends.cuda.products import cuBLASModule
+from backendcfg.catalogue.gpu import CUBLAS, HIPBLAS
 
 __all__ = [
     "BlasBackend",
@@ -95,7 +96,7 @@ def is_built() -> bool:
     built = presence.ask_torch(lambda torch: bool(torch._C._has_cuda))
     if built is not None:
         return bool(built)
-    return bool(presence.library("libcublas.so") or presence.library("libhipblas.so"))
+    return bool(presence.library(CUBLAS.stem) or presence.library(HIPBLAS.stem))
 
 
 become(__name__)

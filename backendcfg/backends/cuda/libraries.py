@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from backendcfg import environ
 from backendcfg.backends import presence
 from backendcfg.backends.base import assign, library, read
+from backendcfg.catalogue.gpu import CK, CUBLAS, CUBLASLT, HIPBLAS, HIPBLASLT
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
 from backendcfg.session import adjust
 
@@ -63,14 +64,14 @@ Chosen = TypeVar("Chosen", LinalgBackend, BlasBackend, ROCmFABackend)
 _LINALG = {member.name.lower(): member for member in LinalgBackend}
 _BLAS = {
     "default": BlasBackend.Default,
-    "cublas": BlasBackend.Cublas,
-    "hipblas": BlasBackend.Cublas,
-    "cublaslt": BlasBackend.Cublaslt,
-    "hipblaslt": BlasBackend.Cublaslt,
-    "ck": BlasBackend.Ck,
+    CUBLAS.name: BlasBackend.Cublas,
+    HIPBLAS.name: BlasBackend.Cublas,
+    CUBLASLT.name: BlasBackend.Cublaslt,
+    HIPBLASLT.name: BlasBackend.Cublaslt,
+    CK.name: BlasBackend.Ck,
 }
 _ROCM_FA = {member.name.lower(): member for member in ROCmFABackend}
-_ON_AMD = {"cublas": "hipblas", "cublaslt": "hipblaslt"}
+_ON_AMD = {CUBLAS.name: HIPBLAS.name, CUBLASLT.name: HIPBLASLT.name}
 
 
 def preferred_linalg_library(backend: str | LinalgBackend | None = None) -> LinalgBackend:

@@ -21,6 +21,7 @@ from backendcfg.backends.base import (
 )
 from backendcfg.backends.cudnn import rnn
 from backendcfg.backends.precision import CUDNN, Leaf, effective, is_tf32, legacy
+from backendcfg.catalogue import gpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ CUDNN_TENSOR_DTYPES = TensorTypes({"float16", "float32", "float64"})
 def is_available() -> bool:
     """Whether a GPU that this process may use has its library here: cuDNN, or MIOpen on AMD."""
     return bool(
-        (presence.gpus("nvidia") and presence.library("libcudnn.so"))
-        or (presence.gpus("amd") and presence.library("libMIOpen.so"))
+        (presence.gpus("nvidia") and presence.library(gpu.CUDNN.stem))
+        or (presence.gpus("amd") and presence.library(gpu.MIOPEN.stem))
     )
 
 
@@ -84,9 +85,9 @@ def version() -> int | None:
         return None
     on_nvidia = bool(presence.gpus("nvidia"))
     if on_nvidia:
-        found = presence.version(presence.library("libcudnn.so"), _WHEELS)
+        found = presence.version(presence.library(gpu.CUDNN.stem), _WHEELS)
     else:
-        found = _miopen(presence.library("libMIOpen.so"))
+        found = _miopen(presence.library(gpu.MIOPEN.stem))
     if found is None:
         return None
     major, minor, patch = found
@@ -96,7 +97,7 @@ def version() -> int | None:
 
 def _miopen(library: str) -> tuple[int, int, int] | None:
     """The version in MIOpen's header; its file is numbered by ROCm's version."""
-    header = os.path.join(os.path.dirname(library), "..", "include", "miopen", "version.h")
+    header = os.path.join(os.path.dirname(library), "..", "include", gpu.MIOPEN.name, "version.h")
     try:
         with open(header, encoding="utf-8") as file:
             numbers = dict(_MIOPEN_VERSION.findall(file.read()))

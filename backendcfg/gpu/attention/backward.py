@@ -20,7 +20,7 @@ from backendcfg.gpu.attention import (
     flash_backward,
     forward,
 )
-from backendcfg.gpu.attention.call import NAMES, summed_in, taken
+from backendcfg.gpu.attention.call import NAMES, options_of, summed_in, taken
 from backendcfg.ops import serving
 from backendcfg.ops.attention.calls import OPERATION
 
@@ -34,12 +34,17 @@ ALL_NAMES = (*NAMES, *RESULTS)
 _ALL = (True, True, True, False)
 
 
-def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bool) -> Any:
+def attend(
+    arrays: tuple[Any, Any, Any, Any],
+    given_options: tuple[Any, ...],
+    *,
+    logsumexp: bool,
+) -> Any:
     """The operation for arrays of which query is on a device; see `scaled_dot_product_attention`.
 
     Args:
         arrays: query, key, value and the mask or None.
-        options: the others.
+        given_options: `dropout_p`, `is_causal`, `scale`, `enable_gqa` and `seed`, checked.
         logsumexp: give (result, logsumexp) back; the latter has no gradient.
 
     Raises:
@@ -47,6 +52,7 @@ def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bo
         DeviceFailedError: the device failed.
     """
     refuse_tangents(OPERATION, NAMES, arrays)
+    options = options_of(*given_options)
     trains = tuple(needs_gradient(each) for each in arrays)
     if not any(trains):
         return forward.attend(arrays, options, logsumexp=logsumexp)
@@ -151,19 +157,22 @@ def _forward(arrays: tuple[Any, Any, Any, Any], options: Options, plan: Attentio
 
 
 def backward(
-    results: tuple[Any, Any, Any], arrays: tuple[Any, Any, Any, Any], options: Options
+    results: tuple[Any, Any, Any],
+    arrays: tuple[Any, Any, Any, Any],
+    given_options: tuple[Any, ...],
 ) -> tuple[Any, Any, Any]:
     """The operation for arrays on a device; see `scaled_dot_product_attention_backward`.
 
     Args:
         results: the gradient of the result, the result, and logsumexp.
         arrays: query, key, value and the mask or None.
-        options: the others.
+        given_options: as of `attend`.
 
     Raises:
         InvalidArgumentError: an argument does not fit, or no kernel can serve.
         DeviceFailedError: the device failed.
     """
+    options = options_of(*given_options)
     refuse_tangents(BACKWARD, ALL_NAMES, (*arrays, *results))
     given = _arguments(arrays, results)
     held = taken(given)

@@ -7,7 +7,7 @@ call = described(held, shapes, options, results)     # addresses, sizes and stri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg.records import record
 
@@ -35,6 +35,12 @@ class Options(NamedTuple):
     scale: float | None
     enable_gqa: bool
     seed: int
+
+
+def options_of(dropout_p: Any, is_causal: Any, scale: Any, enable_gqa: Any, seed: Any) -> Options:
+    """The options as plain numbers of Python's, of those that were passed and checked."""
+    factor = None if scale is None else float(scale)
+    return Options(float(dropout_p), bool(is_causal), factor, bool(enable_gqa), int(seed or 0))
 
 
 @record(frozen=True)

@@ -8,6 +8,7 @@ from backendcfg import _native
 from backendcfg.dispatch import attention_facts
 from backendcfg.gpu.attention import rules
 from backendcfg.gpu.attention.math import multiplied_in
+from backendcfg.gpu.kernels import loading
 from backendcfg.gpu.products import recipes
 from backendcfg.ops.attention import choice as attention_choice
 from backendcfg.ops.devices import CUDA
@@ -41,6 +42,20 @@ def choose(call: Call, values: Mapping[str, Any], device: Device) -> Choice:
         device = replace(device, no_products=why)
         found = attention_choice.first(rules.ON_DEVICES, rules.KERNELS, call, device, flags)
     return found
+
+
+def choose_at(
+    place: tuple[int, int], call: Call, values: Mapping[str, Any]
+) -> tuple[tuple[str, ...], Choice]:
+    """The kernels of a device, and which of them would serve a call there; nothing is started.
+
+    Args:
+        place: the kind of the device, with DLPack's number, and its index.
+        call: its arrays and options, in which nothing is wrong.
+        values: the flags in force.
+    """
+    device, _ = loading.device(*place, start=False)
+    return rules.KERNELS, choose(call, values, device)
 
 
 def _no_products(call: Call, values: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.call import Four
     from backendcfg.gpu.cudnn.graph import Description, Engine
-    from backendcfg.gpu.cudnn.search import Plan
+    from backendcfg.gpu.cudnn.search import CudnnPlan
     from backendcfg.gpu.kernels.loading import Driver
 
 QUERY, KEY, VALUE, OUT, SCALE, BIAS, HIDDEN, LOGSUMEXP = range(1, 9)
@@ -127,7 +127,7 @@ class Prepared(NamedTuple):
 
     library: int
     driver: int
-    plan: Plan
+    plan: CudnnPlan
     tensors: tuple[int, ...]
     hidden: float
 

@@ -36,8 +36,8 @@ _HELPS = [
     'ask `ops.explain(..., device="cuda:0")` what stands against each',
 ]
 
-
-_plans: ProfileCache[Hashable, AttentionPlan] = ProfileCache(1024)
+_KEPT = 1024
+_plans: ProfileCache[Hashable, AttentionPlan] = ProfileCache(_KEPT)
 
 
 def attend(arrays: tuple[Any, Any, Any, Any], options: Options, *, logsumexp: bool) -> Any:

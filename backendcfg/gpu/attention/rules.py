@@ -268,7 +268,7 @@ _SHAPED = ("cudnn-dimensions",)
 _VERSIONED = ("nvidia", "driver", "cudnn-library")
 
 ON_DEVICES = (
-    Requirement("enabled", "its switch is on", attention_rules.enabled, KERNELS),
+    Requirement("enabled", "its flag is on", attention_rules.enabled, KERNELS),
     NOT_RAGGED,
     VALID,
     Requirement("nvidia", "an NVIDIA device", nvidia, KERNELS),

@@ -157,7 +157,7 @@ _CUDNN = ("cudnn",)
 
 ON_CUDA = (
     Requirement("kernel", "somebody here brings the kernel", attention_rules.kernel),
-    Requirement("enabled", "its switch is on", attention_rules.enabled),
+    Requirement("enabled", "its flag is on", attention_rules.enabled),
     Requirement("on-cuda", "query, key and value are on a GPU", attention_rules.on_cuda),
     Requirement("gpu", "a GPU is here", attention_rules.gpu),
     Requirement(

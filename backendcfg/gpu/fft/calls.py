@@ -18,7 +18,7 @@ from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, DeviceView
 from backendcfg.gpu.fft import plans
 from backendcfg.gpu.libraries.opening import sole_library
-from backendcfg.ops.arrays import Taken
+from backendcfg.ops.arrays import ArrayView
 from backendcfg.ops.devices import place_named
 from backendcfg.ops.explanation import Answer, Reason
 from backendcfg.ops.fft.arguments import DEVICE, FLOATING, WHOLE, refuse_element
@@ -111,7 +111,7 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
     return result
 
 
-def shifted(came: Taken, dims: tuple[int, ...] | None, *, forth: bool) -> Any:
+def shifted(came: ArrayView, dims: tuple[int, ...] | None, *, forth: bool) -> Any:
     """`fftshift` and `ifftshift` of an array on a device, by its own library."""
     shape = came.origin.shape
     axes = tuple(range(len(shape))) if dims is None else dims
@@ -119,7 +119,7 @@ def shifted(came: Taken, dims: tuple[int, ...] | None, *, forth: bool) -> Any:
     return own_library.roll(came.array, shifts, axes)
 
 
-def take(operation: str, value: Any, *, everything: bool) -> Taken:
+def take(operation: str, value: Any, *, everything: bool) -> ArrayView:
     """The input of a transform, on a device.
 
     Args:
@@ -137,7 +137,7 @@ def take(operation: str, value: Any, *, everything: bool) -> Taken:
     if not everything and held.element not in FLOATING and held.element not in WHOLE:
         element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
         refuse_element(operation, element, value)
-    return Taken(value, held.element, DEVICE, held)
+    return ArrayView(value, held.element, DEVICE, held)
 
 
 def explain(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -> Answer:

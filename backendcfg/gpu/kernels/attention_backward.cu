@@ -14,7 +14,7 @@
  * turned. No two blocks add to one number and there are no atomic operations: every number of a
  * gradient is one sum, in the order of the keys, or of heads and queries.
  *
- * The variant is chosen by macros, see backendcfg/gpu/attention/flash_backward_variants.py. WIDTH, BFLOAT16, ROWS,
+ * The variant is chosen by macros, see backendcfg/gpu/attention/flash_backward.py. WIDTH, BFLOAT16, ROWS,
  * WARPS, RESIDENT, CAUSAL, MASK, DROPOUT and ALIGNED are those of attention_forward.cu; and
  *
  *     OF_KEYS                 which of the two
@@ -34,9 +34,9 @@ enum {
     LINES = OF_KEYS ? STEP_TILES : ROW_TILES /* tiles along the queries */
 };
 
-/* Mirrored by `BackwardArguments` in backendcfg/gpu/attention/flash_backward_variants.py. */
+/* Mirrored by `FlashBackwardArguments` in backendcfg/gpu/attention/flash_backward.py. */
 typedef struct {
-    attention_arguments call; /* of the forward pass, but that `scale` has its sign; `pairs` are heads of
+    attention_arguments call; /* as in the forward pass, but `scale` has its sign; `pairs` are heads of
                                * this kernel's own side, and `blocks` and `section` are of those */
     const half_bits *grad_out;
     half_bits *grad_query, *grad_key, *grad_value;
@@ -82,10 +82,10 @@ DEVICE void multiply_rows(float scores[ROW_TILES][STEP_TILES][4], unsigned own, 
     }
 }
 
-/* --- what is known of queries ------------------------------------------------------------------ */
+/* --- logsumexp and delta of queries ------------------------------------------------------------ */
 
-/* A logarithm in units of ln 2. Of a row that sees nothing, or that is none, it is such that all
- * weights are 0. */
+/* The logsumexp of a row in units of ln 2. For a row that sees no key, and for one beyond the last, it
+ * is so large that all weights are 0. */
 DEVICE float base_of(const attention_arguments *call, int pair, int query) {
     const float log2_of_e = 1.4426950408889634f;
     if (query >= call->queries) return -MINUS_INFINITY;
@@ -270,7 +270,7 @@ DEVICE void fetch_step(const backward_arguments *job, const walk *way, unsigned 
     }
 }
 
-/* A gradient goes out by way of its own tile, of which a warp reads no rows but its own. */
+/* A gradient is written by way of its own tile, of which each warp reads its own rows only. */
 DEVICE void write_gradient(half_bits *to, const long long strides[3], int batch, int head, int count,
                            float sum[ROW_TILES][WIDTH_TILES][4], float by, unsigned tile,
                            int first_row) {
@@ -332,7 +332,7 @@ KERNEL(THREADS, RESIDENT) attention_backward(const backward_arguments job) {
     for (int step = 0; step < steps; step++) {
         unsigned tile = stages + (unsigned)(step % STAGES) * (2 * STEP_BYTES);
         await_copies(0);
-        block_barrier(); /* this step's tiles are whole, and nobody reads the last step's */
+        block_barrier(); /* this step's tiles are complete, and no warp reads the last step's */
         if (step + 1 < steps)
             fetch_step(&job, &way, stages + (unsigned)((step + 1) % STAGES) * (2 * STEP_BYTES),
                        step + 1, batch, own_head);
@@ -362,7 +362,7 @@ KERNEL(THREADS, RESIDENT) attention_backward(const backward_arguments job) {
         if (SUMS == 2) add_product(sum[SUMS - 1], weights, tile + STEP_BYTES);
     }
 
-    if (steps == 0) { /* rows may still be on their way to where the gradients go */
+    if (steps == 0) { /* copies may still be writing to the tiles that the gradients use */
         await_copies(0);
         block_barrier();
     }

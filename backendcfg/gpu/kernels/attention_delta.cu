@@ -8,7 +8,7 @@
 
 enum { THREADS = 256, ROWS_OF_BLOCK = THREADS / 32 };
 
-/* Mirrored by `DeltaArguments` in backendcfg/gpu/attention/plain_backward_programs.py. */
+/* Mirrored by `DeltaArguments` in backendcfg/gpu/attention/efficient_backward.py. */
 typedef struct {
     const void *out, *grad_out;
     void *delta; /* (batch, heads, queries), dense, of `real` */

@@ -13,7 +13,7 @@
  * No two blocks share a sum and no block splits one: the bits of a row depend on nothing but the row
  * and its keys. Written in what C and C++ have in common, as attention_forward.cu is; how a block is
  * cut, and its products, are in attention_slices.h. The variant is chosen by macros, see
- * backendcfg/gpu/attention/plain_programs.py:
+ * backendcfg/gpu/attention/efficient.py:
  *
  *     ELEMENT                 of the arrays, see attention_numbers.h
  *     COLUMNS                 of values, rounded up: 64, 128, 192 or 256
@@ -25,8 +25,8 @@
  */
 #include "attention_slices.h"
 
-/* Strides count numbers: batch, head, row, column. Mirrored by `Arguments` in
- * backendcfg/gpu/attention/plain_programs.py. */
+/* Strides count numbers: batch, head, row, column. Mirrored by `EfficientArguments` in
+ * backendcfg/gpu/attention/efficient.py. */
 typedef struct {
     const void *query, *key, *value, *mask;
     void *out, *logsumexp; /* (batch, heads, queries), dense, of `real`; NULL: not wanted */
@@ -116,7 +116,7 @@ DEVICE void weigh(real scores[OWN_ROWS][OWN_KEYS], real out[OWN_ROWS][OWN_CHUNKS
         for (int j = 0; j < OWN_KEYS; j++) most = larger(most, scores[i][j]);
         UNROLL
         for (unsigned mask = 1; mask < 16; mask *= 2) most = larger(most, swap(most, mask));
-        /* Of a row that has seen nothing yet all weights shall be 0, not NaN. */
+        /* A row that has seen no key yet has weights of 0, not NaN. */
         real base = most == (real)MINUS_INFINITY ? 0 : most;
         real again = raise_two(highest[i] - base), total = sum[i] * again;
         UNROLL
@@ -248,7 +248,7 @@ KERNEL(THREADS, RESIDENT) attention_efficient(const efficient_arguments job) {
             else
                 fetch_values(held, &job, &at, first_key);
             add_scores(scores, stages + turn * STAGE_BYTES);
-            turn ^= 1; /* nobody reads that buffer since the last barrier */
+            turn ^= 1; /* no warp has read that buffer since the last barrier */
             if (slice < slices)
                 store_slice(held, stages + turn * STAGE_BYTES);
             else

@@ -16,7 +16,7 @@
  *
  * No two blocks add to one number and there are no atomic operations: every number of a gradient is one
  * sum, whose order does not depend on other blocks. A kernel that is not wanted is not launched. The
- * variant is chosen by macros, see backendcfg/gpu/attention/plain_backward_programs.py: ELEMENT, RESIDENT,
+ * variant is chosen by macros, see backendcfg/gpu/attention/efficient_backward.py: ELEMENT, RESIDENT,
  * CAUSAL, MASK, DROPOUT and ALIGNED are those of attention_efficient.cu; and
  *
  *     OF                      which of the four
@@ -60,7 +60,7 @@ DEVICE void weigh(const backward_arguments *job, const place *at, real scores[OW
         base[i] = delta[i] = 0;
         if (query >= job->queries) continue;
         real logsumexp = load_number(total, job->logsumexp, line + query);
-        /* Of a row that sees nothing all weights shall be 0, not NaN. */
+        /* A row that sees no key has weights of 0, not NaN. */
         base[i] = logsumexp == (real)MINUS_INFINITY ? -(real)MINUS_INFINITY : logsumexp * log2_of_e;
         if (OF != OF_VALUE) delta[i] = load_number(total, job->delta, line + query);
     }
@@ -77,7 +77,7 @@ DEVICE void weigh(const backward_arguments *job, const place *at, real scores[OW
                 long long one = plane + query * job->mask_strides[2] + key * job->mask_strides[3];
                 real score = masked(MASK, job->mask, one, scores[i][j] * (real)job->scale);
                 it = raise_two(score - base[which]);
-                /* What is dropped counts for nothing, be it infinite. */
+                /* A dropped weight adds nothing, even where the number is infinite. */
                 bool is_gone = DROPOUT && factor == 0;
                 if (OF == OF_VALUE)
                     it = is_gone ? 0 : it * factor;

@@ -9,7 +9,7 @@
  * a row depend on nothing but the row, its keys, and the tile sizes.
  *
  * Written in what C and C++ have in common: NVRTC compiles it for a GPU, and a C compiler for the
- * tests. The variant is chosen by macros, see backendcfg/gpu/attention/flash_variants.py:
+ * tests. The variant is chosen by macros, see backendcfg/gpu/attention/flash.py:
  *
  *     BFLOAT16                1 or 0, for float16
  *     WIDTH                   of a head: a multiple of 8, up to 256

@@ -9,7 +9,7 @@
 
 enum { THREADS = 256, NUMBERS_OF_BLOCK = 4 * THREADS };
 
-/* Mirrored by `GatherArguments` in backendcfg/gpu/attention/plain_programs.py; `to` is (batch,
+/* Mirrored by `GatherArguments` in backendcfg/gpu/attention/math.py; `to` is (batch,
  * heads, rows, columns), dense. */
 typedef struct {
     const void *from;

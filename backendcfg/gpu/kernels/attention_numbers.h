@@ -10,7 +10,7 @@
 #include "instructions.h"
 
 /* Of arrays; a mask is 0 where there is none, 1 of bools, or this and 2. Mirrored by `CODES` in
- * backendcfg/gpu/attention/plain_programs.py. */
+ * backendcfg/gpu/attention/efficient.py. */
 #define FLOAT32 0
 #define FLOAT64 1
 #define FLOAT16 2
@@ -33,7 +33,7 @@ DEVICE unsigned half_of(float it) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(it));
     return half;
 }
-/* What this kernel has written must not come by the cache of what nobody writes. */
+/* What this kernel has written must not be read through the read-only cache. */
 DEVICE half_bits reload_half(const half_bits *from) { return *from; }
 DEVICE float reload_float(const float *from) { return *from; }
 DEVICE double reload_double(const double *from) { return *from; }

@@ -9,7 +9,7 @@
 
 enum { THREADS = 256, ROWS_OF_BLOCK = THREADS / 32 };
 
-/* Mirrored by `SoftmaxArguments` in backendcfg/gpu/attention/plain_programs.py; scores are (batch,
+/* Mirrored by `SoftmaxArguments` in backendcfg/gpu/attention/math.py; scores are (batch,
  * heads, queries, keys), dense. */
 typedef struct {
     void *scores;
@@ -58,7 +58,7 @@ KERNEL(THREADS, 4) attention_softmax(const softmax_arguments job) {
     real most = highest;
     UNROLL
     for (unsigned each = 1; each < 32; each *= 2) most = larger(most, swap(most, each));
-    /* Of a row that has seen nothing all weights shall be 0, not NaN. */
+    /* A row that sees no key has weights of 0, not NaN. */
     real base = most == (real)MINUS_INFINITY ? 0 : most;
     sum *= raise_two(highest - base);
     UNROLL

@@ -18,7 +18,7 @@ enum {
     STAGES = 2
 };
 
-/* Strides count numbers. Mirrored by `Arguments` in backendcfg/gpu/attention/flash_variants.py. */
+/* Strides count numbers. Mirrored by `FlashArguments` in backendcfg/gpu/attention/flash.py. */
 typedef struct {
     const half_bits *query, *key, *value;
     const void *mask;

@@ -17,8 +17,8 @@ enum {
     LINES = BY_KEYS ? OWN_KEYS : OWN_ROWS /* queries of a thread */
 };
 
-/* Strides count numbers: batch, head, row, column. Mirrored by `BackwardArguments` in
- * backendcfg/gpu/attention/plain_backward_programs.py. */
+/* Strides count numbers: batch, head, row, column. Mirrored by `EfficientBackwardArguments` in
+ * backendcfg/gpu/attention/efficient_backward.py. */
 typedef struct {
     const void *query, *key, *value, *mask, *grad_out;
     const void *logsumexp, *delta; /* (batch, heads, queries), dense, of `real` */

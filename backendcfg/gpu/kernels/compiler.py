@@ -172,7 +172,7 @@ _lock = threading.Lock()
 
 
 def _after_fork() -> None:
-    # A thread that the child does not have may have been opening it.
+    # Another thread may have held the lock when this process was forked.
     global _lock
     _lock = threading.Lock()
 

@@ -1,7 +1,7 @@
 /* What a GPU has and C has not, behind one set of functions: everything in the kernels that is an
  * instruction of the device, or an access to its memories, goes through here.
  *
- * Two implementations: inline PTX, for NVRTC and nvcc, and in native/doubles/gpu_block.h a block of
+ * Two implementations: inline PTX, for NVRTC and nvcc, and in native/fakes/gpu/gpu_block.h a block of
  * threads on the host, for tests. The PTX ISA names what they have in common (numbers as in PTX ISA
  * 8.x, https://docs.nvidia.com/cuda/parallel-thread-execution; CUTLASS's MMA_Traits of
  * SM80_16x8x16_F32BF16BF16F32_TN say the same of the fragments):

@@ -1,4 +1,4 @@
-"""Our own kernels on CUDA devices: what a device has for them, and each loaded once.
+"""Our own kernels on CUDA devices: what they need of a device, and each loaded once.
 
 facts, driver = device(kind=2, index=0)
 kernel = attention(driver, 0, facts.sm, chosen)     # a capsule, for `_native.device_launch`
@@ -28,7 +28,7 @@ _lock = threading.Lock()
 
 
 def _after_fork() -> None:
-    # A thread that the child does not have may have been loading one.
+    # Another thread may have held the lock when this process was forked.
     global _lock
     _lock = threading.Lock()
 
@@ -86,7 +86,7 @@ def cudnn() -> tuple[int, str]:
 
 
 def _no_compiler(capability: tuple[int, int] | None) -> str:
-    """Why no compiler is here for a device, or ""; of no known one, why none is here at all."""
+    """Why no compiler compiles for a device, or ""; without a capability, why there is none."""
     try:
         compiler = cuda_compiler.compiler()
         if capability is not None and capability >= sources.OLDEST:
@@ -103,10 +103,10 @@ def attention(
     capability: tuple[int, int],
     chosen: Kernel,
 ) -> Any:
-    """A variant of an attention kernel on a device: loaded once, compiled where nobody kept it.
+    """A variant of an attention kernel on a device: loaded once, compiled where it is not on disk.
 
     Returns:
-        A capsule, for `_native.device_launch`; or what failed, as that says it.
+        A capsule, for `_native.device_launch`; or what failed: (function, status, its name).
 
     Raises:
         InternalError: it does not compile.
@@ -115,7 +115,7 @@ def attention(
     with _lock:
         if (known := _loaded.get(key)) is not None:
             return known
-    # Without the lock: it takes seconds, and the kernels that are there need not wait for it.
+    # Without the lock: compiling takes seconds, and loaded kernels need not wait for it.
     code = sources.attention(chosen, capability)
     with _lock:
         if (known := _loaded.get(key)) is not None:
@@ -127,6 +127,6 @@ def attention(
 
 
 def forget() -> None:
-    """Load kernels anew when they are next needed; those that are loaded stay in the device."""
+    """Drop the cache of loaded kernels; their code stays on the device."""
     with _lock:
         _loaded.clear()

@@ -1,8 +1,8 @@
 """Our CUDA kernels, compiled when they are first needed and kept on disk.
 
-A kept kernel is named by the digest of everything that its code follows from: the source and what
+A compiled kernel is named by the digest of everything that decides its code: the source and what
 it includes, the options with the architecture and the variant's macros, and the compiler's version.
-A file that is damaged, or cannot be read, is as good as none.
+A file that is damaged or cannot be read is ignored, and the kernel compiled anew.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _lock = threading.Lock()
 
 
 def _after_fork() -> None:
-    # A thread that the child does not have may have been compiling.
+    # Another thread may have held the lock when this process was forked.
     global _lock
     _lock = threading.Lock()
 
@@ -98,7 +98,7 @@ def attention(variant: Kernel, capability: tuple[int, int]) -> bytes:
 
 
 def attention_options(variant: Kernel, architecture: int) -> list[str]:
-    """What the compiler is told for a variant, `architecture` as 90 for sm_90."""
+    """The compiler's options for a variant; `architecture` is 90 for sm_90."""
     macros = [f"-D{name}={value}" for name, value in variant.macros.items()]
     return [f"--gpu-architecture=sm_{architecture}", "--std=c++17", *macros]
 
@@ -116,7 +116,7 @@ def code(
     headers: Mapping[str, str],
     options: Sequence[str],
 ) -> bytes:
-    """The code of a program: of this process, of the disk, or compiled now.
+    """The code of a program: from this process, from the disk, or compiled now.
 
     Args:
         compiler: what compiles it.
@@ -142,7 +142,7 @@ def code(
 
 
 def forget() -> None:
-    """Forget what this process holds; the disk is asked again."""
+    """Drop what this process has cached; the disk is read again."""
     with _lock:
         _codes.clear()
 

@@ -16,80 +16,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from backendcfg import environ
+from backendcfg.catalogue.frameworks import TORCH
+from backendcfg.catalogue.gpu import AMD, CALLED, NVIDIA, GpuLibrary
 from backendcfg.probe import ldcache, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-NVIDIA, AMD = "nvidia", "amd"
 UNKNOWN = -1
 
 
-@dataclass(frozen=True)
-class DeviceLibrary:
-    """A library that computes on devices, and how its files are called.
-
-    Attributes:
-        name: as profiles and the native part spell it.
-        title: as its vendor spells it.
-        kind: its number in `native/include/backendcfg_device.h`.
-        vendor: whose devices it is for.
-        stem: of its file's name, before the major version of its interface.
-        majors: of its interface, those that are served, newest first, each with the major version
-            of the toolkit (CUDA, ROCm) that it belongs to.
-        is_driver: whether it comes with the driver, and so never from a wheel or a toolkit.
-        plain: whether its own file carries no version.
-        variables: that lead to directories of its own.
-        places: of its own, as patterns below the root.
-        absent: what else there is to say when no file is found.
-    """
-
-    name: str
-    title: str
-    kind: int
-    vendor: str
-    stem: str
-    majors: Mapping[int, int]
-    is_driver: bool = False
-    plain: bool = False
-    variables: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
-    absent: str = ""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of its files, in the order to try them."""
-        numbered = tuple(f"{self.stem}.{major}" for major in self.majors)
-        return (self.stem, *numbered) if self.plain else numbered
-
-
-def _magma(name: str, kind: int, vendor: str) -> DeviceLibrary:
-    """A build of MAGMA for one vendor's devices. Debian's file is numbered, others are not."""
-    inside = "the one that PyTorch's wheels carry is inside PyTorch's own library, out of reach"
-    variables, places = ("MAGMA_HOME",), ("usr/local/magma*", "opt/magma*")
-    return DeviceLibrary(
-        name, "MAGMA", kind, vendor, "libmagma.so", {2: 0}, False, True, variables, places, inside
-    )
-
-
-LIBRARIES = (
-    DeviceLibrary("cuda", "the CUDA driver", 0, NVIDIA, "libcuda.so", {1: 0}, is_driver=True),
-    DeviceLibrary("cublas", "cuBLAS", 1, NVIDIA, "libcublas.so", {13: 13, 12: 12}),
-    DeviceLibrary("cublaslt", "cuBLASLt", 2, NVIDIA, "libcublasLt.so", {13: 13, 12: 12}),
-    DeviceLibrary("hip", "the HIP runtime", 3, AMD, "libamdhip64.so", {7: 7, 6: 6}),
-    DeviceLibrary("hipblas", "hipBLAS", 4, AMD, "libhipblas.so", {3: 7, 2: 6}),
-    DeviceLibrary("hipblaslt", "hipBLASLt", 5, AMD, "libhipblaslt.so", {1: 7, 0: 6}),
-    DeviceLibrary("cusolver", "cuSOLVER", 6, NVIDIA, "libcusolver.so", {12: 13, 11: 12}),
-    DeviceLibrary("cufft", "cuFFT", 7, NVIDIA, "libcufft.so", {12: 13, 11: 12}),
-    DeviceLibrary("cudnn", "cuDNN", 8, NVIDIA, "libcudnn.so", {9: 0}),  # one for every CUDA
-    # One number for every toolkit.
-    DeviceLibrary("cusparselt", "cuSPARSELt", 9, NVIDIA, "libcusparseLt.so", {0: 0}),
-    _magma("magma", 10, NVIDIA),
-    DeviceLibrary("hipsolver", "hipSOLVER", 11, AMD, "libhipsolver.so", {1: 7, 0: 6}),
-    _magma("magma_hip", 12, AMD),
-)
-BY_NAME = {library.name: library for library in LIBRARIES}
-
+BY_NAME = {library.name: library for library in CALLED}
 
 # Windows' Linux, Colab and Google's Kubernetes keep the driver off the loader's path.
 _OF_DRIVERS = (
@@ -118,7 +55,7 @@ class DeviceFile:
 
 def framework_toolkits() -> dict[str, int]:
     """The major version of the toolkit that PyTorch here is built for, if it is imported."""
-    version = getattr(sys.modules.get("torch"), "version", None)
+    version = getattr(sys.modules.get(TORCH.name), "version", None)
     said = {NVIDIA: getattr(version, "cuda", None), AMD: getattr(version, "hip", None)}
     return {vendor: int(text.partition(".")[0]) for vendor, text in said.items() if text}
 
@@ -169,13 +106,13 @@ def find(name: str, world: World | None = None) -> list[DeviceFile]:
     return sorted(found.values(), key=rank)
 
 
-def _everywhere(library: DeviceLibrary, world: World) -> Iterator[DeviceFile]:
+def _everywhere(library: GpuLibrary, world: World) -> Iterator[DeviceFile]:
     yield from _loaded(library, world)
     for directory, found in _directories(library, world):
         yield from _in_directory(library, directory, found)
 
 
-def _loaded(library: DeviceLibrary, world: World) -> Iterator[DeviceFile]:
+def _loaded(library: GpuLibrary, world: World) -> Iterator[DeviceFile]:
     # Wheels that bring their own copy may put a hash into its name.
     pattern = re.escape(library.stem).replace(r"\.so", r"(?:-[0-9a-f]{8})?\.so(?:\.(\d+)[\w.]*)?")
     for path in world.mapped:
@@ -185,7 +122,7 @@ def _loaded(library: DeviceLibrary, world: World) -> Iterator[DeviceFile]:
             yield DeviceFile(path, library.name, major, "loaded")
 
 
-def _in_directory(library: DeviceLibrary, directory: str, found: str) -> Iterator[DeviceFile]:
+def _in_directory(library: GpuLibrary, directory: str, found: str) -> Iterator[DeviceFile]:
     for major in library.majors:
         path = os.path.join(directory, f"{library.stem}.{major}")
         if os.path.isfile(path):
@@ -198,7 +135,7 @@ def _in_directory(library: DeviceLibrary, directory: str, found: str) -> Iterato
         yield DeviceFile(path, library.name, UNKNOWN, found)
 
 
-def _directories(library: DeviceLibrary, world: World) -> Iterator[tuple[str, str]]:
+def _directories(library: GpuLibrary, world: World) -> Iterator[tuple[str, str]]:
     """Each with what led there."""
     if not library.is_driver:
         yield from ((place, "wheel") for place in _wheels(library, world))
@@ -212,17 +149,17 @@ def _directories(library: DeviceLibrary, world: World) -> Iterator[tuple[str, st
         yield from _toolkits(library, world)
 
 
-def _wheels(library: DeviceLibrary, world: World) -> Iterator[str]:
+def _wheels(library: GpuLibrary, world: World) -> Iterator[str]:
     """The directories of the vendor's wheels, and PyTorch's own, which may bundle them."""
     # nvidia/cu13/lib holds all of CUDA 13, nvidia/cublas/lib and its like CUDA 12.
     pattern = "nvidia/*/lib" if library.vendor == NVIDIA else "_rocm_sdk_*/lib"
     for entry in dict.fromkeys(world.entries):
         if entry and os.path.isdir(entry):
             yield from sorted(glob.glob(os.path.join(glob.escape(entry), pattern)))
-            yield os.path.join(entry, "torch", "lib")
+            yield os.path.join(entry, TORCH.name, "lib")
 
 
-def _system(library: DeviceLibrary, world: World) -> Iterator[str]:
+def _system(library: GpuLibrary, world: World) -> Iterator[str]:
     # No cache on musl and NixOS; `backendcfg detect` reports one that cannot be read.
     with suppress(OSError, ValueError):
         installed = ldcache.installed(world.root)
@@ -232,7 +169,7 @@ def _system(library: DeviceLibrary, world: World) -> Iterator[str]:
         yield from (os.path.join(world.root, place) for place in _OF_DRIVERS)
 
 
-def _toolkits(library: DeviceLibrary, world: World) -> Iterator[tuple[str, str]]:
+def _toolkits(library: GpuLibrary, world: World) -> Iterator[tuple[str, str]]:
     variables = ("CUDA_PATH", "CUDA_HOME") if library.vendor == NVIDIA else ("ROCM_PATH",)
     for variable in (*library.variables, *variables):
         if os.path.isabs(place := world.environment.get(variable, "")):
@@ -249,14 +186,14 @@ def loaded_toolkits(vendor: str, world: World | None = None) -> set[int]:
     world = world or World()
     return {
         toolkit
-        for library in LIBRARIES
+        for library in CALLED
         if library.vendor == vendor and not library.is_driver
         for file in _loaded(library, world)
         if (toolkit := library.majors.get(file.major))
     }
 
 
-def _preferred(library: DeviceLibrary, world: World) -> int | None:
+def _preferred(library: GpuLibrary, world: World) -> int | None:
     """The major version of the interface that fits what is in the process; None for any."""
     vendor = library.vendor
     said = {world.toolkit[vendor]} if vendor in world.toolkit else loaded_toolkits(vendor, world)

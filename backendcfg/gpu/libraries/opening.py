@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from backendcfg import _native, native
+from backendcfg.catalogue.gpu import NVIDIA
 from backendcfg.dispatch.opening import is_loaded
 from backendcfg.dispatch.rehearsal import rehearse_device
 from backendcfg.errors import MissingLibraryError
-from backendcfg.gpu.libraries.files import BY_NAME, NVIDIA, DeviceFile, World, find
+from backendcfg.gpu.libraries.files import BY_NAME, DeviceFile, World, find
 from backendcfg.ops.devices import CUDA, KINDS
 
 logger = logging.getLogger("backendcfg.dispatch")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
+from backendcfg.catalogue.gpu import AMD, NVIDIA
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.gpu import messages
 from backendcfg.gpu.libraries import driver as device_driver
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from backendcfg.gpu.products.gemm import Recipe
 
 _TOOLKITS = {
-    CUDA: (files.NVIDIA, "CUDA"),
-    ROCM: (files.AMD, "ROCm"),
+    CUDA: (NVIDIA, "CUDA"),
+    ROCM: (AMD, "ROCm"),
 }
 _DRIVERS = {CUDA: "cuda", ROCM: "hip"}
 

@@ -105,13 +105,7 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
     elif type(query) is not np.ndarray and _native.device_holds(query):
         return devices.gpu().attend(
             (query, key, value, attn_mask),
-            devices.gpu().AttentionOptions(
-                float(dropout_p),
-                bool(is_causal),
-                None if scale is None else float(scale),
-                bool(enable_gqa),
-                int(seed or 0),
-            ),
+            (dropout_p, is_causal, scale, enable_gqa, seed),
             logsumexp=return_logsumexp,
         )
     arrays = _taken(OPERATION, query, key, value, attn_mask)
@@ -172,13 +166,7 @@ def scaled_dot_product_attention_backward(  # noqa: PLR0917 - as forward
         on_device: tuple[Any, Any, Any] = devices.gpu().attend_backward(
             (grad_out, out, logsumexp),
             (query, key, value, attn_mask),
-            devices.gpu().AttentionOptions(
-                float(dropout_p),
-                bool(is_causal),
-                None if scale is None else float(scale),
-                bool(enable_gqa),
-                int(seed or 0),
-            ),
+            (dropout_p, is_causal, scale, enable_gqa, seed),
         )
         return on_device
     arrays = _taken(BACKWARD, query, key, value, attn_mask)

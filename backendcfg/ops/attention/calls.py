@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from backendcfg.dispatch.attention_shapes import Shapes
-    from backendcfg.ops.arrays import Taken
+    from backendcfg.ops.arrays import ArrayView
 
-    Arrays = tuple[Taken, Taken, Taken, Taken | None]
+    Arrays = tuple[ArrayView, ArrayView, ArrayView, ArrayView | None]
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -90,20 +90,20 @@ def facts(arrays: Arrays, options: tuple[float, bool, bool]) -> Call:
     return Call(_fact(query), _fact(key), _fact(value), hidden, *options)
 
 
-def _fact(taken: Taken) -> Tensor:
+def _fact(taken: ArrayView) -> Tensor:
     array = taken.array
     steps = tuple(step // max(1, array.itemsize) for step in array.strides)
     return Tensor(array.shape, steps, taken.element)
 
 
 def check_options(
-    operation: str, dropout_p: Any, scale: Any, seed: Any, switches: Mapping[str, Any]
+    operation: str, dropout_p: Any, scale: Any, seed: Any, booleans: Mapping[str, Any]
 ) -> None:
     """Refuse what no call of attention can have."""
     number = not isinstance(dropout_p, bool) and isinstance(dropout_p, (int, float, np.floating))
     if not (number and 0 <= dropout_p <= 1):
         refuse(operation, f"`dropout_p` must be a number from 0 to 1, not {dropout_p!r}")
-    for name, option in switches.items():
+    for name, option in booleans.items():
         if not is_flag(option):
             refuse(operation, f"`{name}` must be a bool, not {option!r}")
     if scale is not None and (
@@ -191,7 +191,7 @@ def _way_out(call: Call, wrong: str) -> list[str]:
 def refuse(
     operation: str,
     what: str,
-    arrays: tuple[Taken | None, ...] = (),
+    arrays: tuple[ArrayView | None, ...] = (),
     helps: list[str] | None = None,
     notes: list[str] | None = None,
     *,
@@ -311,11 +311,11 @@ def explain(question: Question) -> Answer:
     )
     if wrong := attention_shapes.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")
+    served: tuple[str, ...] = attention.OURS
     if place is None:
-        choice, kernels = choose(call, question.values), attention.OURS
+        choice = choose(call, question.values)
     else:
-        device, _ = gpu().device(*place, start=False)
-        choice, kernels = gpu().choose_attention(call, question.values, device), gpu().KERNELS
+        served, choice = gpu().choose_attention(place, call, question.values)
     where = "" if place is None else f" on {place_named(place)}"
     sizes = attention_shapes.sizes(call)
     return Answer(
@@ -327,7 +327,7 @@ def explain(question: Question) -> Answer:
         f"on a device; {choice.because}" if where and choice.kernel else choice.because,
         tuple(
             Reason(kernel, "", "; ".join(choice.reasons.get(kernel, ("not in the order",))))
-            for kernel in kernels
+            for kernel in served
             if kernel != choice.kernel
         ),
         attention_facts.FLAGS,

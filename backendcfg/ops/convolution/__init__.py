@@ -9,7 +9,7 @@ import numpy as np
 from backendcfg import _native
 from backendcfg.flags import FlagsInForce
 from backendcfg.ops import devices
-from backendcfg.ops.arrays import Taken, check_finite, give, round_to, take, widen
+from backendcfg.ops.arrays import ArrayView, check_finite, give, round_to, take, widen
 from backendcfg.ops.convolution import shapes
 from backendcfg.ops.convolution.shapes import Operand
 from backendcfg.ops.convolution.ways import Convolution, compute
@@ -79,7 +79,9 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
     return give(result if images.array.ndim == 4 else result[0], images)
 
 
-def _prepared(images: Taken, kernel: Taken, shift: Taken | None, geometry: Geometry) -> Convolution:
+def _prepared(
+    images: ArrayView, kernel: ArrayView, shift: ArrayView | None, geometry: Geometry
+) -> Convolution:
     """The arrays as they are computed: with a batch, wide enough, real, and as dense as need be."""
     x, weight = images.array, kernel.array
     bias = None if shift is None else shift.array

@@ -30,7 +30,7 @@ _MOST = 1 << 31
 
 
 class Operand(NamedTuple):
-    """What an argument is, without its memory; `element` as `arrays.Taken` names it."""
+    """What an argument is, without its memory; `element` as `arrays.ArrayView` names it."""
 
     shape: tuple[int, ...]
     element: str

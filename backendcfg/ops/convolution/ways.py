@@ -22,6 +22,8 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg.cache import BoundedCache
+from backendcfg.catalogue.cpu import ONEDNN
+from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
 from backendcfg.ops import devices
@@ -122,7 +124,7 @@ def pointwise(call: Convolution, flags: FlagsInForce) -> NDArray[Any]:
 def onednn(call: Convolution, flags: FlagsInForce) -> NDArray[Any]:
     """PyTorch's, over the same memory."""
     del flags
-    torch, how = sys.modules["torch"], call.geometry
+    torch, how = sys.modules[TORCH.name], call.geometry
     from_numpy: Callable[[NDArray[Any]], Any] = torch.from_numpy
     # Autocast would compute in bfloat16, whatever was asked of us.
     with torch.inference_mode(), torch.autocast("cpu", enabled=False):
@@ -143,7 +145,7 @@ WAYS: dict[str, Callable[[Convolution, FlagsInForce], NDArray[Any]]] = {
     "direct": direct,
     "im2col": im2col,
     "pointwise": pointwise,
-    "onednn": onednn,
+    ONEDNN.name: onednn,
 }
 
 
@@ -189,13 +191,13 @@ def unmet(way: str, call: Geometry, flags: FlagsInForce) -> str:
         return "" if call.is_pointwise else "the kernel is not 1 by 1 at stride 1 without padding"
     if way == "im2col":
         return "a 1 by 1 kernel needs no columns" if call.is_pointwise else ""
-    return _onednn_unmet(call, flags) if way == "onednn" else ""
+    return _onednn_unmet(call, flags) if way == ONEDNN.name else ""
 
 
 def _onednn_unmet(call: Geometry, flags: FlagsInForce) -> str:
     if not flags["mkldnn.enabled"]:
         return "`mkldnn.enabled` is off"
-    torch: Any = sys.modules.get("torch")
+    torch: Any = sys.modules.get(TORCH.name)
     if torch is None or not hasattr(torch, "nn"):
         return "PyTorch, which brings it, is not loaded"
     if not (torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()):

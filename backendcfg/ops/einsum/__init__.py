@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import NUMPY
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags import FlagsInForce
 from backendcfg.ops import devices
 from backendcfg.ops.arrays import (
     NARROW,
-    Taken,
+    ArrayView,
     check_finite,
     element_named,
     give,
@@ -78,7 +79,7 @@ def einsum(*arguments: Any) -> Any:
     check_finite(result, "einsum", flags, element)
     first = taken[0]
     result = give(result, first if first.element == element else first._replace(element=element))
-    return result[()] if taken[0].framework == "numpy" and result.ndim == 0 else result
+    return result[()] if taken[0].framework == NUMPY.name and result.ndim == 0 else result
 
 
 def _arguments(arguments: tuple[Any, ...]) -> tuple[list[Any], Equation]:
@@ -92,7 +93,7 @@ def _arguments(arguments: tuple[Any, ...]) -> tuple[list[Any], Equation]:
     return list(arguments[: len(arguments) // 2 * 2 : 2]), parse_sublists(arguments)
 
 
-def _common_element(taken: list[Taken]) -> str:
+def _common_element(taken: list[ArrayView]) -> str:
     """What is computed: as NumPy promotes; bfloat16 with nothing else."""
     element = taken[0].element
     if element in ARITHMETIC and all(each.element == element for each in taken):

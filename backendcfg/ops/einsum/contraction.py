@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import OPT_EINSUM
 from backendcfg.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -65,12 +66,16 @@ def order(
     if not _is_installed():
         return plain, "left to right", "opt_einsum is not installed"
     strategy = str(flags["opt_einsum.strategy"])
-    return _path(operands, output, strategy), "opt_einsum", f"`opt_einsum.strategy` is {strategy}"
+    return (
+        _path(operands, output, strategy),
+        OPT_EINSUM.name,
+        f"`opt_einsum.strategy` is {strategy}",
+    )
 
 
 @lru_cache(maxsize=1)
 def _is_installed() -> bool:
-    return find_spec("opt_einsum") is not None
+    return find_spec(OPT_EINSUM.name) is not None
 
 
 @lru_cache(maxsize=512)

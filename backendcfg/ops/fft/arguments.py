@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import JAX, NUMPY, TORCH
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import devices
-from backendcfg.ops.arrays import NARROW, Taken, take
+from backendcfg.ops.arrays import NARROW, ArrayView, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 FLOATING = ("float32", "float64", "complex64", "complex128")
 NORMS = ("backward", "ortho", "forward")
 DEVICE = "device"
-"""What `Taken.framework` says of an array on a device; its `origin` is its view."""
+"""What `ArrayView.framework` says of an array on a device; its `origin` is its view."""
 WHOLE = ("bool", "int8", "uint8", "int32", "int64")
 
 
@@ -47,7 +48,7 @@ class Request(NamedTuple):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
     norm: str
-    came: Taken
+    came: ArrayView
     shape: tuple[int, ...]
     conjugates: bool = False
 
@@ -202,14 +203,14 @@ def shape_of(operation: str, dimensions: int, dims: Sequence[int] | None) -> tup
     return found
 
 
-def taken(operation: str, value: Any, *, everything: bool = False) -> Taken:
+def taken(operation: str, value: Any, *, everything: bool = False) -> ArrayView:
     """The input.
 
     Raises:
         InvalidArgumentError: it is no array, or not of numbers that can be transformed.
     """
     if type(value) is not np.ndarray and _native.device_holds(value):
-        came: Taken = devices.gpu().take_signal(operation, value, everything=everything)
+        came: ArrayView = devices.gpu().take_signal(operation, value, everything=everything)
         return came
     came = take(value, "input", f"fft.{operation}")
     if not everything and came.element not in FLOATING:
@@ -217,7 +218,7 @@ def taken(operation: str, value: Any, *, everything: bool = False) -> Taken:
     return came
 
 
-def check_element(operation: str, element: str, framework: str = "numpy") -> None:
+def check_element(operation: str, element: str, framework: str = NUMPY.name) -> None:
     """Refuse what nobody can transform.
 
     PyTorch refuses numbers of 16 bits on the CPU, too.
@@ -238,7 +239,7 @@ def refuse_element(
     Raises:
         InvalidArgumentError: always.
     """
-    is_torch = framework == "torch" or hasattr(value, "float")
+    is_torch = framework == TORCH.name or hasattr(value, "float")
     way = "input.float()" if is_torch else 'input.astype("float32")'
     narrow = element in NARROW
     refuse(
@@ -258,7 +259,7 @@ def check_real(operation: str, element: str) -> None:
         refuse(operation, f"`input` must be real, not {element}", "take its real part, or `fft`")
 
 
-def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
+def _numbers(operation: str, kind: str, came: ArrayView) -> NDArray[Any]:
     """As it is transformed: integers as the framework makes real numbers of them."""
     array = came.array
     if came.framework == DEVICE:  # converted there
@@ -267,11 +268,11 @@ def _numbers(operation: str, kind: str, came: Taken) -> NDArray[Any]:
         return array
     if came.element not in FLOATING:
         single = False
-        if came.framework == "torch":
-            torch = sys.modules["torch"]
+        if came.framework == TORCH.name:
+            torch = sys.modules[TORCH.name]
             single = torch.get_default_dtype() is not torch.float64
-        elif came.framework == "jax":
-            single = not sys.modules["jax"].config.jax_enable_x64
+        elif came.framework == JAX.name:
+            single = not sys.modules[JAX.name].config.jax_enable_x64
         array = array.astype(np.float32 if single else np.float64)
     is_complex = array.dtype.kind == "c"
     if is_complex:

@@ -44,7 +44,7 @@ from backendcfg.ops.linalg.refusal import LinAlgError, fail, refuse
 from backendcfg.ops.linalg.results import TYPES
 
 if TYPE_CHECKING:
-    from backendcfg.ops.arrays import Taken
+    from backendcfg.ops.arrays import ArrayView
 
 __all__ = [
     "LinAlgError",
@@ -74,7 +74,7 @@ def _foreign(function: str, count: int, given: dict[str, Any]) -> Any:
     seen = _native.device_taken(values)
     if seen is not None or any(map(_native.device_holds, values)):
         return devices.gpu().linalg(function, given, names, values, seen)
-    taken: list[Taken] = []
+    taken: list[ArrayView] = []
     for name in names:
         one = arrays.take(given[name], name, f"linalg.{function}")
         if one.element == "bfloat16":

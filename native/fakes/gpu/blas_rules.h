@@ -57,18 +57,9 @@ static enum rounding rounding_of(int compute) {
 
 static inline const char *status_name(int status) {
     switch (status) {
-#define CASE(name) case BCFG_##name: return #name;
-        CASE(CUBLAS_STATUS_SUCCESS)
-        CASE(CUBLAS_STATUS_NOT_INITIALIZED)
-        CASE(CUBLAS_STATUS_ALLOC_FAILED)
-        CASE(CUBLAS_STATUS_INVALID_VALUE)
-        CASE(CUBLAS_STATUS_ARCH_MISMATCH)
-        CASE(CUBLAS_STATUS_MAPPING_ERROR)
-        CASE(CUBLAS_STATUS_EXECUTION_FAILED)
-        CASE(CUBLAS_STATUS_INTERNAL_ERROR)
-        CASE(CUBLAS_STATUS_NOT_SUPPORTED)
-        CASE(CUBLAS_STATUS_LICENSE_ERROR)
-#undef CASE
+#define CONSTANT(name, value) case value: return #name;
+        BCFG_CUBLAS_STATUS_CONSTANTS(CONSTANT)
+#undef CONSTANT
     default: return "CUBLAS_STATUS_UNKNOWN";
     }
 }

@@ -1,9 +1,9 @@
 /* A kernel of attention on the host: tests compile this once for each variant. Backward are those with
  * OF_KEYS, forward those without.
  *
- *     cc -shared -fPIC -O2 -I../../backendcfg/gpu/kernels -I. -DBFLOAT16=1 -DWIDTH=64 ... gpu_attention.c
+ *     cc -shared -fPIC -O2 -I../../../backendcfg/gpu/kernels -I. -DBFLOAT16=1 -DWIDTH=64 ... gpu_attention.c
  */
-#include "../src/kernels/philox.h"
+#include "../../src/kernels/philox.h"
 #ifdef OF_KEYS
 #include "attention_backward.cu"
 typedef backward_arguments arguments;

@@ -1,10 +1,10 @@
 /* The kernels of attention without tensor cores on the host: tests compile this once for each program.
  *
- *     cc -shared -fPIC -O2 -I../../backendcfg/gpu/kernels -I. -DPROGRAM=3 -DELEMENT=0 ... gpu_plain.c
+ *     cc -shared -fPIC -O2 -I../../../backendcfg/gpu/kernels -I. -DPROGRAM=3 -DELEMENT=0 ... gpu_plain.c
  *
  * PROGRAM is 1 for attention_efficient, 2 for attention_gather, 3 for attention_softmax, 4 for
  * attention_efficient_backward and 5 for attention_delta. */
-#include "../src/kernels/philox.h"
+#include "../../src/kernels/philox.h"
 #if PROGRAM == 1
 #include "attention_efficient.cu"
 typedef efficient_arguments arguments;

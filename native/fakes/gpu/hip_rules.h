@@ -26,11 +26,4 @@ static int compute_of_cuda(int compute) {
     return compute >= 0 && compute < (int)(sizeof numbers / sizeof *numbers) ? numbers[compute] : -1;
 }
 
-/* op(x) of a column-major matrix. */
-static inline operand column_major(const void *data, int type, int64_t leading, int operation) {
-    int transposed = operation != BCFG_HIPBLAS_OP_N;
-    return (operand){data, type, transposed ? leading : 1, transposed ? 1 : leading,
-                     operation == BCFG_HIPBLAS_OP_C};
-}
-
 #endif

@@ -27,7 +27,8 @@ static void watch_fork(void) { (void)pthread_atfork(NULL, NULL, after_fork); }
 
 static bool is_cuda(const bcfg_device_library *driver) { return driver->kind == BCFG_CUDA; }
 
-/* Calls a function of `driver`, CUDA's or HIP's, and leaves its name in `function`. Success is 0 in both. */
+/* Calls a function of `driver`, CUDA's or HIP's, and leaves its name in `function`. Both return 0 for
+ * success. */
 #define CALL(cuda, hip, ...)                                                                       \
     (is_cuda(driver) ? (function = #cuda, bcfg_cuda(driver)->cuda(__VA_ARGS__))                    \
                      : (function = #hip, bcfg_hip(driver)->hip(__VA_ARGS__)))

@@ -17,7 +17,7 @@ typedef enum {
     BCFG_DEVICE_MEMORY,                /* the host's memory */
     BCFG_DEVICE_FORKED,                /* a parent of this process used the device before the fork */
     BCFG_DEVICE_FAULT,                 /* see the bcfg_fault */
-    BCFG_DEVICE_UNSUPPORTED            /* see the bcfg_fault; the library has no algorithm for the call */
+    BCFG_DEVICE_UNSUPPORTED            /* the library has no algorithm for the call */
 } bcfg_outcome;
 
 /* What was current before a call, if that was another device. */

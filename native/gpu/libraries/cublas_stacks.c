@@ -21,7 +21,7 @@ static int sizes(const bcfg_device_library *library, bcfg_handle *handle, const 
 }
 
 /* A product may have set a math mode of lower precision on the handle: factorise in full precision. */
-static int promise(const bcfg_cublas_table *cublas, bcfg_handle *handle, const char **function) {
+static int set_mode(const bcfg_cublas_table *cublas, bcfg_handle *handle, const char **function) {
     int status = BCFG_CUBLAS_STATUS_SUCCESS;
     if (handle->math_mode != BCFG_CUBLAS_DEFAULT_MATH) {
         *function = "cublasSetMathMode";
@@ -74,7 +74,7 @@ static int solve(const bcfg_cublas_table *cublas, void *handle, const bcfg_step 
 static int compute(const bcfg_device_library *library, bcfg_handle *handle, const bcfg_step *step,
                    const char **function) {
     const bcfg_cublas_table *cublas = bcfg_cublas(library);
-    int status = promise(cublas, handle, function);
+    int status = set_mode(cublas, handle, function);
     if (status != BCFG_CUBLAS_STATUS_SUCCESS) return status;
     return step->kind == BCFG_STEP_LU ? factorise(cublas, handle->handle, step, function)
                                       : solve(cublas, handle->handle, step, function);

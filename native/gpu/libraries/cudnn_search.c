@@ -49,7 +49,7 @@ static bcfg_outcome set_attribute(bcfg_cudnn_call *call, void *descriptor,
 void bcfg_cudnn_forget(const bcfg_cudnn_call *call, bcfg_cudnn_search *old) {
     for (int32_t i = 0; i < old->engine_count; i++)
         bcfg_cudnn_destroy(call, old->configurations[i]);
-    /* Those that refer to others come later. */
+    /* A descriptor that refers to others comes after them. */
     for (int32_t i = old->descriptor_count; i-- > 0;) bcfg_cudnn_destroy(call, old->descriptors[i]);
     old->engine_count = old->descriptor_count = 0;
 }
@@ -127,7 +127,7 @@ static bcfg_outcome ask(bcfg_cudnn_call *call, bcfg_cudnn_search *fresh, int32_t
         outcome = CUDNN(cudnnBackendGetAttribute, heuristic, BCFG_CUDNN_ATTR_ENGINEHEUR_RESULTS,
                        BCFG_CUDNN_TYPE_BACKEND_DESCRIPTOR, room, &found,
                        &fresh->configurations[first]);
-    /* It may now name fewer: those that it did not fill in are nobody's. */
+    /* The second query may return fewer: only those that it filled in are valid. */
     while (outcome == BCFG_DEVICE_OK && fresh->engine_count > first + found)
         bcfg_cudnn_destroy(call, fresh->configurations[--fresh->engine_count]);
     for (int32_t i = first; i < fresh->engine_count && outcome == BCFG_DEVICE_OK; i++) {
@@ -138,7 +138,7 @@ static bcfg_outcome ask(bcfg_cudnn_call *call, bcfg_cudnn_search *fresh, int32_t
     return outcome;
 }
 
-/* Of all failures, the ones that say that something else may do it. */
+/* Failures after which another engine may still serve. */
 static bool is_unsupported(const bcfg_cudnn_call *call) {
     return call->fault.status / 1000 == BCFG_CUDNN_STATUS_NOT_SUPPORTED / 1000;
 }
@@ -152,7 +152,7 @@ bcfg_outcome bcfg_cudnn_look(bcfg_cudnn_call *call, const bcfg_cudnn_graph *grap
         int32_t before = fresh->engine_count;
         outcome = ask(call, fresh, modes[i]);
         if (outcome != BCFG_DEVICE_FAULT || !is_unsupported(call)) continue;
-        /* Not in this mode. */
+        /* This mode names no engine. */
         while (fresh->engine_count > before)
             bcfg_cudnn_destroy(call, fresh->configurations[--fresh->engine_count]);
         outcome = BCFG_DEVICE_OK;

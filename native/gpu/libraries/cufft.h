@@ -29,7 +29,7 @@ typedef struct {
     int32_t index;                     /* of the device */
     int plan;
     size_t bytes;                      /* that it needs to work in */
-    pthread_mutex_t busy;              /* locked while the plan's stream is set and its work is launched */
+    pthread_mutex_t busy;              /* locked while a run sets the stream and launches */
     bool captured;                     /* under the lock: a graph may use its memory */
 } bcfg_transform_plan;
 

@@ -18,18 +18,9 @@ enum { LARGEST_TOGETHER = 512 };
 static const char *name_of(const bcfg_device_library *library, int status) {
     (void)library; /* it has no function for that */
     switch (status) {
-#define CASE(name) case BCFG_##name: return #name;
-        CASE(CUSOLVER_STATUS_NOT_INITIALIZED)
-        CASE(CUSOLVER_STATUS_ALLOC_FAILED)
-        CASE(CUSOLVER_STATUS_INVALID_VALUE)
-        CASE(CUSOLVER_STATUS_ARCH_MISMATCH)
-        CASE(CUSOLVER_STATUS_MAPPING_ERROR)
-        CASE(CUSOLVER_STATUS_EXECUTION_FAILED)
-        CASE(CUSOLVER_STATUS_INTERNAL_ERROR)
-        CASE(CUSOLVER_STATUS_MATRIX_TYPE_NOT_SUPPORTED)
-        CASE(CUSOLVER_STATUS_NOT_SUPPORTED)
-        CASE(CUSOLVER_STATUS_INVALID_LICENSE)
-#undef CASE
+#define CONSTANT(name, value) case value: return #name;
+        BCFG_CUSOLVER_STATUS_CONSTANTS(CONSTANT)
+#undef CONSTANT
     default: return NULL;
     }
 }
@@ -69,7 +60,7 @@ static void destroy(const bcfg_handle *handle) {
 }
 
 /* Sets the deterministic mode that the flags ask for. The size of a workspace may depend on it. */
-static int promise(const bcfg_cusolver_table *cusolver, solver_handle *handle,
+static int set_mode(const bcfg_cusolver_table *cusolver, solver_handle *handle,
                    const bcfg_step *step, const char **function) {
     if (step->deterministic == 0 || step->deterministic == handle->deterministic) return 0;
     *function = "cusolverDnSetDeterministicMode";
@@ -149,7 +140,7 @@ static int sizes(const bcfg_device_library *library, bcfg_handle *lent, const bc
     const bcfg_cusolver_table *cusolver = bcfg_cusolver(library);
     solver_handle *handle = lent->handle;
     *workspace_bytes = *host_bytes = 0;
-    int status = promise(cusolver, handle, step, function);
+    int status = set_mode(cusolver, handle, step, function);
     if (status != 0) return status;
     void *h = handle->handle, *p = handle->params;
     int type = type_of(step->element), real = real_of(step->element), count = 0;
@@ -275,7 +266,7 @@ static int compute(const bcfg_device_library *library, bcfg_handle *lent, const 
                    const char **function) {
     const bcfg_cusolver_table *cusolver = bcfg_cusolver(library);
     solver_handle *handle = lent->handle;
-    int status = promise(cusolver, handle, step, function);
+    int status = set_mode(cusolver, handle, step, function);
     if (status == 0 && step->is_together) return stack(cusolver, handle->handle, step, function);
     if (status == 0 && step->kind == BCFG_STEP_EIGH && has_batched(cusolver, step)) {
         *function = "cusolverDnXsyevBatched";

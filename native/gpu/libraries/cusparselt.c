@@ -1,5 +1,5 @@
-/* Products of 2:4 sparse matrices by cuSPARSELt. Plans are kept with the handle, each with all that it
- * was made of: the library does not say what of that it still reads. */
+/* Products of 2:4 sparse matrices by cuSPARSELt. Plans are cached with the handle, each with all
+ * that it was made of, because the library does not document which of it a plan still reads. */
 #include "gpu/libraries/cusparselt.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct {
 
 typedef struct {
     kept_plan *plans[PLANS];
-    int next;                          /* the one to replace when all are taken: the oldest */
+    int next;                          /* the place to reuse when all are full: the oldest */
 } all_plans; /* that a handle keeps */
 
 static const char *name_of(const bcfg_device_library *library, int status) {
@@ -39,7 +39,7 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
     return status;
 }
 
-/* Each step runs when those before it succeeded, and leaves its name. */
+/* Calls a function if those before it succeeded, and leaves its name. */
 #define STEP(name, ...)                                                                            \
     do {                                                                                           \
         if (status == BCFG_CUSPARSE_STATUS_SUCCESS) {                                              \
@@ -153,7 +153,7 @@ static bcfg_outcome plan_of(bcfg_handle *handle, const bcfg_sparse_product *prod
     return BCFG_DEVICE_OK;
 }
 
-/* The three that need a matrix alone. */
+/* The three functions that need only a matrix. */
 typedef struct {
     const void *dense;
     int *invalid;
@@ -277,7 +277,7 @@ bcfg_outcome bcfg_cusparselt_search(const bcfg_work *work, const bcfg_sparse_pro
     bcfg_outcome outcome = bcfg_work_begin(work, &session, fault);
     if (outcome != BCFG_DEVICE_OK) return outcome;
     kept_plan *plan = NULL;
-    /* A plan of its own: the search changes it. */
+    /* A plan that is not cached, because the search changes it. */
     outcome = fresh(session.handle, product, &plan, fault);
     if (outcome == BCFG_DEVICE_OK) {
         const char *function = "";

@@ -14,19 +14,9 @@ typedef struct {
 static const char *name_of(const bcfg_device_library *library, int status) {
     (void)library; /* it has no function for that */
     switch (status) {
-#define CASE(name) case BCFG_##name: return #name;
-        CASE(HIPSOLVER_STATUS_NOT_INITIALIZED)
-        CASE(HIPSOLVER_STATUS_ALLOC_FAILED)
-        CASE(HIPSOLVER_STATUS_INVALID_VALUE)
-        CASE(HIPSOLVER_STATUS_MAPPING_ERROR)
-        CASE(HIPSOLVER_STATUS_EXECUTION_FAILED)
-        CASE(HIPSOLVER_STATUS_INTERNAL_ERROR)
-        CASE(HIPSOLVER_STATUS_NOT_SUPPORTED)
-        CASE(HIPSOLVER_STATUS_ARCH_MISMATCH)
-        CASE(HIPSOLVER_STATUS_HANDLE_IS_NULLPTR)
-        CASE(HIPSOLVER_STATUS_INVALID_ENUM)
-        CASE(HIPSOLVER_STATUS_UNKNOWN)
-#undef CASE
+#define CONSTANT(name, value) case value: return #name;
+        BCFG_HIPSOLVER_STATUS_CONSTANTS(CONSTANT)
+#undef CONSTANT
     default: return NULL;
     }
 }
@@ -58,7 +48,7 @@ static void destroy(const bcfg_handle *handle) {
 
 /* Sets the deterministic mode that the flags ask for, or restores the mode that the handle was made
  * with. */
-static int promise(const bcfg_hipsolver_table *hipsolver, solver_handle *handle,
+static int set_mode(const bcfg_hipsolver_table *hipsolver, solver_handle *handle,
                    const bcfg_step *step, const char **function) {
     if (step->deterministic == handle->deterministic) return 0;
     *function = "hipsolverSetDeterministicMode";
@@ -114,7 +104,7 @@ static int sizes(const bcfg_device_library *library, bcfg_handle *lent, const bc
     const bcfg_hipsolver_table *hipsolver = bcfg_hipsolver(library);
     solver_handle *handle = lent->handle;
     *workspace_bytes = *host_bytes = 0;
-    int status = promise(hipsolver, handle, step, function);
+    int status = set_mode(hipsolver, handle, step, function);
     if (status != 0) return status;
     void *h = handle->handle, *a = step->a, *b = step->b, *values = step->values;
     int m = (int)step->m, n = (int)step->n, k = (int)step->k, bytes = 0;
@@ -188,7 +178,7 @@ static int one(const bcfg_hipsolver_table *hipsolver, const solver_handle *handl
 static int compute(const bcfg_device_library *library, bcfg_handle *lent, const bcfg_step *step,
                    const char **function) {
     const bcfg_hipsolver_table *hipsolver = bcfg_hipsolver(library);
-    int status = promise(hipsolver, lent->handle, step, function);
+    int status = set_mode(hipsolver, lent->handle, step, function);
     for (int64_t at = 0; status == 0 && at < step->matrices; at++)
         status = one(hipsolver, lent->handle, step, at, function);
     return status;

@@ -79,7 +79,7 @@ static int layout(const bcfg_device_library *lt, int type, int64_t rows, int64_t
     return status;
 }
 
-/* One number for each row of the column-major result is added. */
+/* Adds one number to each row of the column-major result. */
 static int add_bias(const bcfg_device_library *lt, void *description, const bcfg_recipe_content *is,
                     const void *bias, const char **function) {
     int status = 0;
@@ -194,7 +194,7 @@ static int find(const bcfg_device_library *lt, const bcfg_lease *lease, const bc
         int status = describe(lt, is, call, &fresh, function);
         bool described = status == 0;
         if (described) status = ask(lt, handle->handle, is, &fresh, function);
-        /* That there is none is an answer too, and asking again costs as much. */
+        /* Cache also that there is no algorithm: asking again costs as much. */
         fresh.lacks = described && status == STATUS(NOT_SUPPORTED);
         if (status != 0 && !fresh.lacks) {
             discard(lt, &fresh);
@@ -227,10 +227,10 @@ static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const v
     bcfg_handle *handle = lease->handle;
     *function = NAME(Matmul);
     if (call->batch > INT32_MAX) return STATUS(INVALID_VALUE);
-    if (call->k == 0) return STATUS(NOT_SUPPORTED); /* nobody promises layouts without numbers */
+    if (call->k == 0) return STATUS(NOT_SUPPORTED); /* layouts with no elements are not documented */
     plan *at = NULL;
     int status = find(lt, lease, call, &at, function);
-    if (call->bias != NULL) /* the description may be kept from another vector */
+    if (call->bias != NULL) /* the cached descriptor may point to another vector */
         STEP(MatmulDescSetAttribute, at->description, N(MATMUL_DESC_BIAS_POINTER), &call->bias,
              sizeof call->bias);
     if (status != 0) return status;
@@ -251,19 +251,9 @@ static int multiply(const bcfg_lease *lease, const bcfg_gemm_call *call, const v
 static const char *name_of(const bcfg_device_library *lt, int status) {
     if (is_cublaslt(lt)) return bcfg_cublaslt(lt)->cublasLtGetStatusName(status);
     switch (status) {
-#define CASE(name) case BCFG_##name: return #name;
-        CASE(HIPBLAS_STATUS_NOT_INITIALIZED)
-        CASE(HIPBLAS_STATUS_ALLOC_FAILED)
-        CASE(HIPBLAS_STATUS_INVALID_VALUE)
-        CASE(HIPBLAS_STATUS_MAPPING_ERROR)
-        CASE(HIPBLAS_STATUS_EXECUTION_FAILED)
-        CASE(HIPBLAS_STATUS_INTERNAL_ERROR)
-        CASE(HIPBLAS_STATUS_NOT_SUPPORTED)
-        CASE(HIPBLAS_STATUS_ARCH_MISMATCH)
-        CASE(HIPBLAS_STATUS_HANDLE_IS_NULLPTR)
-        CASE(HIPBLAS_STATUS_INVALID_ENUM)
-        CASE(HIPBLAS_STATUS_UNKNOWN)
-#undef CASE
+#define CONSTANT(name, value) case value: return #name;
+        BCFG_HIPBLAS_STATUS_CONSTANTS(CONSTANT)
+#undef CONSTANT
     default: return NULL;
     }
 }

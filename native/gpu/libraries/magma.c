@@ -1,10 +1,10 @@
 /* Linear algebra by MAGMA, one matrix after the other.
  *
- * It takes matrices from the device, and pivots, reflectors' factors and eigenvalues from the host,
- * where it computes a part itself; singular values wholly there. Its functions work on queues of
- * their own and wait for them, so the stream is waited for before. What goes between the host and
- * the device goes by a queue of the stream, and waits too. Only the solution by a Cholesky factor
- * does neither: potrs would leave its queue at work, and is two trsm here. */
+ * MAGMA is a hybrid library: matrices are on the device, but pivots, tau and eigenvalues are in the
+ * host's memory, and singular values are computed on the host alone. Its functions use queues of
+ * their own and wait for them, so we synchronize the stream before. Copies between host and device
+ * use a queue on the stream, and wait too. Only solving by a Cholesky factor does not wait: potrs
+ * would return before its own queue is done, so we call trsm twice on the stream's queue instead. */
 #include "gpu/libraries/factorisation.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 static const char *name_of(const bcfg_device_library *library, int status) {
-    (void)library; /* its own names are sentences */
+    (void)library; /* MAGMA's own function returns sentences */
     switch (status) {
 #define CONSTANT(name, value)                                                                      \
     case value: return #name;
@@ -31,7 +31,7 @@ _Static_assert(offsetof(bcfg_magma_table, magma_queue_create_from_cuda_internal)
 static int create(const bcfg_device_library *library, void *stream, void **handle,
                   const char **function) {
     const bcfg_magma_table *magma = bcfg_magma(library);
-    *function = "magma_init"; /* which counts, and does nothing but the first time */
+    *function = "magma_init"; /* magma_init counts its calls; only the first does something */
     int status = magma->magma_init(), device = 0;
     if (status != BCFG_MAGMA_SUCCESS) return status;
     magma->magma_getdevice(&device);
@@ -47,7 +47,7 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
         if (queue != NULL) blas = magma->magma_queue_get_cublas_handle(queue);
     }
     if (queue == NULL) return BCFG_MAGMA_ERR_HOST_ALLOC;
-    if (blas == NULL) { /* it only prints that */
+    if (blas == NULL) { /* MAGMA only prints such an error */
         magma->magma_queue_destroy_internal(queue, HERE);
         return BCFG_MAGMA_ERR_UNKNOWN;
     }
@@ -56,11 +56,11 @@ static int create(const bcfg_device_library *library, void *stream, void **handl
 }
 
 static void destroy(const bcfg_handle *handle) {
-    /* What magma_init counts stays: the library itself is kept. */
+    /* magma_finalize is not called: the library stays loaded. */
     bcfg_magma(handle->library)->magma_queue_destroy_internal(handle->handle, HERE);
 }
 
-/* It computes sizes of memory in 32 bits. What is here is more than any of its formulas. */
+/* MAGMA computes sizes of memory in 32 bits. This bound is above each of its formulas. */
 static bool supports(const bcfg_device_library *library, const bcfg_step *step) {
     (void)library;
     enum { WIDEST_BLOCK = 512 };
@@ -87,7 +87,7 @@ static bool is_complex(const bcfg_step *step) {
 /* The step's memory on the host. */
 typedef struct {
     char *base;                        /* NULL while only sizes are asked for */
-    size_t bytes;                      /* that are taken */
+    size_t bytes;                      /* in use so far */
     void *a, *b, *c, *values, *work, *real, *integers;
     int work_count, real_count, integer_count;
 } host_memory;
@@ -208,7 +208,7 @@ static int sizes(const bcfg_device_library *library, bcfg_handle *handle, const 
     return status;
 }
 
-/* Two solutions with triangles, put on the stream. */
+/* Solves with both triangles, on the stream. */
 static void solve_cholesky(const bcfg_magma_table *magma, const bcfg_step *step, const char *a,
                            char *b, void *queue, const char **function) {
     const int n = (int)step->n, k = (int)step->k, left = BCFG_MagmaLeft;

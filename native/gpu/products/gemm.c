@@ -52,7 +52,7 @@ static bool advance(bcfg_gemm_plan *plan) {
     return more;
 }
 
-/* c = 0, which no library promises for matrices that are empty. */
+/* Sets c to 0: no library documents that for k = 0. */
 static bcfg_outcome clear(const bcfg_lease *lease, const bcfg_gemm_call *call, bcfg_fault *fault) {
     const int64_t size = bcfg_element_size[lease->recipe->is.element];
     bool dense = call->c_leading == call->m;
@@ -89,7 +89,7 @@ bcfg_outcome bcfg_gemm_run_plan(const bcfg_lease *lease, bcfg_gemm_plan *plan, c
         bcfg_outcome outcome = clears ? clear(lease, call, fault)
                                       : multiply(lease, call, scalars[0], scalars[1], fault);
         if (outcome != BCFG_DEVICE_OK) return outcome;
-        /* Batches count one for each of their matrices, as everywhere. */
+        /* A batch counts as one call for each of its matrices, as everywhere. */
         if (!clears)
             atomic_fetch_add_explicit(lease->recipe->calls, (uint64_t)call->batch,
                                       memory_order_relaxed);

@@ -1,4 +1,4 @@
-/* A product on a device, as calls of a library: bcfg_product in, column-major GEMM out. */
+/* A product on a device as calls of a library: from a bcfg_product to column-major GEMM. */
 #ifndef BACKENDCFG_DEVICE_GEMM_H
 #define BACKENDCFG_DEVICE_GEMM_H
 
@@ -20,20 +20,20 @@ typedef struct {
  * bytes. */
 typedef struct {
     bcfg_gemm_call call;               /* the next one */
-    bool by_rows;                      /* the call's c is the result transposed: its rows, columns */
+    bool by_rows;                      /* the call's c is the result's transpose */
     int32_t dimensions;
     int64_t index[BCFG_DEVICE_DIMENSIONS]; /* of the next call */
     int64_t shape[BCFG_DEVICE_DIMENSIONS], a[BCFG_DEVICE_DIMENSIONS], b[BCFG_DEVICE_DIMENSIONS],
         c[BCFG_DEVICE_DIMENSIONS];
 } bcfg_gemm_plan;
 
-/* The operand that BLAS cannot read, or write, where it lies: 'a', 'b' or 'c'; 0 when it can all.
- * No size of the product, batch included, may be 0, except k. */
+/* Returns 0, or the operand whose strides BLAS cannot read or write: 'a', 'b' or 'c'. Only k may be
+ * 0 of the product's sizes, batch included. */
 char bcfg_gemm_plan_of(const bcfg_product *product, bcfg_gemm_plan *plan);
 
 /* Puts the calls on the lease's stream; alpha and beta are (real, imaginary). After a failure the
- * plan stands at the call that failed. BCFG_DEVICE_UNSUPPORTED: the library has no algorithm for that
- * call; another one may go on from there. */
+ * plan is at the call that failed. BCFG_DEVICE_UNSUPPORTED: the library has no algorithm for that
+ * call, and another library may continue from there. */
 bcfg_outcome bcfg_gemm_run_plan(const bcfg_lease *lease, bcfg_gemm_plan *plan, const double alpha[2],
                                 const double beta[2], bcfg_fault *fault);
 

@@ -1,4 +1,4 @@
-/* How a row-major product becomes column-major calls that read everything where it lies. */
+/* Plans a row-major product as column-major calls that copy no operand. */
 #include "gpu/products/gemm.h"
 
 typedef struct {
@@ -7,7 +7,7 @@ typedef struct {
 
 static int64_t at_least(int64_t value, int64_t least) { return value < least ? least : value; }
 
-/* Whether every matrix of a stack starts at a multiple of the element; GPUs read no other. */
+/* Whether every matrix of a stack is aligned to its element, which GPUs need. */
 static bool aligned(int64_t size, const bcfg_product *product, const bcfg_operand *operand) {
     uint64_t bits = (uint64_t)(uintptr_t)operand->data;
     for (int32_t d = 0; d < product->batch_dimensions; d++)
@@ -27,13 +27,14 @@ static bool view(int64_t size, const bcfg_product *product, const bcfg_operand *
            bcfg_view_of(size, operand, operand->data, rows, columns, INT64_MAX, seen);
 }
 
-/* Whether one step of a dimension is all of the next one, in every array. */
+/* Whether two neighbouring dimensions can be one in all three arrays. */
 static bool follows(const dimension *before, const dimension *here) {
     return before->a == here->a * here->size && before->b == here->b * here->size &&
            before->c == here->c * here->size;
 }
 
-/* The batch without dimensions of size 1, and with neighbours that are one in all three arrays. */
+/* The batch's dimensions without those of size 1, neighbours merged where all three arrays allow
+ * it. */
 static int32_t merge(const bcfg_product *product, dimension *merged) {
     int32_t count = 0;
     for (int32_t d = 0; d < product->batch_dimensions; d++) {
@@ -54,7 +55,7 @@ typedef struct {
     bcfg_view a, b, c;
 } views;
 
-/* The operand that cannot be read, or written, where it lies; 0 when all can. */
+/* The operand whose strides BLAS cannot read or write; 0 when it can all. */
 static char see(const bcfg_product *p, const bcfg_product *given, views *seen) {
     const int64_t size = bcfg_element_size[p->element];
     if (!view(size, given, &p->a, p->m, p->k, &seen->a)) return 'a';
@@ -62,7 +63,8 @@ static char see(const bcfg_product *p, const bcfg_product *given, views *seen) {
     return view(size, given, &p->c, p->m, p->n, &seen->c) ? 0 : 'c';
 }
 
-/* Many matrices times one, their rows one after the other, are one matrix with more rows. */
+/* A stack of matrices times one matrix is one product, where the rows of the stack follow each
+ * other. */
 static bool fold(const bcfg_product *product, const dimension *last, bcfg_product *folded) {
     if (last->b != 0) return false;
     *folded = *product;

@@ -22,7 +22,7 @@
     CONSTANT(CUDA_R_16BF, 14)
 
 /* CONSTANT(name, value): the vendor's name and number; ours is BCFG_ before it. */
-#define BCFG_CUBLAS_CONSTANTS(CONSTANT)                                                            \
+#define BCFG_CUBLAS_STATUS_CONSTANTS(CONSTANT)                                                     \
     CONSTANT(CUBLAS_STATUS_SUCCESS, 0)                                                             \
     CONSTANT(CUBLAS_STATUS_NOT_INITIALIZED, 1)                                                     \
     CONSTANT(CUBLAS_STATUS_ALLOC_FAILED, 3)                                                        \
@@ -32,7 +32,9 @@
     CONSTANT(CUBLAS_STATUS_EXECUTION_FAILED, 13)                                                   \
     CONSTANT(CUBLAS_STATUS_INTERNAL_ERROR, 14)                                                     \
     CONSTANT(CUBLAS_STATUS_NOT_SUPPORTED, 15)                                                      \
-    CONSTANT(CUBLAS_STATUS_LICENSE_ERROR, 16)                                                      \
+    CONSTANT(CUBLAS_STATUS_LICENSE_ERROR, 16)
+
+#define BCFG_CUBLAS_CONSTANTS(CONSTANT)                                                            \
     CONSTANT(CUBLAS_OP_N, 0)                                                                       \
     CONSTANT(CUBLAS_OP_T, 1)                                                                       \
     CONSTANT(CUBLAS_OP_C, 2)                                                                       \
@@ -65,6 +67,7 @@
 enum {
 #define CONSTANT(name, value) BCFG_##name = value,
     BCFG_CUDA_TYPE_CONSTANTS(CONSTANT)
+    BCFG_CUBLAS_STATUS_CONSTANTS(CONSTANT)
     BCFG_CUBLAS_CONSTANTS(CONSTANT)
     BCFG_CUBLAS_SINCE_12_9_CONSTANTS(CONSTANT)
     BCFG_CUBLAS_SINCE_13_0_CONSTANTS(CONSTANT)

@@ -16,7 +16,7 @@
 
 /* CONSTANT(name, value): the vendor's name and number; ours is BCFG_ before it. Triangles and
  * transposes are cuBLAS's. */
-#define BCFG_CUSOLVER_CONSTANTS(CONSTANT)                                                          \
+#define BCFG_CUSOLVER_STATUS_CONSTANTS(CONSTANT)                                                   \
     CONSTANT(CUSOLVER_STATUS_SUCCESS, 0)                                                           \
     CONSTANT(CUSOLVER_STATUS_NOT_INITIALIZED, 1)                                                   \
     CONSTANT(CUSOLVER_STATUS_ALLOC_FAILED, 2)                                                      \
@@ -27,7 +27,9 @@
     CONSTANT(CUSOLVER_STATUS_INTERNAL_ERROR, 7)                                                    \
     CONSTANT(CUSOLVER_STATUS_MATRIX_TYPE_NOT_SUPPORTED, 8)                                         \
     CONSTANT(CUSOLVER_STATUS_NOT_SUPPORTED, 9)                                                     \
-    CONSTANT(CUSOLVER_STATUS_INVALID_LICENSE, 11)                                                  \
+    CONSTANT(CUSOLVER_STATUS_INVALID_LICENSE, 11)
+
+#define BCFG_CUSOLVER_CONSTANTS(CONSTANT)                                                          \
     CONSTANT(CUSOLVER_EIG_MODE_NOVECTOR, 0)                                                        \
     CONSTANT(CUSOLVER_EIG_MODE_VECTOR, 1)                                                          \
     CONSTANT(CUBLAS_FILL_MODE_LOWER, 0)                                                            \
@@ -40,6 +42,7 @@
 
 enum {
 #define CONSTANT(name, value) BCFG_##name = value,
+    BCFG_CUSOLVER_STATUS_CONSTANTS(CONSTANT)
     BCFG_CUSOLVER_CONSTANTS(CONSTANT)
     BCFG_CUSOLVER_SINCE_12_2_CONSTANTS(CONSTANT)
 #undef CONSTANT

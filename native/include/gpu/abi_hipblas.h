@@ -25,7 +25,7 @@
 
 /* CONSTANT(name, value): the vendor's name and number; ours is BCFG_ before it. Nearly all are other
  * numbers than cuBLAS's. */
-#define BCFG_HIPBLAS_CONSTANTS(CONSTANT)                                                           \
+#define BCFG_HIPBLAS_STATUS_CONSTANTS(CONSTANT)                                                    \
     CONSTANT(HIPBLAS_STATUS_SUCCESS, 0)                                                            \
     CONSTANT(HIPBLAS_STATUS_NOT_INITIALIZED, 1)                                                    \
     CONSTANT(HIPBLAS_STATUS_ALLOC_FAILED, 2)                                                       \
@@ -37,7 +37,9 @@
     CONSTANT(HIPBLAS_STATUS_ARCH_MISMATCH, 8)                                                      \
     CONSTANT(HIPBLAS_STATUS_HANDLE_IS_NULLPTR, 9)                                                  \
     CONSTANT(HIPBLAS_STATUS_INVALID_ENUM, 10)                                                      \
-    CONSTANT(HIPBLAS_STATUS_UNKNOWN, 11)                                                           \
+    CONSTANT(HIPBLAS_STATUS_UNKNOWN, 11)
+
+#define BCFG_HIPBLAS_CONSTANTS(CONSTANT)                                                           \
     CONSTANT(HIPBLAS_OP_N, 111)                                                                    \
     CONSTANT(HIPBLAS_OP_T, 112)                                                                    \
     CONSTANT(HIPBLAS_OP_C, 113)                                                                    \
@@ -62,6 +64,7 @@
 enum {
 #define CONSTANT(name, value) BCFG_##name = value,
     BCFG_HIP_TYPE_CONSTANTS(CONSTANT)
+    BCFG_HIPBLAS_STATUS_CONSTANTS(CONSTANT)
     BCFG_HIPBLAS_CONSTANTS(CONSTANT)
     BCFG_HIPBLAS_OWN_CONSTANTS(CONSTANT)
 #undef CONSTANT

@@ -12,7 +12,7 @@
 #define BACKENDCFG_DEVICE_ABI_HIPSOLVER_H
 
 /* CONSTANT(name, value): the vendor's name and number; ours is BCFG_ before it. */
-#define BCFG_HIPSOLVER_CONSTANTS(CONSTANT)                                                         \
+#define BCFG_HIPSOLVER_STATUS_CONSTANTS(CONSTANT)                                                  \
     CONSTANT(HIPSOLVER_STATUS_SUCCESS, 0)                                                          \
     CONSTANT(HIPSOLVER_STATUS_NOT_INITIALIZED, 1)                                                  \
     CONSTANT(HIPSOLVER_STATUS_ALLOC_FAILED, 2)                                                     \
@@ -24,7 +24,9 @@
     CONSTANT(HIPSOLVER_STATUS_ARCH_MISMATCH, 8)                                                    \
     CONSTANT(HIPSOLVER_STATUS_HANDLE_IS_NULLPTR, 9)                                                \
     CONSTANT(HIPSOLVER_STATUS_INVALID_ENUM, 10)                                                    \
-    CONSTANT(HIPSOLVER_STATUS_UNKNOWN, 11)                                                         \
+    CONSTANT(HIPSOLVER_STATUS_UNKNOWN, 11)
+
+#define BCFG_HIPSOLVER_CONSTANTS(CONSTANT)                                                         \
     CONSTANT(HIPSOLVER_OP_N, 111)                                                                  \
     CONSTANT(HIPSOLVER_OP_T, 112)                                                                  \
     CONSTANT(HIPSOLVER_OP_C, 113)                                                                  \
@@ -40,6 +42,7 @@
 
 enum {
 #define CONSTANT(name, value) BCFG_##name = value,
+    BCFG_HIPSOLVER_STATUS_CONSTANTS(CONSTANT)
     BCFG_HIPSOLVER_CONSTANTS(CONSTANT)
     BCFG_HIPSOLVER_SINCE_2_3_CONSTANTS(CONSTANT)
 #undef CONSTANT

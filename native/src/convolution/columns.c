@@ -1,10 +1,10 @@
-/* The matrix of columns: what each kernel element sees, pixel by pixel. */
+/* im2col: one row for each kernel element, with the pixels that it meets. */
 #include <string.h>
 
 #include "core/team.h"
 #include "work.h"
 
-/* Steps of two, the most frequent ones, with a constant that compilers make vectors of. */
+/* A stride of two is the most frequent one: as a constant, so that the compiler vectorises it. */
 #define COPY_STEPS(type)                                                                           \
     {                                                                                              \
         const type *restrict source = (const type *)from + start;                                  \

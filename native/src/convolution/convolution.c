@@ -1,5 +1,5 @@
 /* A convolution in tiles of outputs by pixels, over a padded copy of the images or, where no window
- * leaves them, over themselves. Who computes which tile changes no bit. */
+ * leaves them, over themselves. Which thread computes a tile changes no bit. */
 #include <stdlib.h>
 #include <string.h>
 

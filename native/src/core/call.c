@@ -1,4 +1,4 @@
-/* The calls into CBLAS: one place that knows its signatures, in both integer widths. */
+/* Calls CBLAS: the only file that has its signatures, for both integer widths. */
 #include "core.h"
 
 #define SCALAR_VALUE(element) element
@@ -32,7 +32,8 @@
 
 static bcfg_function counted(const bcfg_provider *provider, int32_t operation) {
     bcfg_count(provider, COUNT_CALLS, operation, 1);
-    /* Of what comes here, our own provider has none of its own: see native.c. */
+    /* The native provider has no complex products of its own; fall through to the reference's. Its
+     * other products never come here: see native.c. */
     if (provider == &bcfg_native_provider) provider = &bcfg_reference_provider;
     return provider->functions[operation];
 }

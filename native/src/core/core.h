@@ -13,7 +13,7 @@ enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
 /* The counters of a provider, each for every operation. */
 enum { COUNT_CALLS = 0, COUNT_BY_SPEED = 1, COUNT_BY_NEED = 2, BCFG_COUNTERS = 3 };
 
-/* Functions of a library, cast to their real type where they are called: see call.c. */
+/* A function of a library; call.c casts it to its real type. */
 typedef void (*bcfg_function)(void);
 
 struct bcfg_provider {
@@ -27,7 +27,7 @@ struct bcfg_provider {
 /* How many preferences among libraries for factorisations there are: one for each element type. */
 enum { BCFG_MEASURED = 4 * BCFG_FACTORISATIONS };
 
-/* What snapshots with other values of flags have in common. */
+/* What snapshots share whose flags differ. */
 struct bcfg_tables {
     struct bcfg_tables *next;                      /* in the list of all tables */
     bcfg_order orders[BCFG_OPERATIONS];
@@ -52,12 +52,12 @@ bcfg_status bcfg_fail(bcfg_error *error, bcfg_status status, const char *format,
 /* BCFG_OK and an empty detail, or BCFG_E_ABI. Every function with a bcfg_error starts with it. */
 bcfg_status bcfg_error_begin(bcfg_error *error);
 
-/* The lock of everything that changes something; held over fork(), so that a child never inherits
- * it locked by a thread that it does not have. */
+/* The one lock, for everything that changes. fork() holds it, so that a child never inherits it locked
+ * by a thread that the child does not have. */
 void bcfg_lock(void);
 void bcfg_unlock(void);
 
-/* The reference's and our own; the list of providers starts with them. */
+/* The two providers that are compiled in: `reference` and `native`. The list starts with them. */
 extern bcfg_provider bcfg_reference_provider, bcfg_native_provider;
 /* native.c: whether a provider has an operation. */
 bool bcfg_serves(const bcfg_provider *provider, int32_t operation);
@@ -70,10 +70,11 @@ bcfg_status bcfg_probe_products(const bcfg_provider *provider, bcfg_error *error
 int32_t bcfg_pick(const bcfg_snapshot *snapshot, int32_t operation, int64_t m, int64_t n, int64_t k,
                   bcfg_reason *reason);
 
-/* Where what follows from a snapshot for devices is kept: the one part of it that is filled later. */
+/* The slot of a snapshot in which the GPU part caches what it worked out: the only part of a snapshot
+ * that is filled later. */
 struct bcfg_kept *_Atomic *bcfg_snapshot_kept(const bcfg_snapshot *snapshot);
 
-/* product.c: what serves a product, by its element and sizes. */
+/* product.c: the operation that computes a product, by its element and sizes. */
 int32_t bcfg_operation_of(const bcfg_product *product);
 
 /* Adds to one counter of a provider. */

@@ -1,4 +1,4 @@
-/* Which providers have LAPACK: looked up and called once, when linear algebra first asks. */
+/* Finds the providers that have LAPACK: looks its routines up and tries them, at the first use. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static bool symbol(void *handle, const bcfg_provider *provider, char letter, con
     return false;
 }
 
-/* Fills the table; the name that is missing in `full`, or "" for none. */
+/* Fills the table. Returns the first routine that is missing, in `full`, or "" for none. */
 static void look_up(void *handle, bcfg_lapack *lapack, char *full, size_t size) {
     static const struct {
         const char *real, *complex;

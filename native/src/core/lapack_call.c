@@ -1,4 +1,4 @@
-/* The calls into LAPACK: one place that knows its signatures, in both integer widths. Fortran's
+/* Calls LAPACK: the only file that has its signatures, for both integer widths. Fortran's
  * characters have their length as a hidden argument behind the others. */
 #include <string.h>
 

@@ -7,7 +7,7 @@
 
 enum { ALIGNMENT = 64, CHUNKS_PER_THREAD = 8, MOST_WORKERS = 256 };
 
-/* Multiplications, about, that are worth another thread. */
+/* About how many multiplications pay for another thread. */
 #define WORTH_SHARING 200000.0
 
 typedef struct {
@@ -25,7 +25,7 @@ static bool multiply(int64_t *product, int64_t factor) {
     return !__builtin_mul_overflow(*product, factor, product);
 }
 
-/* Fills a scratch that starts at `block`; how many bytes it takes, or -1 for too many. */
+/* Lays out a worker's scratch from `block` on. Returns its size in bytes, or -1 for an overflow. */
 static int64_t lay_out(const bcfg_problem *p, const bcfg_space *lengths, char *block,
                        bcfg_scratch *scratch) {
     int64_t size = bcfg_element_size[p->element], real = size >> (p->element >= BCFG_COMPLEX64);
@@ -100,7 +100,7 @@ static void fill_empty(const bcfg_problem *p) {
     }
 }
 
-/* The pivots come from outside, and LAPACK would follow them anywhere. */
+/* The caller passes the pivots, and LAPACK would index memory by any number in them. */
 static bcfg_status check_pivots(const bcfg_problem *p, bcfg_error *error) {
     for (int64_t index = 0; index < p->matrices; index++) {
         bcfg_place at = place_of(p, index);
@@ -114,7 +114,8 @@ static bcfg_status check_pivots(const bcfg_problem *p, bcfg_error *error) {
     return BCFG_OK;
 }
 
-/* How many threads of ours. A library that has threads of its own gets large matrices one by one. */
+/* How many of our threads share the stack. A library with its own threads gets large matrices one
+ * by one. */
 static int32_t workers(const bcfg_lapack *lapack, const bcfg_problem *p, bool library_alone) {
     if (p->matrices < 2) return 1;
     if (lapack->provider != &bcfg_reference_provider && !library_alone) return 1;

@@ -39,10 +39,10 @@ typedef struct {
     bool upper, adjoint, from_right, by_rows;
     char mode;
     bcfg_result x, y, z, values, out_pivots;
-    int32_t *info;                                  /* one of each matrix: 0, or where it failed */
+    int32_t *info;                                  /* for each matrix: 0, or where it failed */
 } bcfg_problem;
 
-/* What info says besides LAPACK's numbers: the matrix has NaN or infinity, and none was called. */
+/* `info` where LAPACK was not called, because the matrix has NaN or infinity. */
 enum { BCFG_NOT_FINITE_INFO = -1 };
 
 /* Solves it with a table. Everything but the numbers has been checked by the caller; results
@@ -92,7 +92,7 @@ typedef struct {
     int32_t why;
 } bcfg_linear_choice;
 
-/* The preference of a snapshot by which an operation goes: that of the factorisation it rests on. */
+/* Which measured preference decides an operation: that of the factorisation it is built on. */
 int32_t bcfg_linalg_measured_by(int32_t operation, int32_t element);
 
 /* The table that serves, NULL for none. `verdicts`, unless it is NULL, gets one number for each

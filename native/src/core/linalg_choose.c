@@ -28,10 +28,10 @@ int32_t bcfg_linalg_measured_by(int32_t operation, int32_t element) {
     return 4 * factorisations[operation] + element;
 }
 
-/* What is compiled in, under whichever name it is listed. */
+/* Whether a provider is compiled in: `native` and `reference` have no file. */
 static bool is_ours(const bcfg_provider *provider) { return provider->path[0] == '\0'; }
 
-/* Whether the promise rules out what a library computes with threads of its own. */
+/* Whether the tier forbids a library that computes with its own threads. */
 static bool varies(const bcfg_snapshot *snapshot, int64_t most) {
     int64_t tier = snapshot->values[FLAG_DETERMINISM_TIER];
     if (tier == CROSS_MACHINE) return true;
@@ -44,7 +44,7 @@ typedef struct {
     bool is_small, is_varying;
 } Sizes;
 
-/* Whether a provider could serve, were it the first. */
+/* Whether a provider can serve, wherever it stands in the order. */
 static bcfg_linear_verdict judge(const bcfg_provider *provider, const Sizes *sizes, bool alone) {
     if (is_ours(provider)) {
         bool wanted = provider == &bcfg_reference_provider || sizes->is_small || sizes->is_varying;
@@ -56,7 +56,8 @@ static bcfg_linear_verdict judge(const bcfg_provider *provider, const Sizes *siz
     return bcfg_lapack_of(provider)->lacking[0] == '\0' ? BCFG_LINEAR_SERVES : BCFG_LINEAR_LACKS;
 }
 
-/* The position of who was measured to be the fastest, or -1: nobody, the first, or it cannot. */
+/* The position of the provider that was measured to be the fastest; -1 where nothing was measured,
+ * or where it is the first or cannot serve. */
 static int64_t fastest(const bcfg_snapshot *snapshot, int32_t operation, int32_t element, int64_t m,
                        int64_t n, const Sizes *sizes) {
     int32_t by = bcfg_linalg_measured_by(operation, element);

@@ -1,4 +1,4 @@
-/* What moves and fills matrices around a call of LAPACK. */
+/* Copies and fills matrices before and after a call of LAPACK. */
 #include <math.h>
 #include <string.h>
 

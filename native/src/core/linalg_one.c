@@ -156,7 +156,7 @@ static int64_t lu_solve(const One *one) {
 static int64_t solve(const One *one) {
     int64_t n = one->p->n, k = one->p->k;
     bool right = one->p->from_right, by_columns = !rows_are_dense(one);
-    /* Ours is quicker forwards where numbers are complex. */
+    /* The reference solves with complex factors faster where they lie by columns. */
     if (one->lapack->provider == &bcfg_reference_provider && one->element >= BCFG_COMPLEX64) by_columns = true;
     char *factors = one->scratch->matrix;
     bcfg_take_matrix(one->size, factors, &one->p->a, one->at->a, n, n, by_columns);
@@ -242,7 +242,7 @@ int64_t bcfg_linalg_one(const bcfg_lapack *lapack, const bcfg_problem *problem,
     return operations[problem->operation](&one);
 }
 
-/* What a query for a workspace answered; a float cannot say every whole number. */
+/* The size that a workspace query returned. A float cannot hold every integer, so it is rounded up. */
 static int64_t answer(int32_t element, const void *work) {
     if (element == BCFG_FLOAT32 || element == BCFG_COMPLEX64) {
         float length;

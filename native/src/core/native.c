@@ -1,6 +1,6 @@
-/* The provider of our own kernels: see kernels/gemm.h for what it promises. Complex products are
- * the reference's, which promises the same; it serves the others through bcfg_gemm_run alone, which
- * takes whole batches, so there are no functions for them here. */
+/* The `native` provider: our own kernels; kernels/gemm.h says which bits they guarantee. Its complex
+ * products are those of the reference, which guarantees the same. bcfg_gemm_run computes all others:
+ * it takes whole batches, so this table has no functions for them. */
 #include "core.h"
 
 static _Atomic uint64_t calls[BCFG_COUNTERS * BCFG_OPERATIONS];

@@ -1,4 +1,4 @@
-/* What a library does when it is called, rather than what it says of itself. */
+/* Probes a library by calling it, instead of believing its version. */
 #include <stddef.h>
 
 #include "core.h"

@@ -55,7 +55,7 @@ static int64_t count_matrices(const bcfg_product *product) {
 }
 
 /* Whether a result that is not empty repeats an element; the other ways to overlap itself take
- * deliberate strides, and are the caller's promise. */
+ * deliberate strides, and the caller must not pass them. */
 static bool repeats(const bcfg_product *product) {
     for (int32_t d = 0; d < product->batch_dimensions; d++)
         if (product->batch_shape[d] > 1 && product->c.batch_strides[d] == 0) return true;
@@ -177,7 +177,7 @@ int32_t bcfg_operation_of(const bcfg_product *product) {
     return (product->m == 1 || product->n == 1 ? BCFG_SGEMV : BCFG_SGEMM) + product->element;
 }
 
-/* By our own kernels, which take whole batches and any strides. */
+/* Computes with our own kernels, which take whole batches and any strides. */
 static bcfg_status run_native(const bcfg_snapshot *snapshot, const bcfg_product *product,
                               bcfg_error *error) {
     int64_t threads = snapshot->values[FLAG_THREADS_COUNT];

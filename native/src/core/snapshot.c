@@ -1,5 +1,5 @@
-/* Snapshots: interned by content, published by one store. One costs its values of flags and five
- * pointers; the tables are shared. */
+/* Snapshots: interned by content, published by one store. A snapshot has the values of its flags and
+ * five pointers; the tables are shared. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,7 +125,7 @@ const bcfg_snapshot *bcfg_current(void) {
 }
 
 struct bcfg_kept *_Atomic *bcfg_snapshot_kept(const bcfg_snapshot *snapshot) {
-    return &((struct bcfg_snapshot *)snapshot)->kept; /* none lies in memory that is constant */
+    return &((struct bcfg_snapshot *)snapshot)->kept; /* no snapshot lies in read-only memory */
 }
 
 int64_t bcfg_value(const bcfg_snapshot *snapshot, uint32_t id) {

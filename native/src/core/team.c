@@ -19,7 +19,7 @@
 
 #include "team.h"
 
-/* What is used of libgomp; all NULL where there is none. */
+/* The functions of libgomp that are called; all NULL where there is no libgomp. */
 static struct {
     void (*parallel)(void (*body)(void *), void *context, unsigned threads, unsigned flags);
     int (*most)(void), (*limit)(void), (*nested)(void);

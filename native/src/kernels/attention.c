@@ -1,4 +1,4 @@
-/* The driver of attention's forward pass: what is worked on together, and by how many threads. */
+/* The driver of attention's forward pass: cuts the work into tasks and shares them among threads. */
 #include "attention.h"
 
 #include "core/core.h"
@@ -53,17 +53,16 @@ static bool lies_well(const attention_job *job) {
     return aligned;
 }
 
-/* What follows from shapes alone, never from the number of threads: the bits hang on it. */
-static const attention_kernels *plan(attention_job *job) {
-    const bcfg_kernels *kernels = bcfg_kernels_here();
+/* Decides by shapes alone, never by the number of threads, so that the bits do not depend on it. */
+static const attention_kernels *plan(attention_job *job, const bcfg_kernels *kernels) {
     /* No query sees a key behind its own position. */
     if (job->in.is_causal && job->in.keys > job->in.queries) job->in.keys = job->in.queries;
     job->group = job->in.heads / job->in.key_heads;
     job->few = job->group * job->in.queries <= ATTENTION_FEW;
-    job->pairs = job->in.element == ATTENTION_BFLOAT16 && kernels->attention_pairs != NULL &&
+    job->pairs = job->in.element == ATTENTION_BFLOAT16 && kernels->pairs != NULL &&
                  !job->few;
     const attention_kernels *chosen = job->in.element == ATTENTION_FLOAT64 ? kernels->attention64
-                                      : job->pairs                     ? kernels->attention_pairs
+                                      : job->pairs                     ? kernels->pairs->attention
                                                                        : kernels->attention32;
     int64_t fitting = ATTENTION_ROWS / job->in.queries;
     job->stacked = fitting < 1 ? 1 : fitting < job->group ? fitting : job->group;
@@ -111,7 +110,8 @@ bcfg_status bcfg_attention(attention_job *job, int32_t threads, bcfg_error *erro
     bcfg_status status = bcfg_error_begin(error);
     const attention_inputs *in = &job->in;
     if (status != BCFG_OK || in->batch == 0 || in->heads == 0 || in->queries == 0) return status;
-    const attention_kernels *kernels = plan(job);
+    const bcfg_kernels *set = bcfg_kernels_here();
+    const attention_kernels *kernels = plan(job, set);
     int64_t heads = job->in.batch * job->in.key_heads, round = heads;
     double work = (double)job->in.batch * (double)job->in.heads * (double)job->in.queries *
                   (double)job->in.keys * (double)(job->in.width + job->in.value_width + 1);
@@ -141,6 +141,7 @@ bcfg_status bcfg_attention(attention_job *job, int32_t threads, bcfg_error *erro
     job->packed = packed > 0 ? space + all.scratch_bytes * threads : NULL;
     job->parts = parts > 0 ? space + all.scratch_bytes * threads + packed : NULL;
     run(job, &all, heads, round, threads);
+    bcfg_kernels_served(set->isa);
     bcfg_workspace_give(space);
     return BCFG_OK;
 }

@@ -115,8 +115,8 @@ bcfg_status bcfg_attention_backward(backward_job *job, int32_t threads, bcfg_err
     job->keys_per_task = keys_per_task(job, threads);
     job->tasks_per_head = (job->in.keys + job->keys_per_task - 1) / job->keys_per_task;
     Run run = {.job = job, .kernels = is_double ? kernels->backward64 : kernels->backward32};
-    if (job->in.element == ATTENTION_BFLOAT16 && kernels->backward_pairs != NULL)
-        run.kernels = kernels->backward_pairs;
+    if (job->in.element == ATTENTION_BFLOAT16 && kernels->pairs != NULL)
+        run.kernels = kernels->pairs->backward;
     run.tasks = job->tasks_per_head * job->in.batch * job->in.key_heads;
     run.rows_per_head = (job->in.queries + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     if (threads > run.tasks) threads = (int32_t)run.tasks;

@@ -1,4 +1,4 @@
-/* The product of our own: how a batch is cut into blocks, and who computes which. */
+/* Our own matrix product: cuts a batch into blocks and shares them among threads. */
 #include "gemm.h"
 
 #include "core/core.h"

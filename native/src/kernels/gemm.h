@@ -1,4 +1,4 @@
-/* The blocked matrix product of our own.
+/* Our own blocked matrix product.
  *
  * Every element of a product is made of the same sums, in the same order, wherever it is computed:
  * the inner dimension is cut every GEMM_INNER, each piece is one chain of fused multiply-adds that

@@ -9,6 +9,10 @@
 
 #include "core/core.h"
 
+#ifdef BACKENDCFG_AVX512_BF16
+static bcfg_kernels avx512_bf16; /* those of avx512, and pairs: see put_together */
+#endif
+
 static const struct {
     const char *name;
     const bcfg_kernels *kernels; /* NULL where the compiler could not make it */
@@ -18,10 +22,19 @@ static const struct {
     [BCFG_AVX2] = {"avx2", &bcfg_kernels_avx2},
     [BCFG_AVX512] = {"avx512", &bcfg_kernels_avx512},
 #ifdef BACKENDCFG_AVX512_BF16
-    [BCFG_AVX512_BF16] = {"avx512_bf16", &bcfg_kernels_avx512_bf16},
+    [BCFG_AVX512_BF16] = {"avx512_bf16", &avx512_bf16},
 #endif
 #endif
 };
+
+#ifdef BACKENDCFG_AVX512_BF16
+/* Before anything of this library can be called. */
+__attribute__((constructor)) static void put_together(void) {
+    avx512_bf16 = bcfg_kernels_avx512;
+    avx512_bf16.isa = BCFG_AVX512_BF16;
+    avx512_bf16.pairs = &bcfg_kernels_pairs;
+}
+#endif
 
 static const bcfg_kernels *_Atomic best, *_Atomic forced;
 static _Atomic uint64_t served[BCFG_ISAS];

@@ -18,14 +18,14 @@ typedef enum {
     BCFG_ISAS
 } bcfg_isa;
 
-/* What becomes of the C that was there: the last argument of the tiles. */
+/* What a tile does with what C holds: its last argument. */
 typedef enum {
     TILE_WRITE = 0, /* it is replaced, and not read */
     TILE_CHAIN = 1, /* the chain of every element starts at it */
     TILE_ADD = 2    /* the chain starts at 0, and its sum is added to it */
 } bcfg_accumulate;
 
-/* C (+)= A B for 1 to 6 rows and 1 to X_columns columns; see tile.inc for what is promised of the
+/* C (+)= A B for 1 to 6 rows and 1 to X_columns columns; see tile.inc for what is guaranteed of the
  * bits. Strides in elements. Element (i, k) of A is a[i * a_row + k * a_step]; rows of B and C are
  * dense. Nothing outside of the tile is read or written. `accumulate` is a bcfg_accumulate. */
 typedef void bcfg_f32_tile(int64_t rows, int64_t columns, int64_t k, const float *a, int64_t a_row,
@@ -34,10 +34,6 @@ typedef void bcfg_f32_tile(int64_t rows, int64_t columns, int64_t k, const float
 typedef void bcfg_f64_tile(int64_t rows, int64_t columns, int64_t k, const double *a,
                            int64_t a_row, int64_t a_step, const double *b, int64_t b_row,
                            double *c, int64_t c_row, int accumulate);
-/* The same over pairs of bfloat16, two neighbours in k to a number: k counts pairs. */
-typedef void bcfg_pairs_tile(int64_t rows, int64_t columns, int64_t k, const uint32_t *a,
-                             int64_t a_row, int64_t a_step, const uint32_t *b, int64_t b_row,
-                             float *c, int64_t c_row, int accumulate);
 
 /* c[rows][X_columns] = the chains of 1 to 6 outputs of a convolution for 1 to X_columns pixels; see
  * window.inc. The weights of an output are k dense numbers; `bias` may be NULL. */
@@ -73,16 +69,21 @@ typedef void bcfg_f32_steps(int64_t rows, int64_t count, const float *from, int6
 typedef void bcfg_f64_steps(int64_t rows, int64_t count, const double *from, int64_t from_row,
                             int64_t step, double *to, int64_t to_row);
 
+/* What multiplies bfloat16 by pairs. */
+typedef struct {
+    const attention_kernels *attention;
+    const backward_kernels *backward;
+} bcfg_pairs_kernels;
+
 typedef struct {
     bcfg_isa isa;
-    int32_t f32_columns, f64_columns; /* the widest tile; pairs have that of float32 */
+    int32_t f32_columns, f64_columns; /* the widest tile */
     bcfg_f32_tile *f32_tile;
     bcfg_f64_tile *f64_tile;
     bcfg_gemm_block *f32_gemm, *f64_gemm;
-    bcfg_pairs_tile *pairs_tile;      /* NULL without BF16 instructions */
-    const attention_kernels *attention32, *attention64, *attention_pairs; /* the last or NULL */
-    const backward_kernels *backward32, *backward64; /* by the type of arithmetic */
-    const backward_kernels *backward_pairs;          /* bfloat16 by pairs, or NULL */
+    const bcfg_pairs_kernels *pairs;  /* NULL without BF16 instructions */
+    const attention_kernels *attention32, *attention64; /* by the type of arithmetic */
+    const backward_kernels *backward32, *backward64;
     bcfg_f32_window *f32_window;
     bcfg_f64_window *f64_window;
     bcfg_f32_panel *f32_panel;
@@ -99,7 +100,7 @@ extern const bcfg_kernels bcfg_kernels_portable;
 #ifdef BACKENDCFG_X86_64
 extern const bcfg_kernels bcfg_kernels_avx2, bcfg_kernels_avx512;
 #ifdef BACKENDCFG_AVX512_BF16
-extern const bcfg_kernels bcfg_kernels_avx512_bf16;
+extern const bcfg_pairs_kernels bcfg_kernels_pairs; /* beside bcfg_kernels_avx512 */
 #endif
 #endif
 

@@ -1,4 +1,5 @@
-/* One spare block, taken and given by one exchange: no lock, so a forked child has no worry. */
+/* One spare block, taken and returned by one atomic exchange: there is no lock that a forked child
+ * could inherit locked. */
 #include "workspace.h"
 
 #include <stdatomic.h>

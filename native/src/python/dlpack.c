@@ -24,7 +24,7 @@ static const struct {
 };
 enum { ELEMENTS = sizeof elements / sizeof *elements };
 
-/* Ends what an array rested on. The owner's code may run Python, so a pending error is kept. */
+/* Releases the tensor under an array. Its owner's code may run Python, so a pending error is saved. */
 static void let_go(PyObject *holder) {
     PyObject *pending = bcfg_take_exception();
     if (PyCapsule_IsValid(holder, owned_versioned)) {

@@ -211,7 +211,7 @@ static bool all_arrays(const LinearCall *call) {
     return true;
 }
 
-/* What is no ndarray is taken, computed and given back by Python. */
+/* Arguments that are no ndarray go to Python, which calls again with arrays over their memory. */
 static PyObject *foreign(const LinearCall *call) {
     PyObject *given = PyDict_New();
     for (int i = 0; given != NULL && i < MOST_ARGUMENTS; i++)

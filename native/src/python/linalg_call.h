@@ -30,13 +30,13 @@ typedef struct {
     int32_t one_info;
 } LinearCall; /* finite: `ops.check_finite` is on */
 
-/* Python callables and types that backendcfg.ops.linalg hands in; NULL until it did. */
+/* Python callables and types that backendcfg.ops.linalg binds; NULL before. */
 extern PyObject *bcfg_linear_refuse, *bcfg_linear_foreign, *bcfg_linear_failed, *bcfg_linear_types;
 
 /* The words of each bcfg_linear_reason, which ops.serving has sentences for. */
 extern const char *const bcfg_linear_reasons[];
 
-/* Raises InvalidArgumentError by way of Python; always -1. */
+/* Has Python raise InvalidArgumentError; returns -1. */
 int bcfg_linear_refused(const LinearCall *call, const char *reason, const char *detail);
 /* linalg_shape.c: the arguments' arrays as a problem. -1 with an exception set. */
 int bcfg_linear_take(LinearCall *call);

@@ -1,4 +1,4 @@
-/* What backendcfg.ops.linalg hands in, and what it asks: who would serve. */
+/* Binds the callbacks of backendcfg.ops.linalg, and answers who would serve a call. */
 #include "linalg_call.h"
 
 PyObject *bcfg_linear_bind(PyObject *module, PyObject *arguments, PyObject *keywords) {

@@ -1,4 +1,4 @@
-/* Memory for the results of a call, and what the caller gets of it. */
+/* Allocates the results of a call, and makes of them what the caller gets. */
 #include "linalg_call.h"
 
 static const int type_numbers[] = {NPY_FLOAT, NPY_DOUBLE, NPY_CFLOAT, NPY_CDOUBLE};
@@ -106,7 +106,7 @@ static int of_operation(LinearCall *call) {
     case BCFG_QR: return orthogonal(call);
     case BCFG_EIGH:
         if (values(call, p->n) < 0) return -1;
-        /* Of a real matrix that lies by rows the transpose is decomposed: the same matrix. */
+        /* A real symmetric matrix that lies by rows is its own transpose: decompose it as it lies. */
         return matrix(call, p->n, p->n, false, &p->x);
     case BCFG_EIGVALSH: return values(call, p->n);
     case BCFG_SVD: return singular_vectors(call);
@@ -159,7 +159,7 @@ static int failed(LinearCall *call) {
     return -1;
 }
 
-/* Refuses results that are not finite. What comes with `info` says by it which are of no use. */
+/* Refuses results that are not finite. A function that returns `info` marks failed matrices there. */
 static int check_finite(const LinearCall *call) {
     for (int i = 0; i < call->result_count; i++) {
         PyArrayObject *array = call->results[i];

@@ -20,7 +20,7 @@ typedef struct {
     int64_t c_strides[NPY_MAXDIMS];
 } Call;
 
-/* Raises what backendcfg.ops makes of it, with the shapes and types; always -1. */
+/* Has backendcfg.ops raise the error, with the shapes and types; returns -1. */
 static int refuse(const Call *call, const char *reason, const char *detail) {
     if (bcfg_need(bcfg_callbacks.refuse, "refuse") == NULL) return -1;
     PyObject *done = PyObject_CallFunction(bcfg_callbacks.refuse, "ssOOO", reason, detail,
@@ -217,7 +217,8 @@ static int compute(Call *call) {
     return take_result(call, type) < 0 ? -1 : multiply(call, snapshot);
 }
 
-/* Arrays of others: on a device, else by way of backendcfg.ops, which calls again with NumPy's over their memory. */
+/* Arrays of other libraries: those on a device are multiplied there; for the others backendcfg.ops
+ * calls again with NumPy arrays over their memory. */
 static PyObject *multiply_foreign(const Call *call) {
     PyObject *product = bcfg_device_multiply("matmul", call->given_a, call->given_b, Py_None,
                                              call->given_out, NULL, NULL);

@@ -59,7 +59,7 @@ static int snapshot_set(PyObject *object, PyObject *value, void *closure) {
     }
     const bcfg_snapshot *snapshot = PyLong_AsVoidPtr(value);
     if (PyErr_Occurred()) return -1;
-    /* An address from anywhere else would be followed by the next product. */
+    /* The next product would dereference any other address. */
     if (snapshot != NULL && !bcfg_snapshot_known(snapshot)) {
         PyErr_SetString(PyExc_ValueError, "not the address of a snapshot");
         return -1;

@@ -1,5 +1,5 @@
-/* Who served the calls of operations that are written in Python, counted here because the GIL makes
- * that exact at the price of one dictionary; and the hook of traces, for those and for products. */
+/* Counts who served the calls of operations written in Python: here, because the GIL makes a dictionary
+ * exact without a lock. Also calls the hook of traces, for those operations and for products. */
 #include "glue.h"
 
 #include "../core/core.h"

@@ -1,4 +1,4 @@
-/* What served the calls, as Python data. */
+/* The counters of every provider, as Python data. */
 #include "gpu/products/recipe.h"
 #include "glue.h"
 

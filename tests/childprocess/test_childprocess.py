@@ -1,0 +1,85 @@
+"""Child interpreters: started, asked, and every way in which one can end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+
+from backendcfg import childprocess
+from backendcfg.errors import InternalError, UsageError
+
+
+def ask(program, **named):
+    return childprocess.ask(
+        ["-c", program], os.environ, task="the test", remedy="try again", **named
+    )
+
+
+def test_a_child_gets_its_input_and_its_environment_and_says_how_it_ended():
+    done = childprocess.run(
+        ["-c", "import os, sys; print(sys.stdin.read() + os.environ['OURS']); sys.exit(3)"],
+        {**os.environ, "OURS": "there"},
+        given="here and ",
+    )
+    assert (done.status, done.text, done.how) == (3, "here and there\n", "ended with status 3")
+    assert done.obstacle == ""
+
+
+def test_an_isolated_child_sees_no_site_packages_and_none_the_working_directory(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong one')\n")
+    monkeypatch.chdir(tmp_path)
+    flags = "import json, sys; print(sys.flags.isolated, sys.flags.no_site)"
+    assert childprocess.run(["-c", flags]).text == "0 0\n"
+    assert childprocess.run(["-c", flags], isolated=True).text == "1 1\n"
+
+
+def test_a_child_that_hangs_is_killed():
+    done = childprocess.run(["-c", "import time; time.sleep(60)"], seconds=0.2)
+    assert (done.status, done.how) == (None, "did not end within 0.2 s")
+
+
+def test_an_interpreter_that_is_not_there_is_said(monkeypatch):
+    done = childprocess.run(["-c", ""], python="/nowhere/python")
+    assert done.status is None
+    assert done.how.startswith("could not be started: ")
+    monkeypatch.setattr(sys, "executable", "")
+    assert "does not know its own path" in childprocess.run(["-c", ""]).obstacle
+
+
+def test_the_answer_is_the_last_line_whatever_was_printed_before():
+    assert ask("print('noise'); print('{\"count\": 4}')") == {"count": 4}
+
+
+def test_an_error_of_the_child_is_raised_as_its_own_class():
+    record = UsageError("no such profile", helps=["name another"]).to_dict()
+    with pytest.raises(UsageError) as caught:
+        ask(f"import json; print(json.dumps({{'error': {record!r}}}))")
+    assert (caught.value.message, caught.value.helps) == ("no such profile", ("name another",))
+
+
+@pytest.mark.parametrize(
+    ("program", "message", "note"),
+    [
+        ("import sys; sys.exit('out of order')", "ended with status 1", "out of order"),
+        ("pass", "ended with status 0", "it said nothing"),
+        (f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})", "status -9", "nothing"),
+    ],
+)
+def test_a_child_that_does_not_answer_is_an_internal_error(program, message, note):
+    with pytest.raises(InternalError) as caught:
+        ask(program)
+    assert caught.value.message.startswith("the test ")
+    assert message in caught.value.message
+    assert note in caught.value.notes[0]
+    assert caught.value.helps == ("try again",)
+
+
+def test_a_child_that_is_asked_and_hangs_is_an_internal_error(monkeypatch):
+    monkeypatch.setattr(childprocess, "LIMIT_SECONDS", 0.2)
+    with pytest.raises(InternalError, match=r"the test did not end within 0\.2 s"):
+        ask("import time; time.sleep(60)")
