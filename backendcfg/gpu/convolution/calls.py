@@ -129,8 +129,8 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -
     return out if len(x.shape) == 4 else out.reshape(out.shape[1:])
 
 
-def _element(held: DeviceView, value: Any) -> str:
-    return held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
+def _element(view: DeviceView, value: Any) -> str:
+    return view.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
 
 
 def _check(given: Arguments, geometry: Geometry, x: DeviceView) -> None:
@@ -166,10 +166,10 @@ def _four(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
     return sizes if len(sizes) == 4 else (first, *sizes)
 
 
-def _lies(held: DeviceView, *, channels_last: bool) -> bool:
-    shape = _four(held.shape, 1)
+def _lies(view: DeviceView, *, channels_last: bool) -> bool:
+    shape = _four(view.shape, 1)
     wanted = rules.packed(shape, channels_last=channels_last)
-    found = _four(held.strides, 0)
+    found = _four(view.strides, 0)
     return all(
         size <= 1 or have == want for size, have, want in zip(shape, found, wanted, strict=True)
     )
@@ -203,13 +203,13 @@ def _layout(given: Arguments, geometry: Geometry, x: DeviceView, w: DeviceView) 
 
 
 def _laid(
-    given: Arguments, name: str, held: DeviceView, *, channels_last: bool
+    given: Arguments, name: str, view: DeviceView, *, channels_last: bool
 ) -> tuple[Any, DeviceView]:
     """A copy of an argument in the order that is wanted."""
     if not channels_last:
         return given.dense(name, given.given[name])
-    axes = _NHWC if len(held.shape) == 4 else (1, 2, 0)
-    back = _NCHW if len(held.shape) == 4 else (2, 0, 1)
+    axes = _NHWC if len(view.shape) == 4 else (1, 2, 0)
+    back = _NCHW if len(view.shape) == 4 else (2, 0, 1)
     copy = own_library.turned(given.given[name], axes)
     copy = own_library.turned(own_library.dense(OPERATION, name, copy), back)
     return copy, given.hold(name, copy)
@@ -221,8 +221,8 @@ def _memory(
     """Memory in the order that is wanted, always with a batch."""
     if not channels_last:
         return given.make(shape, element)
-    made, held = given.make(tuple(shape[axis] for axis in _NHWC), element)
-    return own_library.turned(made, _NCHW), held
+    made, view = given.make(tuple(shape[axis] for axis in _NHWC), element)
+    return own_library.turned(made, _NCHW), view
 
 
 def _extended(
@@ -235,9 +235,9 @@ def _extended(
             "`input` must be PyTorch's or CuPy's where more zeros are below or right than above",
             helps=["pass it as one of theirs, or with these zeros in it"],
         )
-    copy, held = _memory(given, shape, x.element, channels_last=channels_last)
+    copy, view = _memory(given, shape, x.element, channels_last=channels_last)
     own_library.fill(copy, value.reshape(_four(x.shape, 1)), zero=True)
-    return copy, held
+    return copy, view
 
 
 def _call(

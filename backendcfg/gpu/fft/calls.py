@@ -92,22 +92,22 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
     """
     operation = f"fft.{request.operation}"
     given = Arguments(operation, {"input": request.array})
-    held: DeviceView = request.came.origin
-    given.first, given.first_name = held, "input"
-    element = _element_of(request.array, held)
+    view: DeviceView = request.came.origin
+    given.first, given.first_name = view, "input"
+    element = _element_of(request.array, view)
     key = (
         *(type(request.array), element),
         *(request.kind, request.axes, request.sizes, request.norm, request.conjugates),
-        *(held.kind, held.ordinal, held.element, held.shape, held.byte_strides),
-        _is_aligned(held),
+        *(view.kind, view.ordinal, view.element, view.shape, view.byte_strides),
+        _is_aligned(view),
     )
-    plan = _plans.find(key, lambda: _planned(request, held, element, given))
-    result = _compute(plan, request, held, given)
+    plan = _plans.find(key, lambda: _planned(request, view, element, given))
+    result = _compute(plan, request, view, given)
     if conjugate:
         own_library.conjugate(result)
     if plan.common.is_checked:
         own_library.check_finite(operation, result)
-    served(operation, "cufft", BECAUSE, request.shape, held.element)
+    served(operation, "cufft", BECAUSE, request.shape, view.element)
     return result
 
 
@@ -131,13 +131,13 @@ def take(operation: str, value: Any, *, everything: bool) -> ArrayView:
         InvalidArgumentError: its library is not known here, or cuFFT has no such type.
     """
     given = Arguments(f"fft.{operation}", {"input": value})
-    held = given.take("input")
+    view = given.take("input")
     if not own_library.is_known(value):
         given.refuse("`input` must be PyTorch's or CuPy's", helps=["pass it as one of theirs"])
-    if not everything and held.element not in FLOATING and held.element not in WHOLE:
-        element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
+    if not everything and view.element not in FLOATING and view.element not in WHOLE:
+        element = view.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
         refuse_element(operation, element, value)
-    return ArrayView(value, held.element, DEVICE, held)
+    return ArrayView(value, view.element, DEVICE, view)
 
 
 def explain(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -> Answer:
@@ -169,22 +169,22 @@ def forget() -> None:
     _plans.clear()
 
 
-def _element_of(value: Any, held: DeviceView) -> str:
+def _element_of(value: Any, view: DeviceView) -> str:
     """The type that is transformed: the array's; of integers and bool, their library's default."""
-    if held.element in plans.COMPLEX:
-        return held.element
+    if view.element in plans.COMPLEX:
+        return view.element
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return "float64"
     return "float64" if torch.get_default_dtype() is torch.float64 else "float32"
 
 
-def _is_aligned(held: DeviceView) -> bool:
+def _is_aligned(view: DeviceView) -> bool:
     """Whether cuFFT may read it where it begins: real numbers too at a multiple of complex ones."""
-    return held.address % plans.ITEM[plans.COMPLEX.get(held.element, "complex128")] == 0
+    return view.address % plans.ITEM[plans.COMPLEX.get(view.element, "complex128")] == 0
 
 
-def _planned(request: Request, held: DeviceView, element: str, given: Arguments) -> TransformPlan:
+def _planned(request: Request, view: DeviceView, element: str, given: Arguments) -> TransformPlan:
     """Check a call and plan it, for all calls of its kind."""
     operation, kind = given.operation, request.kind
     flags = FlagsInForce()
@@ -194,10 +194,10 @@ def _planned(request: Request, held: DeviceView, element: str, given: Arguments)
             state="nothing was computed",
             helps=["transform on the CPU", "use a profile of a lower tier"],
         )
-    chosen = sole_library("cufft", held.kind)
+    chosen = sole_library("cufft", view.kind)
     if not chosen.library:
         raise MissingLibraryError(
-            f"{operation}: no library can transform on {held.place}",
+            f"{operation}: no library can transform on {view.place}",
             notes=list(chosen.reasons),
             state="nothing was computed",
             helps=["transform on the CPU: move `input` there"],
@@ -205,7 +205,7 @@ def _planned(request: Request, held: DeviceView, element: str, given: Arguments)
     read = element if kind == "rfft" else plans.COMPLEX[element]
     written = plans.REAL[read] if kind == "irfft" else plans.COMPLEX[element]
     axes = plans.ordered(kind, request.axes)
-    shape = list(held.shape)
+    shape = list(view.shape)
     for axis, size in zip(request.axes, request.sizes, strict=True):
         shape[axis] = size
     if kind == "irfft":
@@ -225,9 +225,9 @@ def _planned(request: Request, held: DeviceView, element: str, given: Arguments)
     if not axes:
         return TransformPlan(common, (), (signals, read), (), request.shape, ())
     # "irfft" always reads a copy: cuFFT overwrites what it makes real numbers of.
-    fits = (held.shape, held.element) == (signals, read) and _is_aligned(held)
+    fits = (view.shape, view.element) == (signals, read) and _is_aligned(view)
     if fits and kind != "irfft" and not request.conjugates:
-        one = plans.single(kind, axes, (held.shape, held.strides, read), result)
+        one = plans.single(kind, axes, (view.shape, view.strides, read), result)
         if one is not None:
             return TransformPlan(common, (one,), None, (), request.shape, ())
     copy = (signals, plans.dense_strides(signals), read)
@@ -248,8 +248,8 @@ def _planned(request: Request, held: DeviceView, element: str, given: Arguments)
     )
 
 
-def _compute(plan: TransformPlan, request: Request, held: DeviceView, given: Arguments) -> Any:
-    source, copy = held, None
+def _compute(plan: TransformPlan, request: Request, view: DeviceView, given: Arguments) -> Any:
+    source, copy = view, None
     if plan.source is not None:
         copy, source = given.make(*plan.source)
         value = own_library.plain(request.array)

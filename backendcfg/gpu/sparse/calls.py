@@ -42,20 +42,20 @@ class _Product(NamedTuple):
 def sparse_compress(a: Any) -> Compressed:
     """See `backendcfg.ops.sparse_compress`."""
     given = Arguments("sparse_compress", {"a": a})
-    held = _held(given, "a")
-    if why := library.misfit(held.shape, held.element):
+    view = _view(given, "a")
+    if why := library.misfit(view.shape, view.element):
         given.refuse(f"`a` must {why}")
-    chosen = _chosen(given, held, SparseAlgorithm())
+    chosen = _chosen(given, view, SparseAlgorithm())
     _known(given, "a")
     dense = a
-    leading = held.strides[0]
-    if held.strides[1] != 1 or not _is_aligned(held, leading) or leading < held.shape[1]:
-        dense, held = _copied(given, "a", a, held.shape, held.element)
-        leading = held.shape[1]
-    matrix = (held.shape[0], held.shape[1], leading, library.NUMBERS[held.element])
+    leading = view.strides[0]
+    if view.strides[1] != 1 or not _is_aligned(view, leading) or leading < view.shape[1]:
+        dense, view = _copied(given, "a", a, view.shape, view.element)
+        leading = view.shape[1]
+    matrix = (view.shape[0], view.shape[1], leading, library.NUMBERS[view.element])
     invalid, answer = given.make((1,), "int32")
-    work = given.work(chosen.library, chosen.driver, held, answer)
-    _succeed(given, _native.device_sparse_check(work, matrix, held.address, answer.address))
+    work = given.work(chosen.library, chosen.driver, view, answer)
+    _succeed(given, _native.device_sparse_check(work, matrix, view.address, answer.address))
     if int(invalid.item()):
         given.refuse(
             "`a` must have at most 2 numbers other than 0 in every 4 of a row",
@@ -66,16 +66,16 @@ def sparse_compress(a: Any) -> Compressed:
     memory, compressed = given.make((size,), "uint8")
     room, buffer = given.make((buffer_size,), "uint8") if buffer_size else (None, None)
     fault = _native.device_sparse_compress(
-        given.work(chosen.library, chosen.driver, held, compressed, buffer),
+        given.work(chosen.library, chosen.driver, view, compressed, buffer),
         matrix,
-        held.address,
+        view.address,
         compressed.address,
         buffer.address if buffer is not None else 0,
     )
     del room, dense  # their library gives the memory to what comes next on the stream
     _succeed(given, fault)
-    served("sparse_compress", "cusparselt", BECAUSE, held.shape, held.element)
-    return Compressed((held.shape[0], held.shape[1]), held.element, held.place, memory)
+    served("sparse_compress", "cusparselt", BECAUSE, view.shape, view.element)
+    return Compressed((view.shape[0], view.shape[1]), view.element, view.place, memory)
 
 
 def sparse_matmul(
@@ -109,26 +109,26 @@ def _product(
         given.refuse(
             f"`compressed` must come from `ops.sparse_compress`, not {type(compressed).__name__}"
         )
-    held = _held(given, "b")
+    view = _view(given, "b")
     a = given.hold("compressed", compressed.memory)
     (m, k), element = compressed.shape, compressed.dtype
-    if held.element != element:
+    if view.element != element:
         given.refuse(f"`b` must hold {element}, as the compressed matrix does")
-    if why := library.misfit_dense(held.shape, k, element):
+    if why := library.misfit_dense(view.shape, k, element):
         given.refuse(f"`b` must {why}")
     how = _algorithm(given, algorithm)
-    chosen = _chosen(given, held, how)
+    chosen = _chosen(given, view, how)
     added = _bias(given, element, m) if bias is not None else None
-    n, copy = held.shape[1], None
-    by_rows, by_columns = held.strides[1] == 1, held.strides[0] == 1
+    n, copy = view.shape[1], None
+    by_rows, by_columns = view.strides[1] == 1, view.strides[0] == 1
     transposed = element == "int8" or (by_columns and not by_rows)
-    leading, length = (held.strides[1], k) if transposed else (held.strides[0], n)
+    leading, length = (view.strides[1], k) if transposed else (view.strides[0], n)
     lies_well = by_columns if transposed else by_rows
-    if not lies_well or leading < length or not _is_aligned(held, leading):
+    if not lies_well or leading < length or not _is_aligned(view, leading):
         turned = (1, 0) if transposed else (0, 1)
         _known(given, "b")
         value = own_library.turned(b, turned)
-        copy, held = _copied(given, "b", value, tuple(value.shape), element)
+        copy, view = _copied(given, "b", value, tuple(value.shape), element)
         leading = length
     numbers = library.product(
         (m, n, k),
@@ -139,7 +139,7 @@ def _product(
         transposed=transposed,
     )
     result = library.RESULT[element]
-    return _Product(given, chosen, numbers, a, held, added, copy, (m, n), result)
+    return _Product(given, chosen, numbers, a, view, added, copy, (m, n), result)
 
 
 def _run(it: _Product, *, search: bool) -> tuple[Any, tuple[int, int, int, int]]:
@@ -166,7 +166,7 @@ def _run(it: _Product, *, search: bool) -> tuple[Any, tuple[int, int, int, int]]
     return result, found
 
 
-def _held(given: Arguments, name: str) -> DeviceView:
+def _view(given: Arguments, name: str) -> DeviceView:
     value = given.given[name]
     if not _native.device_holds(value):
         given.refuse(
@@ -181,17 +181,17 @@ def _known(given: Arguments, name: str) -> None:
         given.refuse(f"`{name}` must be PyTorch's or CuPy's", helps=["pass it as one of theirs"])
 
 
-def _chosen(given: Arguments, held: DeviceView, how: SparseAlgorithm) -> SoleLibrary:
+def _chosen(given: Arguments, view: DeviceView, how: SparseAlgorithm) -> SoleLibrary:
     if broken := library.unkept(FlagsInForce().tier, how):
         raise TierNotKeptError(
             f"{given.operation}: {broken}",
             state="nothing was computed",
             helps=["use a profile of a lower tier"],
         )
-    chosen = sole_library("cusparselt", held.kind, library.OLDEST)
+    chosen = sole_library("cusparselt", view.kind, library.OLDEST)
     if not chosen.library:
         raise MissingLibraryError(
-            f"{given.operation}: no library can multiply 2:4 sparse matrices on {held.place}",
+            f"{given.operation}: no library can multiply 2:4 sparse matrices on {view.place}",
             notes=list(chosen.reasons),
             state="nothing was computed",
             helps=["install the wheel nvidia-cusparselt-cu12 or -cu13", "or use `ops.matmul`"],
@@ -199,30 +199,30 @@ def _chosen(given: Arguments, held: DeviceView, how: SparseAlgorithm) -> SoleLib
     return chosen
 
 
-def _is_aligned(held: DeviceView, leading: int) -> bool:
+def _is_aligned(view: DeviceView, leading: int) -> bool:
     """Whether memory and rows lie as cuSPARSELt needs it."""
-    step = leading * SIZES[held.element]
-    return held.address % library.ALIGNMENT == 0 and step % library.ALIGNMENT == 0
+    step = leading * SIZES[view.element]
+    return view.address % library.ALIGNMENT == 0 and step % library.ALIGNMENT == 0
 
 
 def _copied(
     given: Arguments, name: str, value: Any, shape: tuple[int, ...], element: str
 ) -> tuple[Any, DeviceView]:
     _known(given, name)
-    copy, held = given.make(shape, element)
+    copy, view = given.make(shape, element)
     own_library.fill(copy, value, zero=False)
-    return copy, held
+    return copy, view
 
 
 def _bias(given: Arguments, element: str, rows: int) -> DeviceView:
     if element == "int8":
         given.refuse("`bias` must be left out for int8", helps=["add it to the result"])
-    held = given.take("bias")
-    if held.element != element or held.shape != (rows,):
+    view = given.take("bias")
+    if view.element != element or view.shape != (rows,):
         given.refuse(f"`bias` must hold {rows} numbers of {element}, one for each row")
-    if not held.is_dense or held.address % library.ALIGNMENT:
+    if not view.is_dense or view.address % library.ALIGNMENT:
         given.refuse("`bias` must be dense and aligned to 16 bytes", helps=["copy it"])
-    return held
+    return view
 
 
 def _algorithm(given: Arguments, algorithm: Any) -> SparseAlgorithm:
