@@ -76,14 +76,14 @@ def _start() -> None:
 
 
 def _capture_at_exit(folder: str) -> None:
-    """Leave a snapshot of the switches when this process ends; its own children do not."""
+    """Leave the state of the switches when this process ends; its own children do not."""
     import atexit
     import os
 
     process = os.getpid()
 
     def leave() -> None:
-        from backendcfg.audit.snapshot import at_exit
+        from backendcfg.audit.process_state import at_exit
 
         at_exit(folder, process)
 

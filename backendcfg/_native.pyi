@@ -301,7 +301,7 @@ def device_launch(
     kernel: Any,
     stream: int,
     others: tuple[int, ...],
-    settles: bool,
+    synchronizes: bool,
     grid: int,
     threads: int,
     argument: Any,
@@ -384,8 +384,8 @@ def device_transform(
     area: int,
     direction: int,
     count: int,
-    input_step: int,
-    output_step: int,
+    input_stride: int,
+    output_stride: int,
     /,
 ) -> tuple[str, int, str] | None: ...
 

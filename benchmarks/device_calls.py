@@ -4,8 +4,8 @@
 
 Needs a C compiler and PyTorch, and no GPU: PyTorch's own tensors on the CPU are said to be on a
 device, and the fakes of native/fakes/gpu stand for NVIDIA's libraries. Each call is made once, so
-that its plan is cached; then the fakes are told to do nothing, and what is left is ours and
-PyTorch's. Only products have a target: C makes those alone, Python makes all other calls.
+that its plan is cached; then the fakes do nothing, and what is left is ours and PyTorch's. Only
+products have a target: C makes those alone, Python makes all other calls.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import __version__
 from backendcfg.audit.facts import is_option
-from backendcfg.audit.snapshot import baseline, is_valid, nested, snapshot
+from backendcfg.audit.process_state import baseline, is_valid, nested, read_process
 from backendcfg.errors import BackendCfgError, InvalidArgumentError
 from backendcfg.probe.variables import VARIABLES
 from backendcfg.transact.wording import shown
@@ -23,10 +23,10 @@ from backendcfg.transact.wording import shown
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from backendcfg.audit.snapshot import Snapshot
+    from backendcfg.audit.process_state import ProcessState
     from backendcfg.probe.variables import Variable
 
-# What a profile in force says that is no state of a process: its promise and what it presets.
+# What a profile in force says that is no state of a process: its tier and what it presets.
 _NO_SWITCH = ("determinism.tier", "environment", "log.level")
 
 
@@ -99,11 +99,11 @@ def capture(*, everything: bool = False) -> Captured:
     Raises:
         InternalError: the child died or hung.
     """
-    now = snapshot()
+    now = read_process()
     return captured(now, None if everything else baseline(now))
 
 
-def captured(now: Snapshot, fresh: Snapshot | None) -> Captured:
+def captured(now: ProcessState, fresh: ProcessState | None) -> Captured:
     """The profile of a process.
 
     Args:
@@ -138,7 +138,7 @@ def captured(now: Snapshot, fresh: Snapshot | None) -> Captured:
     return Captured(ordered, (*notes, *_refusals(Captured(ordered, (), command))), command)
 
 
-def _effective(of: Snapshot) -> dict[str, dict[str, Any]]:
+def _effective(of: ProcessState) -> dict[str, dict[str, Any]]:
     """The switches as they act."""
     values = _folded({name: entry["value"] for name, entry in of.switches.items()})
     return {name: {**of.switches[name], "value": value} for name, value in values.items()}
@@ -196,7 +196,7 @@ def _of_switches(
     return dict(chosen)
 
 
-def _of_variables(now: Snapshot, surveyed: set[str], notes: list[str]) -> dict[str, Any]:
+def _of_variables(now: ProcessState, surveyed: set[str], notes: list[str]) -> dict[str, Any]:
     """The flags of variables that no switch can be read for."""
     found: dict[str, Any] = {}
     known: set[str] = set()
@@ -219,7 +219,7 @@ def _of_variables(now: Snapshot, surveyed: set[str], notes: list[str]) -> dict[s
     return found
 
 
-def _of_facts(now: Snapshot, fresh: Snapshot | None) -> Iterator[str]:
+def _of_facts(now: ProcessState, fresh: ProcessState | None) -> Iterator[str]:
     """What no flag stands for, where it is not as in a fresh process.
 
     Without one to compare with, only of torch.compile's options is it known that they were set.
@@ -261,7 +261,7 @@ def _refusals(made: Captured) -> list[str]:
     return []
 
 
-def _command(of: Snapshot) -> str:
+def _command(of: ProcessState) -> str:
     """The command as one line: a program that was given with `-c` is cut."""
     words = [os.path.basename(of.words[0]), *of.words[1:]] if of.words else ["python"]
     text = " ".join(" ".join(words).split())

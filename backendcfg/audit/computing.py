@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import backendcfg
 from backendcfg.catalogue.cpu import LIBRARIES, MKL
 from backendcfg.catalogue.frameworks import FRAMEWORKS, JAXLIB, TENSORFLOW, TORCH
-from backendcfg.probe import first_line_of, loaded
-from backendcfg.probe.processor import first_processor
+from backendcfg.probe import first_line_of, first_processor, loaded
 
 if TYPE_CHECKING:
     from typing import Any
@@ -40,7 +39,7 @@ def describe() -> dict[str, dict[str, Any]]:
     """Libraries, versions, processor and devices, as JSON data."""
     return {
         "libraries": _libraries(),
-        "versions": _versions(),
+        "versions": versions(),
         "processor": _processor() | _usable(),
         "devices": _devices(),
     }
@@ -80,7 +79,8 @@ def _identity(path: str, size: int, _modified: int) -> str:
     return f"{size}-{digest.hexdigest()}"
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The versions of Python, of this package and of every numeric package that is imported."""
     found = {"python": platform.python_version(), "backendcfg": backendcfg.__version__}
     for name in _MODULES:
         module = sys.modules.get(name)

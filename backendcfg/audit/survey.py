@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from backendcfg.bridges import all as bridges
+from backendcfg.bridges import imports
 from backendcfg.bridges.mapped import mapped_set
 from backendcfg.probe import environment
 from backendcfg.records import record
@@ -91,15 +92,24 @@ def matters(flag: str) -> bool:
     return flags()[flag].flag.bits
 
 
+def loaded() -> tuple[tuple[int, ...], tuple[int, int] | None]:
+    """What brings switches: the frameworks that are imported, and the libraries that are mapped.
+
+    Two answers are equal while none has come or gone; None for libraries that cannot be listed.
+    """
+    # By identity: one that was imported anew has other switches.
+    return tuple(id(sys.modules.get(name)) for name in imports.MODULES), mapped_set()
+
+
 def _settings() -> tuple[Setting, ...]:
-    """One setting per switch; collected again when a module or a library has come or gone."""
+    """One setting per switch; collected again when a framework or a library has come or gone."""
     global _collected
-    now = (len(sys.modules), mapped_set())
+    now = loaded()
     if _collected[0] != now or now[1] is None:
         values = _values()
         found = tuple(_ask(values, values.keys()))
         # Collecting may import.
-        _collected = ((len(sys.modules), mapped_set()), found)
+        _collected = (loaded(), found)
     return _collected[1]
 
 

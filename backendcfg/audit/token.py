@@ -8,7 +8,6 @@ state of random generators, nor about what a program computes.
 from __future__ import annotations
 
 import json
-import sys
 from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -62,7 +61,7 @@ def numerics_token() -> Token:
     the time, the place of files, or the names of profiles.
     """
     global _constant
-    loaded = (len(sys.modules), mapped_set())
+    loaded = computing.versions(), mapped_set()
     if _constant[0] != loaded or loaded[1] is None:
         constant = computing.describe()
         _constant = (loaded, constant, _digest(constant))

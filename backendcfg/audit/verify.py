@@ -77,8 +77,8 @@ class Verification:
 
     Attributes:
         profile: its name, or "" when none is in force.
-        tier: what it promises.
-        in_force: whether everything that the promise rests on was found as wanted.
+        tier: its determinism tier.
+        in_force: whether everything that the tier rests on was found as wanted.
         readings: one per switch, then one per changed variable and per dormant flag.
         overrides: variables of this process that contradict the profile, in words.
     """
@@ -96,8 +96,8 @@ class Verification:
         for one in self.readings:
             counts[one.state] = counts.get(one.state, 0) + 1
         found = ", ".join(f"{number} {state}" for state, number in counts.items())
-        promise = f"{self.tier}, {'' if self.in_force else 'not '}in force"
-        lines = [f"{self.profile} ({promise if self.tier != 'none' else 'no promise'}): {found}"]
+        tier = f"{self.tier}, {'' if self.in_force else 'not '}in force"
+        lines = [f"{self.profile} ({tier if self.tier != 'none' else 'no tier'}): {found}"]
         for one in self.readings:
             if one.state not in ("ok", "dormant"):
                 values = f"wanted {one.wanted!r}, found {one.found!r}; {one.because}"
@@ -124,7 +124,7 @@ def verify() -> Verification:
     scoped = bool(_native.chain())
     readings = _readings(compiled, SCOPED if scoped else bridges.BRIDGES)
     if scoped:
-        # A scope does not write environment variables; but its promise may rest on one that had
+        # A scope does not write environment variables; but its tier may rest on one that had
         # to be there when the process started.
         late = _readings(compiled, ("environment",))
         readings += [reading for reading in late if reading.state == "pending"]

@@ -49,6 +49,12 @@ _executed: dict[str, ModuleType] = {}
 _finishing: dict[str, tuple[int, bool]] = {}
 """Modules whose callback runs now, in which thread, and whether their code ran before."""
 
+finished = 0
+"""How many times a watched module's code has run, while somebody watched."""
+
+sought = 0
+"""How many times an import system asked a watch for a module, whichever it was."""
+
 
 def watch(callback: Callable[[str], None], modules: Iterable[str] = MODULES) -> Watch:
     """Call back with the module's name each time that one of them has been imported.
@@ -131,8 +137,10 @@ class Watch:
 
     def finish(self, module: ModuleType, name: str) -> None:
         """Call back for a module whose code has run."""
+        global finished
         if not self.active:
             return
+        finished += 1
         _finishing[name] = get_ident(), name in self.ran
         _executed[name] = module
         try:
@@ -148,6 +156,8 @@ class Watch:
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """What the finders behind this one find, with its loader wrapped."""
+        global sought
+        sought += 1
         if fullname not in self.modules or not self.active:
             return None
         search = (fullname, get_ident())

@@ -14,7 +14,7 @@ from backendcfg.bridges.blis_architectures import VARIABLE as BLIS
 from backendcfg.bridges.blis_architectures import survives
 from backendcfg.bridges.mapped import handle, mapped_set
 from backendcfg.probe import loaded
-from backendcfg.probe.variable_table import BLIS_WAYS
+from backendcfg.probe.variables import BLIS_WAYS
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False

@@ -16,7 +16,7 @@ from backendcfg.bridges import imports
 from backendcfg.bridges.mapped import handle, mapped_set
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.probe import loaded
-from backendcfg.probe.names import owner_of
+from backendcfg.probe.loaded import owner_of
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False

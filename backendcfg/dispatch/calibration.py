@@ -4,7 +4,7 @@
 
 `backendcfg tune` writes a table; whoever makes a snapshot reads it. It is used only where it was
 made: on the same processor, with the same files and the same variables that choose kernels. It says
-nothing of `resolve.digest.host_digest`, which changes whenever any package is installed.
+nothing of `resolve.plan.host_digest`, which changes whenever any package is installed.
 
 Standard library only. Without a table this costs one look at a directory.
 """
@@ -161,8 +161,8 @@ def machine() -> tuple[str, str]:
     import platform
     from hashlib import sha256
 
+    from backendcfg.probe import first_processor
     from backendcfg.probe.limits import read_limits
-    from backendcfg.probe.processor import first_processor
 
     first = first_processor()
     name = first.get("model name") or first.get("cpu") or platform.processor()

@@ -115,7 +115,7 @@ def table_for(compiled: Compiled | None) -> Table | str:
     if not compiled.values.get("ops.calibration", True):
         return "`ops.calibration` is off"
     if compiled.tier != "none":
-        return f"profile `{compiled.name}` promises `{compiled.tier}`: speed decides no bits"
+        return f"profile `{compiled.name}` has tier `{compiled.tier}`: speed decides no bits"
     if compiled.values.get("blas.path"):
         return "`blas.path` says which library serves"
     if len(compiled.named) == 1:

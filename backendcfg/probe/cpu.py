@@ -11,7 +11,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from backendcfg.probe.processor import first_processor
+from backendcfg.probe import first_processor
 from backendcfg.schema.host import Cpu
 
 if TYPE_CHECKING:

@@ -12,14 +12,12 @@ import sys
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from backendcfg.probe import environment, limits
-from backendcfg.probe.amd import probe_amd
-from backendcfg.probe.apple import probe_apple
+from backendcfg.probe import environment, first_processor, limits
 from backendcfg.probe.cpu import describe_cpu
+from backendcfg.probe.gpus import Devices, probe_amd, probe_apple
+from backendcfg.probe.installed import versions
 from backendcfg.probe.libraries import probe_libraries
-from backendcfg.probe.nvidia import Devices, probe_nvidia
-from backendcfg.probe.packages import versions
-from backendcfg.probe.processor import first_processor
+from backendcfg.probe.nvidia import probe_nvidia
 from backendcfg.schema.host import Broken, Cpu, Found, Host, Interpreter, Library, Memory, System
 
 if TYPE_CHECKING:

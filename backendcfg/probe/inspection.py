@@ -36,9 +36,9 @@ class Request:
     """One file to ask.
 
     Attributes:
-        subject: the module that knows how: "symbols", "nvml" or "metal".
+        subject: the module that knows how: "symbols" or "drivers".
         path: the file.
-        kind: what its name promises.
+        kind: what its name says, or which driver it is: "nvml" or "metal".
     """
 
     subject: str

@@ -23,8 +23,8 @@ from backendcfg.catalogue.cpu import (
     provider_of,
 )
 from backendcfg.probe import inspection, installed, loaded, symbols
-from backendcfg.probe.names import owner_of
-from backendcfg.probe.remembered import Store
+from backendcfg.probe.kept import Store
+from backendcfg.probe.loaded import owner_of
 from backendcfg.schema.host import Absent, Broken, Found, Library
 
 if TYPE_CHECKING:

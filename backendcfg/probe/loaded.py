@@ -1,12 +1,13 @@
-"""The numeric libraries that are in this process now. Standard library only; opens nothing new.
+"""The numeric libraries that are in this process now, and who brought a file. Opens nothing new.
 
-Linux lists them in /proc/self/maps, macOS through dyld. A handle to one is taken with
-RTLD_NOLOAD, which fails rather than load anything.
+Standard library only. Linux lists mapped files in /proc/self/maps, macOS through dyld. A handle to
+one is taken with RTLD_NOLOAD, which fails rather than load anything.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 from backendcfg.catalogue.cpu import (
@@ -19,6 +20,7 @@ from backendcfg.catalogue.cpu import (
     kind_of,
     provider_of,
 )
+from backendcfg.catalogue.frameworks import SKLEARN
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -102,7 +104,6 @@ def handle_of(path: str) -> ctypes.CDLL | None:
 def _describe(handle: ctypes.CDLL, path: str, kind: str) -> LoadedLibrary | None:
     """Look at symbols, and call nothing but OpenBLAS's constant getter."""
     from backendcfg.probe import symbols
-    from backendcfg.probe.names import owner_of
 
     prefix = suffix = interface = ""
     serves = hasattr(handle, "cblas_dgemm")
@@ -135,3 +136,34 @@ def _dyld_images() -> list[str]:
     process._dyld_get_image_name.restype = ctypes.c_char_p
     names = (process._dyld_get_image_name(i) for i in range(process._dyld_image_count()))
     return [os.fsdecode(name) for name in names if name]
+
+
+_PACKAGE = r"/(?:site|dist)-packages/([\w-]+?)(?:\.libs)?/"
+_BUNDLE = r"/([\w-]+)\.libs/[^/]+$"
+
+
+def owner_of(path: str, prefix: str) -> str:
+    """Who brought the file: a distribution's name, "conda" or "system".
+
+    Args:
+        path: absolute.
+        prefix: the environment's directory, as `sys.prefix`.
+    """
+    found = re.search(_PACKAGE, path) or re.search(_BUNDLE, path)
+    if found:
+        name = found.group(1)
+        return SKLEARN.packages[0] if name == SKLEARN.name else name.replace("_", "-")
+    if path.startswith((os.path.join(prefix, ""), os.path.join(os.path.realpath(prefix), ""))):
+        if os.path.isdir(os.path.join(prefix, "conda-meta")):
+            return "conda"
+        name = os.path.basename(path)
+        # Wheels that install outside their package.
+        return next(
+            (
+                each.listed[0]
+                for each in LIBRARIES
+                if each.listed and name.startswith(each.globs[0].rstrip("*"))
+            ),
+            "system",
+        )
+    return "system"

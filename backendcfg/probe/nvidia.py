@@ -6,12 +6,11 @@ import glob
 import os
 import re
 import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import environ
 from backendcfg.probe import inspection, ldcache, text_of
-from backendcfg.probe.visible import visible_indices
+from backendcfg.probe.gpus import Devices, visible_indices
 from backendcfg.schema.host import Absent, Broken, Found, Gpu
 
 if TYPE_CHECKING:
@@ -23,21 +22,6 @@ _NAME = "libnvidia-ml.so.1"
 # Windows' Linux, Colab and Google's Kubernetes keep the driver's libraries off the loader path.
 _ELSEWHERE = ("usr/lib/wsl/lib", "usr/lib64-nvidia", "usr/local/nvidia/lib64")
 _DRIVER = "proc/driver/nvidia/version"
-
-
-@dataclass(frozen=True)
-class Devices:
-    """What one vendor's probe found.
-
-    Attributes:
-        gpus: in the order of the vendor's indices.
-        drivers: versions by name.
-        probes: found, absent or broken.
-    """
-
-    gpus: tuple[Gpu, ...] = ()
-    drivers: dict[str, str] = field(default_factory=dict)
-    probes: tuple[Probe, ...] = ()
 
 
 def probe_nvidia(
@@ -63,7 +47,7 @@ def probe_nvidia(
             return Devices(probes=(Absent(probe="nvidia", reason=f"no {_NAME} and no driver"),))
         reason = f"the driver is loaded, and {_NAME} is not on the loader path"
         return _from_proc(root, driver, reason, source)
-    request = inspection.Request("nvml", path)
+    request = inspection.Request("drivers", path, "nvml")
     answer = inspection.ask([[request]], timeout=timeout, environment=source).get(request)
     if answer is None or answer.facts is None:
         reason = answer.error if answer is not None else "no answer"

@@ -52,7 +52,7 @@ class CoveredSwitch(AnytimeSwitch):
 
 
 @record(frozen=True)
-class Applied:
+class AppliedSwitch:
     """A switch that an apply has set.
 
     Attributes:
@@ -68,7 +68,7 @@ class Applied:
 
 
 @record(frozen=True)
-class Return:
+class Restoration:
     """Where a switch goes.
 
     Attributes:
@@ -79,7 +79,7 @@ class Return:
             library would give them what it took from us.
     """
 
-    entry: Applied
+    entry: AppliedSwitch
     value: Any
     stays: str = ""
     begins: Setting | None = None
@@ -88,7 +88,7 @@ class Return:
     def setting(self) -> Setting:
         """What the journal is to write."""
         switch = self.entry.setting.switch
-        inner: Any = Returned(switch) if hasattr(switch, "lasting") else switch
+        inner: Any = ReturnedSwitch(switch) if hasattr(switch, "lasting") else switch
         return Setting(inner, self.value, self.entry.setting.flag)
 
     @property
@@ -105,7 +105,7 @@ class Return:
         )
 
 
-class Returned:
+class ReturnedSwitch:
     """A switch that is given back whatever was made of it since: one of `lasting` effect."""
 
     def __init__(self, switch: Switch) -> None:
@@ -122,7 +122,7 @@ class Returned:
         return ""
 
 
-_applied: dict[str, Applied] = {}
+_applied: dict[str, AppliedSwitch] = {}
 _left: dict[str, Setting] = {}
 
 
@@ -189,7 +189,7 @@ def extend_base(settings: Sequence[Setting], *, profile: str = "") -> tuple[Outc
         return _apply(settings, lambda: None, profile=profile, active=profile)
 
 
-def applied() -> dict[str, Applied]:
+def applied() -> dict[str, AppliedSwitch]:
     """What `apply` has set in this process, by switch name."""
     with owners.LOCK:
         return dict(_applied)
@@ -201,7 +201,7 @@ def _apply(
     *,
     profile: str,
     active: str,
-    forgotten: Sequence[Return] = (),
+    forgotten: Sequence[Restoration] = (),
     strict: bool = False,
 ) -> tuple[Outcome, ...]:
     covered = [_covered(setting) for setting in settings]
@@ -227,7 +227,9 @@ def _apply(
 def _record(setting: Setting, before: Any, read: Mapping[str, Any]) -> None:
     name = setting.switch.name
     known = _applied.get(name)
-    _applied[name] = replace(known, setting=setting) if known else Applied(setting, before, read)
+    _applied[name] = (
+        replace(known, setting=setting) if known else AppliedSwitch(setting, before, read)
+    )
     cell = owners.cell_of(setting.switch)
     if cell.eligible:
         cell.base, cell.known = setting.wanted, True
@@ -254,7 +256,7 @@ def _explained(settings: Iterable[Setting], outcomes: Iterable[Outcome]) -> Iter
             yield outcome
 
 
-def taken(setting: Setting, applied: Mapping[str, Applied]) -> dict[str, Any]:
+def taken(setting: Setting, applied: Mapping[str, AppliedSwitch]) -> dict[str, Any]:
     """The variables that the library of a switch has read as `applied` has them, as they were.
 
     Call it before the next transaction, when a switch is first seen.
@@ -273,7 +275,7 @@ def taken(setting: Setting, applied: Mapping[str, Applied]) -> dict[str, Any]:
     return {} if found.keys().isdisjoint(reads) else found
 
 
-def _acts(entry: Applied) -> bool:
+def _acts(entry: AppliedSwitch) -> bool:
     """Whether a variable holds what an apply has put there, and only until it is given back."""
     mine = entry.setting
     # One that the program changed since is the program's wish.
@@ -284,14 +286,14 @@ def _acts(entry: Applied) -> bool:
     )
 
 
-def returns(entries: Iterable[Applied]) -> list[Return]:
+def returns(entries: Iterable[AppliedSwitch]) -> list[Restoration]:
     """Where switches go that nobody wants anything of. May ask libraries in a child process."""
     return [_return(entry) for entry in entries]
 
 
-def _return(entry: Applied) -> Return:
+def _return(entry: AppliedSwitch) -> Restoration:
     if not entry.taken:
-        return Return(entry, entry.original)
+        return Restoration(entry, entry.original)
     switch: Any = entry.setting.switch
     begins = None
     try:
@@ -299,8 +301,8 @@ def _return(entry: Applied) -> Return:
         if switch.reach is Reach.THREAD and hasattr(switch, "begins"):
             begins = replace(entry.setting, wanted=switch.begins(entry.taken))
     except Exception as error:
-        return Return(entry, None, reason(error))
-    return Return(entry, value, begins=begins)
+        return Restoration(entry, None, reason(error))
+    return Restoration(entry, value, begins=begins)
 
 
 def with_what_lasts(settings: Sequence[Setting], outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -313,7 +315,7 @@ def with_what_lasts(settings: Sequence[Setting], outcomes: Sequence[Outcome]) ->
     ]
 
 
-def note_left(gone: Return) -> None:
+def note_left(gone: Restoration) -> None:
     """Remember what threads to come need to be given, because OpenMP reads its variables once."""
     if gone.begins is not None:
         _left[gone.begins.switch.name] = gone.begins

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Any
 
-    from backendcfg.registry.owners import Claim, Held
+    from backendcfg.registry.owners import Claim, HeldSwitch
 
 
 RAISE, WAIT, SKIP = 0, 1, 2
@@ -45,7 +45,7 @@ class Waiter:
         self._loop = loop
         self._future: asyncio.Future[None] | None = loop.create_future() if loop else None
 
-    def register(self, ancestors: tuple[object, ...], blocked: list[Held]) -> None:
+    def register(self, ancestors: tuple[object, ...], blocked: list[HeldSwitch]) -> None:
         """Wait for these claims. The caller holds LOCK.
 
         Raises:
@@ -135,7 +135,7 @@ def refuse_unknown(busy: object) -> None:
 
 
 def refusal(
-    claim: Claim, wanted: dict[str, object], blocked: list[Held], *, deadlock: bool = False
+    claim: Claim, wanted: dict[str, object], blocked: list[HeldSwitch], *, deadlock: bool = False
 ) -> ProfileBusyError:
     """The error for an entry that these claims are in the way of.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from backendcfg._native import Prepared, Scope
-    from backendcfg.registry.owners import Cell, Claim, Held
+    from backendcfg.registry.owners import Cell, Claim, HeldSwitch
     from backendcfg.registry.restoring import Stuck
     from backendcfg.transact.switch import Setting
 
@@ -108,7 +108,7 @@ def _when_busy(
 
 
 def _refusal(
-    claim: Claim, settings: Sequence[Setting], blocked: list[Held], *, deadlock: bool = False
+    claim: Claim, settings: Sequence[Setting], blocked: list[HeldSwitch], *, deadlock: bool = False
 ) -> ProfileBusyError:
     wanted = {setting.switch.name: setting.wanted for setting in settings}
     return busy.refusal(claim, wanted, blocked, deadlock=deadlock)

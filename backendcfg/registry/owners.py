@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     """A setting that scopes may write: its cell, the value, how to read and write it."""
 
 LOCK = threading.RLock()
-"""Held while claims change and while switches are written."""
+"""HeldSwitch while claims change and while switches are written."""
 
 
 class Thread:
@@ -81,7 +81,7 @@ class Claim:
         self.ident = thread.ident
 
 
-class Held:
+class HeldSwitch:
     """One claim on one cell, for whoever asks: the table itself makes no such objects."""
 
     __slots__ = ("cell", "claim", "wanted")
@@ -126,9 +126,9 @@ class Cell:
         """The value in force, as far as the table knows."""
         return next(reversed(self.claims.values())) if self.claims else self.base
 
-    def holders(self) -> tuple[Held, ...]:
+    def holders(self) -> tuple[HeldSwitch, ...]:
         """The claims, in their order."""
-        return tuple(Held(self, claim, wanted) for claim, wanted in self.claims.items())
+        return tuple(HeldSwitch(self, claim, wanted) for claim, wanted in self.claims.items())
 
 
 class Wanted(list["Setting"]):
@@ -199,7 +199,9 @@ def _in_this_thread(cell: Cell, switch: Switch) -> Cell:
     return own
 
 
-def take(claim: Claim, settings: Sequence[Setting], ancestors: tuple[object, ...]) -> list[Held]:
+def take(
+    claim: Claim, settings: Sequence[Setting], ancestors: tuple[object, ...]
+) -> list[HeldSwitch]:
     """Lay claims on every switch of `settings`, or on none. The caller holds LOCK.
 
     Returns:
@@ -275,10 +277,10 @@ def _of_this_thread(lines: list[Line]) -> list[Line]:
     return found
 
 
-def _in_the_way(lines: list[Line], ancestors: tuple[object, ...]) -> list[Held]:
+def _in_the_way(lines: list[Line], ancestors: tuple[object, ...]) -> list[HeldSwitch]:
     """The claims that want something else and do not belong to a scope around the new one."""
     return [
-        Held(cell, claim, other)
+        HeldSwitch(cell, claim, other)
         for cell, wanted, *_ in lines
         for claim, other in cell.claims.items()
         if other != wanted and claim not in ancestors

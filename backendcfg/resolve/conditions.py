@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backendcfg.catalogue.gpu import AMD, NVIDIA, VENDORS
-from backendcfg.resolve.facts import visible_gpus
-from backendcfg.resolve.versions import in_words, parsed, within
+from backendcfg.resolve.facts import in_words, parsed, visible_gpus, within
 from backendcfg.schema.host import Broken, Found
 from backendcfg.schema.plan import Check
 

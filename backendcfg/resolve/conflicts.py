@@ -1,17 +1,66 @@
-"""The conflict table: which values cannot both hold, where, and why."""
+"""Conflicts: which values cannot both hold, where, and why; and which of them happen on a host."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.catalogue.gpu import CUBLAS, NVIDIA
 from backendcfg.probe.variables import VARIABLES, contradictions
-from backendcfg.resolve.conflict import Conflict
 from backendcfg.resolve.facts import has_package, visible_gpus
 
 if TYPE_CHECKING:
-    from backendcfg.resolve.ground import Ground
+    from collections.abc import Callable, Iterable, Iterator
+
+    from backendcfg.resolve.ground import Ground, Subject
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two subjects that cannot both hold.
+
+    Attributes:
+        name: stable, for tests and documents.
+        left, right: flags, or variables as `environment.NAME`; the first pair that clashes is
+            shown. One that nothing on the host reads, or that nobody sets, takes no part.
+        clash: whether these two values exclude each other here.
+        note: why they do.
+        cure: what to do, after "in FILE, ".
+    """
+
+    name: str
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    clash: Callable[[Any, Any, Ground], bool]
+    note: str
+    cure: str
+
+
+@dataclass(frozen=True)
+class Clash:
+    """A conflict that happened, with both sides as they are set."""
+
+    conflict: Conflict
+    left: Subject
+    right: Subject
+
+
+def clashes(table: Iterable[Conflict], ground: Ground) -> Iterator[Clash]:
+    """Every conflict of a profile on its host, in the order of the table."""
+    for conflict in table:
+        found = next(_pairs(conflict, ground), None)
+        if found is not None:
+            yield Clash(conflict, *found)
+
+
+def _pairs(conflict: Conflict, ground: Ground) -> Iterator[tuple[Subject, Subject]]:
+    for left in map(ground.subject, conflict.left):
+        for right in map(ground.subject, conflict.right):
+            if left is None or right is None or not (left.asked or right.asked):
+                continue
+            if conflict.clash(left.value, right.value, ground):
+                yield left, right
 
 
 TREE = ("fp32_precision", "cudnn.fp32_precision")
@@ -39,7 +88,7 @@ _SPLIT_K = "cuda.matmul.allow_{}_reduced_precision_reduction_split_k"
 _REDUCTION = "cuda.matmul.allow_{}_reduced_precision_reduction"
 
 
-def _promised(tier: Any) -> bool:
+def _has_tier(tier: Any) -> bool:
     return bool(tier != "none")
 
 
@@ -110,7 +159,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         ("determinism.tier",),
         # Our own convolutions measure nothing under a tier.
         lambda benchmark, tier, ground: (
-            benchmark and _promised(tier) and bool(visible_gpus(ground.host))
+            benchmark and _has_tier(tier) and bool(visible_gpus(ground.host))
         ),
         "benchmarking times the algorithms and keeps the fastest, so the next process may keep "
         "another one, also when only deterministic ones are tried",
@@ -121,7 +170,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         ("determinism.algorithms",),
         ("determinism.tier",),
         lambda algorithms, tier, ground: (
-            algorithms == "warn" and _promised(tier) and has_package(ground.host, TORCH.name)
+            algorithms == "warn" and _has_tier(tier) and has_package(ground.host, TORCH.name)
         ),
         "with `warn`, PyTorch warns and then runs the nondeterministic kernel all the same",
         'set `determinism.algorithms = "deterministic"`',
@@ -269,7 +318,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         "tunable-op-and-tier",
         ("torch.tunable_op",),
         ("determinism.tier",),
-        lambda tuned, tier, ground: tuned and _promised(tier),
+        lambda tuned, tier, ground: tuned and _has_tier(tier),
         "tuning times the kernels and keeps the fastest, so the next process may keep another one",
         "set `torch.tunable_op = false`",
     ),
@@ -277,7 +326,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         "tunable-op-variable-and-tier",
         ("environment.PYTORCH_TUNABLEOP_ENABLED",),
         ("determinism.tier",),
-        lambda text, tier, ground: text == "1" and _promised(tier),
+        lambda text, tier, ground: text == "1" and _has_tier(tier),
         "tuning times the kernels and keeps the fastest, so the next process may keep another one",
         "remove PYTORCH_TUNABLEOP_ENABLED",
     ),
@@ -286,7 +335,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         ("environment.XLA_FLAGS",),
         ("determinism.tier",),
         lambda text, tier, ground: (
-            _promised(tier) and _xla_switches(text).get("xla_cpu_enable_fast_math") in ("true", "1")
+            _has_tier(tier) and _xla_switches(text).get("xla_cpu_enable_fast_math") in ("true", "1")
         ),
         "fast math lets XLA reorder sums differently in every program that it compiles",
         "remove --xla_cpu_enable_fast_math",

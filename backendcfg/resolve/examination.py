@@ -10,18 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backendcfg.resolve import conditions, cores, refusals, tiers
-from backendcfg.resolve.adapt import adapt
-from backendcfg.resolve.conflict import clashes
-from backendcfg.resolve.conflicts import CONFLICTS
+from backendcfg.resolve.conflicts import CONFLICTS, clashes
 from backendcfg.resolve.fold import fold
-from backendcfg.resolve.ground import ENVIRONMENT, Ground
+from backendcfg.resolve.ground import ENVIRONMENT, Ground, adapt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from backendcfg.errors import BackendCfgError
-    from backendcfg.resolve.adapt import Adapted
-    from backendcfg.resolve.conflict import Clash
+    from backendcfg.resolve.conflicts import Clash
+    from backendcfg.resolve.ground import Adapted
     from backendcfg.resolve.tiers import Kept
     from backendcfg.schema.host import Host
     from backendcfg.schema.layer import Stack
@@ -38,7 +36,7 @@ class Examination:
         choices: how each library was chosen.
         requires: what `requires` tables and pinned kernels need.
         conditions: what `[[when]]` tables looked at; one that does not hold is no fault.
-        promise: what the tier needs.
+        tier: what the tier needs, and what was found.
         clashes: values that cannot both hold.
         refusals: why the profile does not resolve, the most fundamental reason first; empty when
             it does.
@@ -49,7 +47,7 @@ class Examination:
     choices: tuple[Choice, ...]
     requires: tuple[Check, ...]
     conditions: tuple[Check, ...]
-    promise: tuple[Kept, ...]
+    tier: tuple[Kept, ...]
     clashes: tuple[Clash, ...]
     refusals: tuple[BackendCfgError, ...]
 
@@ -61,7 +59,7 @@ class Examination:
     @property
     def checks(self) -> tuple[Check, ...]:
         """Every requirement and condition that was looked at."""
-        return (*self.requires, *self.conditions, *(kept.check for kept in self.promise))
+        return (*self.requires, *self.conditions, *(kept.check for kept in self.tier))
 
 
 def examine(stack: Stack, host: Host, candidates: Sequence[str] = ()) -> Examination:
@@ -82,7 +80,7 @@ def examine(stack: Stack, host: Host, candidates: Sequence[str] = ()) -> Examina
         folded[ENVIRONMENT].parts,
     )
     requires = (*_requires(stack, host), *cores.pinned(adapted.entries, host.cpu))
-    promise = tiers.examine(ground.value(tiers.TIER), ground)
+    kept = tiers.examine(ground.value(tiers.TIER), ground)
     clashed = tuple(clashes(CONFLICTS, ground))
     found: list[BackendCfgError] = []
     hardware = refusals.unsupported_hardware(stack.name, requires, host, candidates)
@@ -91,10 +89,10 @@ def examine(stack: Stack, host: Host, candidates: Sequence[str] = ()) -> Examina
     found += [refusals.conflicting_flags(clash, stack) for clash in clashed]
     found += _missing(stack, adapted, host)
     entry = ground.entries[tiers.TIER]
-    broken = refusals.tier_not_kept(stack.name, entry, promise, tiers.kept(ground))
+    broken = refusals.tier_not_kept(stack.name, entry, kept, tiers.kept(ground))
     found += [broken] if broken else []
     return Examination(
-        stack.name, ground, adapted.choices, requires, whens, promise, clashed, tuple(found)
+        stack.name, ground, adapted.choices, requires, whens, kept, clashed, tuple(found)
     )
 
 

@@ -65,7 +65,7 @@ def why_not(stack: Stack, host: Host) -> WhyNot:
     found = examine(stack, host)
     return WhyNot(
         found.name,
-        (*found.requires, *(kept.check for kept in found.promise)),
+        (*found.requires, *(kept.check for kept in found.tier)),
         found.conditions,
         found.choices,
         found.refusals,

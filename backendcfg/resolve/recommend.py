@@ -91,7 +91,7 @@ def _reasons(found: Examination) -> tuple[str, ...]:
             idle.setdefault(entry.idle, []).append(entry.flag)
     used = len(asked) - sum(len(flags) for flags in idle.values())
     tier = found.ground.value(TIER)
-    reasons = [] if tier == "none" else [f"it keeps its promise here: `{tier}`"]
+    reasons = [] if tier == "none" else [f"it keeps its tier here: `{tier}`"]
     if _leaves_idle(found):
         count, usable = found.ground.value("threads.count"), found.ground.host.cpu.usable
         reasons.append(f"it computes on {count} of {usable} processors")

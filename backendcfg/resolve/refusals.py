@@ -28,7 +28,7 @@ from backendcfg.resolve.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from backendcfg.resolve.conflict import Clash
+    from backendcfg.resolve.conflicts import Clash
     from backendcfg.resolve.ground import Subject
     from backendcfg.resolve.tiers import Kept
     from backendcfg.schema.host import Host
@@ -160,12 +160,12 @@ def _label(side: Subject, sides: Sequence[Subject], stack: Stack) -> str:
 def tier_not_kept(
     name: str, entry: Entry, found: Iterable[Kept], alternatives: Sequence[str]
 ) -> TierNotKeptError | None:
-    """The error for a promise that is not kept, with each unmet line, or None."""
+    """The error for a tier that is not kept, with each unmet line, or None."""
     unmet = [one for one in found if not one.check.met]
     if not unmet:
         return None
-    promise = value_span(entry.origin.place, "promised here")
-    spans = [promise] if promise else []
+    place = value_span(entry.origin.place, "set here")
+    spans = [place] if place else []
     spans += [
         span
         for one in unmet
@@ -175,15 +175,14 @@ def tier_not_kept(
     kept = [tier for tier in alternatives if tier != entry.value]
     count = "1 requirement is" if len(unmet) == 1 else f"{len(unmet)} requirements are"
     return TierNotKeptError(
-        f"profile `{name}` promises `{entry.value}`, which it cannot keep on this machine: "
-        f"{count} unmet",
+        f"profile `{name}` cannot keep its tier `{entry.value}` on this machine: {count} unmet",
         spans=_distinct(spans),
         notes=[_line(one) for one in unmet],
         helps=[
             *dict.fromkeys(one.requirement.cure for one in unmet),
-            f"what the flags do keep here: {quoted(kept)}; promise one of these with `{TIER}`"
+            f"what the flags do keep here: {quoted(kept)}; set one of these as `{TIER}`"
             if kept
-            else f"set `{assignment(TIER, 'none')}` to promise nothing",
+            else f"set `{assignment(TIER, 'none')}` to guarantee nothing",
             _why_not(name),
         ],
     )

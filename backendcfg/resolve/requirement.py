@@ -1,4 +1,4 @@
-"""What a requirement of a promise is, and the questions about a host that the table asks."""
+"""What a requirement of a tier is, and the questions about a host that the table asks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Requirement:
     """One thing that a tier needs.
 
     Attributes:
-        tiers: the promises that need it.
+        tiers: those that need it.
         flag: the flag that decides it, or `environment.NAME`, or "" for the host itself.
         wanted: what it must be, after "must be".
-        keeps: whether a value keeps the promise.
+        keeps: whether a value keeps the tier.
         why: what breaks it otherwise.
         concerns: whether this host is concerned at all.
         cure: what keeps it, as a help line.

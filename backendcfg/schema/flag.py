@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Need = str
-"""What must be on the host for a flag to matter: see `backendcfg.resolve.dormant`."""
+"""What must be on the host for a flag to matter: see `backendcfg.resolve.facts`."""
 
 
 @dataclass(frozen=True)

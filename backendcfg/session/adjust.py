@@ -2,8 +2,8 @@
 
 `backendcfg.backends` and everything else that sets a switch rather than a profile goes through
 here. A change is a request like any other: the profile in force is asked for again with these
-flags as arguments, so a value that breaks its promise is refused by the rules that made the plan.
-The answer is remembered, and the second time costs two dictionary lookups.
+flags as arguments, so the rules that made the plan refuse a value that its tier does not allow. The
+answer is cached, and the second time costs two dictionary lookups.
 
 The profile's files are read again for that: one that was edited since is taken as it is now.
 """
@@ -55,7 +55,7 @@ def adjusted(values: Mapping[str, Any]) -> Prepared:
 
     Raises:
         RequestError: a flag or a value is wrong, or contradicts what is in force.
-        MachineError: this machine cannot serve it, or the promise in force cannot be kept.
+        MachineError: this machine cannot serve it, or cannot keep the tier in force.
     """
     return _varied(current(), values)
 

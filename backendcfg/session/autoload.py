@@ -41,7 +41,7 @@ SOURCE = os.path.join(os.path.dirname(__file__), "interpreter_start.py")
 
 
 @record(frozen=True)
-class Installed:
+class StartFile:
     """A start-up file in a folder that this interpreter looks at.
 
     Attributes:
@@ -53,14 +53,14 @@ class Installed:
     current: bool
 
 
-def installed() -> tuple[Installed, ...]:
+def installed() -> tuple[StartFile, ...]:
     """The start-up files of this environment, in the order in which `site` runs them."""
     found = []
     for folder in _folders():
         path = os.path.join(folder, NAME)
         if os.path.lexists(path):
             same = all(text_of(file) == text for file, text in _wanted(folder).items())
-            found.append(Installed(path, same))
+            found.append(StartFile(path, same))
     return tuple(found)
 
 
@@ -81,7 +81,7 @@ def on(*, user: bool = False) -> tuple[str, bool]:
     folder = _user_folder() if user else _folder()
     _refuse_unless_found()
     path = os.path.join(folder, NAME)
-    if Installed(path, current=True) in installed():
+    if StartFile(path, current=True) in installed():
         return path, False
     try:
         os.makedirs(folder, exist_ok=True)

@@ -23,7 +23,7 @@ MARKERS = ("backendcfg.toml", "pyproject.toml")
 
 
 @record(frozen=True)
-class Chosen:
+class Picked:
     """Who picked which profile.
 
     Attributes:
@@ -43,7 +43,7 @@ class Chosen:
     generation: int = 0
 
 
-def chosen() -> Chosen | None:
+def chosen() -> Picked | None:
     """The profile in force for a process that starts here, or None.
 
     Raises:
@@ -52,11 +52,11 @@ def chosen() -> Chosen | None:
     if environ.disabled():
         return None
     if name := environ.PROFILE.read():
-        return Chosen(name, "profile-by-environment", "BACKENDCFG_PROFILE")
+        return Picked(name, "profile-by-environment", "BACKENDCFG_PROFILE")
     from backendcfg.transact import generations
 
     if (active := generations.active(environ.working_directory())) is not None:
-        return Chosen(
+        return Picked(
             active.name,
             "project-file" if active.path else "user-file",
             f"generation {active.number} of {active.path or 'the user'}",
@@ -69,11 +69,11 @@ def chosen() -> Chosen | None:
         text and name.startswith(environ.PREFIX) and name not in ours
         for name, text in environ.current().items()
     ):
-        return Chosen(None, "environment", "environment variables")
+        return Picked(None, "environment", "environment variables")
     return None
 
 
-def compiled(choice: Chosen) -> Compiled:
+def compiled(choice: Picked) -> Compiled:
     """The compiled plan of a choice: the generation's own where and while it is valid.
 
     Raises:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @record(frozen=True)
-class Installed:
+class AppliedProfile:
     """A profile that was applied to this process.
 
     Attributes:
@@ -57,14 +57,14 @@ class Installed:
         )
 
 
-stack: list[Installed] = []
+stack: list[AppliedProfile] = []
 """What was applied and not taken back; the last is in force."""
 
 surroundings: dict[str, str] = {}
 """The variables of other software that were set at the last apply, those that it set among them."""
 
 
-def in_force() -> Installed | None:
+def in_force() -> AppliedProfile | None:
     """The profile of this process, with all that is known of it."""
     return stack[-1] if stack else None
 

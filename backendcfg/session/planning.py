@@ -205,14 +205,20 @@ def resolved(
     request = Asked(name, rank, dict(arguments or {}), directory)
     while True:
         layers = stack(name, arguments=arguments, rank=rank, directory=directory)
-        result = resolve(layers, host)
         taken = stamp(layers.files, layers.missing, environment=before)
-        # A file that was edited between its reading and the stamp would be stamped as new.
-        again = stack(name, arguments=arguments, rank=rank, directory=directory)
-        if again.files == layers.files:
-            fresh = compile_plan(result, taken, request)
-            xla_flags.check(fresh.values, fresh.effective)
-            return result, fresh
+        # A file that was edited since it was read would be stamped as it is now; read it again.
+        if _as_read(taken["files"], layers.files):
+            break
+    result = resolve(layers, host)
+    fresh = compile_plan(result, taken, request)
+    xla_flags.check(fresh.values, fresh.effective)
+    return result, fresh
+
+
+def _as_read(stamped: Mapping[str, Any], read: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether a stamp has every file with the time and the size that it had when it was read."""
+    now = {path: stamped[os.path.abspath(path)] for path in read}
+    return all(now[path] and tuple(now[path][:2]) == read[path] for path in read)
 
 
 def cache_directory() -> str:

@@ -12,7 +12,7 @@ from backendcfg.probe.environment import watched
 from backendcfg.records import replace
 from backendcfg.registry import base, entering, owners
 from backendcfg.session import children, installed, threads, wiring
-from backendcfg.session.installed import Installed, stack, surroundings
+from backendcfg.session.installed import AppliedProfile, stack, surroundings
 from backendcfg.transact.interrupts import Deferral
 from backendcfg.transact.outcome import Report
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from backendcfg.session.choice import Chosen
+    from backendcfg.session.choice import Picked
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.outcome import Outcome
 
@@ -89,18 +89,18 @@ def install(
         compiled: the plan.
         source: who picked it, in words.
         strict: as for `apply`.
-        found: as in `Installed`.
+        found: as in `AppliedProfile`.
     """
     wiring.connect()
     prepared = wiring.prepare_base(compiled)
     with _CHANGING, Deferral():
         outcomes = _set([compiled], prepared, strict=strict)
-        stack.append(Installed(prepared, source, outcomes, found=found))
+        stack.append(AppliedProfile(prepared, source, outcomes, found=found))
         _follow()
         return stack[-1].report
 
 
-def install_choice(choice: Chosen) -> Report:
+def install_choice(choice: Picked) -> Report:
     """Make the profile that somebody picked for this process its base; see `apply`."""
     from backendcfg.session.choice import compiled
 
@@ -119,7 +119,7 @@ def take_over(plans: Sequence[Compiled], source: str) -> None:
     prepared = wiring.prepare_base(plans[-1])
     with _CHANGING, Deferral():
         outcomes = _set(plans, prepared)
-        stack[-1:] = [Installed(prepared, source, outcomes, tuple(plans[:-1]))]
+        stack[-1:] = [AppliedProfile(prepared, source, outcomes, tuple(plans[:-1]))]
         _follow()
 
 
@@ -187,7 +187,7 @@ def adjust(prepared: _native.Prepared, *, over: _native.Prepared | None) -> bool
             told = f"{told}, {_ADJUSTED}" if told else _ADJUSTED
         beneath = stack[-1].beneath if stack else ()
         outcomes = _set([*beneath, prepared.payload], prepared)
-        stack[-1:] = [Installed(prepared, told, outcomes, beneath)]
+        stack[-1:] = [AppliedProfile(prepared, told, outcomes, beneath)]
         _follow()
         return True
 

@@ -40,7 +40,7 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
     """Apply the profile in force, if there is one.
 
     Args:
-        capture_at_exit: arranges that this process leaves a snapshot of its switches in a folder,
+        capture_at_exit: arranges that this process leaves the state of its switches in a folder,
             for `backendcfg capture`.
 
     Raises:

@@ -20,7 +20,7 @@ class Active:
 
     Attributes:
         name: its name, as it was asked for.
-        tier: the determinism tier that it promises.
+        tier: its determinism tier.
         source: who picked it: "BACKENDCFG_PROFILE", "generation 3 of the user", "a scope".
         scoped: whether an open scope of this context put it in force, rather than the process.
         compiled: its values.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from backendcfg import _native
+from backendcfg._native import mapped
 from backendcfg.bridges import all as bridges
+from backendcfg.bridges import imports
 from backendcfg.registry import entering
 from backendcfg.registry.owners import Wanted
 from backendcfg.transact.compiled import Compiled
@@ -83,24 +83,28 @@ def merged(plans: Sequence[Compiled], which: Collection[str] = bridges.BRIDGES) 
 class ScopeSwitches:
     """The settings of a plan that a scope may write, for what is loaded in the process now.
 
-    Collected again only when a module was imported or removed since, because libraries come with
-    modules; one that is opened without any is seen with the next import.
+    Collected again only when a library has come or gone since, of which the loader tells, or a
+    framework was imported, once more too. Where the loader does not count, any import may have
+    brought a library.
     """
 
-    __slots__ = ("compiled", "modules", "settings")
+    __slots__ = ("compiled", "finished", "libraries", "settings")
 
     def __init__(self, compiled: Compiled) -> None:
         self.compiled = compiled
-        self.modules = -1
+        self.finished = -1
+        self.libraries: object = None
         self.settings = Wanted()
 
     def __call__(self) -> Wanted:
-        modules = len(sys.modules)
-        if modules != self.modules:
+        libraries = mapped() or imports.sought
+        finished = imports.finished
+        if libraries != self.libraries or finished != self.finished:
             found = settings(self.compiled, SCOPED, scoped=True)
             self.settings = Wanted([one for one in found if not told(one.switch, "unsupported")])
-            # Collecting may import.
-            self.modules = len(sys.modules)
+            # As they were before: what comes while this collects is collected by the next entry.
+            self.libraries = libraries
+            self.finished = finished
         return self.settings
 
 

@@ -58,8 +58,8 @@ class Suite:
         lines = []
         if self.report is not None:
             tier = self.report.tier
-            tier_now = f"{tier}, {'' if self.report.in_force else 'not '}in force"
-            lines.append(f"backendcfg: profile {self.profile} ({tier_now})")
+            in_force = f"{tier}, {'' if self.report.in_force else 'not '}in force"
+            lines.append(f"backendcfg: profile {self.profile} ({in_force})")
             pending = [one for one in self.report.outcomes if one.state == "pending"]
             lines += [f"backendcfg: pending {one.switch}: {one.because}" for one in pending]
             if pending:

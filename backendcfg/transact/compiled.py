@@ -38,11 +38,11 @@ class Compiled:
 
     Attributes:
         name: what was asked for: "fast", "base+tf32-off".
-        tier: the promise.
+        tier: the determinism tier.
         values: every flag with its value; choices of library as the provider chosen.
         asked: the flags that somebody set, as opposed to defaults.
         dormant: flags that have no effect on the host, with the reason.
-        unkept: flags that the promise rests on and that this release does not set yet.
+        unkept: flags that the tier rests on and that this release does not set yet.
         order: CPU providers that may serve, best first.
         named: those of them that somebody prefers by name; only they compete by speed then.
         libraries: their files, as `schema.host.Library` dumps them.

@@ -40,8 +40,8 @@ class Report:
 
     Attributes:
         profile: the name that was applied.
-        tier: its promise.
-        in_force: false while something that the promise rests on is pending.
+        tier: its determinism tier.
+        in_force: false while something that the tier rests on is pending.
         outcomes: one per switch, in the order of application.
         dormant: flags that nothing on this host reads, with the reason.
         overrides: variables of other software that contradict the profile, in words.
@@ -61,8 +61,8 @@ class Report:
         if self.dormant:
             counts["dormant"] = counts.get("dormant", 0) + len(self.dormant)
         done = ", ".join(f"{number} {state}" for state, number in counts.items())
-        promise = f"{self.tier}, {'' if self.in_force else 'not '}in force"
-        lines = [f"{self.profile} ({promise if self.tier != 'none' else 'no promise'}): {done}"]
+        tier = f"{self.tier}, {'' if self.in_force else 'not '}in force"
+        lines = [f"{self.profile} ({tier if self.tier != 'none' else 'no tier'}): {done}"]
         left = ("pending", "unsupported", "irreversible")
         late = [one for one in self.outcomes if one.state in left]
         for one in late:

@@ -44,18 +44,10 @@ class Library:
     overloads: dict[str, str] = field(default_factory=dict)
 
 
-_STRATEGY = "cublasStatus_t (*)(cublasHandle_t, cublasEmulationStrategy_t{})"
 _AMD = "#define __HIP_PLATFORM_AMD__ 1"
 LIBRARIES = (
     Library("cuda", "cuda.h"),
-    Library(
-        "cublas",
-        "cublas_v2.h",
-        overloads={
-            "cublasSetEmulationStrategy": _STRATEGY.format(""),
-            "cublasGetEmulationStrategy": _STRATEGY.format(" *"),
-        },
-    ),
+    Library("cublas", "cublas_v2.h"),
     Library("cublaslt", "cublasLt.h"),
     Library("cufft", "cufftXt.h"),
     Library("cusparselt", "cusparseLt.h"),
@@ -65,7 +57,6 @@ LIBRARIES = (
         prelude=_AMD,
         overloads={
             "hipMalloc": "hipError_t (*)(void **, size_t)",
-            "hipMallocAsync": "hipError_t (*)(void **, size_t, hipStream_t)",
         },
     ),
     Library("hipblas", "hipblas/hipblas.h", prelude=_AMD),

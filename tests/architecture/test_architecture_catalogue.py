@@ -26,7 +26,7 @@ ELSEWHERE = {
 }
 """Rooms that still spell names of others, with what they say by them. To be emptied: add none."""
 
-VALUES = {"resolve/conflicts.py", "resolve/ground.py", "session/survey.py"}
+VALUES = {"resolve/conflicts.py", "resolve/ground.py", "audit/survey.py"}
 """Modules where "cudnn" is a part of a flag's name or a kernel of attention, not the library."""
 
 CPU_DISPATCH = re.compile(

@@ -106,7 +106,7 @@ print(backendcfg.verify().ok)
     assert printed == f"{not fails}\n"
 
 
-def test_a_promise_is_in_force_when_what_it_cannot_have_is_dormant_only(fake):
+def test_a_tier_is_in_force_when_what_it_cannot_have_is_dormant_only(fake):
     printed = fake(
         """
 from fake_bridge import SWITCHES, Switch

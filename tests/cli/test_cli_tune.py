@@ -103,7 +103,7 @@ def test_the_threads_and_variables_are_those_of_the_profile(call, project, fake,
 def test_under_a_profile_with_a_tier_it_says_that_it_is_not_used(call, project, fake):
     lines = call("tune", "reproducible").out.splitlines()
     assert (
-        "used      no: profile `reproducible` promises `run-to-run`: speed decides no bits" in lines
+        "used      no: profile `reproducible` has tier `run-to-run`: speed decides no bits" in lines
     )
 
 
@@ -181,7 +181,7 @@ def test_status_and_explain_say_what_becomes_of_it(call, project, fake, monkeypa
     monkeypatch.setenv("BACKENDCFG_PROFILE", "reproducible")
     for words in (("status",), ("explain", "ops.calibration")):
         said = " ".join(call(*words).out.split())
-        assert "not used: profile `reproducible` promises `run-to-run`" in said
+        assert "not used: profile `reproducible` has tier `run-to-run`" in said
     assert "speed" not in call("explain", "log.level").out
 
 

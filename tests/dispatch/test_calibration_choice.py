@@ -88,11 +88,11 @@ def test_why_is_counted_and_explained(stored, fast):
         ({"ops.calibration": False}, "`ops.calibration` is off"),
         (
             {"tier": "run-to-run"},
-            "profile `p` promises `run-to-run`: speed decides no bits",
+            "profile `p` has tier `run-to-run`: speed decides no bits",
         ),
         (
             {"tier": "batch-invariant"},
-            "profile `p` promises `batch-invariant`: speed decides no bits",
+            "profile `p` has tier `batch-invariant`: speed decides no bits",
         ),
         ({"named": ("reference",)}, "`blas.library` names `reference` alone"),
         ({"threads.count": 3}, "there is none for 3 threads, only for 1"),

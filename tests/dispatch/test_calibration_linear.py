@@ -91,10 +91,10 @@ def test_each_type_goes_by_its_own_row_and_small_matrices_by_none(faster, openbl
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"tier": "run-to-run"}, "profile `p` promises `run-to-run`: speed decides no bits"),
+        ({"tier": "run-to-run"}, "profile `p` has tier `run-to-run`: speed decides no bits"),
         (
             {"tier": "thread-invariant"},
-            "profile `p` promises `thread-invariant`: speed decides no bits",
+            "profile `p` has tier `thread-invariant`: speed decides no bits",
         ),
         ({"ops.calibration": False}, "`ops.calibration` is off"),
         ({"threads.count": 3}, "there is none for 3 threads, only for 1"),

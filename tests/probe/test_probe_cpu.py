@@ -5,9 +5,9 @@ from __future__ import annotations
 import archspec.cpu
 import pytest
 
+from backendcfg.probe import first_processor
 from backendcfg.probe.cpu import Microarchitecture, describe_cpu, identify
 from backendcfg.probe.limits import Limits
-from backendcfg.probe.processor import first_processor
 
 INTEL = """processor\t: 0
 vendor_id\t: GenuineIntel

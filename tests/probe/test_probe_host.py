@@ -10,7 +10,7 @@ from importlib import metadata
 
 import pytest
 
-from backendcfg.probe import environment, packages
+from backendcfg.probe import environment, installed
 from backendcfg.probe import host as module
 from backendcfg.probe.host import detect
 from backendcfg.schema.host import Broken, Host
@@ -134,4 +134,4 @@ def test_a_half_removed_distribution_has_no_version(tmp_path, monkeypatch):
     whole.mkdir()
     (whole / "METADATA").write_text("Metadata-Version: 2.1\nName: numba\nVersion: 0.60.0\n\nx\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert packages.versions() == {"numba": "0.60.0"}
+    assert installed.versions() == {"numba": "0.60.0"}

@@ -14,9 +14,9 @@ import pytest
 
 from backendcfg import environ
 from backendcfg.catalogue.cpu import kind_of, provider_of
-from backendcfg.probe import inspection, installed, ldcache, loaded, remembered
+from backendcfg.probe import inspection, installed, kept, ldcache, loaded
 from backendcfg.probe.libraries import implied_threads, probe_libraries
-from backendcfg.probe.names import owner_of
+from backendcfg.probe.loaded import owner_of
 from backendcfg.schema.host import Absent, Broken, Found
 
 
@@ -242,8 +242,8 @@ def test_a_hung_file_is_left_alone_for_a_while(compiled, monkeypatch):
     monkeypatch.setattr(inspection, "ask", lambda *_, **__: pytest.fail("asked again"))
     _, again = probe_libraries(candidates=candidates(path), timeout=0.5)
     assert first == again
-    now = remembered.time.time()
-    monkeypatch.setattr(remembered.time, "time", lambda: now + 601)
+    now = kept.time.time()
+    monkeypatch.setattr(kept.time, "time", lambda: now + 601)
     with pytest.raises(pytest.fail.Exception, match="asked again"):
         probe_libraries(candidates=candidates(path), timeout=0.5)
 

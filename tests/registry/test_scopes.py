@@ -392,6 +392,40 @@ def test_a_scope_left_in_another_context_is_given_back():
     assert threads.value == 8
 
 
+def test_an_outer_scope_that_is_left_first_changes_nothing_of_those_inside():
+    threads = Switch("threads", 8)
+    outer, middle, inner = (
+        scope(name, (threads, n)) for name, n in zip("abc", (4, 2, 1), strict=True)
+    )
+    for one in (outer, middle, inner):
+        one.__enter__()
+    outer.__exit__(None, None, None)
+    assert threads.value == 1
+    inner.__exit__(None, None, None)
+    assert threads.value == 2
+    middle.__exit__(None, None, None)
+    assert threads.value == 8
+    assert threads.writes == [4, 2, 1, 2, 8]
+
+
+def test_a_per_thread_scope_that_is_left_elsewhere_is_told_and_changes_nothing_there():
+    local = PerThread()
+    fast = scope("fast", (local, 4))
+    fast.__enter__()
+    context = contextvars.copy_context()
+
+    def leave():
+        local.write(6)
+        context.run(fast.__exit__, None, None, None)
+        return local.read()
+
+    assert in_thread(leave) == 6
+    assert [(stuck.switch, stuck.wanted, stuck.found) for stuck in entering.stuck()] == [
+        ("local", 8, 4)
+    ]
+    fast.__exit__(None, None, None)
+
+
 def test_the_claims_of_a_thread_that_ended_inside_a_scope_block_nobody():
     threads = Switch("threads", 8)
     kept = []

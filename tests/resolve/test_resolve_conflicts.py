@@ -5,8 +5,7 @@ from resolve_builders import H100, MI300X, a_host, a_layer, a_profile, a_stack, 
 
 from backendcfg.errors import ConflictingFlagsError, SeveralErrors
 from backendcfg.probe.variables import VARIABLES
-from backendcfg.resolve.conflict import clashes
-from backendcfg.resolve.conflicts import CONFLICTS
+from backendcfg.resolve.conflicts import CONFLICTS, clashes
 from backendcfg.resolve.examination import examine
 from backendcfg.resolve.plan import resolve
 

@@ -3,7 +3,7 @@
 import pytest
 from resolve_builders import BLIS, H100, MI300X, MKL, NUMPY_OPENBLAS, a_host, a_stack
 
-from backendcfg.resolve.dormant import READERS
+from backendcfg.resolve.facts import READERS
 from backendcfg.resolve.plan import resolve
 from backendcfg.schema.profile import flags
 

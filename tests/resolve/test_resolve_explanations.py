@@ -157,11 +157,11 @@ def test_profiles_that_fit_come_first_and_those_with_most_effect_before_others()
     assert found[3].reasons == ("cannot load BLIS, which profile `needs-blis` requires",)
 
 
-def test_a_recommendation_says_what_the_host_changed_and_what_is_promised():
+def test_a_recommendation_says_what_the_host_changed_and_what_its_tier_is():
     stack = a_profile({"blas.library": {"prefer": ["mkl"]}, "determinism.tier": "run-to-run"})
     (one,) = recommend([stack], a_host(libraries=(NUMPY_OPENBLAS, BLIS)))
     assert one.reasons == (
-        "it keeps its promise here: `run-to-run`",
+        "it keeps its tier here: `run-to-run`",
         "2 of its 2 flags have an effect here",
         '`blas.library` becomes "openblas" instead of "mkl": mkl: no file of it was found',
     )

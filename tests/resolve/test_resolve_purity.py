@@ -10,8 +10,7 @@ import pytest
 from resolve_builders import H100, a_host, a_profile
 
 import backendcfg.resolve
-from backendcfg.resolve.digest import host_digest
-from backendcfg.resolve.plan import resolve
+from backendcfg.resolve.plan import host_digest, resolve
 
 STAGE = Path(next(iter(backendcfg.resolve.__path__)))
 MODULES = sorted(STAGE.glob("*.py"))

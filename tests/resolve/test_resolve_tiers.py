@@ -1,4 +1,4 @@
-"""A profile that cannot keep its promise on a host does not resolve, and says what is missing."""
+"""A profile that cannot keep its tier on a host does not resolve, and says what is missing."""
 
 from typing import get_args
 
@@ -19,7 +19,7 @@ from resolve_builders import (
 from backendcfg.errors import TierNotKeptError
 from backendcfg.resolve.explain import why_not
 from backendcfg.resolve.plan import resolve
-from backendcfg.resolve.promises import REQUIREMENTS
+from backendcfg.resolve.tiers import REQUIREMENTS
 from backendcfg.schema.base import Tier
 from backendcfg.schema.profile import defaults
 
@@ -51,7 +51,7 @@ GRACE = {
 
 
 def unmet(tier, values, host):
-    """The flags that keep a promise from being kept; the host itself is ""."""
+    """The flags that keep a tier from being kept; the host itself is ""."""
     stack = a_profile({"determinism.tier": tier, **values})
     found = why_not(stack, host)
     flags = [check.need.split("`")[1] if "`" in check.need else "" for check in found.unmet]
@@ -180,11 +180,11 @@ def unmet(tier, values, host):
         ("batch-invariant", a_host(), {"blas.library": {"require": "native"}}, []),
     ],
 )
-def test_a_promise_is_kept_exactly_where_its_requirements_hold(tier, host, values, expected):
+def test_a_tier_is_kept_exactly_where_its_requirements_hold(tier, host, values, expected):
     assert unmet(tier, values, host) == expected
 
 
-def test_a_profile_that_promises_nothing_is_asked_nothing():
+def test_a_profile_without_a_tier_is_asked_nothing():
     found = why_not(a_profile(), a_host(packages=TORCH, gpus=(H100,)))
     assert (found.fits, found.checks) == (True, ())
 
@@ -221,12 +221,12 @@ def test_the_error_lists_each_unmet_line_and_what_would_keep_it():
     with pytest.raises(TierNotKeptError) as caught:
         resolve(stack, a_host(libraries=(NUMPY_OPENBLAS, MKL)))
     assert caught.value.render() == (
-        "error[tier-not-kept]: profile `fast` promises `restart`, which it cannot keep on this "
-        "machine: 2 requirements are unmet\n"
+        "error[tier-not-kept]: profile `fast` cannot keep its tier `restart` on this machine: "
+        "2 requirements are unmet\n"
         "  --> profiles/base.toml:3:8\n"
         "   |\n"
         ' 3 | tier = "restart"\n'
-        "   |        ^^^^^^^^^ promised here\n"
+        "   |        ^^^^^^^^^ set here\n"
         "  --> profiles/fast.toml:3:9\n"
         "   |\n"
         ' 3 | count = "auto"\n'
@@ -240,21 +240,21 @@ def test_the_error_lists_each_unmet_line_and_what_would_keep_it():
         "  state: nothing was changed\n"
         "  help: set `threads.dynamic = false`\n"
         "  help: set `threads.count` to a number\n"
-        '  help: set `determinism.tier = "none"` to promise nothing\n'
+        '  help: set `determinism.tier = "none"` to guarantee nothing\n'
         "  help: run `backendcfg why-not fast` to list every unmet requirement"
     )
 
 
-def test_the_error_offers_the_promises_that_do_hold():
+def test_the_error_offers_the_tiers_that_do_hold():
     with pytest.raises(TierNotKeptError) as caught:
         resolve(a_profile({"determinism.tier": "batch-invariant", "threads.count": 1}), a_host())
     assert caught.value.helps[1] == (
-        "what the flags do keep here: `run-to-run`, `thread-invariant`; promise one of these with "
+        "what the flags do keep here: `run-to-run`, `thread-invariant`; set one of these as "
         "`determinism.tier`"
     )
 
 
-def test_the_host_itself_can_keep_a_promise_from_being_kept():
+def test_the_host_itself_can_keep_a_tier_from_being_kept():
     stack = a_profile(
         {"determinism.tier": "cross-machine", **ANYWHERE, "cudnn.deterministic": True}
     )
@@ -288,7 +288,7 @@ def test_across_machines_no_line_can_be_weakened(flag, value, libraries):
 
 
 @pytest.mark.parametrize(("flag", "gpu"), [("cudnn.benchmark", H100), ("torch.tunable_op", MI300X)])
-def test_what_conflicts_with_a_promise_is_an_unmet_requirement_too(flag, gpu):
+def test_what_conflicts_with_a_tier_is_an_unmet_requirement_too(flag, gpu):
     stack = a_profile({**ON_GPU, "determinism.tier": "run-to-run", flag: True})
     found = why_not(stack, a_host(packages=TORCH, gpus=(gpu,)))
     assert [check.need for check in found.unmet] == [f"`{flag}` must be false"]

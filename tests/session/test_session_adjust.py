@@ -292,7 +292,7 @@ def test_what_is_wrong_is_refused_and_nothing_is_changed(values, kind, message, 
 
 
 @pytest.mark.torch
-def test_a_change_that_breaks_the_promise_is_refused_by_the_resolver():
+def test_a_change_that_breaks_the_tier_is_refused_by_the_resolver():
     session.apply("reproducible")
     before = _native.current()
     with pytest.raises(errors.ConflictingFlagsError) as refused:
@@ -305,7 +305,7 @@ def test_a_change_that_breaks_the_promise_is_refused_by_the_resolver():
     assert _native.current() is before
 
 
-def test_a_change_that_breaks_the_promise_on_a_gpu_is_refused_there(monkeypatch):
+def test_a_change_that_breaks_the_tier_on_a_gpu_is_refused_there(monkeypatch):
     host = Host.model_validate_json((HOSTS / "epyc-h200-two-visible--openblas.json").read_text())
     monkeypatch.setattr(planning, "detect", lambda: host)
     with session.profile("reproducible"), pytest.raises(errors.ConflictingFlagsError) as refused:

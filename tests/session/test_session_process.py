@@ -110,7 +110,7 @@ assert before == pools() and backendcfg.active() is None
     assert "3 nothing was changed\n" == printed
 
 
-def test_a_promise_that_rests_on_something_pending_is_not_in_force(python):
+def test_a_tier_that_rests_on_something_pending_is_not_in_force(python):
     program = """
 import backendcfg, json
 report = backendcfg.apply("reproducible")
@@ -232,7 +232,7 @@ def test_what_apply_sets_in_the_environment_is_told_from_what_a_user_presets(pyt
     )
 
 
-def test_a_promise_of_a_scope_that_rests_on_something_pending_is_not_in_force(python):
+def test_a_tier_of_a_scope_that_rests_on_something_pending_is_not_in_force(python):
     program = """
         import backendcfg
         with backendcfg.profile("reproducible"):

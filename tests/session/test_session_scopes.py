@@ -195,3 +195,68 @@ print(wrong, pool.num_threads == base)
         BACKENDCFG_CONFIG_DIR=str(tmp_path / "user"),
     )
     assert "[] True\n" == printed
+
+
+COUNTED = """
+import importlib, sys, types
+import numpy, backendcfg
+from backendcfg.session import wiring
+collected, times = wiring.settings, []
+def settings(*arguments, **named):
+    times.append(1)
+    return collected(*arguments, **named)
+wiring.settings = settings
+def entered():
+    times.clear()
+    for _ in range(2):
+        with backendcfg.profile("debug"):
+            pass
+    return len(times)
+sys.modules["passing"] = types.ModuleType("passing")
+assert (entered(), entered()) == (1, 0)
+"""
+
+
+def test_a_framework_that_comes_while_another_module_goes_is_noticed(python, tmp_path):
+    (tmp_path / "sklearn.py").write_text("")
+    python(
+        COUNTED
+        + f"""
+sys.path.insert(0, {str(tmp_path)!r})
+before = len(sys.modules)
+import sklearn
+del sys.modules["passing"]
+assert len(sys.modules) == before
+assert entered() == 1
+del sys.modules["sklearn"]
+importlib.import_module("sklearn")
+assert len(sys.modules) == before
+assert entered() == 1
+assert entered() == 0
+"""
+    )
+
+
+def test_a_library_that_comes_while_a_module_goes_is_noticed(python):
+    extension = importlib.import_module("_lsprof")
+    if not hasattr(extension, "__file__"):
+        pytest.skip("this interpreter has its extension modules built in")
+    python(
+        COUNTED
+        + """
+assert "_lsprof" not in sys.modules
+before = len(sys.modules)
+import _lsprof
+del sys.modules["passing"]
+assert len(sys.modules) == before
+assert entered() == 1
+assert entered() == 0
+"""
+    )
+
+
+def test_a_module_without_a_library_does_not_make_scopes_look_again(python, tmp_path):
+    (tmp_path / "plain.py").write_text("")
+    python(
+        COUNTED + f"sys.path.insert(0, {str(tmp_path)!r})\nimport plain\nassert entered() == 0\n"
+    )

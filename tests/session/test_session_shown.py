@@ -17,7 +17,7 @@ def test_the_answers_of_a_session_are_short(python):
     assert (
         "Active(name='tf32-off', tier='none', source='BACKENDCFG_PROFILE', scoped=False)" == first
     )
-    assert report.startswith("fast (no promise): ")
+    assert report.startswith("fast (no tier): ")
     assert " dormant" in report
     assert "Active(name='fast', tier='none', source='backendcfg.apply', scoped=False)" == applied
     assert "Active(name='tf32-off', tier='none', source='a scope', scoped=True)" == scoped
@@ -36,7 +36,7 @@ def test_a_verification_shows_what_is_not_as_wanted(python):
     )
     none, summary, differs, *_ = shown.splitlines()
     assert "no profile is in force" == none
-    assert summary.startswith("fast (no promise): ")
+    assert summary.startswith("fast (no tier): ")
     assert differs == (
         "  differs OMP_NUM_THREADS: wanted '1', found '7'; something other than backendcfg wrote it"
     )

@@ -208,7 +208,7 @@ print([each["num_threads"] for each in threadpoolctl.threadpool_info()])
 """
     )
     assert (
-        "none (no promise): 1 irreversible\n"
+        "none (no tier): 1 irreversible\n"
         "  irreversible openblas[numpy].threads: it stays at what was applied: what it would hold"
         " without could not be found out: no child process could be started: [Errno 2] No such file"
         " or directory: '/nonexistent/python'\n"
@@ -229,7 +229,7 @@ print(backendcfg.undo())
 """
     )
     assert (
-        "none (no promise): 1 irreversible\n"
+        "none (no tier): 1 irreversible\n"
         "  irreversible OPENBLAS_CORETYPE: openblas[numpy] read it when loaded; nothing takes that"
         " back\n"
         "None None None\n"
@@ -250,7 +250,7 @@ print(os.environ["ONEDNN_VERBOSE"])
         ONEDNN_VERBOSE="dispatch",
     )
     assert (
-        "none (no promise): 1 irreversible\n"
+        "none (no tier): 1 irreversible\n"
         "  irreversible onednn[torch].verbose: it stays at what was applied: without,"
         " ONEDNN_VERBOSE=dispatch had said more than any call of oneDNN can\n"
         "dispatch\n"

@@ -79,7 +79,7 @@ def test_a_switch_that_cannot_say_whether_it_is_supported_is_refused():
 def test_the_report_of_an_apply_says_why():
     report = Report("fast", outcomes=journal.transact([wants(switch("default"), "magma")], list))
     assert repr(report) == (
-        "fast (no promise): 1 unsupported\n"
+        "fast (no tier): 1 unsupported\n"
         f"  unsupported torch.backends.cuda.preferred_linalg_library: {WHY}"
     )
 

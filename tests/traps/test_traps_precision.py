@@ -156,7 +156,7 @@ def test_t04_convolutions_in_full_precision_can_be_exported(bare, held):
     alone, both = held("t04")
     assert alone == [
         (
-            "default (no promise): 1 unsupported, 1 unchanged, 1 dormant\n"
+            "default (no tier): 1 unsupported, 1 unchanged, 1 dormant\n"
             "  unsupported torch.backends.cudnn.conv.fp32_precision: convolutions would be "
             '"ieee" and recurrent layers "tf32", but `torch.backends.cudnn.allow_tf32` is one '
             "switch for both: reading it and torch.export would raise; give both one value"

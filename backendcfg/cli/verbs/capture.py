@@ -17,7 +17,7 @@ from backendcfg.cli.output import current, write
 from backendcfg.errors import InvalidArgumentError, UsageError
 
 if TYPE_CHECKING:
-    from backendcfg.audit.snapshot import Snapshot
+    from backendcfg.audit.process_state import ProcessState
 
 STANDARD_OUTPUT = "-"
 
@@ -63,7 +63,7 @@ def command(output: str, words: tuple[str, ...], *, force: bool, everything: boo
         _refuse_unwritable(output)
     with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
         status = _run(argv, folder)
-        found = _snapshots(folder)
+        found = _states(folder)
     if not found:
         _refuse_nothing(status)
     _write(found[-1], output, force=force, everything=everything, of_many=len(found))
@@ -115,9 +115,9 @@ def _run(argv: list[str], folder: str) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _snapshots(folder: str) -> list[Snapshot]:
+def _states(folder: str) -> list[ProcessState]:
     """What the command's Python processes left, the last to end last."""
-    from backendcfg.audit.snapshot import from_dict
+    from backendcfg.audit.process_state import from_dict
 
     files = [entry for entry in os.scandir(folder) if entry.name.endswith(".json")]
     files.sort(key=lambda entry: entry.stat().st_mtime_ns)
@@ -137,9 +137,11 @@ def _refuse_nothing(status: int) -> None:
     )
 
 
-def _write(of: Snapshot, output: str, *, force: bool, everything: bool, of_many: int = 1) -> None:
+def _write(
+    of: ProcessState, output: str, *, force: bool, everything: bool, of_many: int = 1
+) -> None:
     from backendcfg.audit.capture import captured
-    from backendcfg.audit.snapshot import baseline
+    from backendcfg.audit.process_state import baseline
     from backendcfg.cli.wording import counted
 
     made = captured(of, None if everything else baseline(of))

@@ -3,7 +3,7 @@
  * VERSION is what it says of itself: 130100 is 13.1.0. Like cuBLAS, it refuses a leading dimension
  * that is too small and combinations of types outside its tables, and a new stream takes a handle's
  * workspace away. A product's record ends with the state of its handle: stream, math_mode, atomics,
- * pointer_mode, workspace, workspace_bytes, strategy, processors.
+ * workspace, workspace_bytes.
  *
  * Settings: split_k, the parts into which sums over k are divided where results of 16 bits may be
  * reduced in their own precision.
@@ -25,7 +25,7 @@ BCFG_CUBLAS_SYMBOLS(DECLARE, DECLARE)
 struct handle {
     void *stream, *workspace;
     size_t workspace_bytes;
-    int math_mode, atomics, pointer_mode, strategy, processors, live;
+    int math_mode, atomics, live;
 };
 
 enum { HANDLES = 256 };
@@ -62,12 +62,6 @@ int cublasDestroy_v2(void *handle) {
     return 0;
 }
 
-int cublasGetVersion_v2(void *handle, int *version) {
-    ENTER("cublasGetVersion_v2", P(handle), P(version))
-    *version = VERSION;
-    return 0;
-}
-
 int cublasGetProperty(int property, int *value) {
     ENTER("cublasGetProperty", I(property), P(value))
     const int parts[] = {VERSION / 10000, VERSION / 100 % 100, VERSION % 100};
@@ -94,46 +88,28 @@ int cublasSetWorkspace_v2(void *handle, void *workspace, size_t bytes) {
     return 0;
 }
 
-/* A setter and a getter of one number of the handle. */
-#define NUMBER(setter, getter, field, word, valid)                                                 \
-    int setter(void *handle, int word) {                                                           \
-        ENTER(#setter, P(handle), I(word))                                                         \
-        HANDLE(handle)                                                                             \
-        NEED(valid, INVALID_VALUE)                                                                 \
-        known->field = word;                                                                       \
-        return 0;                                                                                  \
-    }                                                                                              \
-    int getter(void *handle, int *word) {                                                          \
-        ENTER(#getter, P(handle), P(word))                                                         \
-        HANDLE(handle)                                                                             \
-        *word = known->field;                                                                      \
-        return 0;                                                                                  \
-    }
-
-int cublasGetStream_v2(void *handle, void **stream) {
-    ENTER("cublasGetStream_v2", P(handle), P(stream))
-    HANDLE(handle)
-    *stream = known->stream;
-    return 0;
-}
-
 static int is_math_mode(int mode) {
     int kind = mode & ~BCFG_CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
     return (kind >= 0 && kind <= 4) || (kind == 8 && VERSION >= 130000);
 }
 
-NUMBER(cublasSetPointerMode_v2, cublasGetPointerMode_v2, pointer_mode, mode, (mode & ~1) == 0)
-NUMBER(cublasSetAtomicsMode, cublasGetAtomicsMode, atomics, mode, (mode & ~1) == 0)
-NUMBER(cublasSetMathMode, cublasGetMathMode, math_mode, mode, is_math_mode(mode))
-NUMBER(cublasSetSmCountTarget, cublasGetSmCountTarget, processors, count, count >= 0)
-#if VERSION >= 120900
-NUMBER(cublasSetEmulationStrategy, cublasGetEmulationStrategy, strategy, strategy,
-       strategy >= 0 && strategy <= 2)
-#endif
+int cublasSetAtomicsMode(void *handle, int mode) {
+    ENTER("cublasSetAtomicsMode", P(handle), I(mode))
+    HANDLE(handle)
+    NEED((mode & ~1) == 0, INVALID_VALUE)
+    known->atomics = mode;
+    return 0;
+}
+
+int cublasSetMathMode(void *handle, int mode) {
+    ENTER("cublasSetMathMode", P(handle), I(mode))
+    HANDLE(handle)
+    NEED(is_math_mode(mode), INVALID_VALUE)
+    known->math_mode = mode;
+    return 0;
+}
 
 const char *cublasGetStatusName(int status) { return status_name(status); }
-const char *cublasGetStatusString(int status) { return status_name(status); }
-
 /* A product, whichever function it came through. */
 typedef struct {
     const struct handle *handle;
@@ -201,20 +177,14 @@ static argument scalar(const void *value, int compute, int element) {
 #define F(value) scalar(value, compute_type, c_type)
 static const struct handle no_handle;
 
-#define STATE                                                                                      \
-    P(stream), I(math_mode), I(atomics), I(pointer_mode), P(workspace), I(workspace_bytes),        \
-        I(strategy), I(processors)
-#define STATE_WORDS                                                                                \
-    "P(stream), I(math_mode), I(atomics), I(pointer_mode), P(workspace), I(workspace_bytes), "     \
-    "I(strategy), I(processors)"
+#define STATE P(stream), I(math_mode), I(atomics), P(workspace), I(workspace_bytes)
+#define STATE_WORDS "P(stream), I(math_mode), I(atomics), P(workspace), I(workspace_bytes)"
 #define BEGIN                                                                                      \
     struct handle *known = handle_of(handle);                                                      \
     const struct handle *state = known ? known : &no_handle;                                       \
     void *stream = state->stream, *workspace = state->workspace;                                   \
     size_t workspace_bytes = state->workspace_bytes;                                               \
-    int math_mode = state->math_mode, atomics = state->atomics;                                    \
-    int pointer_mode = state->pointer_mode, strategy = state->strategy;                            \
-    int processors = state->processors;
+    int math_mode = state->math_mode, atomics = state->atomics;
 #define CALL                                                                                       \
     NEED(known, NOT_INITIALIZED)                                                                   \
     call it = {known, transa, transb, a_type, b_type, c_type, compute_type, algorithm,             \
@@ -257,23 +227,6 @@ int cublasGemmStridedBatchedEx_64(void *handle, int transa, int transb, int64_t 
         product(&it, (const char *)a + at * a_stride * (int64_t)size_of(a_type),
                 (const char *)b + at * b_stride * (int64_t)size_of(b_type),
                 (char *)c + at * c_stride * (int64_t)size_of(c_type));
-    return 0;
-}
-
-int cublasGemmBatchedEx_64(void *handle, int transa, int transb, int64_t m, int64_t n, int64_t k,
-                           const void *alpha, const void *const *a, int a_type, int64_t lda,
-                           const void *const *b, int b_type, int64_t ldb, const void *beta,
-                           void *const *c, int c_type, int64_t ldc, int64_t batch,
-                           int compute_type, int algorithm) {
-    BEGIN
-    int status = RECORD_WITH(STATE, STATE_WORDS, "cublasGemmBatchedEx_64", P(handle), I(transa),
-                             I(transb), I(m), I(n), I(k), F(alpha), P(a), I(a_type), I(lda), P(b),
-                             I(b_type), I(ldb), F(beta), P(c), I(c_type), I(ldc), I(batch),
-                             I(compute_type), I(algorithm));
-    if (status != 0) return status;
-    CALL
-    NEED(batch >= 0, INVALID_VALUE)
-    for (int64_t at = 0; at < batch; at++) product(&it, a[at], b[at], c[at]);
     return 0;
 }
 

@@ -46,7 +46,6 @@ enum { WORKSPACE_ALIGNMENT = 256 };
     ATTRIBUTE(LAYOUT, MATRIX_LAYOUT_LD, 8)                                                         \
     ATTRIBUTE(LAYOUT, MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 8)                                       \
     ATTRIBUTE(PREFERENCE, MATMUL_PREF_MAX_WORKSPACE_BYTES, 8)                                      \
-    ATTRIBUTE(PREFERENCE, MATMUL_PREF_IMPL_MASK, 8)                                                \
     ATTRIBUTE(PREFERENCE, MATMUL_PREF_SEARCH_MODE, 4)                                              \
     ATTRIBUTE(PREFERENCE, MATMUL_PREF_REDUCTION_SCHEME_MASK, 4)                                    \
     ATTRIBUTE(PREFERENCE, MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 4)                                    \
@@ -73,24 +72,3 @@ static void unpack(const ALGORITHM *algorithm, remembered *into) {
 
 size_t cublasLtGetVersion(void) { return VERSION; }
 const char *cublasLtGetStatusName(int status) { return status_name(status); }
-const char *cublasLtGetStatusString(int status) { return status_name(status); }
-
-int cublasLtMatmulAlgoConfigGetAttribute(const bcfg_cublaslt_algorithm *algorithm, int attribute,
-                                         void *value, size_t bytes, size_t *written) {
-    ENTER("cublasLtMatmulAlgoConfigGetAttribute", P(algorithm), I(attribute), P(value), I(bytes),
-          P(written))
-    NEED(algorithm && bytes == 4, INVALID_VALUE)
-    uint32_t said = 0;
-    remembered chosen;
-    unpack(algorithm, &chosen);
-    switch (attribute) {
-    case BCFG_CUBLASLT_ALGO_CONFIG_ID: said = (uint32_t)chosen.id; break;
-    case BCFG_CUBLASLT_ALGO_CONFIG_TILE_ID: break;
-    case BCFG_CUBLASLT_ALGO_CONFIG_SPLITK_NUM: said = (uint32_t)chosen.split; break;
-    case BCFG_CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: said = (uint32_t)chosen.scheme; break;
-    default: return BCFG_CUBLAS_STATUS_INVALID_VALUE;
-    }
-    memcpy(value, &said, 4);
-    if (written) *written = 4;
-    return 0;
-}

@@ -91,57 +91,34 @@ int cuDriverGetVersion(int *version) {
     return 0;
 }
 
-static const struct {
-    int status;
-    const char *name, *text;
-} words[] = {
-    {BCFG_CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
-    {BCFG_CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-    {BCFG_CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-    {BCFG_CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-    {BCFG_CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-    {BCFG_CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-    {BCFG_CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-    {BCFG_CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
-     "an illegal memory access was encountered"},
-    {BCFG_CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-    {BCFG_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-     "operation not permitted when stream is capturing"},
-    {BCFG_CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
-};
-
-static int describe(int status, const char **said, int text) {
-    for (size_t at = 0; at < sizeof words / sizeof *words; at++)
-        if (words[at].status == status) {
-            *said = text ? words[at].text : words[at].name;
-            return 0;
-        }
-    *said = NULL;
-    return BCFG_CUDA_ERROR_INVALID_VALUE;
+static const char *name_of(int status) {
+    switch (status) {
+#define CASE(name) case BCFG_##name: return #name;
+        CASE(CUDA_SUCCESS)
+        CASE(CUDA_ERROR_INVALID_VALUE)
+        CASE(CUDA_ERROR_OUT_OF_MEMORY)
+        CASE(CUDA_ERROR_NOT_INITIALIZED)
+        CASE(CUDA_ERROR_NO_DEVICE)
+        CASE(CUDA_ERROR_INVALID_DEVICE)
+        CASE(CUDA_ERROR_NOT_FOUND)
+        CASE(CUDA_ERROR_ILLEGAL_ADDRESS)
+        CASE(CUDA_ERROR_LAUNCH_FAILED)
+        CASE(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        CASE(CUDA_ERROR_UNKNOWN)
+#undef CASE
+    default: return NULL;
+    }
 }
 
-int cuGetErrorName(int status, const char **text) { return describe(status, text, 0); }
-int cuGetErrorString(int status, const char **text) { return describe(status, text, 1); }
-
-int cuDeviceGetCount(int *count) {
-    ENTER("cuDeviceGetCount", P(count))
-    NEED(initialised, NOT_INITIALIZED)
-    *count = (int)setting_devices;
-    return 0;
+int cuGetErrorName(int status, const char **text) {
+    *text = name_of(status);
+    return *text != NULL ? 0 : BCFG_CUDA_ERROR_INVALID_VALUE;
 }
-
 int cuDeviceGet(int *device, int ordinal) {
     ENTER("cuDeviceGet", P(device), I(ordinal))
     NEED(initialised, NOT_INITIALIZED)
     NEED(ordinal >= 0 && ordinal < setting_devices, INVALID_DEVICE)
     *device = ordinal;
-    return 0;
-}
-
-int cuDeviceGetName(char *name, int length, int device) {
-    ENTER("cuDeviceGetName", P(name), I(length), I(device))
-    NEED(device >= 0 && device < setting_devices, INVALID_DEVICE)
-    snprintf(name, (size_t)length, "Fake %d", device);
     return 0;
 }
 
@@ -163,13 +140,6 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     case BCFG_CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *value = (int)setting_cache; return 0;
     default: return BCFG_CUDA_ERROR_INVALID_VALUE;
     }
-}
-
-int cuDeviceTotalMem_v2(size_t *bytes, int device) {
-    ENTER("cuDeviceTotalMem_v2", P(bytes), I(device))
-    NEED(device >= 0 && device < setting_devices, INVALID_DEVICE)
-    *bytes = (size_t)setting_memory;
-    return 0;
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -201,14 +171,6 @@ int cuCtxGetCurrent(void **context) {
     ENTER("cuCtxGetCurrent", P(context))
     NEED(initialised, NOT_INITIALIZED)
     *context = current();
-    return 0;
-}
-
-int cuCtxSetCurrent(void *context) {
-    ENTER("cuCtxSetCurrent", P(context))
-    NEED(context == NULL || is_context(context), INVALID_CONTEXT)
-    if (depth) depth--;
-    if (context) stack[depth++] = context;
     return 0;
 }
 
@@ -328,12 +290,6 @@ int cuEventElapsedTime(float *milliseconds, void *start, void *end) {
     return 0;
 }
 
-int cuEventQuery(void *event) {
-    ENTER("cuEventQuery", P(event))
-    NEED(is_handle(event, EVENT), INVALID_HANDLE)
-    return 0;
-}
-
 int cuEventDestroy_v2(void *event) {
     ENTER("cuEventDestroy_v2", P(event))
     return end(event, EVENT);
@@ -364,14 +320,6 @@ static int release(uint64_t pointer) {
     return 0;
 }
 
-int cuMemGetInfo_v2(size_t *available, size_t *total) {
-    ENTER("cuMemGetInfo_v2", P(available), P(total))
-    NEED(current(), INVALID_CONTEXT)
-    *available = (size_t)(setting_memory - used);
-    *total = (size_t)setting_memory;
-    return 0;
-}
-
 int cuMemAlloc_v2(uint64_t *pointer, size_t bytes) {
     ENTER("cuMemAlloc_v2", P(pointer), I(bytes))
     return allocate(pointer, bytes);
@@ -383,29 +331,10 @@ int cuMemFree_v2(uint64_t pointer) {
     return release(pointer);
 }
 
-int cuMemAllocAsync(uint64_t *pointer, size_t bytes, void *stream) {
-    ENTER("cuMemAllocAsync", P(pointer), I(bytes), P(stream))
-    NEED(is_stream(stream), INVALID_HANDLE)
-    return allocate(pointer, bytes);
-}
-
-int cuMemFreeAsync(uint64_t pointer, void *stream) {
-    ENTER("cuMemFreeAsync", P(pointer), P(stream))
-    NEED(is_stream(stream), INVALID_HANDLE)
-    return release(pointer);
-}
-
 int cuMemsetD8Async(uint64_t pointer, unsigned char value, size_t bytes, void *stream) {
     ENTER("cuMemsetD8Async", P(pointer), I(value), I(bytes), P(stream))
     NEED(is_stream(stream), INVALID_HANDLE)
     memset((void *)(uintptr_t)pointer, value, bytes);
-    return 0;
-}
-
-int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream) {
-    ENTER("cuMemcpyAsync", P(to), P(from), I(bytes), P(stream))
-    NEED(is_stream(stream), INVALID_HANDLE)
-    memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
     return 0;
 }
 

@@ -114,13 +114,6 @@ int cusolverDnSetDeterministicMode(void *handle, int mode) {
     return 0;
 }
 
-int cusolverDnGetDeterministicMode(void *handle, int *mode) {
-    ENTER("cusolverDnGetDeterministicMode", P(handle), P(mode))
-    struct solver *known = solver_of(handle);
-    NEED(known, NOT_INITIALIZED)
-    *mode = known->deterministic;
-    return 0;
-}
 #endif
 
 /* Every step begins so: it is recorded with the state of its handle. */

@@ -6,7 +6,7 @@
  * INVALID_ENUM, and record it under their own name: nobody should.
  *
  * Like hipBLAS over rocBLAS it refuses FAST_TF32; XF32 comes by the math mode. A product's record ends
- * with the state of its handle: stream, math_mode, atomics, pointer_mode, workspace, workspace_bytes.
+ * with the state of its handle: stream, math_mode, atomics, workspace, workspace_bytes.
  *
  * It has no settings.
  */
@@ -26,13 +26,11 @@
 #define NEW(result, name, before, parameters) API result before parameters;
 #define GEMM hipblasGemmEx_v2_64
 #define GEMM_STRIDED hipblasGemmStridedBatchedEx_v2_64
-#define GEMM_BATCHED hipblasGemmBatchedEx_v2_64
 #else
 #define OLD DECLARE
 #define NEW(result, name, before, parameters) API result name parameters;
 #define GEMM hipblasGemmEx_64
 #define GEMM_STRIDED hipblasGemmStridedBatchedEx_64
-#define GEMM_BATCHED hipblasGemmBatchedEx_64
 #endif
 BCFG_HIPBLAS_SYMBOLS(DECLARE, OLD, NEW)
 #define TEXT_(name) #name
@@ -45,7 +43,7 @@ BCFG_HIPBLAS_SYMBOLS(DECLARE, OLD, NEW)
 struct handle {
     void *stream, *workspace;
     size_t workspace_bytes;
-    int math_mode, atomics, pointer_mode, live;
+    int math_mode, atomics, live;
 };
 
 enum { HANDLES = 256 };
@@ -88,13 +86,6 @@ int hipblasSetStream(void *handle, void *stream) {
     return 0;
 }
 
-int hipblasGetStream(void *handle, void **stream) {
-    ENTER("hipblasGetStream", P(handle), P(stream))
-    HANDLE(handle)
-    *stream = known->stream;
-    return 0;
-}
-
 #if MAJOR >= 3
 int hipblasSetWorkspace(void *handle, void *workspace, size_t bytes) {
     ENTER("hipblasSetWorkspace", P(handle), P(workspace), I(bytes))
@@ -105,24 +96,23 @@ int hipblasSetWorkspace(void *handle, void *workspace, size_t bytes) {
 }
 #endif
 
-/* A setter and a getter of one number of the handle. */
-#define NUMBER(setter, getter, field, most)                                                        \
+#define NUMBER(setter, field, most)                                                                \
     int setter(void *handle, int mode) {                                                           \
         ENTER(#setter, P(handle), I(mode))                                                         \
         HANDLE(handle)                                                                             \
         NEED(mode >= 0 && mode <= most, INVALID_ENUM)                                              \
         known->field = mode;                                                                       \
         return 0;                                                                                  \
-    }                                                                                              \
-    int getter(void *handle, int *mode) {                                                          \
-        ENTER(#getter, P(handle), P(mode))                                                         \
-        HANDLE(handle)                                                                             \
-        *mode = known->field;                                                                      \
-        return 0;                                                                                  \
     }
-NUMBER(hipblasSetPointerMode, hipblasGetPointerMode, pointer_mode, 1)
-NUMBER(hipblasSetAtomicsMode, hipblasGetAtomicsMode, atomics, 1)
-NUMBER(hipblasSetMathMode, hipblasGetMathMode, math_mode, 5)
+NUMBER(hipblasSetAtomicsMode, atomics, 1)
+NUMBER(hipblasSetMathMode, math_mode, 5)
+
+int hipblasGetAtomicsMode(void *handle, int *mode) {
+    ENTER("hipblasGetAtomicsMode", P(handle), P(mode))
+    HANDLE(handle)
+    *mode = known->atomics;
+    return 0;
+}
 
 const char *hipblasStatusToString(int status) {
     switch (status) {
@@ -196,10 +186,10 @@ static argument scalar(const void *value, int compute, int element) {
 #define F(value) scalar(value, compute_type, c_type)
 
 #define STATE                                                                                      \
-    P(state->stream), I(state->math_mode), I(state->atomics), I(state->pointer_mode),              \
+    P(state->stream), I(state->math_mode), I(state->atomics),                                      \
         P(state->workspace), I(state->workspace_bytes)
 #define STATE_WORDS                                                                                \
-    "P(stream), I(math_mode), I(atomics), I(pointer_mode), P(workspace), I(workspace_bytes)"
+    "P(stream), I(math_mode), I(atomics), P(workspace), I(workspace_bytes)"
 #define BEGIN                                                                                      \
     struct handle *known = handle_of(handle);                                                      \
     const struct handle *state = known ? known : &no_handle;
@@ -245,22 +235,6 @@ int GEMM_STRIDED(void *handle, int transa, int transb, int64_t m, int64_t n, int
     return 0;
 }
 
-int GEMM_BATCHED(void *handle, int transa, int transb, int64_t m, int64_t n, int64_t k,
-                 const void *alpha, const void **a, int a_type, int64_t lda, const void **b,
-                 int b_type, int64_t ldb, const void *beta, void **c, int c_type, int64_t ldc,
-                 int64_t batch, int compute_type, int algorithm) {
-    BEGIN
-    int status = RECORD_WITH(STATE, STATE_WORDS, TEXT(GEMM_BATCHED), P(handle), I(transa),
-                             I(transb), I(m), I(n), I(k), F(alpha), P(a), I(a_type), I(lda), P(b),
-                             I(b_type), I(ldb), F(beta), P(c), I(c_type), I(ldc), I(batch),
-                             I(compute_type), I(algorithm));
-    if (status != 0) return status;
-    CALL
-    NEED(batch >= 0, INVALID_VALUE)
-    for (int64_t at = 0; at < batch; at++) product(&it, a[at], b[at], c[at]);
-    return 0;
-}
-
 #if MAJOR == 2
 /* The older meaning: nothing of ours may call these. */
 #define TRAP(name)                                                                                 \
@@ -271,5 +245,4 @@ int GEMM_BATCHED(void *handle, int transa, int transb, int64_t m, int64_t n, int
     }
 TRAP(hipblasGemmEx_64)
 TRAP(hipblasGemmStridedBatchedEx_64)
-TRAP(hipblasGemmBatchedEx_64)
 #endif

@@ -75,9 +75,3 @@ static void unpack(const ALGORITHM *algorithm, remembered *into) {
     memcpy(&into->split, algorithm->data + 8, 8);
 }
 
-int hipblasLtGetVersion(void *handle, int *version) {
-    ENTER("hipblasLtGetVersion", P(handle), P(version))
-    NEED(is_handle(handle), NOT_INITIALIZED)
-    *version = 1100;
-    return 0;
-}

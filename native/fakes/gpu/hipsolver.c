@@ -64,13 +64,6 @@ int hipsolverSetStream(void *handle, void *stream) {
     return 0;
 }
 
-int hipsolverGetStream(void *handle, void **stream) {
-    ENTER("hipsolverGetStream", P(handle), P(stream))
-    HANDLE(handle)
-    *stream = known->stream;
-    return 0;
-}
-
 #ifndef OLD
 int hipsolverSetDeterministicMode(void *handle, int mode) {
     ENTER("hipsolverSetDeterministicMode", P(handle), I(mode))

@@ -1,4 +1,4 @@
-/* The handles of the process, and lending them. */
+/* All handles of the process. A call borrows one and returns it. */
 #include "gpu/device/handle.h"
 
 #include <stdlib.h>
@@ -42,10 +42,10 @@ static void keep(bcfg_handle *handle) {
     bcfg_lock();
     handle->captured = true;
     bcfg_unlock();
-    handle->workspace_captured = true; /* until it has another */
+    handle->workspace_captured = true; /* until it gets another workspace */
 }
 
-/* Takes the handle that was used longest ago out of the list; NULL while few enough lie idle. */
+/* Removes the least recently used idle handle from the list; NULL while few enough are idle. */
 static bcfg_handle *spare(const bcfg_device_library *library, int32_t index) {
     bcfg_lock();
     int idle = 0;
@@ -72,7 +72,7 @@ void bcfg_workspace_return(const bcfg_device_library *driver, void *memory, void
         bcfg_place_free(driver, memory);
 }
 
-/* The library first: it knows of the workspace until then. */
+/* The library's handle goes first, because it uses the workspace. */
 static void discard(bcfg_handle *old) {
     vendors[old->library->kind]->destroy(old);
     bcfg_workspace_return(old->driver, old->workspace, old->holder, old->release);
@@ -95,7 +95,7 @@ bcfg_outcome bcfg_handle_take(const bcfg_device_library *library, const bcfg_dev
     fresh->busy = true;
     fresh->math_mode = fresh->atomics = -1;
     fresh->captured = fresh->workspace_captured = bcfg_place_captures(driver, stream);
-    /* Ending one waits for the device, which a capture does not survive. */
+    /* Destroying a handle waits for the device, which would break a capture. */
     for (bcfg_handle *old; !fresh->captured && (old = spare(library, index)) != NULL;) discard(old);
     const char *function = "";
     int status = vendors[library->kind]->create(library, stream, &fresh->handle, &function);

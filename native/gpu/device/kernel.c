@@ -10,7 +10,7 @@ static bcfg_outcome said(const bcfg_device_library *driver, const char *function
     return BCFG_DEVICE_FAULT;
 }
 
-/* Blocks have this much shared memory without being told. */
+/* A kernel may use this much shared memory per block without an attribute. */
 enum { SHARED_ANYHOW = 48 << 10 };
 
 static bcfg_outcome load(const bcfg_device_library *driver, const void *code, const char *name,

@@ -1,4 +1,4 @@
-/* Kernels of our own: code loaded into a device's context, and put on a stream. NVIDIA's alone. */
+/* Our own kernels: loading their code into a device's context and launching them. Only for NVIDIA. */
 #ifndef BACKENDCFG_DEVICE_KERNEL_H
 #define BACKENDCFG_DEVICE_KERNEL_H
 
@@ -24,7 +24,7 @@ bcfg_outcome bcfg_kernel_load(const bcfg_device_library *driver, int32_t index, 
                               const char *name, uint32_t shared_bytes, bcfg_kernel *made,
                               bcfg_fault *fault);
 
-/* Puts a kernel on a stream; the same holds of the context. */
+/* Launches a kernel on a stream. The context that was current is current again. */
 bcfg_outcome bcfg_kernel_launch(const bcfg_kernel *kernel, const bcfg_kernel_call *call,
                                 bcfg_fault *fault);
 

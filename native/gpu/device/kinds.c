@@ -59,7 +59,7 @@ static int64_t cuda_version(const void *table, void *handle) {
     return (int64_t)(said / 1000) * 10000 + (int64_t)(said % 1000 / 10) * 100;
 }
 
-/* Of libraries that say it in three properties. */
+/* The version of a library that has it as three properties. */
 static int64_t properties(int (*property_of)(int property, int *value)) {
     int parts[3];
     for (int part = 0; part < 3; part++)

@@ -1,5 +1,4 @@
-/* What is particular to one kind of libraries: its symbols, how it says its version, and which versions
- * are known. */
+/* One kind of library: its symbols, how to ask for its version, and which versions are supported. */
 #ifndef BACKENDCFG_DEVICE_KINDS_H
 #define BACKENDCFG_DEVICE_KINDS_H
 
@@ -11,10 +10,10 @@ typedef struct {
     bool required;
 } bcfg_library_symbol;
 
-/* Instead of a version: the library passes integers of 64 bits where ours have 32. */
+/* Returned instead of a version by a library that passes 64-bit integers where we pass 32-bit ones. */
 enum { BCFG_WIDE_INTEGERS = -2 };
 
-/* Majors outside first to last have interfaces that nobody has compared with ours. */
+/* Major versions outside first to last are refused: their headers were not compared with ours. */
 typedef struct {
     const char *name;
     const bcfg_library_symbol *symbols;

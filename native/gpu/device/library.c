@@ -1,4 +1,4 @@
-/* Opening the libraries of devices, and the list of those that passed. */
+/* Opens the libraries of devices, checks them and lists those that passed. */
 #include "gpu/device/kinds.h"
 
 #include <dlfcn.h>
@@ -59,11 +59,11 @@ static bcfg_status known_version(const bcfg_library_kind *kind, const bcfg_devic
     return BCFG_OK;
 }
 
-/* Since which major version a VERSIONED symbol has its meaning under its own name. Only hipBLAS has
- * such: see abi_hipblas.h. */
+/* The first major version in which a VERSIONED symbol has the new meaning under its own name. Only
+ * hipBLAS has such symbols: see abi_hipblas.h. */
 enum { RENAMED_SINCE = 3 };
 
-/* The function of a symbol; NULL where there is none in the meaning that we know. */
+/* The function of a symbol; NULL where the library has none with the meaning that we expect. */
 static void *function_of(void *handle, const bcfg_library_symbol *wanted) {
     if (wanted->before == NULL) return dlsym(handle, wanted->name);
     void *address = dlsym(handle, wanted->before);

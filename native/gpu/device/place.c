@@ -19,7 +19,7 @@ static place *_Atomic first;
 static _Atomic bool forked;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* No driver survives a fork: its state is there, its connection to the device is not. */
+/* A driver cannot be used after a fork: its memory is copied, its connection to the device is not. */
 static void after_fork(void) {
     if (atomic_load(&first) != NULL) atomic_store(&forked, true);
 }
@@ -153,7 +153,7 @@ bcfg_outcome bcfg_place_order(const bcfg_device_library *driver, void *before, v
     status = CALL(cuEventRecord, hipEventRecord, event, before);
     if (status == 0) status = CALL(cuStreamWaitEvent, hipStreamWaitEvent, after, event, 0);
     bcfg_outcome outcome = said(driver, function, status, fault);
-    (void)CALL(cuEventDestroy_v2, hipEventDestroy, event); /* it is freed once it has happened */
+    (void)CALL(cuEventDestroy_v2, hipEventDestroy, event); /* the driver frees it once it has happened */
     return outcome;
 }
 

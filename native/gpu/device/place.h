@@ -1,11 +1,11 @@
-/* Where a call happens: a device, made current for the call and then taken back, so that nothing is
- * left for the framework to stumble over. */
+/* Makes a device current for one call, and restores what was current before, so that a framework
+ * never sees a changed device. */
 #ifndef BACKENDCFG_DEVICE_PLACE_H
 #define BACKENDCFG_DEVICE_PLACE_H
 
 #include "gpu/device/library.h"
 
-/* What a failing call of a device's library left: which function, and its status. */
+/* A failed call of a device's library: which function, and its status. */
 typedef struct {
     const char *function;
     int status;
@@ -15,12 +15,12 @@ typedef struct {
 typedef enum {
     BCFG_DEVICE_OK = 0,
     BCFG_DEVICE_MEMORY,                /* the host's memory */
-    BCFG_DEVICE_FORKED,                /* the parent of this process had used the device */
+    BCFG_DEVICE_FORKED,                /* a parent of this process used the device before the fork */
     BCFG_DEVICE_FAULT,                 /* see the bcfg_fault */
-    BCFG_DEVICE_UNSUPPORTED            /* the same; the library has no algorithm for the call */
+    BCFG_DEVICE_UNSUPPORTED            /* see the bcfg_fault; the library has no algorithm for the call */
 } bcfg_outcome;
 
-/* What was current before a call, where that was something else. */
+/* What was current before a call, if that was another device. */
 typedef struct {
     bool changed;
     int before;                        /* HIP's device; CUDA keeps a stack itself */
@@ -33,12 +33,12 @@ void bcfg_place_leave(const bcfg_device_library *driver, const bcfg_visit *visit
 
 /* The following need the device to be current. */
 
-/* Makes what comes on one stream wait for what is on another. */
+/* Makes later work on the stream `after` wait for the work now on `before`. */
 bcfg_outcome bcfg_place_order(const bcfg_device_library *driver, void *before, void *after,
                               bcfg_fault *fault);
-/* Waits until all that is on a stream is done. */
+/* Waits until all work on a stream is done. */
 bcfg_outcome bcfg_place_synchronize(const bcfg_device_library *driver, void *stream, bcfg_fault *fault);
-/* Whether what is put on a stream now goes into a graph; true also where the driver does not say. */
+/* Whether a stream is being captured into a graph; true also where the driver does not say. */
 bool bcfg_place_captures(const bcfg_device_library *driver, void *stream);
 /* Sets bytes to zero, in order on a stream. */
 bcfg_outcome bcfg_place_clear(const bcfg_device_library *driver, void *memory, size_t bytes,

@@ -1,4 +1,4 @@
-/* Calls on a device, from entering it to leaving it. */
+/* The beginning and the end of each call on a device. */
 #include "gpu/device/work.h"
 
 bcfg_outcome bcfg_work_gather(const bcfg_work *work, bcfg_fault *fault) {
@@ -9,14 +9,15 @@ bcfg_outcome bcfg_work_gather(const bcfg_work *work, bcfg_fault *fault) {
 }
 
 bcfg_outcome bcfg_work_scatter(const bcfg_work *work, bcfg_outcome outcome, bcfg_fault *fault) {
-    /* What the others free or write next must not come before what was just put on the stream. */
+    /* Later work on the other streams must wait for what was just put on this one. */
     for (int i = 0; i < work->other_count && outcome == BCFG_DEVICE_OK; i++)
         outcome = bcfg_place_order(work->driver, work->stream, work->others[i], fault);
-    if (work->settles && outcome == BCFG_DEVICE_OK)
+    if (work->synchronizes && outcome == BCFG_DEVICE_OK)
         outcome = bcfg_place_synchronize(work->driver, work->stream, fault);
-    /* Nothing tells the others any more when the part that was put on the stream is done. */
+    /* After a failure the other streams cannot tell when the work that was already queued is done:
+     * wait for it. */
     bcfg_fault another;
-    if (outcome != BCFG_DEVICE_OK && (work->other_count > 0 || work->settles))
+    if (outcome != BCFG_DEVICE_OK && (work->other_count > 0 || work->synchronizes))
         (void)bcfg_place_synchronize(work->driver, work->stream, &another);
     return outcome;
 }

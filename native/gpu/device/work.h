@@ -1,16 +1,16 @@
-/* What is put on a stream in one call: the device, the order of streams, and the handle of a library,
- * for the time between bcfg_work_begin and bcfg_work_end. */
+/* One call on a device: between bcfg_work_begin and bcfg_work_end the device is current, the
+ * streams are ordered and the library's handle is borrowed. */
 #ifndef BACKENDCFG_DEVICE_WORK_H
 #define BACKENDCFG_DEVICE_WORK_H
 
 #include "gpu/device/handle.h"
 
 typedef struct {
-    const bcfg_device_library *library; /* whose handle is taken; NULL for none */
+    const bcfg_device_library *library; /* whose handle is borrowed; NULL for none */
     const bcfg_device_library *driver;
     int32_t index;                      /* of the device */
-    bool settles;                       /* wait until it is done */
-    void *stream;                       /* that it is put on */
+    bool synchronizes;                  /* the host waits until it is done */
+    void *stream;                       /* that the work is put on */
     void *const *others;                /* streams whose work it must wait for, and they for it */
     int other_count;
 } bcfg_work;
@@ -21,12 +21,12 @@ typedef struct {
     bcfg_visit visit;
 } bcfg_session;
 
-/* Makes the device current, the stream wait for the others, and takes the handle. On success
- * bcfg_work_end must follow, on the same thread; otherwise all is as it was. */
+/* Makes the device current, makes the stream wait for the others, and borrows the handle. On
+ * success bcfg_work_end must follow, on the same thread; on failure all is as before. */
 bcfg_outcome bcfg_work_begin(const bcfg_work *work, bcfg_session *session, bcfg_fault *fault);
 
-/* Makes the others wait, waits if that is wanted, and takes everything back. Returns `outcome`, of
- * what was done in between, or what failed here. */
+/* Makes the other streams wait for this one, synchronizes if asked, returns the handle and restores
+ * the current device. Returns `outcome`, of the work in between, or what failed here. */
 bcfg_outcome bcfg_work_end(bcfg_session *session, bcfg_outcome outcome, bcfg_fault *fault);
 
 /* The order of streams alone, for a call that has made the device current itself. */

@@ -1,21 +1,22 @@
-/* What a library of products is asked besides: blas.c and lt.c. Each
- * function returns the library's status, 0 for success, and leaves the name of what it called last
- * in *function. */
+/* What a library of products implements besides a bcfg_vendor: blas.c and lt.c. Each function
+ * returns the library's status, 0 for success, and writes the name of the last function that it
+ * called to *function. */
 #ifndef BACKENDCFG_DEVICE_BACKEND_H
 #define BACKENDCFG_DEVICE_BACKEND_H
 
 #include "gpu/products/gemm.h"
 
 typedef struct {
-    /* Whether workspaces can be lent, and lending one. NULL where each call takes its own. */
+    /* Whether a handle can be given a workspace, and giving it one. NULL where each call passes its
+     * workspace. */
     bool (*borrows)(const bcfg_device_library *library);
     int (*lend)(const bcfg_handle *handle, void *memory, size_t bytes, const char **function);
-    /* Brings a handle to what a recipe says. NULL where there is nothing to set. */
+    /* Sets a handle's modes as a recipe says. NULL where there is nothing to set. */
     int (*set)(bcfg_handle *handle, const bcfg_recipe *recipe, const char **function);
     int (*multiply)(const bcfg_lease *lease, const bcfg_gemm_call *call, const void *alpha,
                     const void *beta, const char **function);
-    /* The status that says that there is no algorithm for a call; 0 where every call has one. Only
-     * such libraries can add a bias. */
+    /* The status of a call that the library has no algorithm for; 0 where every call has one. Only
+     * libraries with such a status can add a bias. */
     int unsupported;
 } bcfg_backend;
 

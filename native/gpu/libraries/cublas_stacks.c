@@ -1,7 +1,7 @@
-/* LU of whole stacks of small matrices by cuBLAS, whose functions take all of them in one call.
+/* LU of stacks of small matrices by cuBLAS, one call for a whole stack.
  *
- * The pointers to the matrices lie on the device, where Python has put them in the order of the stream.
- * Pivots are int32, those of a matrix right behind those of the one before. */
+ * The pointers to the matrices are on the device, where Python has put them in stream order. Pivots
+ * are int32, those of one matrix right after those of the one before. */
 #include "gpu/libraries/factorisation.h"
 
 #include <limits.h>
@@ -20,7 +20,7 @@ static int sizes(const bcfg_device_library *library, bcfg_handle *handle, const 
     return 0;
 }
 
-/* A product may have left the handle with less precision: matrices are factorised in their own. */
+/* A product may have set a math mode of lower precision on the handle: factorise in full precision. */
 static int promise(const bcfg_cublas_table *cublas, bcfg_handle *handle, const char **function) {
     int status = BCFG_CUBLAS_STATUS_SUCCESS;
     if (handle->math_mode != BCFG_CUBLAS_DEFAULT_MATH) {

@@ -65,8 +65,8 @@ static int run_on(const bcfg_transform_plan *plan, void *stream, const bcfg_tran
     char *input = run->input, *output = run->output;
     for (int64_t i = 0; i < run->count && status == BCFG_CUFFT_SUCCESS; i++) {
         *function = "cufftXtExec";
-        status = cufft->cufftXtExec(plan->plan, input + i * run->input_step,
-                                    output + i * run->output_step, run->direction);
+        status = cufft->cufftXtExec(plan->plan, input + i * run->input_stride,
+                                    output + i * run->output_stride, run->direction);
     }
     return status;
 }

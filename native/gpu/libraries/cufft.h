@@ -23,21 +23,22 @@ typedef struct {
     int execution;                     /* a cudaDataType */
 } bcfg_transform;
 
-/* A plan of cuFFT's without memory of its own to work in: that is passed with each run. */
+/* A plan of cuFFT without a work area of its own: each run passes one. */
 typedef struct {
     const bcfg_device_library *library, *driver;
     int32_t index;                     /* of the device */
     int plan;
     size_t bytes;                      /* that it needs to work in */
-    pthread_mutex_t busy;              /* held from setting its stream until it is on that */
-    bool captured;                     /* under it: a graph may read its memory, so it stays */
+    pthread_mutex_t busy;              /* locked while the plan's stream is set and its work is launched */
+    bool captured;                     /* under the lock: a graph may use its memory */
 } bcfg_transform_plan;
 
-/* What a plan is run with. It is run `count` times, input and output moving on by bytes. */
+/* The arguments of a run. The plan runs `count` times; input and output advance by strides in
+ * bytes. */
 typedef struct {
     void *input, *output, *area;
     int direction;                     /* CUFFT_FORWARD or CUFFT_INVERSE */
-    int64_t count, input_step, output_step;
+    int64_t count, input_stride, output_stride;
 } bcfg_transform_run;
 
 /* Makes a plan on a device. On failure nothing is left of it. The transform is read, not kept. */

@@ -1,18 +1,18 @@
-/* Linear algebra by cuSOLVER: its 64-bit functions, one matrix after the other; and its functions for
- * stacks, Cholesky's by pointers to the matrices. */
+/* Linear algebra by cuSOLVER: the 64-bit functions, one matrix after the other, and the batched
+ * functions for Cholesky and eigenproblems. */
 #include "gpu/libraries/factorisation.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
-/* What is lent to a call. */
+/* A handle of cuSOLVER with its parameters. */
 typedef struct {
     void *handle, *params;
-    int deterministic;       /* what the handle was told; 0 before it was told anything */
+    int deterministic;       /* the mode that was last set; 0 before that */
 } solver_handle;
 
-/* Stacks of eigenproblems up to this size go to the function for stacks, where there is one: above it
- * one matrix fills a device. */
+/* Stacks of eigenproblems up to this size use the batched function, where the library has it. One
+ * larger matrix fills a device by itself. */
 enum { LARGEST_TOGETHER = 512 };
 
 static const char *name_of(const bcfg_device_library *library, int status) {
@@ -68,7 +68,7 @@ static void destroy(const bcfg_handle *handle) {
     free(made);
 }
 
-/* Tells the handle what the flags promise: the size of a workspace may depend on it. */
+/* Sets the deterministic mode that the flags ask for. The size of a workspace may depend on it. */
 static int promise(const bcfg_cusolver_table *cusolver, solver_handle *handle,
                    const bcfg_step *step, const char **function) {
     if (step->deterministic == 0 || step->deterministic == handle->deterministic) return 0;
@@ -93,7 +93,7 @@ static int real_of(int32_t element) {
 
 static bool has_batched(const bcfg_cusolver_table *cusolver, const bcfg_step *step) {
     return step->matrices > 1 && step->n <= LARGEST_TOGETHER &&
-           step->a_step == step->n * step->n * bcfg_element_size[step->element] &&
+           step->a_stride == step->n * step->n * bcfg_element_size[step->element] &&
            cusolver->cusolverDnXsyevBatched != NULL &&
            cusolver->cusolverDnXsyevBatched_bufferSize != NULL;
 }
@@ -154,7 +154,7 @@ static int sizes(const bcfg_device_library *library, bcfg_handle *lent, const bc
     void *h = handle->handle, *p = handle->params;
     int type = type_of(step->element), real = real_of(step->element), count = 0;
     int64_t m = step->m, n = step->n;
-    if (step->is_together) return 0; /* those by pointers need none */
+    if (step->is_together) return 0; /* the batched functions need no workspace */
     switch (step->kind) {
     case BCFG_STEP_CHOLESKY:
         *function = "cusolverDnXpotrf_bufferSize";
@@ -202,10 +202,10 @@ static int one(const bcfg_cusolver_table *cusolver, const solver_handle *handle,
     void *h = handle->handle, *p = handle->params;
     int type = type_of(step->element), real = real_of(step->element);
     int64_t m = step->m, n = step->n, k = step->k;
-    char *a = step->a + at * step->a_step, *b = step->b + at * step->b_step;
-    char *c = step->c + at * step->c_step, *values = step->values + at * step->values_step;
-    int64_t *pivots = (int64_t *)(void *)(step->pivots + at * step->pivots_step);
-    int *info = (int *)(void *)(step->info + at * step->info_step);
+    char *a = step->a + at * step->a_stride, *b = step->b + at * step->b_stride;
+    char *c = step->c + at * step->c_stride, *values = step->values + at * step->values_stride;
+    int64_t *pivots = (int64_t *)(void *)(step->pivots + at * step->pivots_stride);
+    int *info = (int *)(void *)(step->info + at * step->info_stride);
     switch (step->kind) {
     case BCFG_STEP_CHOLESKY:
         *function = "cusolverDnXpotrf";

@@ -15,13 +15,13 @@
  *
  * The rules of every step:
  *   - matrices lie by columns, each column right behind the one before: the leading dimension is the
- *     number of rows, at least 1. From one matrix of a stack to the next it is `*_step` bytes, which
+ *     number of rows, at least 1. From one matrix of a stack to the next it is `*_stride` bytes, which
  *     may be 0 for what is only read;
  *   - all memory is the device's and ready in the order of the stream, and so must results be: a
  *     library that computes on the host or on a stream of its own waits by itself;
  *   - the triangle that a step does not read is not cleared by it;
  *   - `info` gets an int32 for each matrix, on the device, as LAPACK defines it: 0, or the place of
- *     the minor, the pivot or the value that failed. `info_step` is 0 where nobody will read it;
+ *     the minor, the pivot or the value that failed. `info_stride` is 0 where nobody will read it;
  *   - sizes are never 0, `matrices` is at least 1;
  *   - a step that `is_together` is one call for the whole stack. Where each matrix starts it reads from
  *     arrays on the device, which are ready in the order of the stream too;
@@ -61,7 +61,7 @@ typedef struct {
     char *pivots;            /* from 1, of the integers that the library has */
     char *info;
     void **a_pointers, **b_pointers; /* on the device: where each matrix of a and of b starts */
-    int64_t a_step, b_step, c_step, values_step, pivots_step, info_step; /* bytes */
+    int64_t a_stride, b_stride, c_stride, values_stride, pivots_stride, info_stride; /* bytes */
     void *workspace;         /* the device's, of workspace_bytes, as `sizes` said */
     size_t workspace_bytes;
     void *host;              /* the host's, until the call returns */

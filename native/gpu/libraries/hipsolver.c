@@ -4,11 +4,11 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* What is lent to a call. */
+/* A handle of hipSOLVER. */
 typedef struct {
     void *handle;
-    int deterministic;       /* what the handle was told; 0 while it is as it was made */
-    int usual;               /* its mode as it was made, once it was told another */
+    int deterministic;       /* the mode that was last set; 0 while it is as it was made */
+    int usual;               /* the mode that it was made with, once another was set */
 } solver_handle;
 
 static const char *name_of(const bcfg_device_library *library, int status) {
@@ -56,7 +56,8 @@ static void destroy(const bcfg_handle *handle) {
     free(made);
 }
 
-/* Tells the handle what the flags promise; where they promise nothing any more, it is as it was. */
+/* Sets the deterministic mode that the flags ask for, or restores the mode that the handle was made
+ * with. */
 static int promise(const bcfg_hipsolver_table *hipsolver, solver_handle *handle,
                    const bcfg_step *step, const char **function) {
     if (step->deterministic == handle->deterministic) return 0;
@@ -156,10 +157,10 @@ static int one(const bcfg_hipsolver_table *hipsolver, const solver_handle *handl
                const bcfg_step *step, int64_t at, const char **function) {
     void *h = handle->handle, *work = step->workspace;
     int m = (int)step->m, n = (int)step->n, k = (int)step->k, bytes = (int)step->workspace_bytes;
-    char *a = step->a + at * step->a_step, *b = step->b + at * step->b_step;
-    char *c = step->c + at * step->c_step, *values = step->values + at * step->values_step;
-    int *pivots = (int *)(void *)(step->pivots + at * step->pivots_step);
-    int *info = (int *)(void *)(step->info + at * step->info_step);
+    char *a = step->a + at * step->a_stride, *b = step->b + at * step->b_stride;
+    char *c = step->c + at * step->c_stride, *values = step->values + at * step->values_stride;
+    int *pivots = (int *)(void *)(step->pivots + at * step->pivots_stride);
+    int *info = (int *)(void *)(step->info + at * step->info_stride);
     signed char vectors = (signed char)step->vectors;
     switch (step->kind) {
     case BCFG_STEP_CHOLESKY:

@@ -241,9 +241,9 @@ static int one(const bcfg_magma_table *magma, void *queue, const bcfg_step *step
     const int size = (int)bcfg_element_size[step->element];
     const int real = is_single(step) ? (int)sizeof(float) : (int)sizeof(double);
     const int fill = step->upper ? BCFG_MagmaUpper : BCFG_MagmaLower;
-    char *a = step->a + at * step->a_step, *b = step->b + at * step->b_step;
-    char *c = step->c + at * step->c_step, *values = step->values + at * step->values_step;
-    char *pivots = step->pivots + at * step->pivots_step;
+    char *a = step->a + at * step->a_stride, *b = step->b + at * step->b_stride;
+    char *c = step->c + at * step->c_stride, *values = step->values + at * step->values_stride;
+    char *pivots = step->pivots + at * step->pivots_stride;
     int info = 0;
 #define FETCH(count, size, from, to)                                                               \
     magma->magma_getvector_internal(count, size, from, 1, to, 1, queue, HERE)
@@ -287,8 +287,8 @@ static int one(const bcfg_magma_table *magma, void *queue, const bcfg_step *step
         STORE(m * (step->vectors == 'A' ? m : n), size, host->b, b);
         STORE(n * n, size, host->c, c);
     }
-    if (info >= 0 && step->info_step != 0)
-        STORE(1, sizeof info, &info, step->info + at * step->info_step);
+    if (info >= 0 && step->info_stride != 0)
+        STORE(1, sizeof info, &info, step->info + at * step->info_stride);
     return info;
 }
 

@@ -1,14 +1,14 @@
 /* Handles with a workspace, set as a recipe says. */
 #include "gpu/libraries/backend.h"
 
-/* Gets memory of the size that the recipe says. */
+/* Gives the handle a workspace of the size that the recipe asks for. */
 static bcfg_outcome provide(bcfg_handle *handle, int64_t bytes, const bcfg_allocator *allocator,
                             bcfg_fault *fault) {
     const bcfg_backend *backend = bcfg_backend_of(handle->library);
     void *memory = NULL, *holder = NULL;
     void (*release)(void *) = NULL;
     if (backend->borrows != NULL && !backend->borrows(handle->library)) {
-        handle->workspace_bytes = bytes; /* its own business */
+        handle->workspace_bytes = bytes; /* the library allocates by itself */
         return BCFG_DEVICE_OK;
     }
     if (allocator != NULL && allocator->get != NULL) {
@@ -28,7 +28,7 @@ static bcfg_outcome provide(bcfg_handle *handle, int64_t bytes, const bcfg_alloc
         bcfg_workspace_return(handle->driver, memory, holder, release);
         return bcfg_library_fault(handle->library, function, status, fault);
     }
-    /* A graph that was captured goes on writing into the one that it saw. */
+    /* A captured graph keeps writing into the workspace that it was captured with. */
     if (!handle->workspace_captured)
         bcfg_workspace_return(handle->driver, handle->workspace, handle->holder, handle->release);
     if (handle->workspace != NULL && handle->workspace_captured)

@@ -12,9 +12,9 @@ enum { BCFG_PLACE_CUDA = 2, BCFG_PLACE_ROCM = 10, BCFG_PLACES = 16 };
 typedef struct {
     const bcfg_device_library *library; /* that multiplies */
     const bcfg_device_library *driver;  /* that knows contexts, streams and memory */
-    /* Who takes over the calls that this one has no algorithm for; NULL for nobody. */
+    /* Serves the calls that this library has no algorithm for; NULL for none. */
     const struct bcfg_recipe *fallback;
-    /* Who adds a vector to each row in the call that multiplies; NULL for nobody, or this one. */
+    /* Serves products that add a vector to each row; NULL for none, or for this one. */
     const struct bcfg_recipe *adder;
     int64_t workspace;                  /* bytes */
     int32_t element;                    /* a bcfg_element */
@@ -46,10 +46,11 @@ void bcfg_recipe_reset(void);
 /* Whether an address is that of a recipe. */
 bool bcfg_recipe_known(const bcfg_recipe *recipe);
 
-/* What a snapshot says of one device; NULL when nobody has kept it yet, or where none is kept. */
+/* The recipe that is cached with a snapshot for one device; NULL where none is. */
 const bcfg_recipe *bcfg_recipe_of(const bcfg_snapshot *snapshot, int32_t kind, int32_t index,
                                   int32_t element);
-/* Keeps it. Does nothing for a device beyond those that are kept, or when out of memory. */
+/* Caches it. Does nothing for devices beyond the last that a snapshot has room for, or when out of
+ * memory. */
 void bcfg_recipe_keep(const bcfg_snapshot *snapshot, int32_t kind, int32_t index, int32_t element,
                       const bcfg_recipe *recipe);
 

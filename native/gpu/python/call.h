@@ -15,7 +15,7 @@ typedef struct {
 typedef struct {
     const DeviceOperation *operation;
     PyObject *given[DEVICE_ARGUMENTS]; /* borrowed; None where not given */
-    bool taken[DEVICE_ARGUMENTS];      /* whether `arrays` holds it */
+    bool viewed[DEVICE_ARGUMENTS];      /* whether `arrays` holds it */
     DeviceArray arrays[DEVICE_ARGUMENTS];
     PyObject *owned[DEVICE_ARGUMENTS]; /* arrays made on the way; NULL */
     double alpha[2], beta[2];

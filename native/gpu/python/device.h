@@ -1,4 +1,4 @@
-/* Arrays on devices: how they are taken from Python and given back, and products of them. */
+/* Views of arrays on devices, and the functions of the module that compute with them. */
 #ifndef BACKENDCFG_PYTHON_DEVICE_H
 #define BACKENDCFG_PYTHON_DEVICE_H
 
@@ -17,24 +17,24 @@ typedef enum {
     DEVICE_TYPES
 } DeviceType;
 
-/* An argument as a device array. */
+/* A view of an array on a device. */
 typedef struct {
     PyObject *object;                  /* as passed; borrowed */
-    PyObject *holder;                  /* what keeps the memory besides; owned, or NULL */
-    const DLExchange *exchange;        /* NULL where it came by another protocol */
-    int32_t kind, index;               /* the place, with DLPack's numbers */
+    PyObject *holder;                  /* what else keeps the memory alive; owned, or NULL */
+    const DLExchange *exchange;        /* NULL where another protocol described it */
+    int32_t kind, index;               /* the device, with DLPack's numbers */
     int32_t type;                      /* a bcfg_element or a DeviceType; -1 for another */
     int32_t element;                   /* a bcfg_element, or -1 for another type */
     int32_t dimensions;
     bool read_only;
-    bool settles;                      /* its owner knows no stream: the call waits for the device */
-    bool lazy;                         /* it stood for its conjugate or negative: this is a copy */
-    void *stream;                      /* that its work is in order on */
+    bool synchronizes;                 /* its library names no stream: the call waits for the device */
+    bool lazy;                         /* the array was a lazy conjugate or negative: this is a copy */
+    void *stream;                      /* that its work is ordered on */
     char *data;
     int64_t shape[BCFG_DEVICE_DIMENSIONS], strides[BCFG_DEVICE_DIMENSIONS]; /* in bytes */
 } DeviceArray;
 
-/* Python callables that backendcfg.ops hands in; NULL until it did. */
+/* Python callables that backendcfg.ops hands in; NULL before that. */
 typedef struct {
     PyObject *refuse;  /* (operation, reason, detail, names, values): raises */
     PyObject *failed;  /* (operation, library, (function, status, name), sizes, element): raises */
@@ -48,28 +48,29 @@ typedef struct {
 } DeviceCallbacks;
 extern DeviceCallbacks bcfg_device_callbacks;
 
-/* exchange.c: by the table of functions of the value's type. 1 taken, 0 not a device array
- * or by no such table, -1 with an exception set. `*known` says whether the table answered. */
-int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known);
+/* exchange.c: a view by the table of functions of the value's type. 1 made, 0 not a device array or
+ * no such table, -1 with an exception set. `*known` says whether the table answered. */
+int bcfg_view_by_exchange(PyObject *value, DeviceArray *view, bool *known);
 /* An uninitialised array like another but for its shape, by the library that owns that; new
  * reference, NULL with an exception set. *made borrows it. */
 PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t dimensions, const int64_t *shape,
                                 DeviceArray *made);
-/* The array that a lazy conjugate or negative stands for, computed by its library: new reference, or
- * NULL; with no exception where the value is plain. It has PyTorch's methods to ask for that. */
+/* The values of a lazy conjugate or negative, computed by its library: a new reference, or NULL,
+ * with no exception where the array is not lazy. The value must have PyTorch's `is_conj` and
+ * `is_neg`. */
 PyObject *bcfg_resolved(PyObject *value, int32_t element);
 /* Workspaces from the allocator of the library that owns an array. */
 bcfg_allocator bcfg_allocator_of(const DeviceArray *array);
 
-/* protocols.c: by `__cuda_array_interface__`, else `__dlpack__`. As above. */
-int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken);
+/* protocols.c: a view by `__cuda_array_interface__`, else by `__dlpack__`. The same results. */
+int bcfg_view_by_protocol(PyObject *value, DeviceArray *view);
 
-/* Any of these. 1 taken, 0 no device array, -1 with an exception set. */
-int bcfg_take_device(PyObject *value, DeviceArray *taken);
-void bcfg_drop_device(DeviceArray *taken);
+/* A view by any of these. 1 made, 0 no device array, -1 with an exception set. */
+int bcfg_view_device(PyObject *value, DeviceArray *view);
+void bcfg_release_view(DeviceArray *view);
 
 /* Shape, strides and memory of a tensor of DLPack's: 1, or -1 with an exception set. */
-int bcfg_read_dlpack(const DLTensor *tensor, DeviceArray *taken);
+int bcfg_read_dlpack(const DLTensor *tensor, DeviceArray *view);
 /* A type of DLPack's as a bcfg_element or DeviceType, or -1; and setting both numbers of an array. */
 int32_t bcfg_type_of_dlpack(DLDataType type);
 void bcfg_set_type(DeviceArray *array, int32_t type);
@@ -79,8 +80,8 @@ const char *bcfg_device_element(int32_t type);
 /* The type of that name, or -1. */
 int32_t bcfg_device_type(const char *name);
 
-/* work.c: what Python says of a call's work, (library, driver, index, stream, others, settles)
- * with a library of 0 for none. 0, or -1 with an exception set. */
+/* work.c: a bcfg_work from Python's tuple (library, driver, index, stream, others, synchronizes);
+ * the library is 0 for none. 0, or -1 with an exception set. */
 enum { DEVICE_OTHERS = 16 };
 typedef struct {
     bcfg_work is;
@@ -104,21 +105,21 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
 
-/* taken.c: the arrays of a call, and addresses of what was made for it. */
-enum { DEVICE_TAKEN = 3, DEVICE_MADE = 12 };
+/* views.c: views of a call's arrays, and the addresses of the arrays that were made for it. */
+enum { DEVICE_VIEWED = 3, DEVICE_MADE = 12 };
 typedef struct {
     PyObject *values;                  /* a tuple of the arrays, owned */
-    DeviceArray arrays[DEVICE_TAKEN];
+    DeviceArray arrays[DEVICE_VIEWED];
     int count;
     char *made[DEVICE_MADE];           /* NULL where nothing was made */
-    void *others[DEVICE_OTHERS];       /* streams that are not the first array's */
+    void *others[DEVICE_OTHERS];       /* streams other than the first array's */
     int other_count;
-    bool settles;
-} DeviceTaken;
+    bool synchronizes;
+} DeviceViews;
 /* NULL with an exception set for another capsule; borrowed. */
-DeviceTaken *bcfg_device_taken_of(PyObject *capsule);
+DeviceViews *bcfg_device_views_of(PyObject *capsule);
 /* An array like the first but for its type and shape, by its library's table; new reference. */
-PyObject *bcfg_device_make_like(const DeviceTaken *taken, const char *name, PyObject *shape,
+PyObject *bcfg_device_make_like(const DeviceViews *taken, const char *name, PyObject *shape,
                                 char **data);
 PyObject *bcfg_device_taken(PyObject *module, PyObject *values);
 PyObject *bcfg_device_made(PyObject *module, PyObject *arguments);

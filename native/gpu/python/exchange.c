@@ -1,8 +1,9 @@
 /* Device arrays by DLPack's table of C functions: nothing is allocated, no Python runs. */
 #include "gpu/python/device.h"
 
-/* Types that were asked for their table, kept because asking costs more than the call; a type that
- * has none is remembered too. Each holds a reference: a type that is gone must not be found here. */
+/* The tables of types that were asked before, cached because asking costs more than the call; that
+ * a type has none is cached too. Each entry holds a reference, so that a type's address is not
+ * reused. */
 typedef struct {
     PyTypeObject *type;
     const DLExchange *exchange;
@@ -29,8 +30,9 @@ static PyObject *attribute(PyTypeObject *type, const char *name) {
     return found;
 }
 
-/* A subclass inherits the table. One that changes what its arrays are (PyTorch's fake and wrapped
- * tensors) changes `__torch_dispatch__`, and the table would hand out memory that is none. */
+/* Whether a subclass changes what its arrays are. It inherits the table, but PyTorch's fake and
+ * wrapped tensors set another `__torch_dispatch__` and have no memory that the table could
+ * describe. */
 static bool changes(PyTypeObject *type) {
     PyTypeObject *owner = type;
     while (owner != NULL && (owner->tp_dict == NULL ||
@@ -115,29 +117,29 @@ PyObject *bcfg_resolved(PyObject *value, int32_t element) {
 
 static bool is_device(int32_t kind) { return kind == BCFG_PLACE_CUDA || kind == BCFG_PLACE_ROCM; }
 
-int bcfg_read_dlpack(const DLTensor *tensor, DeviceArray *taken) {
+int bcfg_read_dlpack(const DLTensor *tensor, DeviceArray *view) {
     if (tensor->dimensions < 0 || tensor->dimensions > BCFG_DEVICE_DIMENSIONS) {
         PyErr_Format(PyExc_ValueError, "it has %d dimensions", tensor->dimensions);
         return -1;
     }
     int64_t size = tensor->type.bits / 8, step = size;
     bool empty = false;
-    taken->dimensions = tensor->dimensions;
+    view->dimensions = tensor->dimensions;
     for (int d = tensor->dimensions - 1; d >= 0; d--) {
-        taken->shape[d] = tensor->shape[d];
+        view->shape[d] = tensor->shape[d];
         empty = empty || tensor->shape[d] == 0;
-        taken->strides[d] = tensor->strides != NULL ? tensor->strides[d] * size : step;
+        view->strides[d] = tensor->strides != NULL ? tensor->strides[d] * size : step;
         if (!empty) step *= tensor->shape[d];
     }
     if (tensor->data == NULL && !empty) {
         PyErr_SetString(PyExc_ValueError, "it has no memory");
         return -1;
     }
-    taken->data = (char *)tensor->data + tensor->byte_offset;
+    view->data = (char *)tensor->data + tensor->byte_offset;
     return 1;
 }
 
-int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known) {
+int bcfg_view_by_exchange(PyObject *value, DeviceArray *view, bool *known) {
     const Known *type = known_of(Py_TYPE(value));
     const DLExchange *exchange = type->exchange;
     bool lazy = type->lazy; /* what `type` points to may change when Python runs */
@@ -145,32 +147,32 @@ int bcfg_take_by_exchange(PyObject *value, DeviceArray *taken, bool *known) {
     if (exchange == NULL) return 0;
     DLTensor tensor;
     if (exchange->tensor_from_object(value, &tensor) != 0) {
-        /* Sparse, of no device, or traced: the slow way names what is wrong. */
+        /* Sparse, on no device, or traced: the protocols below say what is wrong. */
         PyErr_Clear();
         *known = false;
         return 0;
     }
     if (!is_device(tensor.device.type)) return 0;
-    taken->object = value;
-    taken->exchange = exchange;
-    taken->kind = tensor.device.type;
-    taken->index = tensor.device.id;
-    bcfg_set_type(taken, bcfg_type_of_dlpack(tensor.type));
+    view->object = value;
+    view->exchange = exchange;
+    view->kind = tensor.device.type;
+    view->index = tensor.device.id;
+    bcfg_set_type(view, bcfg_type_of_dlpack(tensor.type));
     /* Read before its owner runs again: the numbers are borrowed until then. */
-    if (bcfg_read_dlpack(&tensor, taken) < 0) return -1;
-    if (lazy && taken->element >= 0) {
-        PyObject *plain = bcfg_resolved(value, taken->element);
+    if (bcfg_read_dlpack(&tensor, view) < 0) return -1;
+    if (lazy && view->element >= 0) {
+        PyObject *plain = bcfg_resolved(value, view->element);
         if (plain == NULL && PyErr_Occurred()) return -1;
         if (plain != NULL) {
-            taken->holder = plain;
-            taken->lazy = true;
+            view->holder = plain;
+            view->lazy = true;
             if (exchange->tensor_from_object(plain, &tensor) != 0 ||
-                bcfg_read_dlpack(&tensor, taken) < 0)
+                bcfg_read_dlpack(&tensor, view) < 0)
                 return -1;
         }
     }
-    taken->stream = NULL;
-    return exchange->current_stream(taken->kind, taken->index, &taken->stream) != 0 ? -1 : 1;
+    view->stream = NULL;
+    return exchange->current_stream(view->kind, view->index, &view->stream) != 0 ? -1 : 1;
 }
 
 /* What an allocator says is wrong; raised when it has returned. */
@@ -205,7 +207,7 @@ PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t dimensions, con
                             complaint.message);
         return NULL;
     }
-    /* What the object will be taken for, read before its owner is given it. */
+    /* Fill in the view before the object is handed to its owner. */
     *made = (DeviceArray){.exchange = like->exchange, .kind = like->kind, .index = like->index,
                           .element = like->element, .type = like->type, .stream = like->stream};
     int status = bcfg_read_dlpack(&managed->tensor, made);
@@ -216,7 +218,7 @@ PyObject *bcfg_make_by_exchange(const DeviceArray *like, int32_t dimensions, con
     return made->object;
 }
 
-/* Workspaces are got and given back without the interpreter, which an allocator may want. */
+/* Workspaces are allocated and freed without the GIL, which the allocator may need. */
 static bool workspace_get(void *context, int64_t bytes, void **memory, void **holder) {
     const DeviceArray *array = context;
     int64_t shape[1] = {bytes}, strides[1] = {1};

@@ -91,7 +91,7 @@ static PyObject *failed(bcfg_outcome outcome, const bcfg_cudnn_call *call) {
                          said);
 }
 
-/* Takes a handle. cuDNN also says why it could not make one. */
+/* Borrows a handle. Where cuDNN cannot make one, it says why. */
 static bcfg_outcome begin(const bcfg_work *work, bcfg_session *session, bcfg_cudnn_call *call) {
     bcfg_outcome outcome = bcfg_work_begin(work, session, &call->fault);
     call->handle = session->handle;

@@ -1,5 +1,5 @@
-/* Our own kernels on devices: arrays described, results made, code loaded and put on a stream. What
- * a call is, and which kernel serves it, Python decides: see backendcfg/gpu/attention/forward.py. */
+/* Views of arrays, results, and our own kernels: loading their code and launching them. Python
+ * decides which kernel serves a call: see backendcfg/gpu/attention/forward.py. */
 #include "gpu/python/device.h"
 
 #include <stdlib.h>
@@ -8,12 +8,12 @@ static const char capsule_name[] = "backendcfg.device_kernel";
 
 PyObject *bcfg_device_holds(PyObject *module, PyObject *value) {
     (void)module;
-    DeviceArray taken;
-    int status = bcfg_take_device(value, &taken);
-    if (status == 1) bcfg_drop_device(&taken);
+    DeviceArray view;
+    int status = bcfg_view_device(value, &view);
+    if (status == 1) bcfg_release_view(&view);
     if (status < 0) {
         if (!PyErr_ExceptionMatches(PyExc_Exception)) return NULL;
-        PyErr_Clear(); /* who takes it next says what is wrong with it */
+        PyErr_Clear(); /* the call that views it next says what is wrong with it */
     }
     return PyBool_FromLong(status == 1);
 }
@@ -30,22 +30,22 @@ static PyObject *sizes_of(const int64_t *sizes, int32_t count) {
 
 PyObject *bcfg_device_array(PyObject *module, PyObject *value) {
     (void)module;
-    DeviceArray taken;
-    int status = bcfg_take_device(value, &taken);
+    DeviceArray view;
+    int status = bcfg_view_device(value, &view);
     if (status < 0) return NULL;
     if (status == 0) Py_RETURN_NONE;
-    PyObject *shape = sizes_of(taken.shape, taken.dimensions);
-    PyObject *strides = sizes_of(taken.strides, taken.dimensions);
+    PyObject *shape = sizes_of(view.shape, view.dimensions);
+    PyObject *strides = sizes_of(view.strides, view.dimensions);
     PyObject *made = NULL;
     if (shape != NULL && strides != NULL)
         made = Py_BuildValue(
-            "(NiisOONOOO)", PyLong_FromVoidPtr(taken.data), taken.kind, taken.index,
-            bcfg_device_element(taken.type), shape, strides,
-            PyLong_FromVoidPtr(taken.stream), taken.settles ? Py_True : Py_False,
-            taken.read_only ? Py_True : Py_False, taken.holder != NULL ? taken.holder : Py_None);
+            "(NiisOONOOO)", PyLong_FromVoidPtr(view.data), view.kind, view.index,
+            bcfg_device_element(view.type), shape, strides,
+            PyLong_FromVoidPtr(view.stream), view.synchronizes ? Py_True : Py_False,
+            view.read_only ? Py_True : Py_False, view.holder != NULL ? view.holder : Py_None);
     Py_XDECREF(shape);
     Py_XDECREF(strides);
-    bcfg_drop_device(&taken);
+    bcfg_release_view(&view);
     return made;
 }
 
@@ -69,16 +69,16 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments) {
     for (Py_ssize_t d = 0; d < count; d++)
         sizes[d] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d));
     if (PyErr_Occurred()) return NULL;
-    DeviceArray taken, made;
-    int status = bcfg_take_device(like, &taken);
+    DeviceArray view, made;
+    int status = bcfg_view_device(like, &view);
     if (status < 0) return NULL;
-    if (status == 0 || taken.exchange == NULL) {
-        if (status == 1) bcfg_drop_device(&taken);
+    if (status == 0 || view.exchange == NULL) {
+        if (status == 1) bcfg_release_view(&view);
         Py_RETURN_NONE;
     }
-    bcfg_set_type(&taken, type);
-    PyObject *array = bcfg_make_by_exchange(&taken, (int32_t)count, sizes, &made);
-    bcfg_drop_device(&taken);
+    bcfg_set_type(&view, type);
+    PyObject *array = bcfg_make_by_exchange(&view, (int32_t)count, sizes, &made);
+    bcfg_release_view(&view);
     return array;
 }
 
@@ -96,7 +96,7 @@ PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments) {
     bcfg_device_description about = {.abi = BCFG_ABI, .size = sizeof about};
     if (bcfg_device_describe(driver, &about) != BCFG_OK || about.kind != BCFG_CUDA)
         return PyErr_Format(PyExc_ValueError, "device_kernel: no driver of CUDA");
-    bcfg_kernel *kernel = malloc(sizeof *kernel); /* for ever, as what it stands for */
+    bcfg_kernel *kernel = malloc(sizeof *kernel); /* never freed, as the loaded kernel is not */
     if (kernel == NULL) return PyErr_NoMemory();
     bcfg_fault fault = {"", 0, ""};
     bcfg_outcome outcome;
@@ -115,11 +115,11 @@ PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *capsule, *streams;
     unsigned long long stream;
-    int settles;
+    int synchronizes;
     Py_buffer argument;
     bcfg_kernel_call call = {.argument = NULL};
     if (!PyArg_ParseTuple(arguments, "OKO!pIIy*:device_launch", &capsule, &stream, &PyTuple_Type,
-                          &streams, &settles, &call.grid, &call.threads, &argument))
+                          &streams, &synchronizes, &call.grid, &call.threads, &argument))
         return NULL;
     const bcfg_kernel *kernel = PyCapsule_GetPointer(capsule, capsule_name);
     DeviceWork work;
@@ -129,7 +129,7 @@ PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments) {
         call.work.driver = kernel->driver;
         call.work.index = kernel->index;
         call.work.stream = (void *)(uintptr_t)stream;
-        call.work.settles = settles;
+        call.work.synchronizes = synchronizes;
         call.argument = argument.buf;
         bcfg_fault fault = {"", 0, ""};
         bcfg_outcome outcome;

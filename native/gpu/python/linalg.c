@@ -1,5 +1,5 @@
-/* Linear algebra on devices: steps of a function, planned once for each kind of call, put on a stream
- * in one call. What a function is made of, and all memory that anybody else sees, is Python's: see
+/* Linear algebra on devices: a plan holds the steps of a function for one kind of call, and a call
+ * runs them on a stream. Python writes the plan and makes the arrays: see
  * backendcfg/gpu/linalg/solver.py. */
 #include "gpu/python/device.h"
 
@@ -12,7 +12,7 @@ static const char capsule_name[] = "backendcfg.device_linalg_plan";
 enum { A, B, C, VALUES, PIVOTS, INFO, A_POINTERS, B_POINTERS, REFERENCES, MOST_STEPS = 4 };
 enum { NOWHERE = -1, AREA = -2 };
 
-/* Where an array lies: among those of the call, those that were made, or in the area. */
+/* Where an operand is: an array of the call, one that was made for it, or part of the work area. */
 typedef struct {
     int place;
     long long offset, step;
@@ -53,7 +53,7 @@ static bool parse_step(PyObject *tuple, Planned *planned) {
     bool fine = step->kind >= 0 && step->kind < BCFG_STEPS && step->element >= BCFG_FLOAT32 &&
                 step->element <= BCFG_COMPLEX128 && matrices >= 1 && m >= 1 && n >= 1 && k >= 0;
     for (int i = 0; i < REFERENCES; i++)
-        fine = fine && of[i].place >= AREA && of[i].place < DEVICE_TAKEN + DEVICE_MADE;
+        fine = fine && of[i].place >= AREA && of[i].place < DEVICE_VIEWED + DEVICE_MADE;
     bool is_together = of[A_POINTERS].place != NOWHERE;
     if (is_together && of[B].place != NOWHERE && of[B_POINTERS].place == NOWHERE) fine = false;
     if (!fine) {
@@ -67,12 +67,12 @@ static bool parse_step(PyObject *tuple, Planned *planned) {
     step->m = m;
     step->n = n;
     step->k = k;
-    step->a_step = of[A].step;
-    step->b_step = of[B].step;
-    step->c_step = of[C].step;
-    step->values_step = of[VALUES].step;
-    step->pivots_step = of[PIVOTS].step;
-    step->info_step = of[INFO].step;
+    step->a_stride = of[A].step;
+    step->b_stride = of[B].step;
+    step->c_stride = of[C].step;
+    step->values_stride = of[VALUES].step;
+    step->pivots_stride = of[PIVOTS].step;
+    step->info_stride = of[INFO].step;
     step->is_together = is_together;
     planned->library = (const bcfg_device_library *)(uintptr_t)library;
     bcfg_device_description about = {.abi = BCFG_ABI, .size = sizeof about};
@@ -121,28 +121,28 @@ PyObject *bcfg_device_linalg_plan(PyObject *module, PyObject *arguments) {
     return status == 0 ? Py_NewRef(Py_None) : capsule;
 }
 
-static char *address_of(const Reference *reference, const DeviceTaken *taken, char *area) {
+static char *address_of(const Reference *reference, const DeviceViews *views, char *area) {
     if (reference->place == NOWHERE) return NULL;
     char *base = reference->place == AREA           ? area
-                 : reference->place < DEVICE_TAKEN ? taken->arrays[reference->place].data
-                                                   : taken->made[reference->place - DEVICE_TAKEN];
+                 : reference->place < DEVICE_VIEWED ? views->arrays[reference->place].data
+                                                   : views->made[reference->place - DEVICE_VIEWED];
     return base != NULL ? base + reference->offset : NULL;
 }
 
 /* The steps of a call; `area` is NULL while it is not known how large it must be. */
-static void address(const Plan *plan, const DeviceTaken *taken, char *area, bcfg_step *steps) {
+static void address(const Plan *plan, const DeviceViews *views, char *area, bcfg_step *steps) {
     for (int i = 0; i < plan->count; i++) {
         const Reference *of = plan->steps[i].of;
         bcfg_step *step = &steps[i];
         *step = plan->steps[i].is;
-        step->a = address_of(&of[A], taken, area);
-        step->b = address_of(&of[B], taken, area);
-        step->c = address_of(&of[C], taken, area);
-        step->values = address_of(&of[VALUES], taken, area);
-        step->pivots = address_of(&of[PIVOTS], taken, area);
-        step->info = address_of(&of[INFO], taken, area);
-        step->a_pointers = (void *)address_of(&of[A_POINTERS], taken, area);
-        step->b_pointers = (void *)address_of(&of[B_POINTERS], taken, area);
+        step->a = address_of(&of[A], views, area);
+        step->b = address_of(&of[B], views, area);
+        step->c = address_of(&of[C], views, area);
+        step->values = address_of(&of[VALUES], views, area);
+        step->pivots = address_of(&of[PIVOTS], views, area);
+        step->info = address_of(&of[INFO], views, area);
+        step->a_pointers = (void *)address_of(&of[A_POINTERS], views, area);
+        step->b_pointers = (void *)address_of(&of[B_POINTERS], views, area);
         if (area != NULL) step->workspace = area + plan->area;
         step->workspace_bytes = plan->steps[i].is.workspace_bytes;
     }
@@ -164,14 +164,14 @@ static int compute(const Planned *planned, bcfg_handle *handle, bcfg_step *step,
 }
 
 /* Does it for all steps, each with the handle of its library. */
-static bcfg_outcome each(const Plan *plan, const DeviceTaken *taken, bcfg_step *steps, Doing doing,
+static bcfg_outcome each(const Plan *plan, const DeviceViews *views, bcfg_step *steps, Doing doing,
                          bcfg_fault *fault) {
     bcfg_outcome outcome = BCFG_DEVICE_OK;
     for (int i = 0; i < plan->count && outcome == BCFG_DEVICE_OK;) {
         const bcfg_device_library *library = plan->steps[i].library;
         bcfg_work work = {.library = library, .driver = plan->driver, .index = plan->index,
-                          .settles = taken->settles, .stream = taken->arrays[0].stream,
-                          .others = taken->others, .other_count = taken->other_count};
+                          .synchronizes = views->synchronizes, .stream = views->arrays[0].stream,
+                          .others = views->others, .other_count = views->other_count};
         bcfg_session session;
         outcome = bcfg_work_begin(&work, &session, fault);
         if (outcome != BCFG_DEVICE_OK) break;
@@ -186,12 +186,12 @@ static bcfg_outcome each(const Plan *plan, const DeviceTaken *taken, bcfg_step *
 }
 
 /* Asks once for what the steps of a plan need. */
-static bcfg_outcome size(Plan *plan, const DeviceTaken *taken, bcfg_fault *fault) {
+static bcfg_outcome size(Plan *plan, const DeviceViews *views, bcfg_fault *fault) {
     bcfg_step steps[MOST_STEPS];
     bcfg_outcome outcome;
-    address(plan, taken, NULL, steps);
+    address(plan, views, NULL, steps);
     Py_BEGIN_ALLOW_THREADS
-    outcome = each(plan, taken, steps, ask, fault);
+    outcome = each(plan, views, steps, ask, fault);
     Py_END_ALLOW_THREADS
     if (outcome != BCFG_DEVICE_OK) return outcome;
     for (int i = 0; i < plan->count; i++) {
@@ -207,19 +207,19 @@ static bcfg_outcome size(Plan *plan, const DeviceTaken *taken, bcfg_fault *fault
 }
 
 /* Memory until the call returns, by the library that owns the first array. New reference. */
-static PyObject *make_area(const DeviceTaken *taken, size_t bytes, char **area) {
+static PyObject *make_area(const DeviceViews *views, size_t bytes, char **area) {
     if (bytes == 0) return Py_NewRef(Py_None);
     PyObject *shape = Py_BuildValue("(K)", (unsigned long long)bytes), *made = NULL;
-    if (shape != NULL && taken->arrays[0].exchange != NULL) {
-        made = bcfg_device_make_like(taken, "uint8", shape, area);
+    if (shape != NULL && views->arrays[0].exchange != NULL) {
+        made = bcfg_device_make_like(views, "uint8", shape, area);
     } else if (shape != NULL) {
-        const DeviceArray *first = &taken->arrays[0];
+        const DeviceArray *first = &views->arrays[0];
         DeviceArray described;
         made = PyObject_CallFunction(bcfg_device_callbacks.make, "OOsii", first->object, shape,
                                      "uint8", first->kind, first->index);
-        if (made != NULL && bcfg_take_device(made, &described) == 1) {
+        if (made != NULL && bcfg_view_device(made, &described) == 1) {
             *area = described.data;
-            bcfg_drop_device(&described);
+            bcfg_release_view(&described);
         } else {
             Py_CLEAR(made);
         }
@@ -230,15 +230,15 @@ static PyObject *make_area(const DeviceTaken *taken, size_t bytes, char **area) 
 
 PyObject *bcfg_device_linalg(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    if (count != 2) return PyErr_Format(PyExc_TypeError, "device_linalg: (plan, taken)");
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "device_linalg: (plan, views)");
     Plan *plan = PyCapsule_GetPointer(arguments[0], capsule_name);
-    const DeviceTaken *taken = plan != NULL ? bcfg_device_taken_of(arguments[1]) : NULL;
-    if (taken == NULL) return NULL;
+    const DeviceViews *views = plan != NULL ? bcfg_device_views_of(arguments[1]) : NULL;
+    if (views == NULL) return NULL;
     bcfg_fault fault = {"", 0, ""};
-    bcfg_outcome outcome = plan->is_sized ? BCFG_DEVICE_OK : size(plan, taken, &fault);
+    bcfg_outcome outcome = plan->is_sized ? BCFG_DEVICE_OK : size(plan, views, &fault);
     if (outcome != BCFG_DEVICE_OK) return bcfg_fault_object(outcome, &fault);
     char *area = NULL;
-    PyObject *memory = make_area(taken, plan->area + plan->workspace_bytes, &area);
+    PyObject *memory = make_area(views, plan->area + plan->workspace_bytes, &area);
     void *host = memory != NULL && plan->host_bytes > 0 ? malloc(plan->host_bytes) : NULL;
     if (memory == NULL || (plan->host_bytes > 0 && host == NULL)) {
         if (memory != NULL) PyErr_NoMemory();
@@ -246,10 +246,10 @@ PyObject *bcfg_device_linalg(PyObject *module, PyObject *const *arguments, Py_ss
         return NULL;
     }
     bcfg_step steps[MOST_STEPS];
-    address(plan, taken, area, steps);
+    address(plan, views, area, steps);
     for (int i = 0; i < plan->count; i++) steps[i].host = host;
     Py_BEGIN_ALLOW_THREADS
-    outcome = each(plan, taken, steps, compute, &fault);
+    outcome = each(plan, views, steps, compute, &fault);
     Py_END_ALLOW_THREADS
     free(host);
     Py_DECREF(memory);

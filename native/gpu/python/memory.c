@@ -1,4 +1,4 @@
-/* Memory of the driver's for results that nobody else makes, and lending it to others by DLPack. */
+/* Memory of the driver for results of arrays whose library makes none, exported by DLPack. */
 #include "gpu/python/device.h"
 
 #include <stdlib.h>
@@ -36,9 +36,9 @@ static void discard(owned *held) {
 
 static void give_back(PyObject *capsule) {
     owned *held = PyCapsule_GetPointer(capsule, memory_name);
-    /* While the process ends, the driver may have gone before: it takes its memory with it. */
+    /* While the process ends the driver may be gone already, and its memory with it. */
     if (!Py_IsInitialized()) return;
-    /* What the device is waited for may itself need the interpreter: a function on a stream. */
+    /* Freeing waits for the device, where a host function on a stream may need the GIL. */
     Py_BEGIN_ALLOW_THREADS
     discard(held);
     Py_END_ALLOW_THREADS
@@ -98,7 +98,7 @@ static void end(lent *of) {
 static void end_old(DLManagedTensor *self) { end(self->context); }
 static void end_now(DLManagedTensorVersioned *self) { end(self->context); }
 
-/* Nobody took it. */
+/* Nobody imported it. */
 static void end_unused(PyObject *capsule) {
     const char *name = PyCapsule_GetName(capsule);
     if (name != NULL && strcmp(name, versioned) == 0)

@@ -1,4 +1,4 @@
-/* What backendcfg.ops hands in for devices, and the functions of the module that it calls. */
+/* The callbacks that backendcfg.ops hands in, and the table of the module's functions for devices. */
 #include "gpu/python/device.h"
 
 DeviceCallbacks bcfg_device_callbacks;
@@ -111,7 +111,7 @@ PyMethodDef bcfg_device_methods[] = {
      "device_kernel(driver, index, code, name, shared_bytes)\n--\n\nA kernel on a device, loaded; or "
      "what failed."},
     {"device_launch", bcfg_device_launch, METH_VARARGS,
-     "device_launch(kernel, stream, others, settles, grid, threads, argument)\n--\n\nPut a kernel on "
+     "device_launch(kernel, stream, others, synchronizes, grid, threads, argument)\n--\n\nPut a kernel on "
      "a stream; None, or what failed."},
     {"device_taken", bcfg_device_taken, METH_O,
      "device_taken(values)\n--\n\nThe kind of some arrays and what keeps them for a call; None where "
@@ -150,8 +150,8 @@ PyMethodDef bcfg_device_methods[] = {
      "device_transform_plan(library, driver, index, sizes, batch, input, output, execution)\n--\n\n"
      "A plan of cuFFT's, the bytes that it works in, and None; or None, 0 and what failed."},
     {"device_transform", bcfg_device_transform, METH_VARARGS,
-     "device_transform(plan, work, input, output, area, direction, count, input_step, "
-     "output_step)\n--\n\nRun a plan on a stream; None, or what failed."},
+     "device_transform(plan, work, input, output, area, direction, count, input_stride, "
+     "output_stride)\n--\n\nRun a plan on a stream; None, or what failed."},
     {"device_sparse_sizes", bcfg_device_sparse_sizes, METH_VARARGS,
      "device_sparse_sizes(work, matrix)\n--\n\nThe bytes of a 2:4 matrix compressed, of the buffer "
      "for that, and None or what failed."},

@@ -1,4 +1,4 @@
-/* Products of device arrays: taken, given to a library on their stream, and returned at once. */
+/* Products of arrays on devices: checked, given to a library on their stream, and returned at once. */
 #include "python/arrays.h"
 #include "gpu/python/call.h"
 
@@ -16,14 +16,14 @@ static const DeviceOperation operations[] = {
 };
 enum { OPERATIONS = sizeof operations / sizeof *operations };
 
-/* Takes an argument that was made on the way in place of the one that was given. Steals it. */
+/* Replaces an argument by an array that was made from it. Steals the reference. */
 static int replace(DeviceCall *call, int argument, PyObject *made) {
     if (made == NULL) return -1;
-    if (call->taken[argument]) bcfg_drop_device(&call->arrays[argument]);
-    call->taken[argument] = false;
+    if (call->viewed[argument]) bcfg_release_view(&call->arrays[argument]);
+    call->viewed[argument] = false;
     Py_XSETREF(call->owned[argument], made);
-    int status = bcfg_take_device(made, &call->arrays[argument]);
-    call->taken[argument] = status == 1;
+    int status = bcfg_view_device(made, &call->arrays[argument]);
+    call->viewed[argument] = status == 1;
     if (status == 0) PyErr_SetString(PyExc_TypeError, "an array was made that is on no device");
     return status == 1 ? 0 : -1;
 }
@@ -42,13 +42,13 @@ static PyObject *shape_of(const DeviceCall *call) {
 static int make_result(DeviceCall *call) {
     const DeviceArray *like = &call->arrays[DEVICE_A];
     if (like->exchange != NULL) {
-        if (call->taken[DEVICE_OUT]) bcfg_drop_device(&call->arrays[DEVICE_OUT]);
-        call->taken[DEVICE_OUT] = false;
+        if (call->viewed[DEVICE_OUT]) bcfg_release_view(&call->arrays[DEVICE_OUT]);
+        call->viewed[DEVICE_OUT] = false;
         PyObject *made = bcfg_make_by_exchange(like, call->dimensions, call->shape,
                                                &call->arrays[DEVICE_OUT]);
         if (made == NULL) return -1;
         Py_XSETREF(call->owned[DEVICE_OUT], made);
-        call->taken[DEVICE_OUT] = true;
+        call->viewed[DEVICE_OUT] = true;
         return 0;
     }
     if (bcfg_need(bcfg_device_callbacks.make, "make") == NULL) return -1;
@@ -140,7 +140,7 @@ static int failed(const DeviceCall *call, const bcfg_recipe *recipe, bcfg_outcom
 static int other_streams(const DeviceCall *call, void *stream, void **others) {
     int count = 0;
     for (int i = 0; i < DEVICE_ARGUMENTS; i++) {
-        if (!call->taken[i] || call->arrays[i].stream == stream) continue;
+        if (!call->viewed[i] || call->arrays[i].stream == stream) continue;
         bool seen = false;
         for (int j = 0; j < count; j++) seen = seen || others[j] == call->arrays[i].stream;
         if (!seen) others[count++] = call->arrays[i].stream;
@@ -148,8 +148,8 @@ static int other_streams(const DeviceCall *call, void *stream, void **others) {
     return count;
 }
 
-/* Puts the calls of a plan on the stream, from where it stands. `goes_on`: who is unsupported is
- * followed by another. */
+/* Puts the remaining calls of a plan on the stream. `goes_on`: another library follows where this
+ * one has no algorithm. */
 static bcfg_outcome run(const DeviceCall *call, const bcfg_recipe *recipe, bcfg_gemm_plan *plan,
                         const double beta[2], bool goes_on, bcfg_fault *fault) {
     const DeviceArray *a = &call->arrays[DEVICE_A];
@@ -160,9 +160,9 @@ static bcfg_outcome run(const DeviceCall *call, const bcfg_recipe *recipe, bcfg_
                       .index = a->index, .stream = a->stream, .others = others};
     work.other_count = other_streams(call, a->stream, others);
     for (int i = 0; i < DEVICE_ARGUMENTS; i++)
-        work.settles = work.settles || (call->taken[i] && call->arrays[i].settles);
+        work.synchronizes = work.synchronizes || (call->viewed[i] && call->arrays[i].synchronizes);
     bcfg_outcome outcome;
-    /* Beginning may wait for the device, where a function on a stream may wait for the interpreter. */
+    /* Borrowing may wait for the device, where a host function on a stream may need the GIL. */
     Py_BEGIN_ALLOW_THREADS
     outcome = bcfg_lease_begin(recipe, a->index, a->stream, &allocator, &lease, fault);
     if (outcome == BCFG_DEVICE_OK) {
@@ -177,7 +177,8 @@ static bcfg_outcome run(const DeviceCall *call, const bcfg_recipe *recipe, bcfg_
     return outcome;
 }
 
-/* Who can add a vector in the call that multiplies, under the conditions of PyTorch; else NULL. */
+/* The recipe whose library can add the vector in the same call, under PyTorch's conditions; else
+ * NULL. */
 static const bcfg_recipe *adder_of(const DeviceCall *call, const bcfg_recipe *recipe,
                                    const bcfg_gemm_plan *plan) {
     const bcfg_recipe *adder = recipe->is.adder != NULL ? recipe->is.adder : recipe;
@@ -191,11 +192,11 @@ static const bcfg_recipe *adder_of(const DeviceCall *call, const bcfg_recipe *re
     return fits && is_dense && bcfg_can_add(adder) ? adder : NULL;
 }
 
-/* Multiplies and adds; *recipe becomes that of who did. */
+/* Multiplies and adds; *recipe becomes the one that served. */
 static int serve(DeviceCall *call, const bcfg_recipe **recipe, bcfg_gemm_plan *plan) {
     static const double nothing[2] = {0, 0};
     PyObject *target = call->arrays[DEVICE_OUT].object, *added = call->arrays[DEVICE_ADDED].object;
-    bool adds = call->taken[DEVICE_ADDED] && (call->beta[0] != 0 || call->beta[1] != 0);
+    bool adds = call->viewed[DEVICE_ADDED] && (call->beta[0] != 0 || call->beta[1] != 0);
     const bcfg_recipe *adder = adds ? adder_of(call, *recipe, plan) : NULL;
     bcfg_outcome outcome;
     bcfg_fault fault;
@@ -229,9 +230,10 @@ static bool is_empty(const DeviceCall *call) {
 static int compute(DeviceCall *call, const bcfg_snapshot *snapshot) {
     const bcfg_recipe *recipe = find_recipe(call, snapshot);
     if (recipe == NULL) return -1;
-    if (call->taken[DEVICE_OUT]) {
+    if (call->viewed[DEVICE_OUT]) {
         if (bcfg_device_fit_out(call) < 0) return -1;
-        /* What was taken of a lazy conjugate or negative is a copy: the product goes beside it too. */
+        /* The view of a lazy conjugate or negative is a copy: compute into new memory and copy it
+         * to `out`. */
         const DeviceArray *out = &call->arrays[DEVICE_OUT];
         if (out->lazy && !is_empty(call) && make_result(call) < 0) return -1;
     } else if (make_result(call) < 0) {
@@ -244,7 +246,7 @@ static int compute(DeviceCall *call, const bcfg_snapshot *snapshot) {
         if (plan_of(call, &plan) < 0) return -1;
         PyObject *target = call->arrays[DEVICE_OUT].object;
         if (serve(call, &recipe, &plan) < 0) return -1;
-        /* The product went beside an `out` that BLAS cannot write as it lies. */
+        /* BLAS could not write `out` as it lies: copy the product there. */
         if (call->given[DEVICE_OUT] != Py_None && target != call->given[DEVICE_OUT] &&
             copy(call, call->given[DEVICE_OUT], target) < 0)
             return -1;
@@ -287,18 +289,18 @@ static int take_factor(const DeviceCall *call, const char *name, PyObject *given
     return 0;
 }
 
-/* Takes every argument: 1 when one of them is on a device, 0 when none is, -1 on error. */
+/* Views every argument: 1 when one of them is on a device, 0 when none is, -1 on error. */
 static int take(DeviceCall *call) {
     bool any = false;
     for (int i = 0; i < DEVICE_ARGUMENTS; i++) {
-        call->taken[i] = false;
+        call->viewed[i] = false;
         call->owned[i] = NULL;
     }
     for (int i = 0; i < DEVICE_ARGUMENTS; i++) {
         if (call->given[i] == Py_None) continue;
-        /* NumPy's are on no device; asking them costs more than their product. */
+        /* A NumPy array is on no device; asking it costs more than its product. */
         if (bcfg_array_api_ready && PyArray_Check(call->given[i])) continue;
-        int status = bcfg_take_device(call->given[i], &call->arrays[i]);
+        int status = bcfg_view_device(call->given[i], &call->arrays[i]);
         if (status < 0) {
             if (!PyErr_ExceptionMatches(PyExc_Exception) ||
                 PyErr_ExceptionMatches(PyExc_MemoryError))
@@ -314,7 +316,7 @@ static int take(DeviceCall *call) {
             Py_XDECREF(error);
             return -1;
         }
-        call->taken[i] = status == 1;
+        call->viewed[i] = status == 1;
         any = any || status == 1;
     }
     return any;
@@ -345,7 +347,7 @@ PyObject *bcfg_device_multiply(const char *name, PyObject *a, PyObject *b, PyObj
     if (status == 0) result = Py_NewRef(Py_NotImplemented);
     if (status == 1) result = Py_NewRef(out != Py_None ? out : call.owned[DEVICE_OUT]);
     for (int i = 0; i < DEVICE_ARGUMENTS; i++) {
-        if (call.taken[i]) bcfg_drop_device(&call.arrays[i]);
+        if (call.viewed[i]) bcfg_release_view(&call.arrays[i]);
         Py_XDECREF(call.owned[i]);
     }
     return result;

@@ -8,7 +8,7 @@ static PyObject *attribute(PyObject *value, const char *name) {
     return found;
 }
 
-/* Its place by `__dlpack_device__`: 1 said, 0 it has no such method, -1 with an exception set. */
+/* Its device by `__dlpack_device__`: 1 found, 0 no such method, -1 with an exception set. */
 static int place_of(PyObject *value, int32_t *kind, int32_t *index) {
     PyObject *method = attribute(value, "__dlpack_device__");
     if (method == NULL) return PyErr_Occurred() ? -1 : 0;
@@ -72,7 +72,7 @@ static int32_t type_named(const char *name, int64_t *size) {
     return -1;
 }
 
-static int by_interface(PyObject *interface, DeviceArray *taken) {
+static int by_interface(PyObject *interface, DeviceArray *view) {
     if (!PyDict_Check(interface)) {
         PyErr_SetString(PyExc_ValueError, "its `__cuda_array_interface__` is no dictionary");
         return -1;
@@ -89,44 +89,44 @@ static int by_interface(PyObject *interface, DeviceArray *taken) {
         return -1;
     }
     int64_t size;
-    bcfg_set_type(taken, type_named(name, &size));
-    taken->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
+    bcfg_set_type(view, type_named(name, &size));
+    view->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
     int read_only = PyObject_IsTrue(PyTuple_GET_ITEM(data, 1));
     if (PyErr_Occurred() || read_only < 0) return -1;
-    taken->read_only = read_only;
-    if ((taken->dimensions = take_numbers(shape, taken->shape)) < 0) return -1;
+    view->read_only = read_only;
+    if ((view->dimensions = take_numbers(shape, view->shape)) < 0) return -1;
     if (strides != NULL) {
-        int count = take_numbers(strides, taken->strides);
-        if (count >= 0 && count != taken->dimensions)
+        int count = take_numbers(strides, view->strides);
+        if (count >= 0 && count != view->dimensions)
             PyErr_SetString(PyExc_ValueError, "its strides do not fit its shape");
         if (PyErr_Occurred()) return -1;
     } else {
-        for (int32_t d = taken->dimensions - 1; d >= 0; d--) {
-            taken->strides[d] = size;
-            if (taken->shape[d] > 1) size *= taken->shape[d];
+        for (int32_t d = view->dimensions - 1; d >= 0; d--) {
+            view->strides[d] = size;
+            if (view->shape[d] > 1) size *= view->shape[d];
         }
     }
     bool empty = false;
-    for (int32_t d = 0; d < taken->dimensions; d++) empty = empty || taken->shape[d] == 0;
-    if (taken->data == NULL && !empty) {
-        /* So do PyTorch's tensors that wrap others. */
+    for (int32_t d = 0; d < view->dimensions; d++) empty = empty || view->shape[d] == 0;
+    if (view->data == NULL && !empty) {
+        /* As PyTorch's tensors that wrap others have none. */
         PyErr_SetString(PyExc_ValueError, "it has no memory");
         return -1;
     }
-    /* 1 and 2 are the streams that have numbers; without one, nothing has to be waited for. */
-    taken->settles = stream == NULL;
-    taken->stream = stream == NULL ? NULL : PyLong_AsVoidPtr(stream);
+    /* A stream of None means that the library names none. */
+    view->synchronizes = stream == NULL;
+    view->stream = stream == NULL ? NULL : PyLong_AsVoidPtr(stream);
     return PyErr_Occurred() ? -1 : 1;
 }
 
-/* Which device a pointer belongs to, where nobody says. */
-static int place_by_driver(DeviceArray *taken) {
+/* The device of a pointer, by the driver, where the array does not name it. */
+static int place_by_driver(DeviceArray *view) {
     if (bcfg_need(bcfg_device_callbacks.place, "place") == NULL) return -1;
     PyObject *index = PyObject_CallFunction(bcfg_device_callbacks.place, "N",
-                                            PyLong_FromVoidPtr(taken->data));
+                                            PyLong_FromVoidPtr(view->data));
     if (index == NULL) return -1;
-    taken->kind = BCFG_PLACE_CUDA;
-    taken->index = (int32_t)PyLong_AsLong(index);
+    view->kind = BCFG_PLACE_CUDA;
+    view->index = (int32_t)PyLong_AsLong(index);
     Py_DECREF(index);
     return PyErr_Occurred() ? -1 : 1;
 }
@@ -134,7 +134,7 @@ static int place_by_driver(DeviceArray *taken) {
 static const char versioned[] = "dltensor_versioned", unversioned[] = "dltensor";
 static const char kept_versioned[] = "backendcfg.device_versioned", kept[] = "backendcfg.device";
 
-/* Ends what an array rested on; a pending exception is kept. */
+/* Calls the deleter of a DLPack tensor; a pending exception is kept. */
 static void let_go(PyObject *holder) {
     PyObject *pending = bcfg_take_exception();
     if (PyCapsule_IsValid(holder, kept_versioned)) {
@@ -148,7 +148,7 @@ static void let_go(PyObject *holder) {
     bcfg_put_exception(pending);
 }
 
-/* What it exports for a stream: versioned, so that read-only memory can be had, else as of old. */
+/* The capsule of `__dlpack__` for a stream: versioned, which can be read-only, else unversioned. */
 static PyObject *capsule_of(PyObject *value, long stream) {
     PyObject *method = PyObject_GetAttrString(value, "__dlpack__");
     PyObject *none = PyTuple_New(0);
@@ -158,7 +158,7 @@ static PyObject *capsule_of(PyObject *value, long stream) {
     if (method != NULL && none != NULL && now != NULL && old != NULL) {
         capsule = PyObject_Call(method, none, now);
         if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyErr_Clear(); /* an exporter of before 1.0 does not know the argument */
+            PyErr_Clear(); /* an exporter older than DLPack 1.0 has no such argument */
             capsule = PyObject_Call(method, none, old);
         }
     }
@@ -169,9 +169,9 @@ static PyObject *capsule_of(PyObject *value, long stream) {
     return capsule;
 }
 
-static int by_capsule(PyObject *value, DeviceArray *taken) {
+static int by_capsule(PyObject *value, DeviceArray *view) {
     /* The exporter makes the stream of that number wait for its own: the legacy default one. */
-    long stream = taken->kind == BCFG_PLACE_CUDA ? 1 : 0;
+    long stream = view->kind == BCFG_PLACE_CUDA ? 1 : 0;
     PyObject *capsule = capsule_of(value, stream);
     if (capsule == NULL) return -1;
     const DLTensor *tensor = NULL;
@@ -180,7 +180,7 @@ static int by_capsule(PyObject *value, DeviceArray *taken) {
     if (has_version) {
         DLManagedTensorVersioned *given = managed = PyCapsule_GetPointer(capsule, versioned);
         if (given->major == 1) tensor = &given->tensor;
-        taken->read_only = given->flags & 1;
+        view->read_only = given->flags & 1;
     } else if (PyCapsule_IsValid(capsule, unversioned)) {
         tensor = &((DLManagedTensor *)(managed = PyCapsule_GetPointer(capsule, unversioned)))->tensor;
     }
@@ -188,82 +188,82 @@ static int by_capsule(PyObject *value, DeviceArray *taken) {
     if (tensor == NULL || tensor->dimensions < 0 || tensor->dimensions > BCFG_DEVICE_DIMENSIONS) {
         PyErr_SetString(PyExc_ValueError, "its DLPack capsule is none that is known here");
     } else {
-        bcfg_set_type(taken, bcfg_type_of_dlpack(tensor->type));
-        status = bcfg_read_dlpack(tensor, taken);
+        bcfg_set_type(view, bcfg_type_of_dlpack(tensor->type));
+        status = bcfg_read_dlpack(tensor, view);
     }
     if (status == 1) {
-        taken->holder = PyCapsule_New(managed, has_version ? kept_versioned : kept, NULL);
-        if (taken->holder == NULL ||
+        view->holder = PyCapsule_New(managed, has_version ? kept_versioned : kept, NULL);
+        if (view->holder == NULL ||
             PyCapsule_SetName(capsule, has_version ? "used_dltensor_versioned" : "used_dltensor")) {
-            Py_CLEAR(taken->holder);
+            Py_CLEAR(view->holder);
             status = -1;
         } else {
-            (void)PyCapsule_SetDestructor(taken->holder, let_go);
+            (void)PyCapsule_SetDestructor(view->holder, let_go);
         }
     }
     Py_DECREF(capsule);
-    taken->stream = (void *)(uintptr_t)stream;
-    taken->settles = true;
+    view->stream = (void *)(uintptr_t)stream;
+    view->synchronizes = true;
     return status;
 }
 
-/* What PyTorch's interface leaves unsaid, in releases whose tensors have no table of functions: that
- * numbers stand for their conjugates or negatives, and the stream that works on them. */
-static int complete(PyObject *value, DeviceArray *taken) {
+/* What PyTorch's `__cuda_array_interface__` lacks, in releases whose tensors have no table of
+ * functions: whether an array is a lazy conjugate or negative, and its stream. */
+static int complete(PyObject *value, DeviceArray *view) {
     PyObject *method = attribute(value, "is_conj");
     if (method == NULL) return PyErr_Occurred() ? -1 : 1;
     Py_DECREF(method);
-    PyObject *plain = taken->element < 0 ? NULL : bcfg_resolved(value, taken->element);
+    PyObject *plain = view->element < 0 ? NULL : bcfg_resolved(value, view->element);
     if (PyErr_Occurred()) return -1;
     if (plain != NULL) {
-        taken->holder = plain;
-        taken->lazy = true;
+        view->holder = plain;
+        view->lazy = true;
         PyObject *interface = PyObject_GetAttrString(plain, "__cuda_array_interface__");
-        int status = interface == NULL ? -1 : by_interface(interface, taken);
+        int status = interface == NULL ? -1 : by_interface(interface, view);
         Py_XDECREF(interface);
         if (status != 1) return -1;
     }
-    if (!taken->settles) return 1;
+    if (!view->synchronizes) return 1;
     if (bcfg_need(bcfg_device_callbacks.stream, "stream") == NULL) return -1;
     PyObject *stream = PyObject_CallFunction(bcfg_device_callbacks.stream, "Oi", value,
-                                             (int)taken->index);
+                                             (int)view->index);
     if (stream != NULL && stream != Py_None) {
-        taken->stream = PyLong_AsVoidPtr(stream);
-        taken->settles = false;
+        view->stream = PyLong_AsVoidPtr(stream);
+        view->synchronizes = false;
     }
     Py_XDECREF(stream);
     return PyErr_Occurred() ? -1 : 1;
 }
 
-int bcfg_take_by_protocol(PyObject *value, DeviceArray *taken) {
-    taken->object = value;
-    taken->kind = taken->index = -1;
+int bcfg_view_by_protocol(PyObject *value, DeviceArray *view) {
+    view->object = value;
+    view->kind = view->index = -1;
     if (PyType_Check(value)) return 0;
-    int placed = place_of(value, &taken->kind, &taken->index);
+    int placed = place_of(value, &view->kind, &view->index);
     if (placed < 0) return -1;
-    if (placed && taken->kind != BCFG_PLACE_CUDA && taken->kind != BCFG_PLACE_ROCM) return 0;
+    if (placed && view->kind != BCFG_PLACE_CUDA && view->kind != BCFG_PLACE_ROCM) return 0;
     PyObject *interface = attribute(value, "__cuda_array_interface__");
     if (interface == NULL) {
         if (PyErr_Occurred()) return -1;
-        return placed ? by_capsule(value, taken) : 0;
+        return placed ? by_capsule(value, view) : 0;
     }
-    int status = by_interface(interface, taken);
+    int status = by_interface(interface, view);
     Py_DECREF(interface);
-    if (status == 1 && taken->type < 0 && placed) /* bfloat16 has a name in DLPack alone */
-        return by_capsule(value, taken);
-    if (status == 1 && !placed) status = place_by_driver(taken);
-    return status == 1 ? complete(value, taken) : status;
+    if (status == 1 && view->type < 0 && placed) /* bfloat16 has a name in DLPack alone */
+        return by_capsule(value, view);
+    if (status == 1 && !placed) status = place_by_driver(view);
+    return status == 1 ? complete(value, view) : status;
 }
 
-int bcfg_take_device(PyObject *value, DeviceArray *taken) {
-    taken->holder = NULL;
-    taken->exchange = NULL;
-    taken->read_only = taken->settles = taken->lazy = false;
+int bcfg_view_device(PyObject *value, DeviceArray *view) {
+    view->holder = NULL;
+    view->exchange = NULL;
+    view->read_only = view->synchronizes = view->lazy = false;
     bool known;
-    int status = bcfg_take_by_exchange(value, taken, &known);
-    if (status == 0 && !known) status = bcfg_take_by_protocol(value, taken);
-    if (status != 1) Py_CLEAR(taken->holder);
+    int status = bcfg_view_by_exchange(value, view, &known);
+    if (status == 0 && !known) status = bcfg_view_by_protocol(value, view);
+    if (status != 1) Py_CLEAR(view->holder);
     return status;
 }
 
-void bcfg_drop_device(DeviceArray *taken) { Py_CLEAR(taken->holder); }
+void bcfg_release_view(DeviceArray *view) { Py_CLEAR(view->holder); }

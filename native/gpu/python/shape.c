@@ -38,15 +38,15 @@ static void name_place(const DeviceArray *array, char *text, size_t size) {
 static int fit_places(const DeviceCall *call) {
     const char *const *names = call->operation->arguments;
     int first = 0; /* one of them is on a device, or nobody had come here */
-    while (!call->taken[first]) first++;
+    while (!call->viewed[first]) first++;
     const DeviceArray *at = &call->arrays[first];
     char where[32], other[32], said[160];
     name_place(at, where, sizeof where);
     for (int i = 0; i < DEVICE_ARGUMENTS; i++) {
         if (call->given[i] == Py_None) continue;
         const DeviceArray *array = &call->arrays[i];
-        if (call->taken[i] && array->kind == at->kind && array->index == at->index) continue;
-        if (call->taken[i]) {
+        if (call->viewed[i] && array->kind == at->kind && array->index == at->index) continue;
+        if (call->viewed[i]) {
             name_place(array, other, sizeof other);
             (void)snprintf(said, sizeof said, "`%s` must be on %s, as `%s` is, not on %s", names[i],
                            where, names[first], other);
@@ -61,10 +61,10 @@ static int fit_places(const DeviceCall *call) {
 
 static int fit_elements(const DeviceCall *call) {
     for (int i = 0; i < DEVICE_ARGUMENTS; i++)
-        if (call->taken[i] && call->arrays[i].element < 0)
+        if (call->viewed[i] && call->arrays[i].element < 0)
             return bcfg_device_refused(call, "type", call->operation->arguments[i]);
     for (int i = DEVICE_B; i < DEVICE_ARGUMENTS; i++)
-        if (call->taken[i] && call->arrays[i].element != call->arrays[DEVICE_A].element)
+        if (call->viewed[i] && call->arrays[i].element != call->arrays[DEVICE_A].element)
             return bcfg_device_refused(call, "element", call->operation->arguments[i]);
     return 0;
 }
@@ -116,7 +116,7 @@ static bool broadcasts(const DeviceCall *call, const DeviceArray *array) {
 
 int bcfg_device_fit(DeviceCall *call) {
     if (fit_places(call) < 0 || fit_elements(call) < 0 || fit_product(call) < 0) return -1;
-    if (call->taken[DEVICE_ADDED] && !broadcasts(call, &call->arrays[DEVICE_ADDED]))
+    if (call->viewed[DEVICE_ADDED] && !broadcasts(call, &call->arrays[DEVICE_ADDED]))
         return bcfg_device_refused(call, "broadcast", call->operation->arguments[DEVICE_ADDED]);
     return 0;
 }
@@ -168,7 +168,7 @@ int bcfg_device_fit_out(DeviceCall *call) {
         if (from != to && out->shape[d] > 1 && out->strides[d] == 0)
             return bcfg_device_refused(call, "repeats", "out");
     for (int i = DEVICE_A; i <= DEVICE_ADDED; i++) {
-        if (!call->taken[i] || (i == DEVICE_ADDED && same(out, &call->arrays[i]))) continue;
+        if (!call->viewed[i] || (i == DEVICE_ADDED && same(out, &call->arrays[i]))) continue;
         extent(&call->arrays[i], &other_from, &other_to);
         if (from < other_to && other_from < to)
             return bcfg_device_refused(call, "overlap", call->operation->arguments[i]);

@@ -1,5 +1,5 @@
-/* Fourier transforms on devices: plans made, kept by Python, and run. Which plan a call needs, and
- * how long it is kept, Python decides: see backendcfg/gpu/fft/calls.py. */
+/* Fourier transforms on devices: making plans and running them. Python decides which plan a call
+ * needs and how long it is cached: see backendcfg/gpu/fft/calls.py. */
 #include "gpu/python/device.h"
 #include "gpu/libraries/cufft.h"
 
@@ -7,10 +7,10 @@
 
 static const char capsule_name[] = "backendcfg.device_transform_plan";
 
-/* Python drops a plan when it is in no cache and no call runs it. */
+/* Python drops a plan when no cache and no call refers to it. */
 static void drop(PyObject *capsule) {
     bcfg_transform_plan *plan = PyCapsule_GetPointer(capsule, capsule_name);
-    /* While the process ends, the driver may have gone before: it takes its plans with it. */
+    /* While the process ends the driver may be gone already, and its plans with it. */
     if (!Py_IsInitialized()) return;
     Py_BEGIN_ALLOW_THREADS
     bcfg_cufft_destroy(plan);
@@ -76,11 +76,11 @@ PyObject *bcfg_device_transform(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *capsule, *where;
     unsigned long long input, output, area;
-    long long count, input_step, output_step;
+    long long count, input_stride, output_stride;
     bcfg_transform_run run = {.input = NULL};
     if (!PyArg_ParseTuple(arguments, "OO!KKKiLLL:device_transform", &capsule, &PyTuple_Type, &where,
-                          &input, &output, &area, &run.direction, &count, &input_step,
-                          &output_step))
+                          &input, &output, &area, &run.direction, &count, &input_stride,
+                          &output_stride))
         return NULL;
     DeviceWork work;
     bcfg_transform_plan *plan = PyCapsule_GetPointer(capsule, capsule_name);
@@ -89,8 +89,8 @@ PyObject *bcfg_device_transform(PyObject *module, PyObject *arguments) {
     run.output = (void *)(uintptr_t)output;
     run.area = (void *)(uintptr_t)area;
     run.count = count;
-    run.input_step = input_step;
-    run.output_step = output_step;
+    run.input_stride = input_stride;
+    run.output_stride = output_stride;
     bcfg_fault fault = {"", 0, ""};
     bcfg_outcome outcome;
     Py_BEGIN_ALLOW_THREADS

@@ -1,4 +1,4 @@
-/* What Python says of a call on a device, and what it is told of a failure. */
+/* Reads Python's description of a call's work, and describes a failure to Python. */
 #include "gpu/python/device.h"
 
 int bcfg_parse_streams(PyObject *tuple, DeviceWork *work) {
@@ -16,10 +16,10 @@ int bcfg_parse_streams(PyObject *tuple, DeviceWork *work) {
 
 int bcfg_parse_work(PyObject *tuple, DeviceWork *work) {
     unsigned long long library, driver, stream;
-    int index, settles;
+    int index, synchronizes;
     PyObject *streams;
     if (!PyArg_ParseTuple(tuple, "KKiKO!p:work", &library, &driver, &index, &stream, &PyTuple_Type,
-                          &streams, &settles) ||
+                          &streams, &synchronizes) ||
         bcfg_parse_streams(streams, work) < 0)
         return -1;
     bcfg_device_description about = {.abi = BCFG_ABI, .size = sizeof about};
@@ -27,7 +27,7 @@ int bcfg_parse_work(PyObject *tuple, DeviceWork *work) {
     work->is.driver = (const bcfg_device_library *)(uintptr_t)driver;
     work->is.index = index;
     work->is.stream = (void *)(uintptr_t)stream;
-    work->is.settles = settles;
+    work->is.synchronizes = synchronizes;
     if (bcfg_device_describe(work->is.driver, &about) == BCFG_OK &&
         (about.kind == BCFG_CUDA || about.kind == BCFG_HIP))
         return 0;

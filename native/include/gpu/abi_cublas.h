@@ -36,14 +36,11 @@
     CONSTANT(CUBLAS_OP_N, 0)                                                                       \
     CONSTANT(CUBLAS_OP_T, 1)                                                                       \
     CONSTANT(CUBLAS_OP_C, 2)                                                                       \
-    CONSTANT(CUBLAS_POINTER_MODE_HOST, 0)                                                          \
-    CONSTANT(CUBLAS_POINTER_MODE_DEVICE, 1)                                                        \
     CONSTANT(CUBLAS_ATOMICS_NOT_ALLOWED, 0)                                                        \
     CONSTANT(CUBLAS_ATOMICS_ALLOWED, 1)                                                            \
     CONSTANT(CUBLAS_GEMM_DEFAULT, -1)                                                              \
     CONSTANT(CUBLAS_GEMM_DEFAULT_TENSOR_OP, 99)                                                    \
     CONSTANT(CUBLAS_DEFAULT_MATH, 0)                                                               \
-    CONSTANT(CUBLAS_PEDANTIC_MATH, 2)                                                              \
     CONSTANT(CUBLAS_TF32_TENSOR_OP_MATH, 3)                                                        \
     CONSTANT(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, 16)                                 \
     CONSTANT(CUBLAS_COMPUTE_16F, 64)                                                               \
@@ -56,17 +53,13 @@
     CONSTANT(CUBLAS_COMPUTE_32F_FAST_16BF, 75)                                                     \
     CONSTANT(CUBLAS_COMPUTE_32F_FAST_TF32, 77)
 
-/* Emulation came with 12.9: an older library has neither the numbers nor the setter. */
+/* Emulation came with 12.9: an older library has no such numbers. */
 #define BCFG_CUBLAS_SINCE_12_9_CONSTANTS(CONSTANT)                                                 \
     CONSTANT(CUBLAS_FP32_EMULATED_BF16X9_MATH, 4)                                                  \
-    CONSTANT(CUBLAS_COMPUTE_32F_EMULATED_16BFX9, 78)                                               \
-    CONSTANT(CUBLAS_EMULATION_STRATEGY_DEFAULT, 0)                                                 \
-    CONSTANT(CUBLAS_EMULATION_STRATEGY_PERFORMANT, 1)                                              \
-    CONSTANT(CUBLAS_EMULATION_STRATEGY_EAGER, 2)
+    CONSTANT(CUBLAS_COMPUTE_32F_EMULATED_16BFX9, 78)
 
 /* Emulated double precision came with 13.0. */
 #define BCFG_CUBLAS_SINCE_13_0_CONSTANTS(CONSTANT)                                                \
-    CONSTANT(CUBLAS_FP64_EMULATED_FIXEDPOINT_MATH, 8)                                              \
     CONSTANT(CUBLAS_COMPUTE_64F_EMULATED_FIXEDPOINT, 79)
 
 enum {
@@ -82,21 +75,12 @@ enum {
 #define BCFG_CUBLAS_SYMBOLS(REQUIRED, OPTIONAL)                                                    \
     REQUIRED(int, cublasCreate_v2, (void **handle))                                                \
     REQUIRED(int, cublasDestroy_v2, (void *handle))                                                \
-    REQUIRED(int, cublasGetVersion_v2, (void *handle, int *version))                               \
     REQUIRED(int, cublasGetProperty, (int property, int *value))                                   \
     REQUIRED(int, cublasSetStream_v2, (void *handle, void *stream))                                \
-    REQUIRED(int, cublasGetStream_v2, (void *handle, void **stream))                               \
     REQUIRED(int, cublasSetWorkspace_v2, (void *handle, void *workspace, size_t bytes))            \
-    REQUIRED(int, cublasSetPointerMode_v2, (void *handle, int mode))                               \
-    REQUIRED(int, cublasGetPointerMode_v2, (void *handle, int *mode))                              \
     REQUIRED(int, cublasSetAtomicsMode, (void *handle, int mode))                                  \
-    REQUIRED(int, cublasGetAtomicsMode, (void *handle, int *mode))                                 \
     REQUIRED(int, cublasSetMathMode, (void *handle, int mode))                                     \
-    REQUIRED(int, cublasGetMathMode, (void *handle, int *mode))                                    \
-    REQUIRED(int, cublasSetSmCountTarget, (void *handle, int count))                               \
-    REQUIRED(int, cublasGetSmCountTarget, (void *handle, int *count))                              \
     REQUIRED(const char *, cublasGetStatusName, (int status))                                      \
-    REQUIRED(const char *, cublasGetStatusString, (int status))                                    \
     REQUIRED(int, cublasGemmEx_64,                                                                 \
              (void *handle, int transa, int transb, int64_t m, int64_t n, int64_t k,               \
               const void *alpha, const void *a, int a_type, int64_t lda, const void *b,            \
@@ -108,11 +92,6 @@ enum {
               const void *b, int b_type, int64_t ldb, long long b_stride, const void *beta,        \
               void *c, int c_type, int64_t ldc, long long c_stride, int64_t batch,                 \
               int compute_type, int algorithm))                                                    \
-    REQUIRED(int, cublasGemmBatchedEx_64,                                                          \
-             (void *handle, int transa, int transb, int64_t m, int64_t n, int64_t k,               \
-              const void *alpha, const void *const *a, int a_type, int64_t lda,                    \
-              const void *const *b, int b_type, int64_t ldb, const void *beta, void *const *c,     \
-              int c_type, int64_t ldc, int64_t batch, int compute_type, int algorithm))            \
     REQUIRED(int, cublasSgetrfBatched,                                                             \
              (void *handle, int n, void *const *a, int lda, int *pivots, int *info, int batch))    \
     REQUIRED(int, cublasSgetrsBatched,                                                             \
@@ -132,9 +111,7 @@ enum {
              (void *handle, int n, void *const *a, int lda, int *pivots, int *info, int batch))    \
     REQUIRED(int, cublasZgetrsBatched,                                                             \
              (void *handle, int trans, int n, int nrhs, const void *const *a, int lda,             \
-              const int *pivots, void *const *b, int ldb, int *info, int batch))                   \
-    OPTIONAL(int, cublasSetEmulationStrategy, (void *handle, int strategy))                        \
-    OPTIONAL(int, cublasGetEmulationStrategy, (void *handle, int *strategy))
+              const int *pivots, void *const *b, int ldb, int *info, int batch))
 
 typedef struct {
 #define MEMBER(result, name, parameters) result(*name) parameters;

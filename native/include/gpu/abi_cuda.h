@@ -18,7 +18,6 @@
     CONSTANT(CUDA_ERROR_INVALID_VALUE, 1)                                                          \
     CONSTANT(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                          \
     CONSTANT(CUDA_ERROR_NOT_INITIALIZED, 3)                                                        \
-    CONSTANT(CUDA_ERROR_DEINITIALIZED, 4)                                                          \
     CONSTANT(CUDA_ERROR_NO_DEVICE, 100)                                                            \
     CONSTANT(CUDA_ERROR_INVALID_DEVICE, 101)                                                       \
     CONSTANT(CUDA_ERROR_INVALID_CONTEXT, 201)                                                      \
@@ -27,8 +26,6 @@
     CONSTANT(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                                      \
     CONSTANT(CUDA_ERROR_LAUNCH_FAILED, 719)                                                        \
     CONSTANT(CUDA_ERROR_NOT_SUPPORTED, 801)                                                        \
-    CONSTANT(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)                                               \
-    CONSTANT(CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, 804)                                       \
     CONSTANT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                           \
     CONSTANT(CUDA_ERROR_UNKNOWN, 999)                                                              \
     CONSTANT(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                         \
@@ -40,7 +37,6 @@
     CONSTANT(CU_POINTER_ATTRIBUTE_CONTEXT, 1)                                                      \
     CONSTANT(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                  \
     CONSTANT(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                                               \
-    CONSTANT(CU_MEMORYTYPE_HOST, 1)                                                                \
     CONSTANT(CU_MEMORYTYPE_DEVICE, 2)                                                              \
     CONSTANT(CU_EVENT_DEFAULT, 0)                                                                  \
     CONSTANT(CU_EVENT_DISABLE_TIMING, 2)                                                           \
@@ -63,17 +59,12 @@ enum {
     REQUIRED(int, cuInit, (unsigned int flags))                                                    \
     REQUIRED(int, cuDriverGetVersion, (int *version))                                              \
     REQUIRED(int, cuGetErrorName, (int status, const char **text))                                 \
-    REQUIRED(int, cuGetErrorString, (int status, const char **text))                               \
-    REQUIRED(int, cuDeviceGetCount, (int *count))                                                  \
     REQUIRED(int, cuDeviceGet, (int *device, int ordinal))                                         \
-    REQUIRED(int, cuDeviceGetName, (char *name, int length, int device))                           \
     REQUIRED(int, cuDeviceGetAttribute, (int *value, int attribute, int device))                   \
-    REQUIRED(int, cuDeviceTotalMem_v2, (size_t *bytes, int device))                                \
     REQUIRED(int, cuDevicePrimaryCtxRetain, (void **context, int device))                          \
     REQUIRED(int, cuDevicePrimaryCtxRelease_v2, (int device))                                      \
     REQUIRED(int, cuDevicePrimaryCtxGetState, (int device, unsigned int *flags, int *active))      \
     REQUIRED(int, cuCtxGetCurrent, (void **context))                                               \
-    REQUIRED(int, cuCtxSetCurrent, (void *context))                                                \
     REQUIRED(int, cuCtxPushCurrent_v2, (void *context))                                            \
     REQUIRED(int, cuCtxPopCurrent_v2, (void **context))                                            \
     REQUIRED(int, cuCtxGetDevice, (int *device))                                                   \
@@ -85,18 +76,13 @@ enum {
     REQUIRED(int, cuStreamWaitEvent, (void *stream, void *event, unsigned int flags))              \
     REQUIRED(int, cuEventCreate, (void **event, unsigned int flags))                               \
     REQUIRED(int, cuEventRecord, (void *event, void *stream))                                      \
-    REQUIRED(int, cuEventQuery, (void *event))                                                     \
     REQUIRED(int, cuEventSynchronize, (void *event))                                               \
     REQUIRED(int, cuEventElapsedTime, (float *milliseconds, void *start, void *end))               \
     REQUIRED(int, cuEventDestroy_v2, (void *event))                                                \
-    REQUIRED(int, cuMemGetInfo_v2, (size_t *available, size_t *total))                             \
     REQUIRED(int, cuMemAlloc_v2, (uint64_t *pointer, size_t bytes))                                \
     REQUIRED(int, cuMemFree_v2, (uint64_t pointer))                                                \
-    REQUIRED(int, cuMemAllocAsync, (uint64_t *pointer, size_t bytes, void *stream))                \
-    REQUIRED(int, cuMemFreeAsync, (uint64_t pointer, void *stream))                                \
     REQUIRED(int, cuMemsetD8Async,                                                                 \
              (uint64_t pointer, unsigned char value, size_t bytes, void *stream))                  \
-    REQUIRED(int, cuMemcpyAsync, (uint64_t to, uint64_t from, size_t bytes, void *stream))         \
     REQUIRED(int, cuPointerGetAttribute, (void *value, int attribute, uint64_t pointer))           \
     OPTIONAL(int, cuModuleLoadData, (void **module, const void *image))                            \
     OPTIONAL(int, cuModuleUnload, (void *module))                                                  \

@@ -54,7 +54,6 @@ enum {
     REQUIRED(int, cusolverDnCreateParams, (void **params))                                         \
     REQUIRED(int, cusolverDnDestroyParams, (void *params))                                         \
     OPTIONAL(int, cusolverDnSetDeterministicMode, (void *handle, int mode))                        \
-    OPTIONAL(int, cusolverDnGetDeterministicMode, (void *handle, int *mode))                       \
     REQUIRED(int, cusolverDnXpotrf_bufferSize,                                                     \
              (void *handle, void *params, int uplo, int64_t n, int a_type, const void *a, int64_t  \
               lda, int compute_type, size_t *device_bytes, size_t *host_bytes))                    \

@@ -34,8 +34,7 @@
     CONSTANT(hipEventDisableTiming, 2)                                                             \
     CONSTANT(hipStreamNonBlocking, 1)                                                              \
     CONSTANT(hipStreamCaptureStatusNone, 0)                                                        \
-    CONSTANT(hipStreamCaptureStatusActive, 1)                                                      \
-    CONSTANT(hipMemcpyDeviceToDevice, 3)
+    CONSTANT(hipStreamCaptureStatusActive, 1)
 
 enum {
 #define CONSTANT(name, value) BCFG_##name = value,
@@ -49,15 +48,10 @@ enum {
 /* REQUIRED and OPTIONAL(result, name, parameters). An optional one may be NULL in the table. */
 #define BCFG_HIP_SYMBOLS(REQUIRED, OPTIONAL)                                                       \
     REQUIRED(int, hipInit, (unsigned int flags))                                                   \
-    REQUIRED(int, hipRuntimeGetVersion, (int *version))                                            \
     REQUIRED(const char *, hipGetErrorName, (int status))                                          \
-    REQUIRED(const char *, hipGetErrorString, (int status))                                        \
-    REQUIRED(int, hipGetDeviceCount, (int *count))                                                 \
     REQUIRED(int, hipGetDevice, (int *device))                                                     \
     REQUIRED(int, hipSetDevice, (int device))                                                      \
-    REQUIRED(int, hipDeviceGetName, (char *name, int length, int device))                          \
     REQUIRED(int, hipDeviceGetAttribute, (int *value, int attribute, int device))                  \
-    REQUIRED(int, hipDeviceTotalMem, (size_t *bytes, int device))                                  \
     REQUIRED(int, hipStreamCreateWithFlags, (void **stream, unsigned int flags))                   \
     REQUIRED(int, hipStreamDestroy, (void *stream))                                                \
     REQUIRED(int, hipStreamGetDevice, (void *stream, int *device))                                 \
@@ -66,16 +60,10 @@ enum {
     REQUIRED(int, hipStreamWaitEvent, (void *stream, void *event, unsigned int flags))             \
     REQUIRED(int, hipEventCreateWithFlags, (void **event, unsigned int flags))                     \
     REQUIRED(int, hipEventRecord, (void *event, void *stream))                                     \
-    REQUIRED(int, hipEventQuery, (void *event))                                                    \
     REQUIRED(int, hipEventDestroy, (void *event))                                                  \
-    REQUIRED(int, hipMemGetInfo, (size_t *available, size_t *total))                               \
     REQUIRED(int, hipMalloc, (void **pointer, size_t bytes))                                       \
     REQUIRED(int, hipFree, (void *pointer))                                                        \
-    REQUIRED(int, hipMallocAsync, (void **pointer, size_t bytes, void *stream))                    \
-    REQUIRED(int, hipFreeAsync, (void *pointer, void *stream))                                     \
-    REQUIRED(int, hipMemsetAsync, (void *pointer, int value, size_t bytes, void *stream))          \
-    REQUIRED(int, hipMemcpyAsync,                                                                  \
-             (void *to, const void *from, size_t bytes, int direction, void *stream))
+    REQUIRED(int, hipMemsetAsync, (void *pointer, int value, size_t bytes, void *stream))
 
 typedef struct {
 #define MEMBER(result, name, parameters) result(*name) parameters;

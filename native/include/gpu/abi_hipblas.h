@@ -53,8 +53,6 @@
 
 /* Of hipblas.h, where those above are of hipblas-common.h. */
 #define BCFG_HIPBLAS_OWN_CONSTANTS(CONSTANT)                                                       \
-    CONSTANT(HIPBLAS_POINTER_MODE_HOST, 0)                                                         \
-    CONSTANT(HIPBLAS_POINTER_MODE_DEVICE, 1)                                                       \
     CONSTANT(HIPBLAS_ATOMICS_NOT_ALLOWED, 0)                                                       \
     CONSTANT(HIPBLAS_ATOMICS_ALLOWED, 1)                                                           \
     CONSTANT(HIPBLAS_DEFAULT_MATH, 0)                                                              \
@@ -75,13 +73,9 @@ enum {
     REQUIRED(int, hipblasCreate, (void **handle))                                                  \
     REQUIRED(int, hipblasDestroy, (void *handle))                                                  \
     REQUIRED(int, hipblasSetStream, (void *handle, void *stream))                                  \
-    REQUIRED(int, hipblasGetStream, (void *handle, void **stream))                                 \
-    REQUIRED(int, hipblasSetPointerMode, (void *handle, int mode))                                 \
-    REQUIRED(int, hipblasGetPointerMode, (void *handle, int *mode))                                \
     REQUIRED(int, hipblasSetAtomicsMode, (void *handle, int mode))                                 \
     REQUIRED(int, hipblasGetAtomicsMode, (void *handle, int *mode))                                \
     REQUIRED(int, hipblasSetMathMode, (void *handle, int mode))                                    \
-    REQUIRED(int, hipblasGetMathMode, (void *handle, int *mode))                                   \
     REQUIRED(const char *, hipblasStatusToString, (int status))                                    \
     OPTIONAL(int, hipblasSetWorkspace, (void *handle, void *workspace, size_t bytes))              \
     VERSIONED(int, hipblasGemmEx_64, hipblasGemmEx_v2_64,                                          \
@@ -94,12 +88,7 @@ enum {
                const void *alpha, const void *a, int a_type, int64_t lda, int64_t a_stride,        \
                const void *b, int b_type, int64_t ldb, int64_t b_stride, const void *beta,         \
                void *c, int c_type, int64_t ldc, int64_t c_stride, int64_t batch,                  \
-               int compute_type, int algorithm))                                                   \
-    VERSIONED(int, hipblasGemmBatchedEx_64, hipblasGemmBatchedEx_v2_64,                            \
-              (void *handle, int transa, int transb, int64_t m, int64_t n, int64_t k,              \
-               const void *alpha, const void **a, int a_type, int64_t lda, const void **b,         \
-               int b_type, int64_t ldb, const void *beta, void **c, int c_type, int64_t ldc,       \
-               int64_t batch, int compute_type, int algorithm))
+               int compute_type, int algorithm))
 
 typedef struct {
 #define MEMBER(result, name, parameters) result(*name) parameters;

@@ -14,8 +14,6 @@
 
 /* CONSTANT(name, value): the vendor's name and number; ours is BCFG_ before it. */
 #define BCFG_HIPBLASLT_CONSTANTS(CONSTANT)                                                         \
-    CONSTANT(HIPBLASLT_POINTER_MODE_HOST, 0)                                                       \
-    CONSTANT(HIPBLASLT_POINTER_MODE_DEVICE, 1)                                                     \
     CONSTANT(HIPBLASLT_ORDER_COL, 0)                                                               \
     CONSTANT(HIPBLASLT_ORDER_ROW, 1)                                                               \
     CONSTANT(HIPBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 0)                                               \
@@ -34,11 +32,7 @@
     CONSTANT(HIPBLASLT_MATMUL_PREF_SEARCH_MODE, 0)                                                 \
     CONSTANT(HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)                                         \
     CONSTANT(HIPBLASLT_EPILOGUE_DEFAULT, 1)                                                        \
-    CONSTANT(HIPBLASLT_EPILOGUE_RELU, 2)                                                           \
-    CONSTANT(HIPBLASLT_EPILOGUE_BIAS, 4)                                                           \
-    CONSTANT(HIPBLASLT_EPILOGUE_RELU_BIAS, 6)                                                      \
-    CONSTANT(HIPBLASLT_EPILOGUE_GELU, 32)                                                          \
-    CONSTANT(HIPBLASLT_EPILOGUE_GELU_BIAS, 36)
+    CONSTANT(HIPBLASLT_EPILOGUE_BIAS, 4)
 
 enum {
 #define CONSTANT(name, value) BCFG_##name = value,
@@ -72,7 +66,6 @@ typedef struct {
 #define BCFG_HIPBLASLT_SYMBOLS(REQUIRED, OPTIONAL)                                                 \
     REQUIRED(int, hipblasLtCreate, (void **handle))                                                \
     REQUIRED(int, hipblasLtDestroy, (void *handle))                                                \
-    REQUIRED(int, hipblasLtGetVersion, (void *handle, int *version))                               \
     REQUIRED(int, hipblasLtMatmulDescCreate, (void **description, int compute_type,                \
                                               int scale_type))                                     \
     REQUIRED(int, hipblasLtMatmulDescDestroy, (void *description))                                 \

@@ -50,7 +50,6 @@ enum {
     REQUIRED(int, hipsolverCreate, (void **handle))                                                \
     REQUIRED(int, hipsolverDestroy, (void *handle))                                                \
     REQUIRED(int, hipsolverSetStream, (void *handle, void *stream))                                \
-    REQUIRED(int, hipsolverGetStream, (void *handle, void **stream))                               \
     OPTIONAL(int, hipsolverSetDeterministicMode, (void *handle, int mode))                         \
     OPTIONAL(int, hipsolverGetDeterministicMode, (void *handle, int *mode))                        \
     REQUIRED(int, hipsolverSpotrf_bufferSize,                                                      \

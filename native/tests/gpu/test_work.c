@@ -12,9 +12,9 @@ static void *current(void) {
     return context;
 }
 
-static bcfg_work work_of(const bcfg_device_library *library, int other_count, bool settles) {
+static bcfg_work work_of(const bcfg_device_library *library, int other_count, bool synchronizes) {
     return (bcfg_work){.library = library, .driver = cuda, .stream = stream, .others = others,
-                       .other_count = other_count, .settles = settles};
+                       .other_count = other_count, .synchronizes = synchronizes};
 }
 
 /* Whether the handle of the stream can be taken again, and is the one that every call gets. */

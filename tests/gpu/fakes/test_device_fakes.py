@@ -158,8 +158,8 @@ def test_a_call_is_recorded_with_its_arguments_and_the_state_of_its_handle(cubla
         "alpha": [0.5], "a": a.ctypes.data, "a_type": 0, "lda": 2,
         "b": a.ctypes.data, "b_type": 0, "ldb": 2, "beta": [0.0],
         "c": c.ctypes.data, "c_type": 0, "ldc": 2, "compute_type": 68, "algorithm": -1,
-        "stream": 0x77, "math_mode": 0, "atomics": 0, "pointer_mode": 0,
-        "workspace": start, "workspace_bytes": 512, "strategy": 0, "processors": 0,
+        "stream": 0x77, "math_mode": 0, "atomics": 0,
+        "workspace": start, "workspace_bytes": 512,
     }  # fmt: skip
     assert len(others) == 2
 

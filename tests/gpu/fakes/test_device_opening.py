@@ -188,7 +188,7 @@ def in_table(opened, function):
         ("libhipblas.so.3", "hipblasGemm{}Ex_64"),
     ],
 )
-@pytest.mark.parametrize("part", ["", "StridedBatched", "Batched"])
+@pytest.mark.parametrize("part", ["", "StridedBatched"])
 def test_a_product_of_hipblas_is_always_the_one_with_hips_numbers(site, file, called, part):
     opened = open_device("hipblas", site({file: []}))
     function = getattr(ctypes.CDLL(opened.path), called.format(part))

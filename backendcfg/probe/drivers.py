@@ -1,7 +1,8 @@
-"""NVIDIA's management library: devices and versions, without creating a context.
+"""What drivers of GPUs answer: NVIDIA's management library (NVML), and Apple's Metal.
 
 A child interpreter runs this file (`child.py`): a driver that crashes or hangs must not take the
-user's process with it. Standard library only. Signatures: nvml.h of the CUDA toolkit.
+user's process with it. Standard library only. NVML makes no context; its signatures are those of
+nvml.h of the CUDA toolkit. Metal is asked by its C and Objective-C interfaces.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ class _Memory(ctypes.Structure):
 
 
 def inspect(request: dict[str, Any]) -> dict[str, Any]:
-    """Devices and versions that NVML at `request["path"]` reports.
+    """What the driver that `request["kind"]` names answers.
+
+    Raises:
+        OSError: the library cannot be opened or initialised.
+        LookupError: there is no device.
+    """
+    return metal() if request["kind"] == "metal" else nvml(request["path"])
+
+
+def nvml(path: str) -> dict[str, Any]:
+    """Devices and versions that NVML reports.
 
     Keys: driver, cuda, count, gpus (index, name, uuid, memory, compute_capability, mig,
     instances) and broken: what could not be read, in words. `mig` says whether the device is
@@ -28,7 +39,7 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
     Raises:
         OSError: the library cannot be opened or initialised.
     """
-    library = ctypes.CDLL(request["path"])
+    library = ctypes.CDLL(path)
     _check(library, "nvmlInit_v2")
     version = ctypes.c_int()
     broken: list[str] = []
@@ -37,7 +48,7 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
     gpus = []
     for index in range(count.value):
         try:
-            gpus.append(_device(library, index))
+            gpus.append(_nvml_device(library, index))
         except (OSError, AttributeError) as error:
             broken.append(f"device {index}: {error}")
     try:
@@ -57,7 +68,7 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _device(library: ctypes.CDLL, index: int) -> dict[str, Any]:
+def _nvml_device(library: ctypes.CDLL, index: int) -> dict[str, Any]:
     device = ctypes.c_void_p()
     _check(library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
     major, minor = ctypes.c_int(), ctypes.c_int()
@@ -121,3 +132,38 @@ def _check(library: ctypes.CDLL, name: str, *arguments: Any) -> None:
         library.nvmlErrorString.restype = ctypes.c_char_p
         words = library.nvmlErrorString(status)
         raise OSError(f"{name}: {words.decode() if words else status}")
+
+
+_FRAMEWORKS = "/System/Library/Frameworks"
+
+
+def metal() -> dict[str, Any]:
+    """Metal's default device: name, and memory it may use in bytes.
+
+    Raises:
+        OSError: there is no Metal here.
+        LookupError: Metal has no device.
+    """
+    # Without CoreGraphics a command-line process is told that there is no device.
+    ctypes.CDLL(f"{_FRAMEWORKS}/CoreGraphics.framework/CoreGraphics")
+    framework = ctypes.CDLL(f"{_FRAMEWORKS}/Metal.framework/Metal")
+    runtime = ctypes.CDLL("/usr/lib/libobjc.dylib")
+    framework.MTLCreateSystemDefaultDevice.restype = ctypes.c_void_p
+    device = framework.MTLCreateSystemDefaultDevice()
+    if not device:
+        raise LookupError("Metal has no device")
+    runtime.sel_registerName.restype = ctypes.c_void_p
+    runtime.sel_registerName.argtypes = [ctypes.c_char_p]
+
+    def send(receiver: int, message: bytes, result: Any) -> Any:
+        # objc_msgSend has no signature of its own; each call declares the method's.
+        function = ctypes.CFUNCTYPE(result, ctypes.c_void_p, ctypes.c_void_p)(
+            ("objc_msgSend", runtime)
+        )
+        return function(receiver, runtime.sel_registerName(message))
+
+    name = send(send(device, b"name", ctypes.c_void_p), b"UTF8String", ctypes.c_char_p)
+    return {
+        "name": name.decode() if name else "",
+        "memory": send(device, b"recommendedMaxWorkingSetSize", ctypes.c_uint64),
+    }

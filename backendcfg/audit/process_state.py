@@ -31,14 +31,14 @@ for module in json.load(sys.stdin):
         importlib.import_module(module)
     except Exception:
         pass
-from backendcfg.audit.snapshot import snapshot
+from backendcfg.audit.process_state import read_process
 print()
-print(json.dumps(asdict(snapshot())))
+print(json.dumps(asdict(read_process())))
 """
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ProcessState:
     """A process as JSON data.
 
     Attributes:
@@ -64,12 +64,12 @@ class Snapshot:
     words: tuple[str, ...] = ()
 
 
-def snapshot() -> Snapshot:
+def read_process() -> ProcessState:
     """What can be read in this process now."""
     modules = tuple(name for name in imports.MODULES if imports.is_imported(name))
     variables = {**environment.watched(started_with()), **survey.variables()}
     switches = {name: _entry(switch) for name, switch in survey.survey().items()}
-    return Snapshot(
+    return ProcessState(
         switches,
         list(_would(switches)),
         {name: text for name, text in variables.items() if not name.startswith("LD_")},
@@ -81,7 +81,7 @@ def snapshot() -> Snapshot:
     )
 
 
-def baseline(of: Snapshot) -> Snapshot:
+def baseline(of: ProcessState) -> ProcessState:
     """What a fresh process reads that imports the same frameworks, with nothing preset.
 
     Raises:
@@ -98,9 +98,11 @@ def baseline(of: Snapshot) -> Snapshot:
     return from_dict(answer)
 
 
-def from_dict(data: dict[str, Any]) -> Snapshot:
+def from_dict(data: dict[str, Any]) -> ProcessState:
     """The inverse of `asdict`, through JSON."""
-    return Snapshot(**{**data, "modules": tuple(data["modules"]), "words": tuple(data["words"])})
+    return ProcessState(
+        **{**data, "modules": tuple(data["modules"]), "words": tuple(data["words"])}
+    )
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,10 +131,10 @@ def is_valid(values: Mapping[str, Any]) -> bool:
 
 
 def at_exit(folder: str, process: int) -> None:
-    """Write a snapshot to a folder when the process that asked for it ends; forks do not."""
+    """Write the state to a folder when the process that asked for it ends; forks do not."""
     if os.getpid() != process:
         return
-    text = json.dumps(asdict(snapshot()))
+    text = json.dumps(asdict(read_process()))
     path = os.path.join(folder, f"{process}.json")
     with open(f"{path}.part", "w", encoding="utf-8") as file:
         file.write(text)
@@ -166,7 +168,7 @@ def _entry(switch: survey.SwitchReading) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, so that two snapshots compare wherever they were made."""
+    """A value as JSON has it, so that two states compare wherever they were made."""
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from backendcfg.probe.amd import _architecture, probe_amd
-from backendcfg.probe.apple import device, probe_apple
+from backendcfg.probe.gpus import _architecture, apple_device, probe_amd, probe_apple
 from backendcfg.schema.host import Absent, Broken, Found, Gpu
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
@@ -139,7 +138,7 @@ def test_the_place_of_rocm_can_be_said(tree, tmp_path):
     [("Apple M3 Max", "apple-m3"), ("Apple M1", "apple-m1"), ("Apple Paravirtual device", "")],
 )
 def test_apples_device_is_named_by_its_family(name, architecture):
-    found = device(name, 38654705664, "arm64")
+    found = apple_device(name, 38654705664, "arm64")
     assert found.gpus == (
         Gpu(index=0, vendor="apple", name=name, architecture=architecture, memory=38654705664),
     )
@@ -147,7 +146,7 @@ def test_apples_device_is_named_by_its_family(name, architecture):
 
 
 def test_the_gpu_of_an_intel_mac_is_not_apples():
-    assert device("AMD Radeon Pro 5500M", 8 << 30, "x86_64").probes == (
+    assert apple_device("AMD Radeon Pro 5500M", 8 << 30, "x86_64").probes == (
         Absent(probe="apple", reason="AMD Radeon Pro 5500M is not Apple's own GPU"),
     )
 

@@ -1,0 +1,46 @@
+"""From a name to a plan: what is read for it, and how often."""
+
+from __future__ import annotations
+
+import json
+
+OPENED = """
+import json, os, sys
+from collections import Counter
+opened = Counter()
+def hear(event, arguments):
+    if event == "open" and str(arguments[0]).endswith(".toml"):
+        opened[os.path.basename(arguments[0])] += 1
+sys.addaudithook(hear)
+from backendcfg import session
+session.activate(sys.argv[1] if len(sys.argv) > 1 else None)
+print(json.dumps(opened))
+"""
+
+
+def test_a_profile_is_made_active_and_each_file_read_once(python, tmp_path):
+    (tmp_path / "mine.toml").write_text('schema = 1\nextends = ["reproducible"]\n')
+    opened = json.loads(python(OPENED, "./mine.toml"))
+    assert {"mine.toml", "reproducible.toml"} <= opened.keys()
+    assert set(opened.values()) == {1}
+
+
+def test_a_file_that_is_edited_between_its_reading_and_its_stamp_is_read_again(python, tmp_path):
+    (tmp_path / "mine.toml").write_text("schema = 1\nthreads.count = 1\n")
+    printed = python(
+        """
+from backendcfg.probe import stamp
+from backendcfg.session import planning
+taken, edits = stamp.stamp, [2, 3]
+def late(*arguments, **named):
+    if edits:
+        with open("mine.toml", "w") as file:
+            file.write(f"schema = 1\\nthreads.count = {edits.pop(0)}  # edited\\n" + "#" * len(edits))
+    return taken(*arguments, **named)
+stamp.stamp = late
+made = planning.compiled("./mine.toml")
+print(made.values["threads.count"], edits)
+print(repr(stamp.holds(made.stamp)))
+"""
+    )
+    assert printed == "3 []\n''\n"
