@@ -16,7 +16,7 @@ from backendcfg.bridges import afresh, imports, xla_flags
 from backendcfg.bridges.blis_architectures import VARIABLE as BLIS
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.bridges.verbose import SCOPED_FLAGS as VERBOSE
-from backendcfg.bridges.verbose_calls import library_levels
+from backendcfg.bridges.verbose import library_levels
 from backendcfg.probe import loaded, xla_text
 from backendcfg.probe import variables as table
 from backendcfg.records import record, replace

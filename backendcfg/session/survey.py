@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from backendcfg.bridges import all as bridges
-from backendcfg.bridges.mapped import mapped_set
+from backendcfg.bridges.pool_calls import mapped_set
 from backendcfg.probe import environment
 from backendcfg.records import record
 from backendcfg.transact.switch import in_force
