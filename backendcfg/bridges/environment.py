@@ -128,10 +128,10 @@ def contradictions(
 
 
 class Meaning(str):
-    """The wanted text, read where that or another one stands, or none, which means the same.
+    """A variable's text that means the same to its reader as the wanted text.
 
-    It equals the wanted text, what stands there, and another reading where the same stands.
-    Written back, it is what stood there.
+    It compares equal to the wanted text, to the text that the variable really has (`text`), and to
+    another reading of the same text. Writing it back restores `text`.
     """
 
     __slots__ = ("text",)
