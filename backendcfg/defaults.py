@@ -1,6 +1,7 @@
-"""The default of every flag, generated from backendcfg/schema; do not edit.
+"""The default of every flag, and PyTorch's simple switches; generated from backendcfg/schema.
 
-`python -m backendcfg.schema.export` writes it. It imports nothing, so that any process can have it.
+`python -m backendcfg.schema.export` writes it: do not edit it. It imports nothing, so that every
+process can import it.
 """
 
 from __future__ import annotations
@@ -98,4 +99,25 @@ DEFAULTS: dict[str, Any] = {
     "nccl.proto": "",
     "nccl.nvls": "auto",
     "environment": {},
+}
+
+TORCH_CALLS: dict[str, tuple[str, str]] = {
+    # By flag, the two functions of `torch._C` that read and write PyTorch's switch.
+    "cuda.matmul.allow_fp16_accumulation": (
+        "_get_cublas_allow_fp16_accumulation",
+        "_set_cublas_allow_fp16_accumulation",
+    ),
+    "cuda.allow_fp16_bf16_reduction_math_sdp": (
+        "_get_math_sdp_allow_fp16_bf16_reduction",
+        "_set_math_sdp_allow_fp16_bf16_reduction",
+    ),
+    "cudnn.enabled": ("_get_cudnn_enabled", "_set_cudnn_enabled"),
+    "cudnn.benchmark": ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
+    "cudnn.benchmark_limit": ("_cuda_get_cudnn_benchmark_limit", "_cuda_set_cudnn_benchmark_limit"),
+    "cudnn.deterministic": ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
+    "cudnn.depthwise_kernel": ("_get_cudnn_depthwise_kernel", "_set_cudnn_depthwise_kernel"),
+    "miopen.immediate": ("_get_miopen_immediate", "_set_miopen_immediate"),
+    "mkldnn.enabled": ("_get_mkldnn_enabled", "_set_mkldnn_enabled"),
+    "mkldnn.deterministic": ("_get_mkldnn_deterministic", "_set_mkldnn_deterministic"),
+    "nnpack.enabled": ("_get_nnpack_enabled", "_set_nnpack_enabled"),
 }

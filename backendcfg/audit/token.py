@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import _native
 from backendcfg.audit import computing, facts, survey
 from backendcfg.bridges.environment import started_with
-from backendcfg.bridges.mapped import mapped_set
+from backendcfg.bridges.pool_calls import mapped_set
 from backendcfg.probe import environment
 from backendcfg.probe.variables import VARIABLES
 

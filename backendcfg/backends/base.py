@@ -4,7 +4,7 @@ A module here holds no value of its own: it reads flags as they are in force whe
 and sets them through `session.adjust`. How to write one:
 
     class CudnnModule(PropModule):
-        enabled = FlagProperty("cudnn.enabled")           # assignable: cudnn.enabled = False
+        fp32_precision = FlagProperty("cudnn.fp32_precision", ...)     # assignable
 
     def set_flags(_enabled=None, ...):              # None keeps, here and in flags()
         previous = (read("cudnn.enabled"), ...)
@@ -18,10 +18,12 @@ and sets them through `session.adjust`. How to write one:
     enabled: bool                                   # for type checkers
     become(__name__, CudnnModule)
 
-A module that has only functions becomes a plain `PropModule`, so that a typing mistake in an
-assignment is refused. Whatever sets a flag goes through `assign` or a `FlagProperty`, because these
-obey `disable_global_flags()`. `effective` in `backends.precision` follows the float32 precision
-tree, and `backends.presence` answers what this machine has.
+A simple flag, one that the schema declares with `calls`, is an attribute of its module without a
+line here; for type checkers the module also says `enabled: bool`. A module that has only functions
+becomes a plain `PropModule`, so that a typing mistake in an assignment is refused. Whatever sets a
+flag goes through `assign` or a `FlagProperty`, because these obey `disable_global_flags()`.
+`effective` in `backends.precision` follows the float32 precision tree, and `backends.presence`
+answers what this machine has.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ import functools
 import sys
 import types
 
+from backendcfg.defaults import TORCH_CALLS
 from backendcfg.errors import FrozenFlagsError, UnknownAttributeError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.session import adjust
 
 TYPE_CHECKING = False
@@ -210,8 +213,27 @@ class PropModule(types.ModuleType):
 
 
 def become(name: str, kind: type[PropModule] = PropModule) -> None:
-    """Give a module that is being imported its class; the last line of each module here."""
+    """Give a module that is being imported its class; the last line of each module here.
+
+    A class of the module's own gets an attribute for every simple flag of the module: one that the
+    schema declares with `calls`. A plain `PropModule` gets none, as in PyTorch's `nnpack`.
+    """
+    if kind is not PropModule:
+        add_simple_flags(kind, name.removeprefix(f"{PACKAGE}."))
     sys.modules[name].__class__ = kind
+
+
+def add_simple_flags(kind: type, table: str) -> None:
+    """Give a class an assignable attribute for every simple flag of a table of the schema.
+
+    Args:
+        kind: the class; attributes that it has already stay.
+        table: "cudnn", "cuda.matmul".
+    """
+    for flag in TORCH_CALLS:
+        holder, _, attribute = flag.rpartition(".")
+        if holder == table and attribute not in vars(kind):
+            setattr(kind, attribute, FlagProperty(flag))
 
 
 def public(module: types.ModuleType) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from backendcfg.backends.base import (
-    FlagProperty,
     PropModule,
     assign,
     become,
@@ -43,8 +42,6 @@ def flags(immediate: bool | None = None) -> Overlay:
 
 class MiopenModule(PropModule):
     """`backendcfg.backends.miopen` with its assignable flag."""
-
-    immediate = FlagProperty(_IMMEDIATE)
 
 
 become(__name__, MiopenModule)

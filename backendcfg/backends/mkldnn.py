@@ -116,8 +116,6 @@ def flags(
 class MkldnnModule(PropModule):
     """`backendcfg.backends.mkldnn` with its assignable flags."""
 
-    enabled = FlagProperty(_ENABLED)
-    deterministic = FlagProperty(_DETERMINISTIC)
     allow_tf32 = FlagProperty(_ALLOW_TF32, lambda: is_tf32(*ONEDNN))
     matmul = Leaf(f"{__name__}.matmul", "mkldnn.matmul.fp32_precision")
     conv = Leaf(f"{__name__}.conv", "mkldnn.conv.fp32_precision")

@@ -1,8 +1,8 @@
-"""What a library of this process would have taken, had it found other variables.
+"""The value that a library of this process would have started with under other variables.
 
-Nobody but the library knows: OpenBLAS, MKL and the OpenMP runtimes each read several variables in
-an order of their own, bound them by what they were built for, and count cores each in its way. So
-a child process with these variables opens the same files and asks them. It runs no start-up file
+Only the library can tell: OpenBLAS, MKL and the OpenMP runtimes each read several variables in an
+order of their own, limit them by what they were built for, and count cores in their own way. So a
+child process with these variables opens the same files and asks them. It runs no start-up file
 and imports no framework. It is needed when a profile is taken back that was in force when its
 libraries were loaded, and takes about half a second with PyTorch, less without.
 """

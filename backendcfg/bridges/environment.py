@@ -16,7 +16,7 @@ from backendcfg.bridges import afresh, imports, xla_flags
 from backendcfg.bridges.blis_architectures import VARIABLE as ARCH_TYPE
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.bridges.verbose import SCOPED_FLAGS as VERBOSE
-from backendcfg.bridges.verbose_calls import library_levels
+from backendcfg.bridges.verbose import library_levels
 from backendcfg.catalogue.cpu import BLIS, MKL, ONEDNN, OPENBLAS
 from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import CUBLAS, CUDNN, NCCL
@@ -131,10 +131,10 @@ def contradictions(
 
 
 class Meaning(str):
-    """The wanted text, read where that or another one stands, or none, which means the same.
+    """A variable's text that means the same to its reader as the wanted text.
 
-    It equals the wanted text, what stands there, and another reading where the same stands.
-    Written back, it is what stood there.
+    It compares equal to the wanted text, to the text that the variable really has (`text`), and to
+    another reading of the same text. Writing it back restores `text`.
     """
 
     __slots__ = ("text",)

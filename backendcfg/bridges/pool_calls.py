@@ -1,8 +1,8 @@
 """The calls that read and set thread counts, bound to the libraries that are in this process.
 
-Everything is looked up before anything is built: a library that lacks a symbol is listed in
-`Inventory.missing` with the reason, and can therefore never look as if it had obeyed. Libraries
-are reached with RTLD_NOLOAD, never loaded and never closed.
+Every symbol is looked up before a switch is made of it: a library that lacks one is listed in
+`Inventory.missing` with the reason, so it can never look as if it had obeyed. Libraries are reached
+with RTLD_NOLOAD, never loaded and never closed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 from backendcfg import environ
 from backendcfg.bridges.blis_architectures import VARIABLE as ARCH_TYPE
 from backendcfg.bridges.blis_architectures import survives
-from backendcfg.bridges.mapped import handle, mapped_set
 from backendcfg.catalogue.cpu import (
     BLIS,
     LIBGOMP,
@@ -34,6 +33,41 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.probe.loaded import LoadedLibrary
+
+
+def mapped_set() -> tuple[int, int] | None:
+    """How many libraries were ever loaded and unloaded here; None where nobody counts.
+
+    The compiled part asks the loader. ctypes could not: the loader calls back under its own lock,
+    which deadlocks when Python code in the callback waits for another thread that loads a library,
+    and callbacks break forked children (https://github.com/joblib/threadpoolctl/issues/225).
+    """
+    try:
+        from backendcfg._native import mapped
+    except ImportError:
+        return None
+    return mapped()
+
+
+_handles: dict[tuple[str, int], ctypes.CDLL] = {}
+
+
+def handle(path: str) -> ctypes.CDLL | None:
+    """A handle to a file that is loaded, or None; one per file, and never closed.
+
+    What was replaced since has another inode, and is another file.
+    """
+    try:
+        key = (path, os.stat(path).st_ino)
+    except OSError:
+        key = (path, 0)
+    if key not in _handles:
+        opened = loaded.handle_of(path)
+        if opened is None:
+            return None
+        _handles[key] = opened
+    return _handles[key]
+
 
 TOP = 2**31 - 1
 

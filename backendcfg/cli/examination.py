@@ -196,7 +196,7 @@ def variables(host: Host) -> Iterator[Finding]:
 
 def profiles(host: Host) -> Iterator[Finding]:
     """Whether every profile of the search path is valid."""
-    from backendcfg.load.listing import profiles as listed
+    from backendcfg.load.locations import profiles as listed
 
     found = listed()
     for profile in found:

@@ -25,7 +25,7 @@ class ProfileName(click.types.StringParamType):
     ) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        from backendcfg.load.listing import profiles
+        from backendcfg.load.locations import profiles
 
         before, plus, _ = incomplete.rpartition("+")
         try:

@@ -1,11 +1,19 @@
-"""Where the verbs get stacks, hosts and plans: from what is named, else from what is in force."""
+"""Where the verbs get stacks, hosts and plans: from what is named, else from what is in force.
+
+A host can come from a JSON file: it is read with every fault named in words, and written whole or
+not at all.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backendcfg import session
+from backendcfg.errors import InvalidHostError, Span, UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,8 +61,6 @@ def host(path: str | None) -> Host:
     """The host in a file, or this one."""
     if path is None:
         return session.detect()
-    from backendcfg.cli.hostfile import read_host
-
     return read_host(path)
 
 
@@ -69,3 +75,108 @@ def plan(name: str | None, settings: Mapping[str, str], host_file: str | None = 
 
     stack = asked(name, settings).stack()
     return resolve(stack, host(host_file))
+
+
+MOST_FAULTS = 8
+_LARGEST = 50_000_000
+
+
+def read_host(path: str) -> Host:
+    """The host in a file that `backendcfg detect --capture` wrote.
+
+    Raises:
+        UnreadableFileError: the file cannot be read as text.
+        InvalidHostError: it is not a host; every fault is named.
+    """
+    from pydantic import ValidationError
+
+    from backendcfg.schema.host import Host
+
+    text = _text(path)
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        line = text.splitlines()[error.lineno - 1] if text.strip() else ""
+        raise InvalidHostError(
+            f"{path} is not JSON",
+            spans=[Span(path, error.lineno, error.colno, 1, line, error.msg.lower())],
+            helps=[f"write one with `backendcfg detect --capture {path}`"],
+        ) from error
+    except RecursionError as error:
+        raise InvalidHostError(f"{path} is nested too deeply to be a host") from error
+    try:
+        return Host.model_validate_json(text)
+    except ValidationError as error:
+        faults = [_fault(item) for item in error.errors(include_url=False)]
+        raise InvalidHostError(
+            f"{path} is not a host: {faults[0]}",
+            notes=faults[1:MOST_FAULTS]
+            + ([f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []),
+            helps=[f"write one with `backendcfg detect --capture {path}`"],
+        ) from error
+
+
+def write_host(host: Host, path: str) -> None:
+    """Store a host; a reader sees the old file or the new one.
+
+    Raises:
+        UnreadableFileError: the file cannot be written.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    text = host.model_dump_json(by_alias=True, indent=2) + "\n"
+    try:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".backendcfg-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise UnreadableFileError(
+            f"cannot write {path}: {error.strerror}",
+            helps=["name a file in a folder that you may write"],
+        ) from error
+
+
+def _text(path: str) -> str:
+    try:
+        if os.path.getsize(path) > _LARGEST:
+            raise UnreadableFileError(f"{path} is larger than 50 MB, which no host is")
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise UnreadableFileError(
+            f"cannot read {path}: {error.strerror}",
+            helps=["name a file that `backendcfg detect --capture` wrote"],
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError(
+            f"cannot read {path}: it is not text in UTF-8 (byte {error.start})"
+        ) from error
+
+
+def _fault(item: Any) -> str:
+    """One of Pydantic's findings in our words."""
+    where = ".".join(str(part) for part in item["loc"]) or "the document"
+    kind, found = item["type"], item.get("input")
+    if kind == "missing":
+        return f"`{where}` is missing"
+    if kind == "extra_forbidden":
+        return f"`{where}` is not a key of a host"
+    if kind == "literal_error":
+        expected = item["ctx"]["expected"].replace("'", '"')
+        return f"`{where}` must be {expected}, not {json.dumps(found)}"
+    wanted = {
+        "int_type": "an integer",
+        "bool_type": "true or false",
+        "string_type": "a string",
+        "list_type": "an array",
+        "tuple_type": "an array",
+        "dict_type": "an object",
+        "model_type": "an object",
+    }.get(kind, "valid")
+    shown = json.dumps(found)
+    return f"`{where}` must be {wanted}, not {shown if len(shown) <= 40 else shown[:37] + '...'}"

@@ -59,7 +59,7 @@ def testify() -> dict[str, Any]:
 
     from backendcfg import session
     from backendcfg.audit.verify import verify
-    from backendcfg.session.rehearsal import FRAMEWORKS
+    from backendcfg.session.shell import FRAMEWORKS
 
     for framework in FRAMEWORKS:
         if find_spec(framework.partition(".")[0]) is not None:

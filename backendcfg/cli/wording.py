@@ -1,9 +1,9 @@
-"""How changes, counts and reasons read; values and places are worded by `resolve.words`."""
+"""How changes, counts, reasons and the calibration read; see `resolve.words` for the rest."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backendcfg.resolve.words import literal
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from backendcfg.schema.plan import Entry
+    from backendcfg.transact.compiled import Compiled
 
 
 def adaptation(entry: Entry) -> str:
@@ -50,3 +51,28 @@ def tier_lines(tier: str, unkept: Sequence[str]) -> list[str]:
 def when(seconds: float) -> str:
     """A time as people read it, in local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def calibrated(compiled: Compiled | None) -> dict[str, Any]:
+    """Whether our operations go by measured speed under a profile, or under none.
+
+    Returns:
+        `used`; `measured`, the day when the table for its threads was made, "" where there is none;
+        `unused`, why it is not used.
+    """
+    from backendcfg.dispatch import calibration, snapshots
+
+    found = snapshots.table_for(compiled)
+    values, asked = (compiled.values, compiled.asked) if compiled is not None else ({}, ())
+    table = calibration.read(calibration.threads(values, asked))
+    return {
+        "used": not isinstance(found, str),
+        "measured": "" if isinstance(table, str) else table.day,
+        "unused": found if isinstance(found, str) else "",
+    }
+
+
+def calibration_words(found: dict[str, Any]) -> str:
+    """What `calibrated` found, as a sentence."""
+    measured = f"measured {found['measured']}, " if found["measured"] else ""
+    return f"{measured}in use" if found["used"] else f"{measured}not used: {found['unused']}"

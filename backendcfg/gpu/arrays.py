@@ -1,11 +1,11 @@
-"""The arrays of a call on a device: described, checked, and its results made.
+"""The arrays of a call on a device: viewed, checked, and its results made.
 
     given = Arguments("cholesky", {"a": a})
-    held = given.take("a")
-    result, out = given.make(held.shape, held.element)
-    work = given.work(library.handle, driver.handle, held, out)    # for one call of `_native`
+    a_view = given.take("a")
+    result, out = given.make(a_view.shape, a_view.element)
+    work = given.work(library.handle, driver.handle, a_view, out)    # for one call of `_native`
 
-A call has one place, that of its first array; nothing is moved and nothing converted.
+All arrays of a call are on the device of its first array; nothing is moved and nothing converted.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from backendcfg import _native
 from backendcfg.dispatch import attention_facts
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
-from backendcfg.gpu.products import calls
-from backendcfg.gpu.products.gemm import KINDS
+from backendcfg.gpu import messages, own_library
+from backendcfg.ops import devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Bytes of a number, of every type that `_native.device_make` makes.
 SIZES = {
     "float32": 4,
     "float64": 8,
@@ -36,6 +35,8 @@ SIZES = {
     "int32": 4,
     "int64": 8,
 }
+"""By element, for every type that `_native.device_make` makes: the bytes of a number."""
+
 _NOTHING = "nothing was computed"
 _MOVE = ["move it to where the others are"]
 
@@ -43,19 +44,20 @@ _MOVE = ["move it to where the others are"]
 Work = tuple[int, int, int, int, tuple[int, ...], bool]
 
 
-class Held(NamedTuple):
-    """An array on a device, as C describes it.
+class DeviceView(NamedTuple):
+    """A view of an array on a device, as `_native.device_array` gives it for any framework.
 
     Attributes:
         address: of its first number.
-        kind: of its place, with DLPack's number.
-        ordinal: of its device among those of the kind.
+        kind: of the device, as DLPack numbers it: a key of `devices.KINDS`.
+        ordinal: of the device among those of its kind.
         element: a key of `SIZES`; "" for another type.
         shape: its sizes.
-        steps: its strides in bytes.
-        stream: that its work is in order on.
-        settles: its owner knows no stream, so that a call must wait until it is done.
-        holder: what keeps the memory besides the array itself.
+        byte_strides: its strides in bytes.
+        stream: the stream that its owner works on.
+        synchronizes: its owner names no stream, so that a call must wait until it is done.
+        read_only: it must not be written.
+        holder: what keeps the memory alive besides the array itself.
     """
 
     address: int
@@ -63,38 +65,39 @@ class Held(NamedTuple):
     ordinal: int
     element: str
     shape: tuple[int, ...]
-    steps: tuple[int, ...]
+    byte_strides: tuple[int, ...]
     stream: int
-    settles: bool
+    synchronizes: bool
     read_only: bool
     holder: object
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In numbers."""
+        """Its strides, counted in numbers."""
         size = SIZES.get(self.element, 1)
-        return tuple(step // size for step in self.steps)
+        return tuple(stride // size for stride in self.byte_strides)
 
     @property
     def place(self) -> str:
-        """As PyTorch names it: "cuda:0"."""
-        return f"{KINDS[self.kind]}:{self.ordinal}"
+        """Its device, as PyTorch names it: "cuda:0"."""
+        return devices.place_named((self.kind, self.ordinal))
 
     @property
     def is_dense(self) -> bool:
-        """Whether its rows follow each other, without gaps, as C lays arrays out."""
-        step = SIZES.get(self.element, 1)
-        for size, found in zip(reversed(self.shape), reversed(self.steps), strict=True):
-            if size != 1 and found != step:
+        """Whether its rows follow each other without gaps, as C lays arrays out."""
+        packed = SIZES.get(self.element, 1)
+        for size, stride in zip(reversed(self.shape), reversed(self.byte_strides), strict=True):
+            if size != 1 and stride != packed:
                 return 0 in self.shape
-            step *= size
+            packed *= size
         return True
 
     def extent(self) -> tuple[int, int]:
         """The addresses of its first byte and past its last; equal when it is empty."""
         if 0 in self.shape:
             return self.address, self.address
-        reach = [(size - 1) * step for size, step in zip(self.shape, self.steps, strict=True)]
+        pairs = zip(self.shape, self.byte_strides, strict=True)
+        reach = [(size - 1) * stride for size, stride in pairs]
         low = self.address + sum(each for each in reach if each < 0)
         high = self.address + sum(each for each in reach if each > 0)
         return low, high + SIZES.get(self.element, 1)
@@ -106,28 +109,28 @@ class Arguments:
     Attributes:
         operation: "cholesky".
         given: what was passed, by the name of its argument; None where nothing was.
-        first: the first array that was taken, whose place is the call's.
-        first_name: of its argument; "" before.
+        first: the view of the first array that was taken, whose device is the call's.
+        first_name: of its argument; "" before one was taken.
     """
 
     __slots__ = ("first", "first_name", "given", "operation")
-    first: Held
+    first: DeviceView
 
     def __init__(self, operation: str, given: Mapping[str, Any]) -> None:
         self.operation = operation
         self.given = given
         self.first_name = ""
 
-    def take(self, name: str) -> Held:
-        """An argument as a device array, at the place of the first.
+    def take(self, name: str) -> DeviceView:
+        """The view of an argument, which must be on the device of the first.
 
         Raises:
-            InvalidArgumentError: it is none, cannot be read, or is at another place.
+            InvalidArgumentError: it is no array on a device, cannot be read, or is on another one.
         """
         return self.hold(name, self.given[name])
 
-    def hold(self, name: str, value: Any) -> Held:
-        """Any array as a device array, at the place of the first; for messages it has a name.
+    def hold(self, name: str, value: Any) -> DeviceView:
+        """The view of any array on the device of the first; messages call it by a name.
 
         Raises:
             InvalidArgumentError: as `take`.
@@ -142,20 +145,20 @@ class Arguments:
         if described is None:
             where = f"{first.place}, as `{self.first_name}` is" if first else "a device"
             self.refuse(f"`{name}` must be an array on {where}", helps=_MOVE)
-        held = Held(*described)
+        view = DeviceView(*described)
         if first is None:
-            self.first, self.first_name = held, name
-        elif (held.kind, held.ordinal) != (first.kind, first.ordinal):
+            self.first, self.first_name = view, name
+        elif (view.kind, view.ordinal) != (first.kind, first.ordinal):
             self.refuse(
                 f"`{name}` must be on {first.place}, as `{self.first_name}` is, "
-                f"not on {held.place}",
+                f"not on {view.place}",
                 helps=_MOVE,
             )
-        if any(step % SIZES.get(held.element, 1) for step in held.steps):
+        if any(stride % SIZES.get(view.element, 1) for stride in view.byte_strides):
             self.refuse(f"`{name}` must have strides that are multiples of its numbers' size")
-        return held
+        return view
 
-    def make(self, shape: tuple[int, ...], element: str) -> tuple[Any, Held]:
+    def make(self, shape: tuple[int, ...], element: str) -> tuple[Any, DeviceView]:
         """Uninitialised memory for a result, or to work in, by the library that owns the first.
 
         Args:
@@ -170,7 +173,7 @@ class Arguments:
         made = _native.device_make(like, shape, element)
         if made is None:
             try:
-                made = calls.make(like, shape, element, first.kind, first.ordinal)
+                made = own_library.make(like, shape, element, first.kind, first.ordinal)
             except InvalidArgumentError:
                 self.refuse(
                     f"`{self.first_name}` must be of a library that makes its results: "
@@ -181,19 +184,19 @@ class Arguments:
                 )
         return made, self.hold("the result", made)
 
-    def dense(self, name: str, value: Any) -> tuple[Any, Held]:
-        """An argument whose rows follow each other: itself, or a copy by its own library.
+    def dense(self, name: str, value: Any) -> tuple[Any, DeviceView]:
+        """An argument whose rows follow each other, and its view: itself, or a copy.
 
         Raises:
             InvalidArgumentError: its library has no function for that.
         """
-        held = self.hold(name, value)
-        if held.is_dense:
-            return value, held
-        copy = calls.dense(self.operation, name, value)
+        view = self.hold(name, value)
+        if view.is_dense:
+            return value, view
+        copy = own_library.dense(self.operation, name, value)
         return copy, self.hold(name, copy)
 
-    def out(self, name: str, shape: tuple[int, ...], element: str, *read: str) -> Held:
+    def out(self, name: str, shape: tuple[int, ...], element: str, *read: str) -> DeviceView:
         """An argument that a result is written into.
 
         Args:
@@ -205,16 +208,16 @@ class Arguments:
         Raises:
             InvalidArgumentError: it cannot hold the result.
         """
-        held = self.take(name)
-        if held.shape != shape:
+        view = self.take(name)
+        if view.shape != shape:
             self.refuse(f"`{name}` must have the shape {shape}")
-        if held.element != element:
+        if view.element != element:
             self.refuse(f"`{name}` must hold {element}")
-        if held.read_only:
+        if view.read_only:
             self.refuse(f"`{name}` must be writeable")
-        low, high = held.extent()
-        steps = zip(held.shape, held.steps, strict=True)
-        if low != high and any(size > 1 and step == 0 for size, step in steps):
+        low, high = view.extent()
+        pairs = zip(view.shape, view.byte_strides, strict=True)
+        if low != high and any(size > 1 and stride == 0 for size, stride in pairs):
             self.refuse(f"`{name}` must not repeat an element")
         for other in read:
             other_low, other_high = self.take(other).extent()
@@ -223,24 +226,24 @@ class Arguments:
                     f"`{name}` must share no memory with `{other}`",
                     helps=[f"leave `{name}` away, or give it memory of its own"],
                 )
-        return held
+        return view
 
-    def work(self, library: int, driver: int, *held: Held | None) -> Work:
-        """What a call of C does on the device, for arrays of which the first says the stream.
+    def work(self, library: int, driver: int, *views: DeviceView | None) -> Work:
+        """Where a call of C works: the device, and the stream of the first array.
 
         Args:
             library: address of the library whose handle the call needs; 0 for none.
             driver: address of the driver.
-            held: all arrays that it reads and writes.
+            views: of all arrays that it reads and writes.
         """
-        arrays = [each for each in held if each is not None]
+        arrays = [each for each in views if each is not None]
         stream = arrays[0].stream
         others = tuple(sorted({each.stream for each in arrays} - {stream}))
-        settles = any(each.settles for each in arrays)
-        return library, driver, arrays[0].ordinal, stream, others, settles
+        synchronizes = any(each.synchronizes for each in arrays)
+        return library, driver, arrays[0].ordinal, stream, others, synchronizes
 
     def refuse(self, what: str, notes: Sequence[str] = (), helps: Sequence[str] = ()) -> NoReturn:
-        """Raise what an argument was refused for; nothing has been written.
+        """Refuse an argument; nothing has been written.
 
         Raises:
             InvalidArgumentError: always.
@@ -253,13 +256,13 @@ class Arguments:
         ) from None
 
     def failed(self, library: str, fault: tuple[str, int, str], *notes: str) -> NoReturn:
-        """Raise what a library or the driver answered; it stays usable.
+        """Raise the status that a library or the driver returned; the library stays usable.
 
         Args:
-            library: its name, for people: "cuSOLVER".
-            fault: the function, the status that it returned, and the name of that; as C says it,
-                where "" for the function is a forked process.
-            notes: more that is known.
+            library: its title: "cuSOLVER".
+            fault: the function, the status that it returned, and the status' name, as C gives them;
+                the function is "" in a child of a process that had used the device.
+            notes: more for the message.
 
         Raises:
             DeviceFailedError: it failed.
@@ -267,20 +270,20 @@ class Arguments:
         """
         function, status, name = fault
         if not function:
-            calls.forked(self.operation)
-        who = "the device's driver" if calls.is_of_driver(function) else library
+            messages.forked(self.operation)
+        who = "the device's driver" if messages.is_of_driver(function) else library
         raise DeviceFailedError(
             f"{self.operation}: {who} failed: {function} returned {name or 'status'} ({status})",
             notes=[*self.described(), *notes],
             state="the result was not computed; the next call starts anew",
-            # No library of products has to do with it.
-            helps=[one for one in calls.advice(function, name) if "_blas_" not in one],
+            # These flags choose among libraries of products, which are not called here.
+            helps=[one for one in messages.advice(function, name) if "_blas_" not in one],
         )
 
     def described(self) -> list[str]:
-        """The arguments, a line each, for the notes of a message."""
+        """The arguments for the notes of a message, a line each."""
         return [
-            f"{name}: {calls.describe(value)}"
+            f"{name}: {messages.describe(value)}"
             for name, value in self.given.items()
             if value is not None
         ]

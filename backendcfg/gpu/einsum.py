@@ -1,7 +1,7 @@
 """`einsum` of arrays on a device: the plan of the CPU, its products by the device's library.
 
-What is no product is the arrays' own library's: dimensions in another order, diagonals, sums of one
-operand, multiplication element by element. So it is put on that library's stream, in order.
+The arrays' own library does what is no product: it reorders dimensions, takes diagonals, sums one
+operand, and multiplies element by element, all on its own stream.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from backendcfg import _native
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu.arrays import Arguments
-from backendcfg.gpu.own_library import plain
-from backendcfg.gpu.products import calls, gemm, recipes
-from backendcfg.gpu.products.choice import of_element
+from backendcfg.gpu.own_library import check_finite, plain
+from backendcfg.gpu.products import gemm, recipes
+from backendcfg.ops.devices import place_named
 from backendcfg.ops.einsum.contraction import FLAGS, Plan, View, order, plan
 from backendcfg.ops.explanation import Answer, Reason
 from backendcfg.ops.products import TYPES
@@ -31,7 +31,7 @@ _METHODS = ("transpose", "reshape", "sum", "diagonal", "__mul__")
 
 
 class _Library(Protocol):
-    """What the library of the arrays does itself."""
+    """What the arrays' own library does."""
 
     def order(self, array: Any, axes: tuple[int, ...]) -> Any: ...
     def sum(self, array: Any, axes: tuple[int, ...]) -> Any: ...
@@ -54,7 +54,7 @@ class _Torch:
 
 
 class _Numpy:
-    """Of every library whose arrays have NumPy's methods: CuPy, JAX."""
+    """Any library whose arrays have NumPy's methods: CuPy, JAX."""
 
     def order(self, array: Any, axes: tuple[int, ...]) -> Any:
         return array.transpose(axes)
@@ -105,11 +105,11 @@ def contract(operands: list[Any], equation: Equation) -> Any:
     result = _run(found, labelled, [plain(each) for each in operands], library)
     served(OPERATION, provider, because, labelled.shape, first.element)
     if flags["ops.check_finite"]:
-        calls.finite(OPERATION, result)
+        check_finite(OPERATION, result)
     return result
 
 
-def explained(
+def explain(
     labelled: Labelled, what: str, element: str, place: tuple[int, int], flags: FlagsInForce
 ) -> Answer:
     """What `explain` says of a call on a device.
@@ -122,8 +122,8 @@ def explained(
         flags: the flags in force.
     """
     _, who, because = order(labelled.operands, labelled.output, flags)
-    _, recipe, reasons = of_element(element, place)
-    where = f"{what} on {gemm.KINDS[place[0]]}:{place[1]}"
+    _, recipe, reasons = recipes.of_element(element, place)
+    where = f"{what} on {place_named(place)}"
     read = tuple(dict.fromkeys((*FLAGS, *gemm.FLAGS)))
     if recipe is None:
         others = tuple(Reason(name, "", why) for name, why in reasons.items())

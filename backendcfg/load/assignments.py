@@ -1,27 +1,37 @@
-"""Read the flags out of validated data: canonical names, legacy spellings expanded, places."""
+"""Flags that are set: by a file's tables, by variables and by arguments.
+
+Names become canonical, legacy spellings become the flags that they stand for, and every value keeps
+the place where it was set. Variables and arguments hold one TOML value each.
+"""
 
 from __future__ import annotations
 
+import tomllib
 from typing import TYPE_CHECKING, Any
 
+from backendcfg import environ
 from backendcfg.errors import (
     BackendCfgError,
     ConflictingFlagsError,
     InvalidValueError,
+    InvalidVariableError,
     UnknownFlagError,
+    WrongTypeError,
 )
-from backendcfg.load.complaints import nearest
-from backendcfg.schema import describe
+from backendcfg.load.complaints import nearest, not_what, refusal, valid
+from backendcfg.load.parsed import is_json
+from backendcfg.schema import describe, initial
 from backendcfg.schema.base import candidates
+from backendcfg.schema.describe import Kind
 from backendcfg.schema.layer import Assignment, Dropped, Place
 from backendcfg.schema.profile import flags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from backendcfg.load.parsed import Parsed
-    from backendcfg.load.positions import Path
+    from backendcfg.load.parsed import Parsed, Path
     from backendcfg.schema.flag import FlagField
+
 
 NOTHING = object()
 
@@ -150,3 +160,168 @@ def dropped(
 def invalid(parsed: Parsed, path: Path, message: str, label: str, cure: str) -> BackendCfgError:
     """A value that its type allows and its meaning does not."""
     return InvalidValueError(message, spans=[parsed.span(path, label)], helps=[cure])
+
+
+def from_environment() -> tuple[Assignment, ...]:
+    """The flags that BACKENDCFG_<FLAG> variables set.
+
+    Raises:
+        UnknownVariableError: a BACKENDCFG_* name that nobody reads.
+        InvalidVariableError: a value that is not TOML, or not one of the flag's.
+        ConflictingFlagsError: a flag and its legacy spelling.
+    """
+    found = environ.flag_settings(flags())
+    return _merged(
+        (_read(flags()[name], text, variable), Place(name=variable))
+        for name, (variable, text) in found.items()
+    )
+
+
+def from_initial(environment: Mapping[str, str]) -> tuple[Assignment, ...]:
+    """The flags that PyTorch's own variables give their first value."""
+    return tuple(
+        assignment
+        for name, (variable, value) in initial.settings(environment).items()
+        for assignment in expand(flags()[name], value, Place(name=variable))
+    )
+
+
+def from_arguments(arguments: Mapping[str, str]) -> tuple[Assignment, ...]:
+    """The flags that arguments set.
+
+    Raises:
+        UnknownFlagError: no such flag.
+        WrongTypeError, InvalidValueError: a value that is not TOML, or not one of the flag's.
+        ConflictingFlagsError: a flag and its legacy spelling.
+    """
+    for name in arguments:
+        if name not in flags():
+            raise unknown_flag(name)
+    return _merged(
+        (_read(flags()[name], text, ""), Place(name=f"--set {name}"))
+        for name, text in arguments.items()
+    )
+
+
+def spelled_out(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags that a program sets, checked: each under its canonical name, in its one form.
+
+    Args:
+        values: `{"cudnn.allow_tf32": False}`; a legacy spelling becomes what it stands for.
+
+    Raises:
+        UnknownFlagError: no such flag.
+        WrongTypeError, InvalidValueError: a value is not one of the flag's.
+        ConflictingFlagsError: a flag and its legacy spelling.
+    """
+    for name in values:
+        if name not in flags():
+            raise unknown_flag(name)
+    written = _merged(
+        ((flags()[name], _checked(flags()[name], value)), Place(name=name))
+        for name, value in values.items()
+    )
+    return {one.flag: one.value for one in written}
+
+
+def _checked(flag: FlagField, value: Any) -> Any:
+    """A Python value of a flag as JSON data."""
+    kind = Kind.field(flag.info)
+    plain = list(value) if isinstance(value, tuple) else value
+    wanted = f"`{flag.name}` must be {describe.words(kind)}"
+    if not _all_json(plain):
+        raise WrongTypeError(f"{wanted}, not {value!r:.80}")
+    if not valid(kind, plain):
+        complaint, _, helps = refusal(kind, plain, flag.name)
+        raise complaint(f"{wanted}, not {not_what(kind, plain)}", helps=helps)
+    return plain
+
+
+def unknown_flag(name: str) -> UnknownFlagError:
+    """The error for a name that is no flag, with the nearest that is."""
+    near = nearest(name, flags())
+    return UnknownFlagError(
+        f"there is no flag `{describe.dotted(name.split('.'))}`",
+        helps=[f"did you mean `{near}`?" if near else f"every flag is in {describe.KEYS_PAGE}"],
+    )
+
+
+def _merged(values: Any) -> tuple[Assignment, ...]:
+    found: dict[str, Assignment] = {}
+    for (flag, value), place in values:
+        for assignment in expand(flag, value, place):
+            if earlier := found.get(assignment.flag):
+                raise ConflictingFlagsError(
+                    f"`{earlier.place.name}` and `{place.name}` are two spellings of one flag",
+                    notes=[f"both set `{assignment.flag}`"],
+                    helps=["remove one of them"],
+                )
+            found[assignment.flag] = assignment
+    return tuple(found.values())
+
+
+def _read(flag: FlagField, text: str, variable: str) -> tuple[FlagField, Any]:
+    """A flag with its value, read as TOML and checked; `variable` is "" for an argument."""
+    where = f"environment variable {variable}" if variable else f"argument `{flag.name}`"
+    error_class: type[BackendCfgError] = InvalidVariableError if variable else InvalidValueError
+    kind = Kind.field(flag.info)
+    value = _toml_value(text)
+    if value is None:
+        quoted = describe.toml(text)
+        raise error_class(
+            f"{where} is read as a TOML value, and {quoted} without its quotes is not one"
+            if _prints(text)
+            else f"{where} is read as a TOML value, and what it holds is not one",
+            notes=[f"`{flag.name}` must be {describe.words(kind)}"],
+            helps=_cures(flag, kind, text, variable),
+        )
+    if not valid(kind, value) or not _all_json(value):
+        complaint, _, helps = refusal(kind, value, _name(flag, variable))
+        raise (InvalidVariableError if variable else complaint)(
+            f"{where} must be {describe.words(kind)}, not {describe.shown(value)}",
+            helps=[_shell(help_text, variable) for help_text in helps],
+        )
+    return flag, value
+
+
+def _toml_value(text: str) -> Any:
+    """The one value that a text is, or None."""
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        return None  # bytes that are not UTF-8
+    try:
+        data = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return None
+    return data["value"] if list(data) == ["value"] else None
+
+
+def _all_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_all_json, value.values()))
+    return all(map(_all_json, value)) if isinstance(value, list) else is_json(value)
+
+
+def _prints(text: str) -> bool:
+    return text.isprintable() and len(text) <= 80
+
+
+def _name(flag: FlagField, variable: str) -> str:
+    return variable or flag.name
+
+
+def _shell(help_text: str, variable: str) -> str:
+    """A cure as the shell takes it: `write X=4`, with single quotes around a TOML string."""
+    name, equals, value = help_text.removeprefix("write `").removesuffix("`").partition(" = ")
+    if not equals:
+        return help_text
+    quoted = value if value.replace("-", "").isalnum() else f"'{value}'"
+    return f"write `{name}={quoted}`" if variable else f"write `--set {name}={quoted}`"
+
+
+def _cures(flag: FlagField, kind: Kind, text: str, variable: str) -> list[str]:
+    """What to write instead of a bare word."""
+    name = _name(flag, variable)
+    if valid(kind, text):
+        return [_shell(f"write `{name} = {describe.toml(text)}`", variable)]
+    _, _, helps = refusal(kind, text, name)
+    return [_shell(help_text, variable) for help_text in helps]

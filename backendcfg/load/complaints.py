@@ -27,7 +27,7 @@ from backendcfg.schema.profile import flags
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from backendcfg.load.positions import Path
+    from backendcfg.load.parsed import Path
 
 MOST = 100
 """Errors of one file that are printed."""

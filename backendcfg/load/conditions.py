@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from backendcfg.errors import BackendCfgError
-    from backendcfg.load.parsed import Parsed
-    from backendcfg.load.positions import Path
+    from backendcfg.load.parsed import Parsed, Path
 
 
 def requirements(parsed: Parsed, profile: Profile) -> tuple[Requirement, ...]:

@@ -25,7 +25,7 @@ from backendcfg.schema.base import SCHEMA_VERSION
 from backendcfg.schema.profile import Profile, Settings
 
 if TYPE_CHECKING:
-    from backendcfg.load.positions import Path
+    from backendcfg.load.parsed import Path
     from backendcfg.schema.layer import Assignment, Conditional, Dropped, Requirement
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -1,4 +1,4 @@
-"""Where settings and profiles are looked for, and where they would have been found."""
+"""Where settings and profiles are looked for, and every profile that can be named here."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backendcfg import environ
-from backendcfg.errors import UnreadableFileError
-from backendcfg.load.document import PYPROJECT
+from backendcfg.errors import BackendCfgError, UnreadableFileError
+from backendcfg.load.document import PYPROJECT, is_name, read_profile
 from backendcfg.load.text import LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 PROJECT = "backendcfg.toml"
 TABLE = re.compile(r"""^\s*\[+\s*["']?tool["']?\s*\.\s*["']?backendcfg\b""", re.MULTILINE)
@@ -173,3 +174,52 @@ def profile_files(directory: Path) -> Iterator[Path]:
         return
     for name in sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")):
         yield directory / f"{name}.toml"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One profile file.
+
+    Attributes:
+        name: what to call it.
+        path: its file.
+        title: whose it is: "project", "user", "system" or "shipped".
+        description: what it says of itself.
+        hidden: whether a file earlier in the search path has the same name.
+        problem: why it cannot be used, or "".
+    """
+
+    name: str
+    path: str
+    title: str
+    description: str = ""
+    hidden: bool = False
+    problem: str = ""
+
+
+def profiles(cwd: str | os.PathLike[str] | None = None) -> list[Listed]:
+    """Every profile of the search path, in its order and then by name; a broken one says so."""
+    locations = locate(cwd)
+    found: list[Listed] = []
+    names: set[str] = set()
+    for directory in locations.search():
+        for path in profile_files(directory):
+            description, problem = "", ""
+            try:
+                description = read_profile(path).description
+            except BackendCfgError as error:
+                problem = str(error)
+            if not is_name(path.stem):
+                problem = problem or "its file name is not a name that can be given"
+            found.append(
+                Listed(
+                    name=path.stem,
+                    path=str(path),
+                    title=locations.title(directory),
+                    description=description,
+                    hidden=path.stem in names,
+                    problem=problem,
+                )
+            )
+            names.add(path.stem)
+    return found

@@ -1,27 +1,48 @@
-"""Load everything that a request rests on: settings, the profile in force, variables."""
+"""A request for a plan, and everything that it rests on: settings, the profile, variables."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
 from backendcfg import environ
+from backendcfg.load.assignments import from_arguments, from_environment, from_initial
 from backendcfg.load.document import SettingsFile, read_settings
 from backendcfg.load.inherit import Family, Found, Pick
-from backendcfg.load.listing import profiles
 from backendcfg.load.locations import Locations, locate
 from backendcfg.load.trust import require_trust, store
-from backendcfg.load.values import from_arguments, from_environment, from_initial
 from backendcfg.schema.base import Rank
 from backendcfg.schema.layer import Assignment, Layer, Stack
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from backendcfg.load.request import Request
 
-__all__ = ["NO_PROFILE", "load", "profiles"]
+@dataclass(frozen=True)
+class Request:
+    """One request for a plan.
+
+    Attributes:
+        name: the profile, `a+b`, or a file (`./x.toml`); None for the strongest of
+            BACKENDCFG_PROFILE, the project's, the user's and the system's settings.
+        rank: the strength of whoever named it. When `name` is None, "default" asks for the
+            arguments alone: no settings file and no variable counts; any other is unused.
+        arguments: flags set by argument, each a TOML value still: `{"threads.count": "4"}`.
+        cwd: where to look for a project; None for this process's working directory.
+        use_environment: whether BACKENDCFG_PROFILE, BACKENDCFG_<FLAG> and the variables that give
+            PyTorch's switches their first value count.
+        environment: where the last are looked up; None for this process's.
+    """
+
+    name: str | None = None
+    rank: Rank = "profile-by-argument"
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    use_environment: bool = True
+    environment: Mapping[str, str] | None = None
+
 
 NO_PROFILE = "default"
 RANKS: tuple[Rank, ...] = get_args(Rank)

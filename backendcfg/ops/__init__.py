@@ -18,16 +18,7 @@ from __future__ import annotations
 from backendcfg import _native, native
 from backendcfg._native import matmul
 from backendcfg.dispatch import snapshots
-from backendcfg.gpu.products import calls as device_products
-from backendcfg.gpu.sparse import calls as sparse
-from backendcfg.gpu.sparse.calls import (
-    Compressed,
-    SparseAlgorithm,
-    sparse_compress,
-    sparse_matmul,
-    sparse_search,
-)
-from backendcfg.ops import explanation, fft, linalg, product_choice, serving
+from backendcfg.ops import devices, explanation, fft, linalg, product_choice, serving, sparse
 from backendcfg.ops.attention import calls as attention_calls
 from backendcfg.ops.attention import (
     scaled_dot_product_attention,
@@ -50,6 +41,13 @@ from backendcfg.ops.serving import (
     reset_stats,
     stats,
     trace,
+)
+from backendcfg.ops.sparse import (
+    Compressed,
+    SparseAlgorithm,
+    sparse_compress,
+    sparse_matmul,
+    sparse_search,
 )
 
 __all__ = [
@@ -90,7 +88,7 @@ _native.bind(
     foreign=foreign_matmul,
     traced=serving.traced,
 )
-device_products.bind()
+devices.bind()
 native.set_default(snapshots.default())
 
 explanation.register("matmul", product_choice.explain)
@@ -105,4 +103,4 @@ for _name in fft_choice.TRANSFORMS:
 for _name in linalg_choice.FUNCTIONS:
     explanation.register(f"linalg.{_name}", linalg_choice.explain)
 for _name in sparse.OPERATIONS:
-    explanation.register(_name, sparse.explain_sparse)
+    explanation.register(_name, devices.explainer("explain_sparse"))

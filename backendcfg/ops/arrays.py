@@ -22,7 +22,7 @@ from backendcfg.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from backendcfg.flags import FlagsInForce
+    from backendcfg.flags_in_force import FlagsInForce
 
 _ELEMENTS = {
     np.dtype(name): name

@@ -29,7 +29,7 @@ from backendcfg import _native
 from backendcfg.catalogue.cpu import COMPILED_IN
 from backendcfg.defaults import DEFAULTS
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops.arrays import element_named, is_flag
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from backendcfg import _native, native
 from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.dispatch import snapshots
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.gpu.products import choice as device_choice
+from backendcfg.ops import devices
 from backendcfg.ops.arrays import element_named
 from backendcfg.ops.explanation import Answer, Question, Reason, read_shapes
 from backendcfg.ops.serving import WORDS
@@ -42,9 +42,12 @@ def of_product(
         adds: whether a vector is added to each row.
     """
     m, n, k = of
-    if (place := device_choice.place_of(device)) is not None:
+    if (place := devices.place_of(device)) is not None:
         operation = operation_of(dtype, "gemm")
-        return device_choice.of_product(operation, of, element_named(dtype), place, adds=adds)
+        answer: Answer = devices.gpu().explain_product(
+            operation, of, element_named(dtype), place, adds=adds
+        )
+        return answer
     name = operation_of(dtype, "gemv" if 1 in (m, n) else "gemm")
     snapshot = _native.snapshot()
     listing = snapshots.listing_here()

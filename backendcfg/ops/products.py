@@ -14,7 +14,7 @@ import numpy as np
 from backendcfg import _native
 from backendcfg.catalogue.frameworks import JAX, NUMPY
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops.arrays import (
     NARROW,
     ArrayView,

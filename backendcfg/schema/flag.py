@@ -31,6 +31,9 @@ class Flag:
             What has none is validated, resolved and explained, and reported as dormant.
         in_c: whether C has its value in a snapshot: C reads it, or keeps something with the
             snapshot that follows from it. All other flags stay in Python.
+        calls: for a switch of PyTorch that takes the flag's value as it is, the two functions of
+            `torch._C` that read and write it: "_{}_cudnn_enabled" is `_get_cudnn_enabled` and
+            `_set_cudnn_enabled`. The bridge and the face in `backends/` need no more than this.
         spells: for a legacy spelling, what each of its values writes: `{value: {flag: value}}`.
     """
 
@@ -42,6 +45,7 @@ class Flag:
     trusted: bool = False
     carried: bool = True
     in_c: bool = False
+    calls: str = ""
     spells: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
 
 

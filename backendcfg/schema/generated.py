@@ -1,4 +1,4 @@
-"""The schema for those who cannot import it: the defaults for Python, the list of flags for C.
+"""The schema for those who cannot import it: two tables for Python, the list of flags for C.
 
 `python -m backendcfg.schema.export` writes both. A process that starts under a profile must not
 import Pydantic, and C can import nothing.
@@ -7,19 +7,23 @@ import Pydantic, and C can import nothing.
 from __future__ import annotations
 
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from backendcfg.schema.base import candidates
 from backendcfg.schema.flag import FlagField, iterate
 from backendcfg.schema.profile import Flags, defaults
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 PYTHON = "backendcfg/defaults.py"
 C = "native/include/backendcfg_flags.inc"
 
 _PYTHON_HEADER = '''\
-"""The default of every flag, generated from backendcfg/schema; do not edit.
+"""The default of every flag, and PyTorch's simple switches; generated from backendcfg/schema.
 
-`python -m backendcfg.schema.export` writes it. It imports nothing, so that any process can have it.
+`python -m backendcfg.schema.export` writes it: do not edit it. It imports nothing, so that every
+process can import it.
 """
 
 from __future__ import annotations
@@ -30,6 +34,12 @@ if TYPE_CHECKING:
 
 DEFAULTS: dict[str, Any] = {
 '''
+_CALLS_HEADER = """
+TORCH_CALLS: dict[str, tuple[str, str]] = {
+    # By flag, the two functions of `torch._C` that read and write PyTorch's switch.
+"""
+_WIDTH = 101
+"""The longest line that the formatter leaves alone, with its end."""
 _C_HEADER = """\
 /* Generated from backendcfg/schema by `python -m backendcfg.schema.export`; do not edit.
  *
@@ -41,9 +51,20 @@ _C_HEADER = """\
 
 
 def python_defaults() -> str:
-    """The text of backendcfg/defaults.py."""
+    """The text of backendcfg/defaults.py: the default of every flag, and the simple switches."""
     lines = (f"    {_python(name)}: {_python(value)},\n" for name, value in defaults().items())
-    return _PYTHON_HEADER + "".join(lines) + "}\n"
+    return _PYTHON_HEADER + "".join(lines) + "}\n" + _CALLS_HEADER + "".join(_calls()) + "}\n"
+
+
+def _calls() -> Iterator[str]:
+    for flag in iterate(Flags):
+        if flag.flag.calls:
+            functions = [f'"{flag.flag.calls.format(verb)}"' for verb in ("get", "set")]
+            line = f'    "{flag.name}": ({", ".join(functions)}),\n'
+            split = (
+                f'    "{flag.name}": (\n        {functions[0]},\n        {functions[1]},\n    ),\n'
+            )
+            yield line if len(line) <= _WIDTH else split
 
 
 def _python(value: Any) -> str:

@@ -73,7 +73,14 @@ class CudaMatmul(Document):
         ),
     ] = True
     allow_fp16_accumulation: Annotated[
-        bool, torch_flag("Accumulate float16 GEMM in float16.", "native", needs=GPU, in_c=True)
+        bool,
+        torch_flag(
+            "Accumulate float16 GEMM in float16.",
+            "native",
+            needs=GPU,
+            in_c=True,
+            calls="_{}_cublas_allow_fp16_accumulation",
+        ),
     ] = False
 
 
@@ -140,7 +147,12 @@ class Cuda(Document):
     ] = ()
     allow_fp16_bf16_reduction_math_sdp: Annotated[
         bool,
-        torch_flag("Let `math` attention reduce in 16 bits.", "native", source=SDPA),
+        torch_flag(
+            "Let `math` attention reduce in 16 bits.",
+            "native",
+            source=SDPA,
+            calls="_{}_math_sdp_allow_fp16_bf16_reduction",
+        ),
     ] = False
 
 
@@ -163,15 +175,32 @@ class CudnnRecurrence(Document):
 class Cudnn(Document):
     """`torch.backends.cudnn`; also governs MIOpen."""
 
-    enabled: Annotated[bool, torch_flag("Use cuDNN or MIOpen at all.", "native")] = True
+    enabled: Annotated[
+        bool, torch_flag("Use cuDNN or MIOpen at all.", "native", calls="_{}_cudnn_enabled")
+    ] = True
     benchmark: Annotated[
-        bool, torch_flag("Time the convolution algorithms, keep the fastest.", "native")
+        bool,
+        torch_flag(
+            "Time the convolution algorithms, keep the fastest.",
+            "native",
+            calls="_{}_cudnn_benchmark",
+        ),
     ] = False
     benchmark_limit: Annotated[
-        int, Field(ge=0), torch_flag("Algorithms to time; 0 means all.", "native", bits=False)
+        int,
+        Field(ge=0),
+        torch_flag(
+            "Algorithms to time; 0 means all.",
+            "native",
+            bits=False,
+            calls="_cuda_{}_cudnn_benchmark_limit",
+        ),
     ] = 10
     deterministic: Annotated[
-        bool, torch_flag("Only deterministic convolution algorithms.", "native")
+        bool,
+        torch_flag(
+            "Only deterministic convolution algorithms.", "native", calls="_{}_cudnn_deterministic"
+        ),
     ] = False
     allow_tf32: Annotated[
         bool,
@@ -189,7 +218,11 @@ class Cudnn(Document):
     rnn: CudnnRecurrence = CudnnRecurrence()
     depthwise_kernel: Annotated[
         Literal["auto", "cudnn", "native"],
-        torch_flag("Kernel for depthwise convolution.", needs=("nvidia-gpu",)),
+        torch_flag(
+            "Kernel for depthwise convolution.",
+            needs=("nvidia-gpu",),
+            calls="_{}_cudnn_depthwise_kernel",
+        ),
     ] = "auto"
 
 
@@ -205,7 +238,10 @@ class Miopen(Document):
     """`torch.backends.miopen`."""
 
     immediate: Annotated[
-        bool, torch_flag("MIOpen's immediate mode: no search.", needs=("amd-gpu",))
+        bool,
+        torch_flag(
+            "MIOpen's immediate mode: no search.", needs=("amd-gpu",), calls="_{}_miopen_immediate"
+        ),
     ] = False
 
 
@@ -229,9 +265,14 @@ class MkldnnPart(Document):
 class Mkldnn(Document):
     """`torch.backends.mkldnn` (oneDNN)."""
 
-    enabled: Annotated[bool, torch_flag("Use oneDNN at all.", "native")] = True
+    enabled: Annotated[
+        bool, torch_flag("Use oneDNN at all.", "native", calls="_{}_mkldnn_enabled")
+    ] = True
     deterministic: Annotated[
-        bool, torch_flag("Only deterministic oneDNN primitives.", "native")
+        bool,
+        torch_flag(
+            "Only deterministic oneDNN primitives.", "native", calls="_{}_mkldnn_deterministic"
+        ),
     ] = False
     allow_tf32: Annotated[
         bool,
@@ -259,7 +300,9 @@ class Mkldnn(Document):
 class Nnpack(Document):
     """`torch.backends.nnpack`."""
 
-    enabled: Annotated[bool, torch_flag("Use NNPACK's convolutions.")] = True
+    enabled: Annotated[
+        bool, torch_flag("Use NNPACK's convolutions.", calls="_{}_nnpack_enabled")
+    ] = True
 
 
 class OptEinsum(Document):

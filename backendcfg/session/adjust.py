@@ -220,7 +220,7 @@ def _vary(in_force: Prepared | None, values: Mapping[str, Any]) -> Prepared:
 
 def _arguments(request: Asked, values: Mapping[str, Any]) -> dict[str, str]:
     """What to ask for beside the profile: what was asked before, and the change over it."""
-    from backendcfg.load.values import from_arguments, spelled_out
+    from backendcfg.load.assignments import from_arguments, spelled_out
     from backendcfg.resolve.words import literal
 
     before = {one.flag: one.value for one in from_arguments(request.arguments)}
@@ -236,7 +236,7 @@ def _compiled(request: Asked, arguments: Mapping[str, str]) -> Compiled:
 
 def _refuse_unseen(scope: Prepared, prepared: Prepared, values: Mapping[str, Any]) -> None:
     """Refuse a change of the base that the scope open here would hide."""
-    from backendcfg.load.values import spelled_out
+    from backendcfg.load.assignments import spelled_out
 
     wanted, there = prepared.payload.values, scope.payload.values
     for flag in spelled_out(values):

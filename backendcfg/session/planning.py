@@ -86,8 +86,7 @@ def stack(
     refuse_no_name(name)
     from pathlib import Path
 
-    from backendcfg.load.request import Request
-    from backendcfg.load.stack import load
+    from backendcfg.load.stack import Request, load
 
     return load(
         Request(
@@ -292,6 +291,6 @@ def _environment_before() -> dict[str, str]:
 
 def profiles() -> Any:
     """Every profile that can be named here, in the order of the search."""
-    from backendcfg.load.listing import profiles as listed
+    from backendcfg.load.locations import profiles as listed
 
     return listed()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backendcfg import environ
+from backendcfg import childprocess, environ
+from backendcfg.catalogue.frameworks import NUMPY, ON_DEVICES, SCIPY
 from backendcfg.errors import TooLateError
 from backendcfg.transact import generations
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.generations import Generation
     from backendcfg.transact.outcome import Report
+
+FRAMEWORKS = (NUMPY.name, f"{SCIPY.name}.linalg", *ON_DEVICES)
+"""What a rehearsal imports, where it is installed."""
+
+_REHEARSAL = "from backendcfg.session.shell import rehearsed; rehearsed()"
 
 
 @dataclass(frozen=True)
@@ -98,11 +104,61 @@ def rehearse(compiled: Compiled) -> Report:
     """Apply a plan for real in a child process that imports the installed frameworks.
 
     Raises:
-        BackendCfgError: what the child raised.
+        BackendCfgError: the child could not apply it; the record is the child's.
+        InternalError: the child died or hung.
     """
-    from backendcfg.session.rehearsal import rehearse as in_child
+    from backendcfg.transact.outcome import Outcome, Report
 
-    return in_child(compiled)
+    environment = {
+        name: value
+        for name, value in environ.current().items()
+        if not name.startswith(environ.PREFIX)
+    }
+    # Nothing but the plan on standard input may act in the child.
+    environment[environ.DISABLE.name] = "1"
+    answer = childprocess.ask(
+        ["-c", _REHEARSAL],
+        environment,
+        task=f"the rehearsal of profile `{compiled.name}`",
+        remedy="leave out --check to apply without a rehearsal",
+        given=compiled.to_json(),
+    )
+    report = answer["report"]
+    return Report(
+        **{
+            **report,
+            "outcomes": tuple(Outcome(**outcome) for outcome in report["outcomes"]),
+            "overrides": tuple(report["overrides"]),
+        }
+    )
+
+
+def rehearsed() -> None:
+    """In the child: apply the plan on standard input, import the frameworks, print a report.
+
+    What is printed is one JSON object, the report or an error.
+    """
+    import importlib
+    import json
+    import sys
+    from contextlib import suppress
+
+    from backendcfg.errors import BackendCfgError
+    from backendcfg.session import installed
+    from backendcfg.session.process import install
+    from backendcfg.transact.compiled import Compiled
+
+    compiled = Compiled.from_dict(json.load(sys.stdin))
+    try:
+        install(compiled, "rehearsal")
+        for framework in FRAMEWORKS:
+            # One that cannot be imported here has no switches to rehearse.
+            with suppress(ImportError):
+                importlib.import_module(framework)
+        if (report := installed.report()) is not None:
+            sys.stdout.write("\n" + json.dumps({"report": report.to_dict()}) + "\n")
+    except BackendCfgError as error:
+        sys.stdout.write("\n" + json.dumps({"error": error.to_dict()}) + "\n")
 
 
 def undo_generation(*, user: bool = False) -> Generation | None:

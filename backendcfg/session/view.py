@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
 from backendcfg.errors import UnknownFlagError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.records import field, record
 
 if TYPE_CHECKING:

@@ -33,7 +33,6 @@ VALUES = {
     "bridges/torch_kernels.py": {"triton"},
     "bridges/torch_libraries.py": {"onednn"},
     "dispatch/attention": {"cudnn"},
-    "ops/attention/": {"cudnn"},
     "resolve/conflicts.py": {"cudnn"},
     "resolve/ground.py": {"cudnn"},
 }

@@ -95,14 +95,15 @@ def test_native_code_has_manners():
 
 
 def bridges():
-    """Bridges are the files under bridges/ that name their framework."""
+    """Bridges are the modules and packages under bridges/ that name their framework."""
     for name, tree in trees().items():
         if name.startswith("bridges/") and any(
             ast.unparse(node).partition("=")[0].partition(":")[0].strip() == "FRAMEWORK"
             for node in tree.body
             if isinstance(node, ast.Assign | ast.AnnAssign)
         ):
-            yield Path(name).stem
+            path = Path(name)
+            yield path.parent.name if path.stem == "__init__" else path.stem
 
 
 @in_the_tree

@@ -318,7 +318,7 @@ def test_verbose_contexts_nest_and_give_back_what_was_there():
             pass
 
 
-@row("a promise")
+@row("a tier")
 def test_what_breaks_the_promise_of_the_profile_in_force_is_refused(monkeypatch):
     host = Host.model_validate_json((HOSTS / "epyc-h200-two-visible--openblas.json").read_text())
     monkeypatch.setattr(planning, "detect", lambda: host)

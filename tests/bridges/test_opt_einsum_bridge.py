@@ -113,7 +113,7 @@ print(json.dumps([bare, under, o.strategy]))
 
 def test_a_strategy_that_torch_would_run_into_is_refused_before_torch_sees_it():
     from backendcfg.errors import InvalidValueError, WrongTypeError
-    from backendcfg.load.values import from_arguments
+    from backendcfg.load.assignments import from_arguments
 
     with pytest.raises(InvalidValueError, match="must be one of"):
         from_arguments({"opt_einsum.strategy": '"dp"'})

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 from packaging.version import Version
 
-from backendcfg.bridges import torch_precision
+from backendcfg.bridges.torch import precision
 from backendcfg.schema.profile import defaults
 
 pytestmark = [
@@ -25,8 +25,8 @@ PRELUDE = """
 import json, random
 import torch
 from backendcfg.bridges import torch as bridge
-from backendcfg.bridges.torch_precision import LEAVES
-from backendcfg.bridges.torch_tree import tree_of
+from backendcfg.bridges.torch.precision import LEAVES
+from backendcfg.bridges.torch.precision_tree import tree_of
 from backendcfg.schema.profile import defaults
 C = torch._C
 KEYS = list(LEAVES.values())
@@ -216,7 +216,7 @@ print(json.dumps([[[s.switch.name, s.switch.unsupported()] for s in found], olde
     ],
 )
 def test_a_leaf_follows_the_nearest_parent_that_somebody_set(values, expected):
-    value, flag = torch_precision.precision(
+    value, flag = precision.precision(
         "cuda.matmul.fp32_precision", {**defaults(), **values}, values
     )
     assert value == expected

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from backendcfg.bridges import torch as bridge
-from backendcfg.bridges import torch_libraries
-from backendcfg.bridges.torch_simple import Reduction
-from backendcfg.bridges.torch_switches import Pair
+from backendcfg.bridges.torch import libraries
+from backendcfg.bridges.torch.switches import Pair, Reduction
 from backendcfg.schema.profile import defaults, flags
 
 pytestmark = pytest.mark.torch
@@ -127,12 +126,12 @@ def test_the_plan_cache_waits_until_the_program_starts_cuda_and_then_has_one_swi
     gpu._cufft_set_plan_cache_max_size = sizes.__setitem__
     gpu.cuda = SimpleNamespace(is_initialized=lambda: False, device_count=lambda: 2)
     values = {"cuda.cufft_plan_cache.max_size": 0}
-    [late] = torch_libraries.collect(gpu, values, values)
+    [late] = libraries.collect(gpu, values, values)
     assert late.switch.unsupported() == (
         "the program has not started CUDA yet, and asking would start it"
     )
     gpu.cuda.is_initialized = lambda: True
-    found = torch_libraries.collect(gpu, values, values)
+    found = libraries.collect(gpu, values, values)
     assert [one.switch.name for one in found] == [
         f"torch.backends.cuda.cufft_plan_cache[{index}].max_size" for index in (0, 1)
     ]
@@ -143,7 +142,7 @@ def test_the_plan_cache_waits_until_the_program_starts_cuda_and_then_has_one_swi
 
 
 def test_a_workspace_is_written_unread_before_cuda_starts_and_is_then_never_put_back(monkeypatch):
-    monkeypatch.setattr(torch_libraries, "_unread", set())
+    monkeypatch.setattr(libraries, "_unread", set())
     state, started = [None], [False]
 
     def size():
@@ -158,19 +157,19 @@ def test_a_workspace_is_written_unread_before_cuda_starts_and_is_then_never_put_
     gpu._C._has_cuda = True
     gpu.cuda = SimpleNamespace(is_initialized=lambda: started[0])
     values = {"cuda.cublas_workspace_size": 1 << 20}
-    [early] = torch_libraries.collect(gpu, values, values)
+    [early] = libraries.collect(gpu, values, values)
     assert (early.switch.reversible, early.switch.unsupported()) == (False, "")
     with pytest.raises(RuntimeError, match="has not started CUDA yet, and asking would start it"):
         early.switch.read()
     early.switch.write(early.wanted)
     assert early.switch.read() == 1 << 20
     started[0] = True
-    [later] = torch_libraries.collect(gpu, values, values)
+    [later] = libraries.collect(gpu, values, values)
     assert not later.switch.reversible  # nobody knows what it was
 
 
 def test_a_workspace_can_be_put_back_where_cuda_was_started_before(monkeypatch):
-    monkeypatch.setattr(torch_libraries, "_unread", set())
+    monkeypatch.setattr(libraries, "_unread", set())
     state = [8519680]
     gpu = old_torch(
         _cuda_getCublasLtWorkspaceSize=lambda: state[0],
@@ -179,7 +178,7 @@ def test_a_workspace_can_be_put_back_where_cuda_was_started_before(monkeypatch):
     gpu._C._has_cuda = True
     gpu.cuda = SimpleNamespace(is_initialized=lambda: True)
     values = {"cuda.cublaslt_workspace_size": 4096}
-    [one] = torch_libraries.collect(gpu, values, values)
+    [one] = libraries.collect(gpu, values, values)
     before = one.switch.read()
     one.switch.write(one.wanted)
     assert (one.switch.reversible, before, one.switch.read()) == (True, 8519680, 4096)

@@ -11,7 +11,7 @@ import pytest
 from packaging.version import Version
 
 from backendcfg.bridges import torch as bridge
-from backendcfg.bridges import torch_attention
+from backendcfg.bridges.torch import kernels
 from backendcfg.schema.profile import flags
 
 pytestmark = pytest.mark.torch
@@ -349,7 +349,7 @@ print(json.dumps([torch.equal(first, attend(flash)), torch.equal(first, attend(m
 
 
 def test_an_order_of_kernels_is_completed_and_nothing_else_reaches_pytorch():
-    assert torch_attention.complete(("math", "math")) == (
+    assert kernels.complete(("math", "math")) == (
         "math",
         "flash",
         "efficient",
@@ -358,15 +358,15 @@ def test_an_order_of_kernels_is_completed_and_nothing_else_reaches_pytorch():
     )
     told = []
     calls = SimpleNamespace(_set_sdp_priority_order=told.append)
-    switch = torch_attention.Priority(SimpleNamespace(_C=calls))
+    switch = kernels.Priority(SimpleNamespace(_C=calls))
     for wrong in (
         ("math",),
         ("error", "math", "flash", "efficient", "cudnn"),
         ("math", "math", "flash", "efficient", "cudnn"),
-        (*torch_attention.complete(()), "math"),
+        (*kernels.complete(()), "math"),
     ):
         with pytest.raises(ValueError, match="not an order of flash, efficient, math, cudnn, over"):
             switch.write(wrong)
     assert told == []
-    switch.write(torch_attention.complete(()))
+    switch.write(kernels.complete(()))
     assert told == [[1, 2, 0, 3, 4]]

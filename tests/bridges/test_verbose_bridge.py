@@ -10,7 +10,7 @@ import pytest
 
 from backendcfg.bridges import verbose
 from backendcfg.bridges.pool_calls import Inventory
-from backendcfg.bridges.verbose_calls import take_levels
+from backendcfg.bridges.verbose import take_levels
 from backendcfg.transact.journal import foresee
 from backendcfg.transact.protocol import Switch
 from backendcfg.transact.switch import Latch, Reach

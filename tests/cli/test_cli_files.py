@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from backendcfg.cli.examination import QUESTIONS, examine, thread_pools
-from backendcfg.cli.hostfile import read_host, write_host
+from backendcfg.cli.sources import read_host, write_host
 from backendcfg.errors import InvalidHostError, UnreadableFileError
 
 WRONG = """\
@@ -251,7 +251,7 @@ def test_doctor_says_that_numpys_own_pool_can_be_set(host):
     program = (
         "import sys\n"
         "from backendcfg.cli.examination import thread_pools\n"
-        "from backendcfg.cli.hostfile import read_host\n"
+        "from backendcfg.cli.sources import read_host\n"
         "for one in thread_pools(read_host(sys.argv[1])):\n"
         "    print(one.state, one.detail)"
     )

@@ -8,9 +8,8 @@ import re
 
 import pytest
 
-from backendcfg.cli.hostfile import read_host
-from backendcfg.load.request import Request
-from backendcfg.load.stack import load
+from backendcfg.cli.sources import read_host
+from backendcfg.load.stack import Request, load
 from backendcfg.load.trust import trust
 from backendcfg.resolve.plan import resolve
 

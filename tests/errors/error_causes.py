@@ -448,5 +448,5 @@ def _(project):
     def broken():
         raise KeyError("profiles")
 
-    project.monkeypatch.setattr("backendcfg.load.listing.profiles", broken)
+    project.monkeypatch.setattr("backendcfg.load.locations.profiles", broken)
     return project.run("list")

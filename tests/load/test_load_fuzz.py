@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backendcfg.errors import BackendCfgError
+from backendcfg.load.assignments import from_arguments
 from backendcfg.load.document import read_profile, read_settings
 from backendcfg.load.locations import profile_files, shipped_dir
-from backendcfg.load.values import from_arguments
 from backendcfg.schema.profile import Profile, flags
 
 SHIPPED = [path.read_text(encoding="utf-8") for path in profile_files(shipped_dir())]

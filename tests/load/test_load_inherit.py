@@ -9,8 +9,7 @@ from backendcfg.errors import (
     InvalidVariableError,
     UnknownKeyError,
 )
-from backendcfg.load.request import Request
-from backendcfg.load.stack import load
+from backendcfg.load.stack import Request, load
 
 
 @pytest.fixture

@@ -15,9 +15,8 @@ from backendcfg.errors import (
     UnreadableFileError,
     WrongTypeError,
 )
-from backendcfg.load.locations import locate
-from backendcfg.load.request import Request
-from backendcfg.load.stack import load, profiles
+from backendcfg.load.locations import locate, profiles
+from backendcfg.load.stack import Request, load
 
 
 @pytest.fixture

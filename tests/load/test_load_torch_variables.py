@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from backendcfg import environ
-from backendcfg.load.request import Request
-from backendcfg.load.stack import load
-from backendcfg.load.values import from_initial
+from backendcfg.load.assignments import from_initial
+from backendcfg.load.stack import Request, load
 from backendcfg.probe.environment import relevant
 from backendcfg.probe.stamp import holds, stamp
 from backendcfg.probe.variables import VARIABLES
@@ -268,7 +267,7 @@ def test_another_profile_in_a_child_of_run_is_not_overruled_by_what_run_set(worl
     values = {"cuda.matmul.fp32_precision": "tf32", "cuda.preferred_blas_library": "cublaslt"}
     child = {name: text for name, text in variables(values, values).items() if text is not None}
     code = """
-from backendcfg.load.request import Request
+from backendcfg.load.stack import Request
 from backendcfg.load.stack import load
 print([(layer.title, [one.flag for one in layer.assignments]) for layer in load(Request()).layers])
 """

@@ -7,8 +7,7 @@ import stat
 import pytest
 
 from backendcfg.errors import StateUnwritableError, UnreadableFileError, UntrustedProjectError
-from backendcfg.load.request import Request
-from backendcfg.load.stack import load
+from backendcfg.load.stack import Request, load
 from backendcfg.load.trust import is_trusted, store, trust
 
 HOSTILE = 'blas.path = "/tmp/evil.so"\n[environment]\nLD_PRELOAD = "/tmp/evil.so"\n'

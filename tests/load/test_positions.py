@@ -8,7 +8,7 @@ from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backendcfg.load.positions import Mark, locate
+from backendcfg.load.parsed import Mark, locate
 
 EXAMPLE = '''\
 schema = 1

@@ -10,7 +10,7 @@ from backendcfg import ops
 from backendcfg.backends import cuda
 from backendcfg.backends.cuda import SDPBackend, sdpa_kernel
 from backendcfg.dispatch.attention_facts import Call, Tensor
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import serving
 from backendcfg.ops.attention import calls as attention_calls
 from backendcfg.ops.attention.choice import Choice, choose

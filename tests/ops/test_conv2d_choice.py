@@ -10,7 +10,7 @@ from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.cache import BoundedCache
 from backendcfg.defaults import DEFAULTS
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import serving
 from backendcfg.ops.convolution import ways
 from backendcfg.ops.convolution.shapes import Operand, geometry

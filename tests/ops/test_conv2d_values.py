@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import _native, ops
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import convolution
 from backendcfg.ops.convolution import shapes
 from backendcfg.ops.convolution.shapes import Operand

@@ -7,8 +7,7 @@ import pytest
 
 from backendcfg.load.document import read_profile
 from backendcfg.load.locations import profile_files, shipped_dir
-from backendcfg.load.request import Request
-from backendcfg.load.stack import load
+from backendcfg.load.stack import Request, load
 
 PROFILES = {path.stem: path for path in profile_files(shipped_dir())}
 NAMES = sorted(PROFILES)

@@ -6,8 +6,7 @@ import pytest
 from resolve_builders import a_stack
 
 from backendcfg.errors import MachineError
-from backendcfg.load.request import Request
-from backendcfg.load.stack import load
+from backendcfg.load.stack import Request, load
 from backendcfg.resolve.explain import why_not
 from backendcfg.resolve.plan import resolve
 from backendcfg.resolve.recommend import recommend

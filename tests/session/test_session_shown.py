@@ -47,3 +47,8 @@ def test_a_plan_shows_what_was_asked_for(python):
     assert shown.startswith("Plan(name='tf32-off', tier='none', host='")
     assert "asked={" in shown
     assert "'threads.count'" not in shown
+
+
+def test_the_flags_in_force_stay_a_public_name_when_operations_are_imported(python):
+    code = "import backendcfg, backendcfg.ops; print(backendcfg.flags['cudnn.enabled'])"
+    assert python(code) == "True\n"

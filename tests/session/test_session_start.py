@@ -104,7 +104,7 @@ def test_the_command_works_when_the_active_profile_does_not(backendcfg):
         (["python", "-m", "backendcfg", "off"], True),
         (["python", "-mbackendcfg", "off"], True),
         (["python", "-X", "dev", "-W", "error", "-m", "backendcfg"], True),
-        (["python", "-m", "backendcfg.session.rehearsal"], False),
+        (["python", "-m", "backendcfg.session.shell"], False),
         (["python", "-c", "import backendcfg", "backendcfg"], False),
         (["python", "train.py", "backendcfg"], False),
         (["python"], False),

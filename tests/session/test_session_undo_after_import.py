@@ -18,7 +18,7 @@ import backendcfg
 def state():
     import threadpoolctl
     from backendcfg.bridges.pool_calls import inventory
-    from backendcfg.bridges.verbose_calls import library_levels
+    from backendcfg.bridges.verbose import library_levels
     torch = sys.modules.get("torch")
     def count(): return torch and torch.get_num_threads()
     def pools():

@@ -143,7 +143,7 @@ def computing(*, under_profiles):
 
 
 def _shipped():
-    from backendcfg.load.listing import profiles
+    from backendcfg.load.locations import profiles
 
     return sorted(one.name for one in profiles())
 

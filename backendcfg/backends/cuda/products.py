@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.backends.base import assign, read, refuse_unknown
+from backendcfg.backends.base import add_simple_flags, assign, read, refuse_unknown
 from backendcfg.backends.precision import effective, is_tf32
 from backendcfg.errors import ConflictingFlagsError, InvalidValueError, UnknownAttributeError
 
@@ -24,6 +24,8 @@ class cuBLASModule:  # noqa: N801 - PyTorch's name
     """
 
     __slots__ = ()
+    if TYPE_CHECKING:
+        allow_fp16_accumulation: bool
 
     @property
     def allow_tf32(self) -> bool:
@@ -85,16 +87,6 @@ class cuBLASModule:  # noqa: N801 - PyTorch's name
         """Refused: set the pair, of which this is the second."""
         _refuse_split_k("bf16")
 
-    @property
-    def allow_fp16_accumulation(self) -> bool:
-        """Whether products of float16 may accumulate in float16."""
-        return bool(read("cuda.matmul.allow_fp16_accumulation"))
-
-    @allow_fp16_accumulation.setter
-    def allow_fp16_accumulation(self, value: bool) -> None:
-        """Set it for this process."""
-        assign({"cuda.matmul.allow_fp16_accumulation": value})
-
     def __getattr__(self, attr: str) -> Any:
         if attr.startswith("__"):
             raise AttributeError(attr)
@@ -107,6 +99,9 @@ class cuBLASModule:  # noqa: N801 - PyTorch's name
 
     def __dir__(self) -> list[str]:
         return sorted(name for name in vars(type(self)) if not name.startswith("_"))
+
+
+add_simple_flags(cuBLASModule, "cuda.matmul")
 
 
 def _reduce(kind: str, value: object) -> None:

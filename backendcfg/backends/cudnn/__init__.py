@@ -211,14 +211,9 @@ def _named(*values: Any) -> dict[str, Any]:
 class CudnnModule(PropModule):
     """`backendcfg.backends.cudnn` with its assignable flags."""
 
-    enabled = FlagProperty("cudnn.enabled")
-    deterministic = FlagProperty("cudnn.deterministic")
-    benchmark = FlagProperty("cudnn.benchmark")
-    benchmark_limit = FlagProperty("cudnn.benchmark_limit")
     allow_tf32 = FlagProperty("cudnn.allow_tf32", lambda: is_tf32(*CUDNN))
     conv = Leaf(f"{__name__}.conv", "cudnn.conv.fp32_precision")
     fp32_precision = FlagProperty(_PRECISION, lambda: effective(_PRECISION))
-    depthwise_kernel = FlagProperty("cudnn.depthwise_kernel")
 
 
 become(__name__, CudnnModule)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def command(capture: str | None) -> None:
     """Show the processors, GPUs, libraries and limits that are here."""
     from backendcfg import session
-    from backendcfg.cli.hostfile import write_host
+    from backendcfg.cli.sources import write_host
 
     host = session.detect()
     if capture is not None:

@@ -58,7 +58,7 @@ def command(
 
 def _calibration(plan: Plan) -> dict[str, Any]:
     """Whether our own operations go by measured speed under a plan for this machine."""
-    from backendcfg.cli.calibrated import calibrated
+    from backendcfg.cli.wording import calibrated
     from backendcfg.transact.compiled import Asked, compile_plan
 
     return calibrated(compile_plan(plan, {}, Asked()))
@@ -127,9 +127,9 @@ def _lines(
     yield from block("default", [literal(declared.default)], "bold")
     yield from block("read by", [", ".join(declared.flag.readers)], "bold")
     if "calibration" in document:
-        from backendcfg.cli.calibrated import in_words
+        from backendcfg.cli.wording import calibration_words
 
-        yield from block("speed", [in_words(document["calibration"])], "bold")
+        yield from block("speed", [calibration_words(document["calibration"])], "bold")
     if declared.flag.needs:
         yield from block("needs", [" or ".join(declared.flag.needs)], "bold")
     yield from block("variable", [flag_variable(declared.name)], "bold")

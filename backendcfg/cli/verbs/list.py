@@ -11,7 +11,7 @@ from backendcfg.errors import BackendCfgError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backendcfg.load.listing import Listed
+    from backendcfg.load.locations import Listed
 
 
 @verb("list", "Look before")
@@ -21,7 +21,7 @@ def command() -> None:
     `*` marks the one that is in force here.
     """
     from backendcfg.cli import sources
-    from backendcfg.load.listing import profiles
+    from backendcfg.load.locations import profiles
 
     active = sources.asked(None, {}).name or ""
     document = [_document(found, active) for found in profiles()]
@@ -53,8 +53,7 @@ def tier_of(name: str) -> str:
     Raises:
         RequestError: the profile cannot be loaded.
     """
-    from backendcfg.load.request import Request
-    from backendcfg.load.stack import load
+    from backendcfg.load.stack import Request, load
 
     tier = "none"
     for layer in load(Request(name=name, use_environment=False)).layers:

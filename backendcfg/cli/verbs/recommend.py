@@ -22,7 +22,7 @@ MOST_REASONS = 3
 def command(host_file: str | None) -> None:
     """List the profiles by how well they fit this machine, and why."""
     from backendcfg.cli import sources
-    from backendcfg.load.listing import profiles
+    from backendcfg.load.locations import profiles
     from backendcfg.resolve.recommend import recommend
 
     names = [found.name for found in profiles() if not found.hidden and not found.problem]

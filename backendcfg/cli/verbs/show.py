@@ -23,8 +23,7 @@ def command(name: str) -> None:
     The text is TOML that means the same by itself; a comment says where each value is written.
     What it means on this machine is what `plan` shows.
     """
-    from backendcfg.load.request import Request
-    from backendcfg.load.stack import load
+    from backendcfg.load.stack import Request, load
 
     stack = load(Request(name=name, use_environment=False))
     layers = [layer for layer in stack.layers if layer.profile]

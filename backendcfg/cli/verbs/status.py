@@ -29,7 +29,7 @@ def standing() -> dict[str, Any]:
         whether our own operations go by measured speed.
     """
     from backendcfg import environ
-    from backendcfg.cli.calibrated import calibrated
+    from backendcfg.cli.wording import calibrated
     from backendcfg.session import choice as session_choice
 
     document: dict[str, Any] = {
@@ -124,7 +124,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
 
 def _calibration(document: dict[str, Any]) -> Iterator[str]:
     """A line where something was measured for the threads in force; nothing where it was not."""
-    from backendcfg.cli.calibrated import in_words
+    from backendcfg.cli.wording import calibration_words
 
     if document["calibration"]["measured"]:
-        yield from block("speed", [in_words(document["calibration"])], "bold")
+        yield from block("speed", [calibration_words(document["calibration"])], "bold")

@@ -131,7 +131,9 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
             "threads", [f"{document['threads_of']}'s serve every size that is worth them"], "bold"
         )
     yield ""
-    yield from table(list(_rows(found, document["fastest"])), ["operation", "size", "fastest", ""])
+    yield from table(
+        list(_rows(found, document["fastest"])), ["operation", "size", "served by", "took"]
+    )
 
 
 def _rows(found: Table, fastest: dict[str, dict[int, str]]) -> Iterator[tuple[str, ...]]:

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, needs_gradient, refuse_tangents
 from backendcfg.gpu.attention import (
     cudnn_backward,
@@ -20,7 +21,6 @@ from backendcfg.gpu.attention import (
     forward,
 )
 from backendcfg.gpu.attention.call import NAMES, options_of, summed_in, taken
-from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops import serving
 from backendcfg.ops.attention.calls import OPERATION
 
@@ -231,7 +231,7 @@ def computed(
     if plan.is_checked:
         for each in found:
             if each is not None:
-                device_products.finite(BACKWARD, each)
+                own_library.check_finite(BACKWARD, each)
     serving.served(BACKWARD, plan.kernel, plan.because, plan.sizes, held[0].element)
     return found
 

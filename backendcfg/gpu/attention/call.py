@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import ctypes
 
     from backendcfg.dispatch.attention_shapes import Shapes
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.kernels.sources import Kernel
 
-    Four = tuple[Held, Held, Held, Held | None]
+    Four = tuple[DeviceView, DeviceView, DeviceView, DeviceView | None]
     """Query, key, value, and the mask or None."""
 
 NAMES = ("query", "key", "value", "attn_mask")
@@ -138,7 +138,7 @@ def taken(given: Arguments) -> Four:
     return query, key, value, None if given.given["attn_mask"] is None else given.take("attn_mask")
 
 
-def matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:
+def matrix(held: DeviceView, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matrix:
     """An array as a kernel takes it: what is broadcast has strides of 0."""
     wanted = (*lead, *lengths)
     shape, strides = held.shape, held.strides
@@ -151,7 +151,7 @@ def matrix(held: Held, lead: tuple[int, ...], lengths: tuple[int, int]) -> Matri
 
 
 def described(
-    held: Four, shapes: Shapes, options: Options, results: tuple[Held, Held | None]
+    held: Four, shapes: Shapes, options: Options, results: tuple[DeviceView, DeviceView | None]
 ) -> Attention:
     """A call as our kernels take it.
 

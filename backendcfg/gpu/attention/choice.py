@@ -9,8 +9,9 @@ from backendcfg.dispatch import attention_facts
 from backendcfg.gpu.attention import rules
 from backendcfg.gpu.attention.math import multiplied_in
 from backendcfg.gpu.kernels import loading
-from backendcfg.gpu.products import gemm, recipes
+from backendcfg.gpu.products import recipes
 from backendcfg.ops.attention import choice as attention_choice
+from backendcfg.ops.devices import CUDA
 from backendcfg.records import replace
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _no_products(call: Call, values: Mapping[str, Any]) -> str:
     """Why no library multiplies for `math` where the arrays are, or ""."""
     rounds = values["cuda.allow_fp16_bf16_reduction_math_sdp"]
     element = multiplied_in(call.query.dtype, rounds=bool(rounds))
-    place = gemm.CUDA, call.query.index
+    place = CUDA, call.query.index
     chosen = recipes.choose(_native.snapshot(), *place, element, start=False)
     if chosen.recipe is not None:
         return ""

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.dispatch.attention_shapes import Shapes
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.call import Four
     from backendcfg.gpu.cudnn.graph import Description, Engine
-    from backendcfg.gpu.cudnn.search import Plan
+    from backendcfg.gpu.cudnn.search import CudnnPlan
     from backendcfg.gpu.kernels.loading import Driver
 
 QUERY, KEY, VALUE, OUT, SCALE, BIAS, HIDDEN, LOGSUMEXP = range(1, 9)
@@ -127,7 +127,7 @@ class Prepared(NamedTuple):
 
     library: int
     driver: int
-    plan: Plan
+    plan: CudnnPlan
     tensors: tuple[int, ...]
     hidden: float
 
@@ -181,7 +181,7 @@ def prepare(
 
 def ready(
     given: Arguments,
-    held: Sequence[Held | None],
+    held: Sequence[DeviceView | None],
     described: tuple[Description, tuple[int, ...]],
     driver: Driver,
     values: Mapping[str, Any],
@@ -208,7 +208,7 @@ def run(
     held: Four,
     prepared: Prepared,
     scale: float,
-    results: tuple[Held, Held | None],
+    results: tuple[DeviceView, DeviceView | None],
 ) -> None:
     """Put a call on the stream of query; it is in order with the streams of all arrays.
 
@@ -265,7 +265,7 @@ def problem_of(held: Four, shapes: Shapes, *, is_causal: bool, with_logsumexp: b
     )
 
 
-def array(held: Held) -> Array:
+def array(held: DeviceView) -> Array:
     """An array of four dimensions. A dimension of one number has the stride of a dense one."""
     missing = 4 - len(held.shape)
     shape = (1,) * missing + held.shape

@@ -23,19 +23,19 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backendcfg.gpu import own_library
 from backendcfg.gpu.attention import cudnn
 from backendcfg.gpu.attention.cudnn import BIAS, HIDDEN, KEY, LOGSUMEXP, OUT, QUERY, SCALE, VALUE
 from backendcfg.gpu.cudnn import search
 from backendcfg.gpu.cudnn.operations import ALIGNMENT, Array, Maker, dense, turned
 from backendcfg.gpu.cudnn.search import Tensors
-from backendcfg.gpu.products import calls as device_products
 from backendcfg.records import record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from backendcfg.dispatch.attention_shapes import Shapes
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.call import Four
     from backendcfg.gpu.attention.cudnn import Prepared, Problem
     from backendcfg.gpu.cudnn.graph import Description
@@ -299,7 +299,7 @@ def _as_before(forward: Problem, given: Arguments, held: Four) -> tuple[list[Any
 
 def _laid(
     gradients: GradientPlans, given: Arguments, held: Four, forward: Problem
-) -> tuple[Any, Held, Prepared]:
+) -> tuple[Any, DeviceView, Prepared]:
     """The gradient of the result: itself, or dense where cuDNN does not take it so."""
     grad_out, problem = given.take("grad_out"), gradients.problem
     if forward is not problem.forward:
@@ -318,11 +318,11 @@ def _laid(
     return *_copied(given, "grad_out"), found
 
 
-def _copied(given: Arguments, name: str) -> tuple[Any, Held]:
+def _copied(given: Arguments, name: str) -> tuple[Any, DeviceView]:
     """An argument that lies as cuDNN copies whole vectors from: itself, or a copy."""
     value, held = given.dense(name, given.given[name])
     if not held.address % ALIGNMENT:
         return value, held
     made, target = given.make(held.shape, held.element)
-    device_products.copy(given.operation, made, value)
+    own_library.copy(given.operation, made, value)
     return made, target

@@ -17,7 +17,7 @@ from backendcfg.gpu.attention.plan import put
 from backendcfg.records import record, replace
 
 if TYPE_CHECKING:
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.call import Attention, Four, Matrix, Options
     from backendcfg.gpu.attention.plan import AttentionPlan
 
@@ -249,9 +249,9 @@ def run(
     # What is made here must live until all kernels are on the stream.
     kept_total, total = given.dense("logsumexp", given.given["logsumexp"])
     call = described(held, shapes, options, (out, total))
-    named: dict[str, Held | None] = {"delta": total, **dict(zip(OF, held, strict=True))}
+    named: dict[str, DeviceView | None] = {"delta": total, **dict(zip(OF, held, strict=True))}
     arrays: dict[str, Any] = {}
-    memory: dict[str, Held] = {}
+    memory: dict[str, DeviceView] = {}
     for name in _made(wanted):
         like = named[name]
         if like is not None:  # what is not there needs no gradient
@@ -275,7 +275,7 @@ def run(
     return arrays
 
 
-def _start(name: str, made: Held, call: Attention, passed: BackwardInputs) -> Launch | None:
+def _start(name: str, made: DeviceView, call: Attention, passed: BackwardInputs) -> Launch | None:
     """How what is made is computed; None where it is empty."""
     if name == "delta":
         return delta(call, passed)

@@ -16,7 +16,7 @@ from backendcfg.gpu.attention.plan import put
 from backendcfg.records import record, replace
 
 if TYPE_CHECKING:
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.call import Attention, Four, Matrix, Options
     from backendcfg.gpu.attention.plan import AttentionPlan
 
@@ -273,7 +273,7 @@ def run(
     (_, grad_out), (_, out) = rows
     kept_total, total = given.dense("logsumexp", given.given["logsumexp"])
     arrays: dict[str, Any] = {}
-    memory: dict[str, Held] = {}
+    memory: dict[str, DeviceView] = {}
     like = {"delta": total, "query": held[0], "key": held[1], "value": held[2]}
     for name in ("delta", *(("query", "key", "value") if wanted[1] or wanted[2] else ("query",))):
         arrays[name], memory[name] = given.make(like[name].shape, like[name].element)
@@ -296,7 +296,7 @@ def run(
     return arrays
 
 
-def _rows(given: Arguments, name: str) -> tuple[Any, Held]:
+def _rows(given: Arguments, name: str) -> tuple[Any, DeviceView]:
     """An argument of which the numbers of a row lie side by side: itself, or a dense copy."""
     held = given.take(name)
     if held.strides[-1] == 1 or 0 in held.shape:

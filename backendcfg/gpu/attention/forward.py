@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Tensor
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
+from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments
 from backendcfg.gpu.attention import choice, cudnn, cudnn_backward, flash, math
 from backendcfg.gpu.attention.call import NAMES, described, summed_in, taken
@@ -20,7 +21,6 @@ from backendcfg.gpu.attention.efficient import efficient
 from backendcfg.gpu.attention.plan import AttentionPlan, put
 from backendcfg.gpu.kernels import loading
 from backendcfg.gpu.libraries import driver as device_driver
-from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops import serving
 from backendcfg.ops.attention.calls import OPERATION
 from backendcfg.records import replace
@@ -28,7 +28,7 @@ from backendcfg.records import replace
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from backendcfg.gpu.arrays import Held
+    from backendcfg.gpu.arrays import DeviceView
     from backendcfg.gpu.attention.call import Attention, Four, Options
 
 _HELPS = [
@@ -79,7 +79,10 @@ def plan_of(
         InvalidArgumentError: an argument does not fit, or no kernel can serve.
     """
     kind = (
-        *((each.element, each.shape, each.steps) if each is not None else None for each in held),
+        *(
+            (each.element, each.shape, each.byte_strides) if each is not None else None
+            for each in held
+        ),
         *(held[0].kind, held[0].ordinal, trains),
         *(options.dropout > 0, options.is_causal, options.enable_gqa),
         *(logsumexp, options.scale is None or options.scale > 0),
@@ -120,7 +123,7 @@ def computed(
     else:
         _launch(given, held, plan, call, results)
     if plan.is_checked:
-        device_products.finite(OPERATION, out)
+        own_library.check_finite(OPERATION, out)
     serving.served(OPERATION, plan.kernel, plan.because, plan.sizes, element)
     return (out, total) if logsumexp else out
 
@@ -210,7 +213,7 @@ def _by_cudnn(
     return gradients if isinstance(gradients, str) else (prepared, gradients)
 
 
-def _fact(held: Held, value: Any, needs: bool) -> Tensor:
+def _fact(held: DeviceView, value: Any, needs: bool) -> Tensor:
     element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
     return Tensor(held.shape, held.strides, element, "cuda", held.ordinal, needs)
 
@@ -220,7 +223,7 @@ def _launch(
     held: Four,
     plan: AttentionPlan,
     call: Attention,
-    results: tuple[Held, Held | None],
+    results: tuple[DeviceView, DeviceView | None],
 ) -> None:
     """Put the kernel on the stream of query, where there is something to compute."""
     query = held[0]

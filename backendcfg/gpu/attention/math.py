@@ -19,7 +19,7 @@ from backendcfg.gpu.attention.efficient import CODES, Program, macros
 from backendcfg.gpu.attention.plan import put
 
 if TYPE_CHECKING:
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.call import Attention, Four
     from backendcfg.gpu.attention.plan import AttentionPlan
 
@@ -141,7 +141,7 @@ def run(
     held: Four,
     plan: AttentionPlan,
     call: Attention,
-    results: tuple[Any, Held, Held | None],
+    results: tuple[Any, DeviceView, DeviceView | None],
 ) -> None:
     """Put `math` on the stream of query.
 
@@ -197,7 +197,9 @@ def run(
     _put(given, plan, start, wide_held, out)
 
 
-def _put(given: Arguments, plan: AttentionPlan, start: Launch | None, *held: Held | None) -> None:
+def _put(
+    given: Arguments, plan: AttentionPlan, start: Launch | None, *held: DeviceView | None
+) -> None:
     """Put a kernel on the stream of query, where there is one to run."""
     if start is not None:
         put(given, held, plan, start)

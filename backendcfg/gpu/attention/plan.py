@@ -9,7 +9,7 @@ from backendcfg.gpu.kernels import loading
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.attention_shapes import Shapes
-    from backendcfg.gpu.arrays import Arguments, Held
+    from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.call import Launch
     from backendcfg.gpu.attention.cudnn import Prepared
     from backendcfg.gpu.attention.cudnn_backward import GradientPlans
@@ -54,7 +54,7 @@ class AttentionPlan(NamedTuple):
 
 
 def put(
-    given: Arguments, held: tuple[Held | None, ...], plan: AttentionPlan, start: Launch
+    given: Arguments, held: tuple[DeviceView | None, ...], plan: AttentionPlan, start: Launch
 ) -> None:
     """Put a kernel on the stream of the first array, in order with those of the others.
 

@@ -1,32 +1,30 @@
-"""`conv2d` of arrays on CUDA devices, by cuDNN, on their stream.
+"""`conv2d` of arrays on CUDA devices by cuDNN, on the arrays' stream.
 
-As PyTorch does it: an array that lies neither as (batch, channels, height, width) nor with its
-channels last is copied by its own library; the bias is added by that, too. The engine is chosen
-once for each problem under a profile, and kept.
+As in PyTorch, the array's own library copies what lies neither as (batch, channels, height, width)
+nor with its channels last, and adds the bias. An engine of cuDNN is chosen once for each problem
+under a profile.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg._native import current
+from backendcfg.cache import BoundedCache, ProfileCache
 from backendcfg.errors import DeviceFailedError, TierNotKeptError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
-from backendcfg.gpu.arrays import Arguments, Held
+from backendcfg.gpu.arrays import Arguments, DeviceView
 from backendcfg.gpu.convolution import graph as rules
 from backendcfg.gpu.convolution.graph import Problem
-from backendcfg.gpu.cudnn import search as device_graphs
+from backendcfg.gpu.cudnn import search as cudnn
 from backendcfg.gpu.cudnn.graph import alignment
 from backendcfg.gpu.cudnn.search import Found, NoEngineError, Search, Tensors
-from backendcfg.gpu.libraries.opening import require_device
-from backendcfg.gpu.products import calls as device_products
-from backendcfg.gpu.products.gemm import CUDA
+from backendcfg.gpu.libraries.opening import OpenLibrary, open_device, require_device
 from backendcfg.ops.convolution import shapes as convolution_shapes
 from backendcfg.ops.convolution.shapes import Operand
+from backendcfg.ops.devices import CUDA
+from backendcfg.ops.explanation import Answer, Reason
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
@@ -39,19 +37,16 @@ if TYPE_CHECKING:
 
 OPERATION = "conv2d"
 NAMES = ("input", "weight", "bias")
-REMEMBERED = 512
-"""Problems whose engine is remembered; the one that was not asked for longest is forgotten."""
-
 _NHWC, _NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-class Chosen(NamedTuple):
-    """What is known of all calls of one kind.
+class ChosenEngine(NamedTuple):
+    """The engine for all calls of one kind.
 
     Attributes:
-        found: the engine, and why no other.
-        engines: all that cuDNN named.
-        because: why that one, without numbers of its own.
+        found: the engine with its plan, and why the others do not serve.
+        engines: all that cuDNN named for it.
+        because: why this one serves, in words that many calls share.
         is_checked: whether a result that is not finite is refused.
     """
 
@@ -61,28 +56,13 @@ class Chosen(NamedTuple):
     is_checked: bool
 
 
-# The second by what `explain` knows of a call, which has no memory.
-_chosen: OrderedDict[Hashable, Chosen] = OrderedDict()
-_latest: OrderedDict[Hashable, Chosen] = OrderedDict()
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    # A thread that the child does not have may have been keeping something.
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-class Kind(NamedTuple):
-    """What follows from shapes and strides alone.
+class Layout(NamedTuple):
+    """How the tensors of a call lie for cuDNN; follows from shapes and strides alone.
 
     Attributes:
-        channels_last: how all tensors lie for cuDNN.
-        lies: whether x and w do so; else they are copied. An x that lacks zeros below or at the
-            right is copied with them: few engines of cuDNN take more there than above and left.
+        channels_last: whether the channels of all tensors come last in memory.
+        lies: whether x and w lie so already; else they are copied. An x that needs more zeros below
+            or right than above or left is copied with them: few engines of cuDNN take that.
         sizes, strides: of x, w and y as cuDNN takes them.
     """
 
@@ -92,11 +72,15 @@ class Kind(NamedTuple):
     strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-_kinds: dict[Hashable, Kind] = {}
+# By the views of a call; by its problem, device and library; and by what `explain` knows of a call.
+# The profile is in every key.
+_layouts: ProfileCache[Hashable, Layout] = ProfileCache(512)
+_engines: BoundedCache[Hashable, ChosenEngine] = BoundedCache(512)
+_latest: BoundedCache[Hashable, ChosenEngine] = BoundedCache(512)
 
 
 class Call(NamedTuple):
-    """One call, its arrays as cuDNN takes them; `keeps` holds copies until it was run."""
+    """One call, its arrays as cuDNN takes them; `keeps` holds copies until it has run."""
 
     given: Arguments
     geometry: Geometry
@@ -117,7 +101,7 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -
     Raises:
         InvalidArgumentError: an argument does not fit, or no engine can serve.
         MissingLibraryError: cuDNN or the driver cannot be opened.
-        TierNotKeptError: no engine keeps what the profile promises.
+        TierNotKeptError: no engine keeps the profile's tier.
         DeviceFailedError: the device failed, or is full.
     """
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
@@ -128,26 +112,28 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -
         for each, value in zip((x, w, b), arrays, strict=True)
     ]
     geometry = convolution_shapes.geometry(operands[0], operands[1], operands[2], *options)  # type: ignore[arg-type]  # only the bias may be None
-    kind = _kind(given, geometry, x, w)
-    out, y = _memory(given, geometry.shape, geometry.element, channels_last=kind.channels_last)
+    layout = _layouts.find(
+        (geometry, x.byte_strides, w.byte_strides, x.kind), lambda: _layout(given, geometry, x, w)
+    )
+    out, y = _memory(given, geometry.shape, geometry.element, channels_last=layout.channels_last)
     if b is not None:
-        device_products.can_add(OPERATION, out, arrays[2])
+        own_library.can_add(OPERATION, out, arrays[2])
     if 0 not in geometry.shape:
-        call = _call(given, geometry, kind, (x, w, y))
+        call = _call(given, geometry, layout, (x, w, y))
         chosen = _serve(call)
         if b is not None:
-            device_products.add(OPERATION, out, arrays[2].reshape((-1, 1, 1)))
+            own_library.add(OPERATION, out, arrays[2].reshape((-1, 1, 1)))
         if chosen.is_checked:
-            device_products.finite(OPERATION, out)
+            own_library.check_finite(OPERATION, out)
         served(OPERATION, "cudnn", chosen.because, geometry.shape, geometry.element)
     return out if len(x.shape) == 4 else out.reshape(out.shape[1:])
 
 
-def _element(held: Held, value: Any) -> str:
-    return held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
+def _element(view: DeviceView, value: Any) -> str:
+    return view.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
 
 
-def _check(given: Arguments, geometry: Geometry, x: Held) -> None:
+def _check(given: Arguments, geometry: Geometry, x: DeviceView) -> None:
     if geometry.element not in rules.ARITHMETIC:
         given.refuse(
             f"cuDNN convolves no {geometry.element}", helps=["convolve its parts by themselves"]
@@ -180,21 +166,17 @@ def _four(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
     return sizes if len(sizes) == 4 else (first, *sizes)
 
 
-def _lies(held: Held, *, channels_last: bool) -> bool:
-    shape = _four(held.shape, 1)
+def _lies(view: DeviceView, *, channels_last: bool) -> bool:
+    shape = _four(view.shape, 1)
     wanted = rules.packed(shape, channels_last=channels_last)
-    found = _four(held.strides, 0)
+    found = _four(view.strides, 0)
     return all(
         size <= 1 or have == want for size, have, want in zip(shape, found, wanted, strict=True)
     )
 
 
-def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> Kind:
-    """What follows from the shapes, once the call is checked."""
-    key = geometry, x.steps, w.steps, x.kind, current()
-    known = _kinds.get(key)
-    if known is not None:
-        return known
+def _layout(given: Arguments, geometry: Geometry, x: DeviceView, w: DeviceView) -> Layout:
+    """How the tensors of a call lie, once the call is checked."""
     _check(given, geometry, x)
     # As PyTorch decides it.
     last = geometry.element != "float64" and any(
@@ -205,7 +187,7 @@ def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> Kind:
         geometry.weight,
         geometry.shape,
     )
-    kind = Kind(
+    return Layout(
         last,
         (
             x_size == geometry.input and _lies(x, channels_last=last),
@@ -218,37 +200,34 @@ def _kind(given: Arguments, geometry: Geometry, x: Held, w: Held) -> Kind:
             rules.packed(y_size, channels_last=last),
         ),
     )
-    if len(_kinds) >= REMEMBERED:
-        _kinds.clear()
-    if current() is key[-1]:  # see `_serve`
-        _kinds[key] = kind
-    return kind
 
 
-def _laid(given: Arguments, name: str, held: Held, *, channels_last: bool) -> tuple[Any, Held]:
+def _laid(
+    given: Arguments, name: str, view: DeviceView, *, channels_last: bool
+) -> tuple[Any, DeviceView]:
     """A copy of an argument in the order that is wanted."""
     if not channels_last:
         return given.dense(name, given.given[name])
-    axes = _NHWC if len(held.shape) == 4 else (1, 2, 0)
-    back = _NCHW if len(held.shape) == 4 else (2, 0, 1)
+    axes = _NHWC if len(view.shape) == 4 else (1, 2, 0)
+    back = _NCHW if len(view.shape) == 4 else (2, 0, 1)
     copy = own_library.turned(given.given[name], axes)
-    copy = own_library.turned(device_products.dense(OPERATION, name, copy), back)
+    copy = own_library.turned(own_library.dense(OPERATION, name, copy), back)
     return copy, given.hold(name, copy)
 
 
 def _memory(
     given: Arguments, shape: tuple[int, ...], element: str, *, channels_last: bool
-) -> tuple[Any, Held]:
+) -> tuple[Any, DeviceView]:
     """Memory in the order that is wanted, always with a batch."""
     if not channels_last:
         return given.make(shape, element)
-    made, held = given.make(tuple(shape[axis] for axis in _NHWC), element)
-    return own_library.turned(made, _NCHW), held
+    made, view = given.make(tuple(shape[axis] for axis in _NHWC), element)
+    return own_library.turned(made, _NCHW), view
 
 
 def _extended(
-    given: Arguments, x: Held, shape: tuple[int, ...], *, channels_last: bool
-) -> tuple[Any, Held]:
+    given: Arguments, x: DeviceView, shape: tuple[int, ...], *, channels_last: bool
+) -> tuple[Any, DeviceView]:
     """A copy of the input with zeros below and at the right, as PyTorch makes it."""
     value = given.given["input"]
     if not own_library.is_known(value):
@@ -256,30 +235,33 @@ def _extended(
             "`input` must be PyTorch's or CuPy's where more zeros are below or right than above",
             helps=["pass it as one of theirs, or with these zeros in it"],
         )
-    copy, held = _memory(given, shape, x.element, channels_last=channels_last)
+    copy, view = _memory(given, shape, x.element, channels_last=channels_last)
     own_library.fill(copy, value.reshape(_four(x.shape, 1)), zero=True)
-    return copy, held
+    return copy, view
 
 
 def _call(
-    given: Arguments, geometry: Geometry, kind: Kind, arrays: tuple[Held, Held, Held]
+    given: Arguments,
+    geometry: Geometry,
+    layout: Layout,
+    arrays: tuple[DeviceView, DeviceView, DeviceView],
 ) -> Call:
-    """A call with its arrays in the order that is wanted; the last is the result."""
+    """A call with its arrays as its layout wants them; the last of them is the result."""
     x, w, y = arrays
     keeps = []
-    if kind.sizes[0] != geometry.input:
-        copy, x = _extended(given, x, kind.sizes[0], channels_last=kind.channels_last)
+    if layout.sizes[0] != geometry.input:
+        copy, x = _extended(given, x, layout.sizes[0], channels_last=layout.channels_last)
         keeps.append(copy)
-    elif not kind.lies[0]:
-        copy, x = _laid(given, "input", x, channels_last=kind.channels_last)
+    elif not layout.lies[0]:
+        copy, x = _laid(given, "input", x, channels_last=layout.channels_last)
         keeps.append(copy)
-    if not kind.lies[1]:
-        copy, w = _laid(given, "weight", w, channels_last=kind.channels_last)
+    if not layout.lies[1]:
+        copy, w = _laid(given, "weight", w, channels_last=layout.channels_last)
         keeps.append(copy)
     problem = Problem(
         geometry.element,
-        kind.sizes,
-        kind.strides,
+        layout.sizes,
+        layout.strides,
         (alignment(x.address), alignment(w.address), alignment(y.address)),
         geometry.padding,
         geometry.stride,
@@ -297,38 +279,28 @@ def _call(
     )
 
 
-def _serve(call: Call) -> Chosen:
-    """Compute it, by the engine that is known or one that is now chosen."""
-    key = call.problem, call.place, call.work[0], current()
-    with _lock:
-        chosen = _chosen.get(key)
-        if chosen is not None:
-            _chosen.move_to_end(key)
+def _serve(call: Call) -> ChosenEngine:
+    """Compute it, by the engine in the cache or one that is chosen now."""
+    in_force = current()
+    key = in_force, call.problem, call.place, call.work[0]
+    chosen = _engines.get(key)
     if chosen is not None:
         try:
-            device_graphs.run(call.given, call.work, chosen.found.plan, call.tensors)
+            cudnn.run(call.given, call.work, chosen.found.plan, call.tensors)
         except Exception as error:
-            if not device_graphs.is_full(error):
+            if not cudnn.is_full(error):
                 raise
         else:
             return chosen
+    # Also where the engine that served before has no room to work in any more.
     found = _search(call)
-    if current() is not key[-1]:  # another thread has put a profile in force: which chose it?
-        return found
-    with _lock:
-        _keep(_chosen, key, found)
-        _keep(_latest, (call.geometry, call.place, key[-1]), found)
+    if current() is in_force:  # else another thread replaced the profile: nobody knows which chose
+        _engines.put(key, found)
+        _latest.put((in_force, call.geometry, call.place), found)
     return found
 
 
-def _keep(known: OrderedDict[Hashable, Chosen], key: Hashable, chosen: Chosen) -> None:
-    known[key] = chosen
-    known.move_to_end(key)
-    while len(known) > REMEMBERED:
-        known.popitem(last=False)
-
-
-def _search(call: Call) -> Chosen:
+def _search(call: Call) -> ChosenEngine:
     flags, asked = flags_in_force()
     notes = rules.refused(flags, asked, call.problem.element)
     search = Search(call.given, call.work, rules.describe(call.problem), call.tensors)
@@ -345,7 +317,7 @@ def _search(call: Call) -> Chosen:
             because = "the fastest engine when it was measured"
     except NoEngineError as nothing:
         _refuse(call, nothing)
-    return Chosen(found, tuple(engines), because, bool(flags["ops.check_finite"]))
+    return ChosenEngine(found, tuple(engines), because, bool(flags["ops.check_finite"]))
 
 
 def _refuse(call: Call, nothing: NoEngineError) -> NoReturn:
@@ -365,18 +337,59 @@ def _refuse(call: Call, nothing: NoEngineError) -> NoReturn:
     )
 
 
-def latest(geometry: Geometry, place: tuple[int, int]) -> Chosen | None:
-    """What was last chosen for calls of a kind on a device under the flags in force, or None.
+def explain(
+    geometry: Geometry, place: tuple[int, int], what: str, others: tuple[str, ...]
+) -> Answer:
+    """What `explain` says of a convolution on a device; engines are known once it was computed.
 
-    Arrays of these shapes that lie otherwise may have been served by another engine.
+    Args:
+        geometry: the call.
+        place: the device, as DLPack numbers it.
+        what: the call in words, without the device.
+        others: the ways of the CPU.
     """
-    with _lock:
-        return _latest.get((geometry, place, current()))
+    flags, asked = flags_in_force()
+    opened, driver = open_device("cudnn"), open_device("cuda")
+    against = ""
+    if place[0] != CUDA:
+        against = "it is NVIDIA's"
+    elif geometry.element not in rules.ARITHMETIC:
+        against = f"it convolves no {geometry.element}"
+    elif not flags["cudnn.enabled"]:
+        against = "`cudnn.enabled` is off"
+    else:
+        against = rules.unkept(flags)
+    for each in (opened, driver):
+        if not against and not isinstance(each, OpenLibrary):
+            against = "; ".join(each.reasons)
+    reasons = [Reason(name, "", "it is of the CPU") for name in others]
+    if against or not isinstance(opened, OpenLibrary):
+        reasons.insert(0, Reason("cudnn", "", against))
+        return Answer(OPERATION, what, geometry.shape, reasons=tuple(reasons), flags=rules.FLAGS)
+    known = _latest.get((current(), geometry, place))
+    notes = rules.refused(flags, asked, geometry.element)
+    if known is None:
+        because = "its engines are asked for by the first call of this shape"
+        said = [Reason(note, "", f"no engine with this note: {why}") for note, why in notes.items()]
+    else:
+        because = f"{known.because}: {known.found.plan.engine}"
+        lines = cudnn.told(known.engines, known.found.said)
+        parts = (line.partition(": ") for line in lines)
+        said = [Reason(engine, "", why) for engine, _, why in parts]
+    return Answer(
+        OPERATION,
+        what,
+        geometry.shape,
+        "cudnn",
+        opened.path,
+        because,
+        (*said, *reasons),
+        rules.FLAGS,
+    )
 
 
 def forget() -> None:
     """Choose the engine of every problem again."""
-    with _lock:
-        _chosen.clear()
-        _latest.clear()
-        _kinds.clear()
+    _layouts.clear()
+    _engines.clear()
+    _latest.clear()

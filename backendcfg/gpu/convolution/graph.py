@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg import defaults
+from backendcfg.gpu import messages
 from backendcfg.gpu.cudnn.graph import DATA, Graph
 
 if TYPE_CHECKING:
@@ -47,9 +48,6 @@ ARITHMETIC = {
 
 CROSS_CORRELATION = 1  # cudnnConvolutionMode_t
 X, W, Y = 1, 2, 3  # the numbers of the tensors
-
-# No engine of a vendor's promises these.
-_UNKEPT = ("cross-machine", "batch-invariant")
 
 
 def tf32(flags: Mapping[str, Any], asked: Collection[str]) -> bool:
@@ -100,11 +98,8 @@ def unmet(engine: Engine, notes: Mapping[str, str]) -> str:
 
 
 def unkept(flags: Mapping[str, Any]) -> str:
-    """Why no engine can keep what the flags promise, or ""."""
-    tier = flags["determinism.tier"]
-    if tier not in _UNKEPT:
-        return ""
-    return f"`determinism.tier` promises `{tier}`, which no library on a device keeps"
+    """Why no engine keeps the tier of the flags, or ""."""
+    return messages.unkept(flags["determinism.tier"])
 
 
 class Problem(NamedTuple):

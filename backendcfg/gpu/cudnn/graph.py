@@ -125,7 +125,7 @@ _numbers = itertools.count(1)
 
 
 class Graph:
-    """A graph in the making: descriptors, each known by its place."""
+    """A graph while it is made: its descriptors, which refer to each other by place."""
 
     __slots__ = ("descriptors",)
 
@@ -187,7 +187,7 @@ class Graph:
 
 
 class Engine(NamedTuple):
-    """An engine with its knobs, as cuDNN's heuristics name it for a graph.
+    """An engine with its settings, as cuDNN's heuristics name it for a graph.
 
     Attributes:
         number: in cuDNN's list of engines.

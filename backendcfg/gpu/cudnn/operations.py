@@ -6,7 +6,7 @@
     ...
     described = made.done()
 
-What an operation gives has no memory unless it is given some: cuDNN fuses what lies between.
+The result of an operation has no memory unless it is given some: cuDNN fuses what lies between.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def turned(of: Array) -> Array:
 
 
 class Maker:
-    """A graph in the making, its operations, and the number of the latest virtual tensor."""
+    """A graph while it is made, its operations, and the number of the latest virtual tensor."""
 
     def __init__(self) -> None:
         self.graph = Graph()

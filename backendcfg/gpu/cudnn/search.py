@@ -1,11 +1,11 @@
-"""Operation graphs on a device by cuDNN: an engine chosen once for a problem, then run.
+"""Finding cuDNN's engine for an operation graph, once for a problem, and running it.
 
     search = Search(given, work, described, tensors)
     engines = search.engines()
-    found = search.first(engines, refusals)         # an engine that computed it; what others said
+    found = search.first(engines, refusals)         # the engine that computed it, and why no other
     run(given, work, found.plan, tensors)           # the same for the next call
 
-What fails is raised as `Arguments.failed` does, with what cuDNN says besides. An engine that does
+A failure is raised as by `Arguments.failed`, with cuDNN's own words besides. An engine that does
 not take a problem, or whose workspace has no room, is passed over.
 """
 
@@ -30,8 +30,8 @@ Fault = tuple[str, int, str, str]
 _PASSED_OVER = (3, 4)
 
 
-class Plan(NamedTuple):
-    """What computes a problem.
+class CudnnPlan(NamedTuple):
+    """An engine that is ready to compute a problem.
 
     Attributes:
         described: the problem.
@@ -54,21 +54,21 @@ class Tensors(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The end of a search.
+    """The result of a search.
 
     Attributes:
-        plan: what computes it; it did so once.
-        said: why each of the other engines that were looked at does not, in cuDNN's order.
+        plan: of the engine that serves; it has computed the problem once.
+        said: why each other engine that was tried does not serve, by its place in cuDNN's order.
         timed: milliseconds of those that were timed, by place.
     """
 
-    plan: Plan
+    plan: CudnnPlan
     said: dict[int, str]
     timed: dict[int, float]
 
 
 def told(engines: Sequence[Engine], said: dict[int, str]) -> tuple[str, ...]:
-    """What is said of engines, each thing once: many differ by their knobs alone."""
+    """Why engines do not serve, each line once: many differ in their settings alone."""
     lines = (f"{engines[place]}: {why}" for place, why in sorted(said.items()))
     return tuple(dict.fromkeys(lines))
 
@@ -83,7 +83,7 @@ class NoEngineError(Exception):
 
 
 class Search:
-    """Looking for the engine of one problem, for the arrays of a call."""
+    """The search for the engine of one problem, with the arrays of a call."""
 
     def __init__(
         self, given: Arguments, work: Work, described: Description, tensors: Tensors
@@ -122,7 +122,7 @@ class Search:
                 return Found(plan, self.said, {})
         raise NoEngineError(engines, self.said, full=self.full)
 
-    def ready(self, engines: Sequence[Engine], unmet: Callable[[Engine], str]) -> Plan:
+    def ready(self, engines: Sequence[Engine], unmet: Callable[[Engine], str]) -> CudnnPlan:
         """The plan of the first engine that takes it; nothing is run.
 
         Args:
@@ -145,7 +145,7 @@ class Search:
         Raises:
             NoEngineError: none does.
         """
-        timed: dict[int, tuple[float, Plan]] = {}
+        timed: dict[int, tuple[float, CudnnPlan]] = {}
         for place, engine in enumerate(engines):
             if limit and len(timed) == limit:
                 self.said[place] = f"{limit} were timed, as `cudnn.benchmark_limit` says"
@@ -165,7 +165,7 @@ class Search:
         run(self.given, self.work, plan, self.tensors)  # the others wrote over its result
         return Found(plan, self.said, {place: each for place, (each, _) in timed.items()})
 
-    def _plan(self, place: int, engine: Engine, unmet: Callable[[Engine], str]) -> Plan | None:
+    def _plan(self, place: int, engine: Engine, unmet: Callable[[Engine], str]) -> CudnnPlan | None:
         if why := unmet(engine):
             self.said[place] = why
             return None
@@ -173,10 +173,10 @@ class Search:
         if isinstance(answer, tuple):
             self._pass_over(place, answer)
             return None
-        return Plan(self.described, place, engine, answer)
+        return CudnnPlan(self.described, place, engine, answer)
 
-    def _try(self, plan: Plan, call: Callable[..., Any]) -> Any:
-        """What a run answers; False where its workspace has no room."""
+    def _try(self, plan: CudnnPlan, call: Callable[..., Any]) -> Any:
+        """Run or time a plan; False where the device has no room for its workspace."""
         try:
             memory, address = workspace(self.given, plan.workspace)
         except Exception as error:
@@ -186,7 +186,7 @@ class Search:
             self.said[plan.place] = f"the device has no room for its {plan.workspace} bytes"
             return False
         answer = _call(call, self.work, plan, self.tensors, address)
-        del memory  # what was put on the stream comes before what its owner does with it
+        del memory  # the work is on the stream: what the memory's owner does with it comes after
         return answer
 
     def _pass_over(self, place: int, fault: Fault) -> None:
@@ -196,7 +196,7 @@ class Search:
         self.said[place] = f"{name}: {said}" if said else name
 
 
-def run(given: Arguments, work: Work, plan: Plan, tensors: Tensors) -> None:
+def run(given: Arguments, work: Work, plan: CudnnPlan, tensors: Tensors) -> None:
     """Run a plan; one that its handle no longer has, or never had, is made first.
 
     Raises:
@@ -210,7 +210,9 @@ def run(given: Arguments, work: Work, plan: Plan, tensors: Tensors) -> None:
         failed(given, answer)
 
 
-def _call(call: Callable[..., Any], work: Work, plan: Plan, tensors: Tensors, address: int) -> Any:
+def _call(
+    call: Callable[..., Any], work: Work, plan: CudnnPlan, tensors: Tensors, address: int
+) -> Any:
     """Run or time a plan; what failed as C says it.
 
     A handle is lent for one call: where threads share a stream, the one that a plan was just made
@@ -237,7 +239,7 @@ def is_full(error: Exception) -> bool:
 
 
 def failed(given: Arguments, fault: Fault) -> NoReturn:
-    """Raise what failed, with what cuDNN says besides.
+    """Raise a failure, with cuDNN's own words besides.
 
     Raises:
         DeviceFailedError: cuDNN or the driver failed.

@@ -1,8 +1,8 @@
-"""Transforms of arrays on CUDA devices by cuFFT, on their stream.
+"""Fourier transforms of arrays on CUDA devices by cuFFT, on the arrays' stream.
 
-cuFFT reads and writes where arrays lie if its data layout can say it. What it cannot, and what is
-padded, cropped, widened or conjugated first, is copied by the array's own library, which scales the
-result too. What a call needs is cached by everything that it follows from.
+cuFFT reads and writes arrays where they lie if its data layout can describe them. The array's own
+library copies the others, and what is padded, cropped, widened or conjugated first; it scales the
+result too. Plans of calls are cached by all that they follow from.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg import _native
-from backendcfg._native import current
+from backendcfg.cache import ProfileCache
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
-from backendcfg.gpu.arrays import Arguments, Held
-from backendcfg.gpu.fft import plans as device_fft
-from backendcfg.gpu.libraries import alone as device_alone
-from backendcfg.gpu.products import calls as device_products
+from backendcfg.gpu.arrays import Arguments, DeviceView
+from backendcfg.gpu.fft import plans
+from backendcfg.gpu.libraries.opening import sole_library
+from backendcfg.ops.arrays import ArrayView
+from backendcfg.ops.devices import place_named
+from backendcfg.ops.explanation import Answer, Reason
+from backendcfg.ops.fft.arguments import DEVICE, FLOATING, WHOLE, refuse_element
 from backendcfg.ops.fft.plans import MAX_SIZE, plan_cache
 from backendcfg.ops.serving import served
 
@@ -26,16 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from backendcfg.gpu.fft.plans import Pass
-    from backendcfg.ops.arrays import ArrayView
     from backendcfg.ops.fft.arguments import Request
 
-KEPT = 512
 BECAUSE = "it transforms on NVIDIA's devices"
-"""Why cuFFT serves."""
+"""Why cuFFT serves, for `stats` and `explain`."""
 
 
 class _Common(NamedTuple):
-    """What does not depend on layouts.
+    """What does not depend on how the array lies.
 
     Attributes:
         library: cuFFT.
@@ -54,14 +55,14 @@ class _Common(NamedTuple):
     is_checked: bool
 
 
-class Call(NamedTuple):
-    """What is known of all calls of one kind.
+class TransformPlan(NamedTuple):
+    """How calls are made whose arrays and arguments are alike.
 
     Attributes:
         common: see there.
-        passes: the plans to run; none where nothing is transformed.
-        source: shape and element of the copy that is read; None where the input is.
-        order: of the input's dimensions in that copy; () for its own.
+        passes: the plans of cuFFT to run; none where nothing is transformed.
+        source: shape and element of the copy that is read; None where the input itself is read.
+        order: of the input's dimensions in that copy; () for the input's own.
         result: the shape that is written.
         back: the order of the dimensions of `result` that the caller sees; () for its own.
     """
@@ -74,7 +75,7 @@ class Call(NamedTuple):
     back: tuple[int, ...]
 
 
-_calls: dict[Hashable, Call] = {}
+_plans: ProfileCache[Hashable, TransformPlan] = ProfileCache(512)
 
 
 def transform(request: Request, *, conjugate: bool = False) -> Any:
@@ -91,29 +92,22 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
     """
     operation = f"fft.{request.operation}"
     given = Arguments(operation, {"input": request.array})
-    held: Held = request.came.origin
-    given.first, given.first_name = held, "input"
-    element = _element_of(request.array, held)
-    in_force = current()
+    view: DeviceView = request.came.origin
+    given.first, given.first_name = view, "input"
+    element = _element_of(request.array, view)
     key = (
         *(type(request.array), element),
         *(request.kind, request.axes, request.sizes, request.norm, request.conjugates),
-        *(held.kind, held.ordinal, held.element, held.shape, held.steps, in_force),
-        _is_aligned(held),
+        *(view.kind, view.ordinal, view.element, view.shape, view.byte_strides),
+        _is_aligned(view),
     )
-    call = _calls.get(key)
-    if call is None:
-        call = _prepared(request, held, element, given)
-        if len(_calls) >= KEPT:
-            _calls.clear()
-        if current() is in_force:  # else another thread has put a profile in force
-            _calls[key] = call
-    result = _compute(call, request, held, given)
+    plan = _plans.find(key, lambda: _planned(request, view, element, given))
+    result = _compute(plan, request, view, given)
     if conjugate:
         own_library.conjugate(result)
-    if call.common.is_checked:
-        device_products.finite(operation, result)
-    served(operation, "cufft", BECAUSE, request.shape, held.element)
+    if plan.common.is_checked:
+        own_library.check_finite(operation, result)
+    served(operation, "cufft", BECAUSE, request.shape, view.element)
     return result
 
 
@@ -125,48 +119,93 @@ def shifted(came: ArrayView, dims: tuple[int, ...] | None, *, forth: bool) -> An
     return own_library.roll(came.array, shifts, axes)
 
 
+def take(operation: str, value: Any, *, everything: bool) -> ArrayView:
+    """The input of a transform, on a device.
+
+    Args:
+        operation: "rfft".
+        value: the array.
+        everything: take every type of element, as the shifts of frequencies do.
+
+    Raises:
+        InvalidArgumentError: its library is not known here, or cuFFT has no such type.
+    """
+    given = Arguments(f"fft.{operation}", {"input": value})
+    view = given.take("input")
+    if not own_library.is_known(value):
+        given.refuse("`input` must be PyTorch's or CuPy's", helps=["pass it as one of theirs"])
+    if not everything and view.element not in FLOATING and view.element not in WHOLE:
+        element = view.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
+        refuse_element(operation, element, value)
+    return ArrayView(value, view.element, DEVICE, view)
+
+
+def explain(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -> Answer:
+    """What `explain` says of a transform on a device.
+
+    Args:
+        operation: "fft.rfft".
+        shape: of the input.
+        place: the device, as DLPack numbers it.
+    """
+    chosen = sole_library("cufft", place[0])
+    broken = plans.unkept(FlagsInForce().tier)
+    reasons = (broken,) if broken else chosen.reasons
+    who = "" if reasons else "cufft"
+    return Answer(
+        operation,
+        f"{operation} of {shape} on {place_named(place)}",
+        shape,
+        who,
+        chosen.path if who else "",
+        BECAUSE if who else "",
+        tuple(Reason("cufft", "", why) for why in reasons),
+        plans.FLAGS,
+    )
+
+
 def forget() -> None:
-    """Forget what is known of calls; the next one of each kind is looked at anew."""
-    _calls.clear()
+    """Drop the plans of calls; the next call of each kind is planned anew."""
+    _plans.clear()
 
 
-def _element_of(value: Any, held: Held) -> str:
-    """The type that a transform is computed from: of integers and bool, their library's reals."""
-    if held.element in device_fft.COMPLEX:
-        return held.element
+def _element_of(value: Any, view: DeviceView) -> str:
+    """The type that is transformed: the array's; of integers and bool, their library's default."""
+    if view.element in plans.COMPLEX:
+        return view.element
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return "float64"
     return "float64" if torch.get_default_dtype() is torch.float64 else "float32"
 
 
-def _is_aligned(held: Held) -> bool:
-    """Whether it begins where cuFFT may read: also real numbers at a multiple of complex ones."""
-    return held.address % device_fft.ITEM[device_fft.COMPLEX.get(held.element, "complex128")] == 0
+def _is_aligned(view: DeviceView) -> bool:
+    """Whether cuFFT may read it where it begins: real numbers too at a multiple of complex ones."""
+    return view.address % plans.ITEM[plans.COMPLEX.get(view.element, "complex128")] == 0
 
 
-def _prepared(request: Request, held: Held, element: str, given: Arguments) -> Call:
+def _planned(request: Request, view: DeviceView, element: str, given: Arguments) -> TransformPlan:
     """Check a call and plan it, for all calls of its kind."""
     operation, kind = given.operation, request.kind
     flags = FlagsInForce()
-    if broken := device_fft.unkept(flags.tier):
+    if broken := plans.unkept(flags.tier):
         raise TierNotKeptError(
             f"{operation}: {broken}",
             state="nothing was computed",
             helps=["transform on the CPU", "use a profile of a lower tier"],
         )
-    chosen = device_alone.choose("cufft", held.kind)
+    chosen = sole_library("cufft", view.kind)
     if not chosen.library:
         raise MissingLibraryError(
-            f"{operation}: no library can transform on {held.place}",
+            f"{operation}: no library can transform on {view.place}",
             notes=list(chosen.reasons),
             state="nothing was computed",
             helps=["transform on the CPU: move `input` there"],
         )
-    read = element if kind == "rfft" else device_fft.COMPLEX[element]
-    written = device_fft.REAL[read] if kind == "irfft" else device_fft.COMPLEX[element]
-    axes = device_fft.ordered(kind, request.axes)
-    shape = list(held.shape)
+    read = element if kind == "rfft" else plans.COMPLEX[element]
+    written = plans.REAL[read] if kind == "irfft" else plans.COMPLEX[element]
+    axes = plans.ordered(kind, request.axes)
+    shape = list(view.shape)
     for axis, size in zip(request.axes, request.sizes, strict=True):
         shape[axis] = size
     if kind == "irfft":
@@ -176,32 +215,32 @@ def _prepared(request: Request, held: Held, element: str, given: Arguments) -> C
         chosen.library,
         chosen.driver,
         written,
-        device_fft.scale(kind, request.norm, request.sizes),
+        plans.scale(kind, request.norm, request.sizes),
         int(flags[MAX_SIZE]),
         bool(flags["ops.check_finite"]),
     )
-    result = (request.shape, device_fft.dense_strides(request.shape), written)
+    result = (request.shape, plans.dense_strides(request.shape), written)
     if 0 in request.shape:
-        return Call(common, (), None, (), request.shape, ())
+        return TransformPlan(common, (), None, (), request.shape, ())
     if not axes:
-        return Call(common, (), (signals, read), (), request.shape, ())
-    # What becomes real numbers is copied always: cuFFT overwrites it.
-    fits = (held.shape, held.element) == (signals, read) and _is_aligned(held)
+        return TransformPlan(common, (), (signals, read), (), request.shape, ())
+    # "irfft" always reads a copy: cuFFT overwrites what it makes real numbers of.
+    fits = (view.shape, view.element) == (signals, read) and _is_aligned(view)
     if fits and kind != "irfft" and not request.conjugates:
-        one = device_fft.single(kind, axes, (held.shape, held.strides, read), result)
+        one = plans.single(kind, axes, (view.shape, view.strides, read), result)
         if one is not None:
-            return Call(common, (one,), None, (), request.shape, ())
-    copy = (signals, device_fft.dense_strides(signals), read)
-    if (one := device_fft.single(kind, axes, copy, result)) is not None:
-        return Call(common, (one,), (signals, read), (), request.shape, ())
+            return TransformPlan(common, (one,), None, (), request.shape, ())
+    copy = (signals, plans.dense_strides(signals), read)
+    if (one := plans.single(kind, axes, copy, result)) is not None:
+        return TransformPlan(common, (one,), (signals, read), (), request.shape, ())
     order = (*(axis for axis in range(len(shape)) if axis not in axes), *axes)
     batch = 1
     for axis in order[: -len(axes)]:
         batch *= shape[axis]
     sizes = tuple(request.sizes[request.axes.index(axis)] for axis in axes)
-    return Call(
+    return TransformPlan(
         common,
-        device_fft.several(kind, batch, sizes, read),
+        plans.several(kind, batch, sizes, read),
         (tuple(signals[axis] for axis in order), read),
         order,
         tuple(request.shape[axis] for axis in order),
@@ -209,24 +248,24 @@ def _prepared(request: Request, held: Held, element: str, given: Arguments) -> C
     )
 
 
-def _compute(call: Call, request: Request, held: Held, given: Arguments) -> Any:
-    source, copy = held, None
-    if call.source is not None:
-        copy, source = given.make(*call.source)
+def _compute(plan: TransformPlan, request: Request, view: DeviceView, given: Arguments) -> Any:
+    source, copy = view, None
+    if plan.source is not None:
+        copy, source = given.make(*plan.source)
         value = own_library.plain(request.array)
-        if call.order:
-            value = own_library.turned(value, call.order)
+        if plan.order:
+            value = own_library.turned(value, plan.order)
         own_library.fill(copy, value, zero=_grows(source.shape, tuple(value.shape)))
         if request.conjugates:
             own_library.conjugate(copy)
-    if copy is not None and not call.passes:
+    if copy is not None and not plan.passes:
         return copy
-    result, written = given.make(call.result, call.common.element)
-    for each in call.passes:
-        _run(call.common, each, source, written, given)
-    if call.common.scale != 1 and call.passes:
-        own_library.multiply(result, call.common.scale)
-    return own_library.turned(result, call.back) if call.back else result
+    result, written = given.make(plan.result, plan.common.element)
+    for each in plan.passes:
+        _run(plan.common, each, source, written, given)
+    if plan.common.scale != 1 and plan.passes:
+        own_library.multiply(result, plan.common.scale)
+    return own_library.turned(result, plan.back) if plan.back else result
 
 
 def _where(common: _Common, ordinal: int) -> tuple[int, int, int]:
@@ -237,8 +276,10 @@ def _grows(to: tuple[int, ...], of: tuple[int, ...]) -> bool:
     return any(one > other for one, other in zip(to, of, strict=True))
 
 
-def _run(common: _Common, each: Pass, source: Held, written: Held, given: Arguments) -> None:
-    """Put one plan's work on the stream."""
+def _run(
+    common: _Common, each: Pass, source: DeviceView, written: DeviceView, given: Arguments
+) -> None:
+    """Put the work of one plan of cuFFT on the stream."""
     where = _where(common, written.ordinal)
 
     def make() -> tuple[Any, int]:
@@ -262,12 +303,12 @@ def _run(common: _Common, each: Pass, source: Held, written: Held, given: Argume
         each.count,
         *each.steps,
     )
-    del room  # not before: its library gives the memory to what comes next on the stream
+    del room  # now that the work is on the stream: what its library does with it comes after
     if fault is not None:
         given.failed("cuFFT", fault, _words(each))
 
 
 def _words(each: Pass) -> str:
-    """A plan for people."""
+    """A plan of cuFFT in words."""
     signals = "1 signal" if each.batch == 1 else f"{each.batch} signals"
     return f"plan: {signals} of {each.sizes}, cudaDataType {each.input.type} to {each.output.type}"

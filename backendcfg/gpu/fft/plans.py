@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
 
+from backendcfg.gpu import messages
 from backendcfg.gpu.products.gemm import TYPES
 from backendcfg.records import record
 
@@ -31,9 +32,6 @@ REAL = {"complex64": "float32", "complex128": "float64"}
 TIER = "determinism.tier"
 FLAGS = ("cuda.cufft_plan_cache.max_size", "determinism.tier", "ops.check_finite")
 """The flags that are looked at."""
-
-# One signal's bits may depend on how many are transformed with it, and on the device.
-UNKEPT_TIERS = ("cross-machine", "batch-invariant")
 
 
 @record(frozen=True)
@@ -244,7 +242,5 @@ def scale(kind: str, norm: str, sizes: Sequence[int]) -> float:
 
 
 def unkept(tier: str) -> str:
-    """Why no transform on a device keeps what a profile promises, or ""."""
-    if tier not in UNKEPT_TIERS:
-        return ""
-    return f"`determinism.tier` promises `{tier}`, which cuFFT does not keep"
+    """Why cuFFT does not keep a tier, or ""."""
+    return messages.unkept(tier, "cuFFT does not keep")

@@ -17,7 +17,7 @@ from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import sources
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries.opening import Unusable, open_device
-from backendcfg.gpu.products.gemm import CUDA
+from backendcfg.ops.devices import CUDA
 from backendcfg.records import record
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import ctypes
 from functools import lru_cache
 
 from backendcfg.gpu.libraries.opening import require_device
-from backendcfg.gpu.products.gemm import CUDA
+from backendcfg.ops.devices import CUDA
 
 _CUDA_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 _HIP_CAPABILITY = (23, 61)  # hipDeviceAttributeComputeCapabilityMajor, Minor

@@ -1,8 +1,8 @@
-"""Opening the libraries that compute on devices, once per process, and remembering refusals.
+"""The libraries that compute on devices, opened once per process; refused files stay refused.
 
     answer = open_device("cublas")        # an OpenLibrary, or Unusable with a reason for each file
 
-No context is made on a device and no driver is initialised: what is asked are files, symbols and
+Opening makes no context on a device and initialises no driver: it asks for files, symbols and
 versions.
 """
 
@@ -21,6 +21,7 @@ from backendcfg.dispatch.opening import is_loaded
 from backendcfg.dispatch.rehearsal import rehearse_device
 from backendcfg.errors import MissingLibraryError
 from backendcfg.gpu.libraries.files import BY_NAME, DeviceFile, World, find
+from backendcfg.ops.devices import CUDA, KINDS
 
 logger = logging.getLogger("backendcfg.dispatch")
 
@@ -74,7 +75,7 @@ class OpenLibrary:
 
 @dataclass(frozen=True)
 class Unusable:
-    """No file can serve as a library: a reason for each that was tried, or that none was found."""
+    """No file can serve as a library; `reasons` has one for each file, or that none was found."""
 
     name: str
     reasons: tuple[str, ...]
@@ -131,6 +132,47 @@ def require_device(name: str) -> OpenLibrary:
     )
 
 
+@dataclass(frozen=True)
+class SoleLibrary:
+    """The library that alone serves a family of operations on NVIDIA's devices, or why not.
+
+    Attributes:
+        library: its handle; 0 where it cannot serve.
+        driver: the handle of the driver.
+        path: of the library's file.
+        reasons: why it cannot serve, a line each.
+    """
+
+    library: int = 0
+    driver: int = 0
+    path: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+def sole_library(name: str, kind: int, oldest: tuple[int, int, int] = (0, 0, 0)) -> SoleLibrary:
+    """The library of a name for devices of a kind.
+
+    Args:
+        name: as in `files.BY_NAME`.
+        kind: of the devices, as DLPack numbers it.
+        oldest: the oldest version that serves, where the file's name does not say it.
+    """
+    title = BY_NAME[name].title
+    if kind != CUDA:
+        return SoleLibrary(reasons=(f"{title} is NVIDIA's: it serves no {KINDS[kind]} device",))
+    driver = open_device("cuda")
+    if isinstance(driver, Unusable):
+        return SoleLibrary(reasons=driver.reasons)
+    library = open_device(name)
+    if isinstance(library, Unusable):
+        return SoleLibrary(reasons=library.reasons)
+    if library.version < oldest:
+        version, least = (".".join(map(str, each)) for each in (library.version, oldest[:2]))
+        reason = f"{library.path} is {title} {version}: {least} is the oldest served"
+        return SoleLibrary(reasons=(reason,))
+    return SoleLibrary(library.handle, driver.handle, library.path)
+
+
 def _first_usable(name: str, world: World | None) -> OpenLibrary | Unusable:
     reasons = []
     for file in find(name, world):
@@ -138,7 +180,7 @@ def _first_usable(name: str, world: World | None) -> OpenLibrary | Unusable:
         if isinstance(answer, str):
             reasons.append(answer)
         elif reason := _driver_too_old(answer, world):
-            reasons.append(reason)  # not remembered with the file: the driver may be found later
+            reasons.append(reason)  # not kept with the file: the driver may be found later
         else:
             return answer
     if not reasons:
@@ -149,7 +191,7 @@ def _first_usable(name: str, world: World | None) -> OpenLibrary | Unusable:
 
 
 def _open_once(file: DeviceFile) -> OpenLibrary | str:
-    """The library, or why its file was refused. What answered once answers the same for ever."""
+    """The library, or why its file was refused. The first answer stays."""
     key = (file.library, file.path)
     if key not in _answers:
         _answers[key] = _open(file)

@@ -1,8 +1,4 @@
-"""Linear algebra of arrays on devices: each function as its steps, with the CPU's results.
-
-A matrix by rows is its transpose by columns. So what is symmetric, and what may as well be solved
-transposed, is copied as it lies; only the others are turned on the way into the memory to work in.
-"""
+"""Calls of `ops.linalg` whose arrays are on a device: checked, planned once, and carried out."""
 
 from __future__ import annotations
 
@@ -10,20 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
 from backendcfg._native import current
-from backendcfg.gpu.linalg import decompositions, solutions
-from backendcfg.gpu.linalg import plan as device_plan
-from backendcfg.gpu.linalg.options import Options
-from backendcfg.gpu.linalg.solver import Solver
+from backendcfg.cache import BoundedCache
+from backendcfg.gpu.linalg import functions
+from backendcfg.gpu.linalg import solver as solvers
+from backendcfg.gpu.linalg.solver import Options, Solver
 from backendcfg.gpu.linalg.steps import ELEMENTS
 from backendcfg.ops.linalg.results import TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
-    from backendcfg.gpu.linalg.plan import Plan, Stack
+    from backendcfg.gpu.linalg.plan import LinalgPlan, Stack
 
 _ANY_SHAPE = {"lu_factor", "lu_factor_ex", "lu", "qr", "svd", "svdvals"}
 _MATRIX = {"cholesky_solve": "L", "cholesky_inverse": "L", "lu_solve": "LU"}
+# By all that a plan follows from, the profile in force among it.
+_plans: BoundedCache[Hashable, LinalgPlan] = BoundedCache(512)
 _SIDES = ("solve", "solve_ex", "cholesky_solve", "lu_solve")
 
 
@@ -37,31 +35,42 @@ def call(
         given: all arguments that were passed, by name.
         names: of those that are arrays.
         values: these arrays.
-        seen: what `_native.device_taken` says of them; None where they cannot make a call.
+        seen: what `_native.device_taken` gives for them; None where it refuses one of them.
 
     Raises:
         InvalidArgumentError: an argument does not fit.
         LinAlgError: a matrix has no answer.
-        TierNotKeptError: no library keeps what the profile promises.
+        TierNotKeptError: no library keeps the profile's tier.
         MissingLibraryError: no library can serve it.
         DeviceFailedError: the device or its library failed.
     """
     if seen is None:
-        Solver(function, given, names)  # which raises, and says why
+        Solver(function, given, names)  # raises, and says why
     kind, taken = seen
     key: tuple[Any, ...] = (function, kind, current(), _native.mapped())
     if len(given) > len(names):
         options = tuple(given.items())[len(names) :]
         key += (options, tuple(type(value) for _, value in options))
-    plan = device_plan.known(key)
+    try:
+        plan = _plans.get(key)
+    except TypeError:  # an option that cannot be hashed: `_plan` refuses it
+        plan = None
     if plan is None:
         plan = _plan(function, given, names)
-        if current() is key[2]:  # else another thread has put a profile in force: which chose it?
-            device_plan.remember(key, plan)
+        if (
+            current() is key[2]
+        ):  # else another thread replaced the profile: nobody knows which chose
+            _plans.put(key, plan)
     return plan(given, values, taken)
 
 
-def _plan(function: str, given: dict[str, Any], names: tuple[str, ...]) -> Plan:
+def forget() -> None:
+    """Drop all plans and choices; the next call of each kind is planned anew."""
+    _plans.clear()
+    solvers.forget()
+
+
+def _plan(function: str, given: dict[str, Any], names: tuple[str, ...]) -> LinalgPlan:
     solver = Solver(function, given, names)
     options = Options(solver)
     _take(solver, _MATRIX.get(function, "A"), options)
@@ -71,7 +80,7 @@ def _plan(function: str, given: dict[str, Any], names: tuple[str, ...]) -> Plan:
 
 
 def _take(solver: Solver, matrix: str, options: Options) -> None:
-    """Check types and shapes, in the order in which the CPU does, and choose who serves."""
+    """Check types and shapes, in the CPU's order, and choose the library."""
     names = [matrix] + [name for name in solver.held if name not in (matrix, "pivots")]
     for name in names:
         held = solver.held[name]
@@ -128,21 +137,21 @@ def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]
 
 
 _FUNCTIONS: dict[str, Callable[[Solver, Options], tuple[Stack, ...]]] = {
-    "cholesky": solutions.cholesky,
-    "cholesky_ex": solutions.cholesky,
-    "cholesky_inverse": solutions.cholesky_inverse,
-    "cholesky_solve": solutions.cholesky_solve,
-    "eigh": decompositions.eigh,
-    "eigvalsh": decompositions.eigh,
-    "inv": solutions.inv,
-    "inv_ex": solutions.inv,
-    "lu": solutions.lu,
-    "lu_factor": solutions.lu_factor,
-    "lu_factor_ex": solutions.lu_factor,
-    "lu_solve": solutions.lu_solve,
-    "qr": decompositions.qr,
-    "solve": solutions.solve,
-    "solve_ex": solutions.solve,
-    "svd": decompositions.svd,
-    "svdvals": decompositions.svd,
+    "cholesky": functions.cholesky,
+    "cholesky_ex": functions.cholesky,
+    "cholesky_inverse": functions.cholesky_inverse,
+    "cholesky_solve": functions.cholesky_solve,
+    "eigh": functions.eigh,
+    "eigvalsh": functions.eigh,
+    "inv": functions.inv,
+    "inv_ex": functions.inv,
+    "lu": functions.lu,
+    "lu_factor": functions.lu_factor,
+    "lu_factor_ex": functions.lu_factor,
+    "lu_solve": functions.lu_solve,
+    "qr": functions.qr,
+    "solve": functions.solve,
+    "solve_ex": functions.solve,
+    "svd": functions.svd,
+    "svdvals": functions.svd,
 }

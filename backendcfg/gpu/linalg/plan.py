@@ -1,9 +1,9 @@
-"""What a call of linear algebra on a device does, planned once for each kind of call.
+"""The plan of a call of linear algebra on a device, made once for all calls that are alike.
 
-A kind is the function, its options, the places, types, shapes and strides of its arrays, and the
-flags in force. A call of a known kind takes its arrays, makes its memory, and carries out the plan:
-what the arrays' own library does, and steps of vendors' libraries, as many in one call of C as come
-one after the other.
+Calls are alike in the function, its options, the places, types, shapes and strides of the arrays,
+and the flags in force. To carry out a plan is to make its memory and then to do its parts in order:
+work of the arrays' own library, and steps of vendors' libraries, which C puts on the stream, as
+many in one call as follow each other.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.gpu import layout
+from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import SIZES, Arguments
-from backendcfg.gpu.products import calls as device_products
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
     # The values of a call: its arrays from 0, what was made from `MADE`, and what the plan keeps.
     Values = list[Any]
@@ -34,25 +33,24 @@ _KEPT = MADE + _MOST_MADE
 _MOST_KEPT = 6
 TAKEN, GIVEN = _KEPT + _MOST_KEPT, _KEPT + _MOST_KEPT + 1
 _ALIGNMENT = 256
-KEPT_PLANS = 512
 
 
 class Stack(NamedTuple):
-    """Where memory of a stack is: of each matrix the same.
+    """Where the matrices of a stack are.
 
     Attributes:
-        at: among the values of a call, or `AREA`.
+        at: of their memory among the values of a call, or `AREA`.
         offset: bytes from there to the first matrix.
-        step: bytes from one matrix to the next; 0 where there is one for all.
+        stride: bytes from one matrix to the next; 0 where there is one for all.
     """
 
     at: int
     offset: int = 0
-    step: int = 0
+    stride: int = 0
 
 
-class Plan:
-    """A kind of call; filled in by `device_solver.Solver`, then carried out.
+class LinalgPlan:
+    """A plan, which `linalg.solver.Solver` makes and a call carries out.
 
     Attributes:
         operation: "linalg.solve".
@@ -74,23 +72,23 @@ class Plan:
 
     # While it is made
 
-    def make(self, shape: tuple[int, ...], element: str, step: int) -> Stack:
+    def make(self, shape: tuple[int, ...], element: str, stride: int) -> Stack:
         """An array that the library of the first makes, uninitialised."""
         self._memory += ((element, shape),)
-        return Stack(MADE + len(self._memory) - 1, step=step)
+        return Stack(MADE + len(self._memory) - 1, stride=stride)
 
-    def hide(self, size: int, step: int) -> Stack:
+    def hide(self, size: int, stride: int) -> Stack:
         """Memory that only the steps of one run see."""
-        made = Stack(AREA, self.area, step)
+        made = Stack(AREA, self.area, stride)
         self.area += -(-size // _ALIGNMENT) * _ALIGNMENT
         return made
 
     def do(self, doing: Doing) -> None:
-        """Something that is done now, in the order of the calls of this function."""
+        """Add a part; parts are done in the order in which they are added."""
         self._doing += (doing,)
 
     def keep(self, make: Callable[[Values], Any]) -> Stack:
-        """A value that is made now and kept until the call ends."""
+        """A value that a part makes and that lives until the call ends."""
         kept = Stack(_KEPT + self._kept)
         self._kept += 1
         at = kept.at
@@ -102,7 +100,7 @@ class Plan:
         return kept
 
     def returns(self, results: tuple[Stack, ...], kind: Callable[..., Any] | None) -> None:
-        """What a call returns: one value, or as many as a type holds."""
+        """Say what a call returns: one value, or the values of a named tuple."""
         of = itemgetter(*(one.at for one in results))
         if kind is None:
             self._of = of
@@ -132,12 +130,12 @@ class Plan:
     def _made_by_python(
         self, given: dict[str, Any], values: tuple[Any, ...], taken: Any
     ) -> list[Any]:
-        """The memory of arrays whose library has no table of functions."""
+        """The memory, where the library of the arrays has no DLPack exchange table."""
         arguments = self.arguments(given)
         first = arguments.take(self.names[0])
         try:
             made = [
-                device_products.make(values[0], shape, element, first.kind, first.ordinal)
+                own_library.make(values[0], shape, element, first.kind, first.ordinal)
                 for element, shape in self._memory
             ]
         except InvalidArgumentError:
@@ -153,7 +151,7 @@ class Plan:
         return Arguments(self.operation, {name: given[name] for name in self.names})
 
     def run(self, steps: Any) -> None:
-        """Put steps on the stream now, as `_native.device_linalg_plan` made them."""
+        """Add the part that puts steps on the stream, as `_native.device_linalg_plan` made them."""
         put = _native.device_linalg
 
         def doing(values: Values) -> None:
@@ -165,38 +163,15 @@ class Plan:
         self.do(doing)
 
     def pointers(self, stack: Stack, matrices: int) -> Stack:
-        """The address of each matrix, on the device, in the order of the stream."""
+        """Memory on the device with the address of each matrix."""
         made = self.make((matrices,), "int64", SIZES["int64"])
 
         def fill(values: Values) -> None:
             start = _native.device_address(values[TAKEN], stack.at) + stack.offset
-            layout.ladder(values[made.at], start, stack.step)
+            own_library.count_by(values[made.at], start, stack.stride)
 
         self.do(fill)
         return made
-
-
-_plans: dict[Hashable, Plan] = {}
-
-
-def known(key: Hashable) -> Plan | None:
-    """The plan of a kind of call; None where it is not known, or cannot be."""
-    try:
-        return _plans.get(key)
-    except TypeError:  # an option that cannot be hashed is refused by who plans
-        return None
-
-
-def remember(key: Hashable, plan: Plan) -> None:
-    """Keep the plan of a kind of call."""
-    if len(_plans) >= KEPT_PLANS:
-        _plans.clear()
-    _plans[key] = plan
-
-
-def forget() -> None:
-    """Forget all plans."""
-    _plans.clear()
 
 
 def size_of(shape: tuple[int, ...], element: str) -> int:

@@ -1,7 +1,7 @@
-"""Plans of linear algebra on a device: what a function makes, copies, and puts on the stream.
+"""Making a plan of linear algebra on a device: memory, copies, and the steps on the stream.
 
-All memory is made by the library of the first array. The matrices of a stack lie one after the
-other, each by columns or by rows, which is its transpose by columns.
+The library of the first array makes all memory. The matrices of a stack lie one after the other,
+each by columns or by rows; by rows is the transpose by columns.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from backendcfg import _native
-from backendcfg._native import current
+from backendcfg.cache import ProfileCache
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
-from backendcfg.flags import FlagsInForce
-from backendcfg.gpu import layout
-from backendcfg.gpu.arrays import Arguments, Held
-from backendcfg.gpu.linalg import plan as device_plan
-from backendcfg.gpu.linalg import steps as device_linalg
-from backendcfg.gpu.linalg.plan import GIVEN, Plan, Stack
-from backendcfg.gpu.linalg.steps import ELEMENTS, Chosen, Recipe, Step
-from backendcfg.gpu.products.calls import describe
+from backendcfg.gpu import own_library
+from backendcfg.gpu.arrays import Arguments, DeviceView
+from backendcfg.gpu.linalg import steps
+from backendcfg.gpu.linalg.plan import GIVEN, LinalgPlan, Stack, size_of
+from backendcfg.gpu.linalg.steps import ELEMENTS, LinalgChoice, LinalgRecipe, Step
+from backendcfg.gpu.messages import describe
 from backendcfg.ops import serving
+from backendcfg.ops.arrays import is_flag
 from backendcfg.ops.linalg import refusal as linalg_refusal
 
 if TYPE_CHECKING:
@@ -30,15 +29,16 @@ if TYPE_CHECKING:
     from backendcfg.gpu.linalg.plan import Values
 
 TITLES = {"cusolver": "cuSOLVER", "hipsolver": "hipSOLVER", "magma": "MAGMA"}
-KEPT = 512
-_OUTSIDE = 7  # the caller of `ops.linalg`, from `_look`
-_chosen: dict[Hashable, tuple[Chosen, Recipe, dict[str, Any]]] = {}
-_SOLVES = (device_linalg.CHOLESKY_SOLVE, device_linalg.LU_SOLVE)
-_BY_BLAS = (device_linalg.LU, device_linalg.LU_SOLVE)
+_OUTSIDE = 9  # frames from `_choose` to the caller of `ops.linalg`
+_choices: ProfileCache[Hashable, tuple[LinalgChoice, LinalgRecipe, dict[str, Any]]] = ProfileCache(
+    512
+)
+_SOLVES = (steps.CHOLESKY_SOLVE, steps.LU_SOLVE)
+_BY_BLAS = (steps.LU, steps.LU_SOLVE)
 
 
-class Seen(NamedTuple):
-    """An argument as messages describe it."""
+class Described(NamedTuple):
+    """What messages say of an argument: plans keep it, and must keep no array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -57,7 +57,7 @@ class Solver:
         lead: the shape of the stack.
         matrices: how many that are.
         recipe: how the library is called.
-        flags: a value for each of `device_linalg.FLAGS`.
+        flags: a value for each of `steps.FLAGS`.
         sizes: rows and columns of a matrix, and right-hand sides.
         plan: what is made here; it keeps nothing of this call.
         together: whether the stack is served by one call of each step.
@@ -70,7 +70,7 @@ class Solver:
         self.arrays = Arguments(self.operation, {name: given[name] for name in arrays})
         self.held = {name: self.arrays.take(name) for name in arrays}
         self.places = {name: at for at, name in enumerate(arrays)}
-        self.plan = Plan(self.operation, arrays)
+        self.plan = LinalgPlan(self.operation, arrays)
         self.element = ""
         self.lead: tuple[int, ...] = ()
         self.matrices = 1
@@ -95,23 +95,15 @@ class Solver:
         self.element, self.lead, self.matrices = element, lead, math.prod(lead)
         self.sizes = sizes
         first = self.arrays.first
-        # As `open_device`: what is loaded later may have to be preferred, and `explain` says so.
-        loaded = _native.mapped()
-        key = (current(), loaded, first.kind, first.ordinal, element, self.function)
-        known = _chosen.get(key)
-        if known is None:
-            known = self._look(first)
-            if len(_chosen) >= KEPT:
-                _chosen.clear()
-            if current() is key[0]:
-                _chosen[key] = known
-        self.chosen, self.recipe, self.flags = known
+        # A library that is loaded later may have to be preferred: `open_device` looks again then.
+        key = (_native.mapped(), first.kind, first.ordinal, element, self.function)
+        self.choice, self.recipe, self.flags = _choices.find(key, lambda: self._choose(first))
         self.plan.title = TITLES[self.recipe.provider]
-        self.together = device_linalg.is_together(self.chosen, self.function, self.matrices, sizes)
+        self.together = steps.is_together(self.choice, self.function, self.matrices, sizes)
 
-    def _look(self, first: Held) -> tuple[Chosen, Recipe, dict[str, Any]]:
-        flags = flags_of()
-        if broken := device_linalg.unkept(flags):
+    def _choose(self, first: DeviceView) -> tuple[LinalgChoice, LinalgRecipe, dict[str, Any]]:
+        flags = steps.flags_in_force()
+        if broken := steps.unkept(flags):
             raise TierNotKeptError(
                 f"{self.operation}: {broken}",
                 state="nothing was computed",
@@ -120,7 +112,7 @@ class Solver:
                     "use a profile of a lower tier",
                 ],
             )
-        chosen = device_linalg.choose(flags, first.kind, first.ordinal, self.element, self.function)
+        chosen = steps.choose(flags, first.kind, first.ordinal, self.element, self.function)
         if chosen.recipe is None:
             raise MissingLibraryError(
                 f"{self.operation}: no library can serve {self.element} on {first.place}",
@@ -131,7 +123,7 @@ class Solver:
         if chosen.passed_over:
             warnings.warn(
                 f"{self.operation} is served by {TITLES[chosen.recipe.provider]}, not by "
-                f"`{chosen.passed_over}`, which `{device_linalg.LIBRARY}` prefers: "
+                f"`{chosen.passed_over}`, which `{steps.LIBRARY}` prefers: "
                 f"{chosen.reasons[chosen.passed_over]}",
                 UserWarning,
                 stacklevel=_OUTSIDE,
@@ -146,15 +138,15 @@ class Solver:
         """An array of `inner` numbers for each matrix, of the call's type by default."""
         element = element or self.element
         lead = self.lead if lead is None else lead
-        return self.plan.make((*lead, *inner), element, device_plan.size_of(inner, element))
+        return self.plan.make((*lead, *inner), element, size_of(inner, element))
 
     def hide(
         self, inner: tuple[int, ...], element: str, lead: tuple[int, ...] | None = None
     ) -> Stack:
         """The same, where nobody but the steps that follow each other sees it."""
         lead = self.lead if lead is None else lead
-        step = device_plan.size_of(inner, element)
-        return self.plan.hide(math.prod(lead) * step, step)
+        stride = size_of(inner, element)
+        return self.plan.hide(math.prod(lead) * stride, stride)
 
     @property
     def pivots(self) -> str:
@@ -192,7 +184,9 @@ class Solver:
 
         def put(values: Values) -> None:
             here = values[source]
-            layout.copy(operation, name, values[target], here if of is None else here.reshape(of))
+            own_library.copy_argument(
+                operation, name, values[target], here if of is None else here.reshape(of)
+            )
 
         self.plan.do(put)
 
@@ -200,20 +194,20 @@ class Solver:
         """The matrices of a stack, where they lie by columns; made once for all who ask."""
         at = stack.at
         if at not in self._columns:
-            self._columns[at] = self.plan.keep(lambda values: layout.columns(values[at]))
+            self._columns[at] = self.plan.keep(lambda values: own_library.transposed(values[at]))
         return self._columns[at]
 
     def info(self, lead: tuple[int, ...] | None = None) -> Stack:
-        """An array for what a step says of each matrix."""
+        """An array for LAPACK's `info` of each matrix."""
         return self.make((), "int32", lead)
 
     def scratch(self) -> Stack:
-        """Room for what a step says that cannot fail."""
-        return self.hide((), "int32", ())._replace(step=0)
+        """Room for the `info` of a step that cannot fail: nobody reads it."""
+        return self.hide((), "int32", ())._replace(stride=0)
 
     @property
     def is_complex(self) -> bool:
-        """Whether the matrices are."""
+        """Whether the matrices are complex."""
         return self.element.startswith("complex")
 
     @property
@@ -242,9 +236,9 @@ class Solver:
         """Plan one step; `run` puts those that were planned on the stream.
 
         Args:
-            kind: `device_linalg.LU` and so on.
+            kind: `steps.LU` and so on.
             a: what is factorised, or the factor.
-            info: what is said of each matrix, or of none that anybody reads (step 0).
+            info: LAPACK's `info` of each matrix; a stride of 0 discards it.
             sizes: rows, columns, and right-hand sides or reflectors.
             lead: the shape of the stack; of the call by default.
             upper: see `Step`; and the following.
@@ -256,15 +250,15 @@ class Solver:
         if 0 in (matrices, m, n) or (k == 0 and kind in _SOLVES):
             if info.at >= 0:
                 at = info.at
-                self.plan.do(lambda values: layout.zero(values[at]))
+                self.plan.do(lambda values: own_library.zero(values[at]))
             return
-        library = self.chosen.library
+        library = self.choice.library
         if self.together:
             more["a_pointers"] = self._pointers_to(a)
             if "b" in more:
                 more["b_pointers"] = self._pointers_to(more["b"])
             if kind in _BY_BLAS:
-                library = self.chosen.blas
+                library = self.choice.blas
         self._steps.append(
             Step(
                 library, kind, ELEMENTS.index(self.element), upper, transpose, vectors,
@@ -282,7 +276,7 @@ class Solver:
         if not self._steps:
             return
         made = _native.device_linalg_plan(
-            self.chosen.driver, self.arrays.first.ordinal, self.plan.area, tuple(self._steps)
+            self.choice.driver, self.arrays.first.ordinal, self.plan.area, tuple(self._steps)
         )
         if made is None:
             self.arrays.refuse(
@@ -293,16 +287,16 @@ class Solver:
         self.plan.area = 0
         self._steps = []
 
-    # What was said
+    # Messages and `info`
 
-    def seen(self, name: str) -> Seen:
-        """An argument for a message."""
+    def seen(self, name: str) -> Described:
+        """What messages say of an argument."""
         held = self.held[name]
         dtype = held.element or describe(self.given[name]).partition(" ")[0]
-        return Seen(dtype, held.shape, held.place)
+        return Described(dtype, held.shape, held.place)
 
     def refuse(self, reason: str, detail: str) -> NoReturn:
-        """Raise what the call was refused for, as `linalg_refusal.refuse`.
+        """Refuse the call, as `linalg_refusal.refuse` does.
 
         Raises:
             InvalidArgumentError: always.
@@ -312,7 +306,7 @@ class Solver:
         linalg_refusal.refuse(self.function, reason, detail, given)
 
     def failing(self, name: str) -> Callable[[int, int], NoReturn]:
-        """What raises for one matrix of an argument, by what was said of it and its number.
+        """A function that raises for one matrix of an argument, by its `info` and its number.
 
         Raises:
             LinAlgError: always.
@@ -329,7 +323,7 @@ class Solver:
         operation, at, fail = self.operation, info.at, self.failing(name)
 
         def look(values: Values) -> None:
-            said = layout.numbers(operation, values[at])
+            said = own_library.numbers(operation, values[at])
             if any(said):
                 failed = next(index for index, number in enumerate(said) if number != 0)
                 fail(int(said[failed]), failed)
@@ -337,20 +331,20 @@ class Solver:
         self.plan.do(look)
 
     def check_sound(self, found: Stack, name: str) -> None:
-        """Raise for the first matrix whose numbers are not finite, as nothing else would say it."""
+        """Raise for the first matrix whose results are not finite: no `info` says so."""
         operation, at, fail = self.operation, found.at, self.failing(name)
 
         def look(values: Values) -> None:
-            said = layout.numbers(operation, layout.sound(values[at]))
+            said = own_library.numbers(operation, own_library.are_finite(values[at]))
             if not all(said):
                 fail(-1, said.index(False))
 
         self.plan.do(look)
 
     def finish(self, *results: Stack) -> None:
-        """Count the call, tell the traces, and look at the results where the profile says so."""
+        """Count and trace the call, and check its results where `ops.check_finite` asks for it."""
         sizes = (self.matrices, *self.sizes)
-        provider, because = self.recipe.provider, f"on a device; {self.chosen.because}"
+        provider, because = self.recipe.provider, f"on a device; {self.choice.because}"
         if self.together:
             because += "; the stack at once"
         said = (self.operation, provider, because, sizes, self.element)
@@ -366,19 +360,55 @@ class Solver:
         def look(values: Values) -> None:
             for at in results:
                 flat = values[at].reshape(1, -1)
-                if not all(layout.numbers(operation, layout.sound(flat))):
+                if not all(own_library.numbers(operation, own_library.are_finite(flat))):
                     linalg_refusal.refuse(function, "not-finite", "", {**values[GIVEN], **seen})
 
         return look
 
 
-def flags_of() -> dict[str, Any]:
-    """The flags of `device_linalg.FLAGS` in force here and now."""
-    flags = FlagsInForce()
-    return {name: flags[name] or usual for name, usual in device_linalg.DEFAULTS.items()}
+_OPTIONS = {
+    "upper": False,
+    "left": True,
+    "adjoint": False,
+    "full_matrices": True,
+    "check_errors": False,
+    "pivot": True,
+}
+_MODES = ("reduced", "complete", "r")
+
+
+class Options:
+    """The arguments of a call beside its arrays, checked as on the CPU."""
+
+    def __init__(self, solver: Solver) -> None:
+        given = solver.given
+        for name, usual in _OPTIONS.items():
+            value = given.get(name, usual)
+            if not is_flag(value):
+                solver.refuse("flag", name)
+            setattr(self, name, bool(value))
+        if not self.pivot:
+            solver.refuse("pivot", "pivot")
+        if given.get("driver") not in (None, "gesvd"):
+            solver.refuse("driver-device", "driver")
+        self.mode = given.get("mode", "reduced")
+        if not isinstance(self.mode, str) or self.mode not in _MODES:
+            solver.refuse("mode", "mode")
+        triangle = given.get("UPLO", "L")
+        if not isinstance(triangle, str) or triangle not in ("L", "l", "U", "u"):
+            solver.refuse("triangle", "UPLO")
+        if solver.function in ("eigh", "eigvalsh"):
+            self.upper = triangle in ("U", "u")
+        self.raises = self.check_errors or not solver.function.endswith("_ex")
+
+    upper: bool
+    left: bool
+    adjoint: bool
+    full_matrices: bool
+    check_errors: bool
+    pivot: bool
 
 
 def forget() -> None:
-    """Forget who serves and what calls do; the next call of each kind asks again."""
-    _chosen.clear()
-    device_plan.forget()
+    """Forget which library serves; the next call of each kind chooses again."""
+    _choices.clear()

@@ -1,10 +1,10 @@
-"""Linear algebra on devices: what the flags say to each library, and who serves.
+"""Linear algebra on devices: what the flags say to each library, and which one serves.
 
     chosen = choose(flags, kind=2, index=0, element="float32", function="solve")
     chosen.recipe.deterministic        # 1, CUSOLVER_DETERMINISTIC_RESULTS
 
-What a call does and what `explain` shows come from here. A function is made of steps, which
-native/gpu/libraries/factorisation.h describes; a library is added with its rules here.
+Calls and `explain` both ask `choose`. A function of `ops.linalg` is made of steps, which
+native/gpu/libraries/factorisation.h describes. A library is added with its rules here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg import _native, defaults
+from backendcfg.flags_in_force import FlagsInForce
+from backendcfg.gpu import messages
 from backendcfg.gpu.libraries.opening import Unusable, open_device
-from backendcfg.gpu.products.gemm import CUDA, ROCM
+from backendcfg.ops.devices import CUDA, ROCM, place_named
+from backendcfg.ops.explanation import Answer, Reason
 from backendcfg.records import field, record
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ FLAGS = (
     TIER,
     "ops.check_finite",
 )
-"""Every flag that is looked at."""
+"""The flags that the choice reads."""
 
 DEFAULTS: dict[str, Any] = {flag: defaults.DEFAULTS[flag] for flag in FLAGS}
 DEFAULTS[LIBRARY] = "default"  # the word for no preference
@@ -77,18 +80,14 @@ DETERMINISTIC_SINCE = (11, 5)
 HIP_DETERMINISTIC_RESULTS = 241
 HIP_DETERMINISTIC_SINCE = (1,)
 
-# No library of a vendor promises these.
-_UNKEPT_TIERS = ("cross-machine", "batch-invariant")
-
-
 # Larger ones fill a device one by one, and few of a size are as fast one after the other: both as
 # PyTorch has measured it, in `lu_factor` and `lu_solve` of aten/src/ATen/native/cuda/linalg.
 _LARGEST_LU = 511
 _FEW, _LARGEST_OF_FEW = 2, 63
 _MOST = 2**31 - 1
 
-# An array of a step: its place as `ops.device_plan` counts, and bytes to its first matrix and from
-# one to the next.
+# An array of a step: its place as `LinalgPlan` counts, and bytes to its first matrix and from one
+# to the next.
 Reference = tuple[int, int, int]
 NOTHING: Reference = (-1, 0, 0)
 
@@ -109,8 +108,8 @@ class Step(NamedTuple):
         n: columns.
         k: right-hand sides, or reflectors.
         a: the array that is factorised, or the factor.
-        a_pointers: where each of its matrices starts, for a whole stack in one call; and those of
-            `b`.
+        a_pointers: where each matrix of `a` starts, for a whole stack in one call.
+        b_pointers: the same of `b`.
     """
 
     library: int
@@ -135,7 +134,7 @@ class Step(NamedTuple):
 
 
 @record(frozen=True)
-class Recipe:
+class LinalgRecipe:
     """How one library is called for one element type.
 
     Attributes:
@@ -143,7 +142,7 @@ class Recipe:
         element: of the matrices.
         deterministic: the library's number of a mode that is set; 0 where it has none.
         pivots: the type of the pivots that it reads and writes.
-        words: what the numbers are called in the library's header, for `explain`.
+        words: the numbers by their names in the library's header, for `explain`.
     """
 
     provider: str
@@ -154,21 +153,21 @@ class Recipe:
 
 
 @record(frozen=True)
-class Chosen:
-    """Who serves a function, and why nobody else.
+class LinalgChoice:
+    """The library that serves a function, and why no other.
 
     Attributes:
-        recipe: how it is called; None when nobody can.
-        path: the file of the library.
+        recipe: how it is called; None where no library can serve.
+        path: of its file.
         library: its handle.
-        driver: that of the driver.
-        blas: that of the library with LU for whole stacks; 0 for none.
-        because: why that one, in words; "" when nobody can.
-        reasons: for each other provider, why not.
-        passed_over: the library that the profile prefers, where another one serves; "" otherwise.
+        driver: the handle of the driver.
+        blas: the handle of the library with LU for whole stacks; 0 for none.
+        because: why this one serves, in words; "" where no library can.
+        reasons: for each other provider, why it does not serve.
+        passed_over: the library that the profile prefers, where another one serves; else "".
     """
 
-    recipe: Recipe | None = None
+    recipe: LinalgRecipe | None = None
     path: str = ""
     library: int = 0
     driver: int = 0
@@ -178,44 +177,48 @@ class Chosen:
     passed_over: str = ""
 
 
-def is_promised(flags: Mapping[str, Any]) -> bool:
+def needs_same_bits(flags: Mapping[str, Any]) -> bool:
     """Whether the same call must give the same bits."""
     return bool(flags[ALGORITHMS] == "deterministic" or flags[TIER] != "none")
 
 
 def _cusolver(
     flags: Mapping[str, Any], element: str, version: tuple[int, int, int]
-) -> Recipe | str:
-    # Results that differ from run to run are never allowed: so it is in a handle that nobody told.
+) -> LinalgRecipe | str:
+    # A handle that nobody configured does not allow results that differ from run to run either.
     if version[:2] >= DETERMINISTIC_SINCE:
         words = "mode CUSOLVER_DETERMINISTIC_RESULTS"
-        return Recipe("cusolver", element, DETERMINISTIC_RESULTS, words=words)
-    if is_promised(flags):
+        return LinalgRecipe("cusolver", element, DETERMINISTIC_RESULTS, words=words)
+    if needs_same_bits(flags):
         return (
             f"version {version[0]}.{version[1]} cannot be told to be deterministic, as "
             f"`{ALGORITHMS}` or `{TIER}` asks; 11.5 is the first that can"
         )
-    return Recipe("cusolver", element, words="no mode to set")
+    return LinalgRecipe("cusolver", element, words="no mode to set")
 
 
 def _hipsolver(
     flags: Mapping[str, Any], element: str, version: tuple[int, int, int]
-) -> Recipe | str:
-    # Before, the SONAME does not say whether it has modes: asked for one, a call fails without.
-    if version[:1] >= HIP_DETERMINISTIC_SINCE or is_promised(flags):
+) -> LinalgRecipe | str:
+    # An older SONAME does not say whether the library has modes; without, a call that asks fails.
+    if version[:1] >= HIP_DETERMINISTIC_SINCE or needs_same_bits(flags):
         words = "mode HIPSOLVER_DETERMINISTIC_RESULTS"
-        return Recipe("hipsolver", element, HIP_DETERMINISTIC_RESULTS, "int32", words)
-    return Recipe("hipsolver", element, pivots="int32", words="no mode is set")
+        return LinalgRecipe("hipsolver", element, HIP_DETERMINISTIC_RESULTS, "int32", words)
+    return LinalgRecipe("hipsolver", element, pivots="int32", words="no mode is set")
 
 
-def _magma(flags: Mapping[str, Any], element: str, version: tuple[int, int, int]) -> Recipe | str:
-    if is_promised(flags):
+def _magma(
+    flags: Mapping[str, Any], element: str, version: tuple[int, int, int]
+) -> LinalgRecipe | str:
+    if needs_same_bits(flags):
         return f"it does not promise the same bits, as `{ALGORITHMS}` or `{TIER}` asks"
     words = "a part is computed on the host, which waits"
-    return Recipe("magma", element, pivots="int32", words=words)
+    return LinalgRecipe("magma", element, pivots="int32", words=words)
 
 
-PROVIDERS: dict[str, Callable[[Mapping[str, Any], str, tuple[int, int, int]], Recipe | str]] = {
+PROVIDERS: dict[
+    str, Callable[[Mapping[str, Any], str, tuple[int, int, int]], LinalgRecipe | str]
+] = {
     "cusolver": _cusolver,
     "hipsolver": _hipsolver,
     "magma": _magma,
@@ -225,10 +228,10 @@ PROVIDERS: dict[str, Callable[[Mapping[str, Any], str, tuple[int, int, int]], Re
 ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cusolver", "magma"), ROCM: ("hipsolver", "magma")}
 """By kind of place: who may serve, in the order that holds when nobody chooses."""
 
-# What a name means where the other vendor's library is meant, as PyTorch reads it.
+# The same library of the other vendor: PyTorch reads one name for both.
 _SAME: dict[int, dict[str, str]] = {CUDA: {}, ROCM: {"cusolver": "hipsolver"}}
 _DRIVERS = {CUDA: "cuda", ROCM: "hip"}
-# Who has the steps for whole stacks that it has not.
+# Which library has the steps for whole stacks that a provider lacks.
 _BLAS = {"cusolver": "cublas"}
 # MAGMA is built for one or the other, under one name.
 _BUILDS = {ROCM: {"magma": "magma_hip"}}
@@ -242,14 +245,19 @@ def order(kind: int, preferred: Any) -> tuple[str, ...]:
 
 
 def unkept(flags: Mapping[str, Any]) -> str:
-    """Why nothing on a device can keep what the flags promise, or ""."""
-    tier = flags[TIER]
-    if tier not in _UNKEPT_TIERS:
-        return ""
-    return f"`{TIER}` promises `{tier}`, which no library on a device keeps"
+    """Why nothing on a device keeps the tier of the flags, or ""."""
+    return messages.unkept(flags[TIER])
 
 
-def choose(flags: Mapping[str, Any], kind: int, index: int, element: str, function: str) -> Chosen:
+def flags_in_force() -> dict[str, Any]:
+    """The flags of `FLAGS` that are in force here and now."""
+    flags = FlagsInForce()
+    return {name: flags[name] or usual for name, usual in DEFAULTS.items()}
+
+
+def choose(
+    flags: Mapping[str, Any], kind: int, index: int, element: str, function: str
+) -> LinalgChoice:
     """Who serves a function for an element type on a device.
 
     Nothing is started on the device; libraries are opened.
@@ -269,7 +277,7 @@ def choose(flags: Mapping[str, Any], kind: int, index: int, element: str, functi
         reasons[wanted] = f"it is not served on {'AMD' if kind == ROCM else 'NVIDIA'}'s devices"
     driver = open_device(_DRIVERS[kind])
     if isinstance(driver, Unusable):
-        return Chosen(reasons={**reasons, **dict.fromkeys(names, "; ".join(driver.reasons))})
+        return LinalgChoice(reasons={**reasons, **dict.fromkeys(names, "; ".join(driver.reasons))})
     chosen, serving = None, ""
     for name in names:
         if chosen is not None:
@@ -286,7 +294,7 @@ def choose(flags: Mapping[str, Any], kind: int, index: int, element: str, functi
         if passed_over:
             because = f"in place of `{wanted}`, which `{LIBRARY}` prefers"
         blas = open_device(_BLAS[name]) if name in _BLAS else None
-        chosen = Chosen(
+        chosen = LinalgChoice(
             recipe,
             opened.path,
             opened.handle,
@@ -296,7 +304,7 @@ def choose(flags: Mapping[str, Any], kind: int, index: int, element: str, functi
             reasons,
             passed_over,
         )
-    return chosen or Chosen(reasons=reasons)
+    return chosen or LinalgChoice(reasons=reasons)
 
 
 def _able(name: str, kind: int, flags: Mapping[str, Any], element: str) -> Any:
@@ -308,7 +316,9 @@ def _able(name: str, kind: int, flags: Mapping[str, Any], element: str) -> Any:
     return recipe if isinstance(recipe, str) else (recipe, opened)
 
 
-def is_together(chosen: Chosen, function: str, matrices: int, sizes: tuple[int, int, int]) -> bool:
+def is_together(
+    chosen: LinalgChoice, function: str, matrices: int, sizes: tuple[int, int, int]
+) -> bool:
     """Whether a stack is served by one call of each step, instead of one matrix after the other.
 
     Args:
@@ -359,7 +369,7 @@ def steps_of(
     return tuple((step, of[step]) for step in STEPS[function])
 
 
-def serves(chosen: Chosen, index: int, function: str, sizes: tuple[int, int, int]) -> bool:
+def serves(chosen: LinalgChoice, index: int, function: str, sizes: tuple[int, int, int]) -> bool:
     """Whether the library that was chosen has the steps of a function for matrices of a size."""
     recipe = chosen.recipe
     if recipe is None or 0 in sizes[:2]:
@@ -370,3 +380,54 @@ def serves(chosen: Chosen, index: int, function: str, sizes: tuple[int, int, int
         for kind, of in steps_of(function, sizes)
     )
     return _native.device_linalg_plan(chosen.driver, index, 0, steps) is not None
+
+
+_TOO_LARGE = "its 32-bit integers are too small for matrices of this size"
+
+
+def explain(
+    function: str,
+    sizes: tuple[int, int, int],
+    element: str,
+    place: tuple[int, int],
+    matrices: int = 1,
+) -> Answer:
+    """What `explain` says of a function of `ops.linalg` for matrices on a device.
+
+    Args:
+        function: its name.
+        sizes: rows, columns and right-hand sides.
+        element: NumPy's name of the type.
+        place: the device, as DLPack numbers it.
+        matrices: how many there are, each with right-hand sides of its own.
+    """
+    (m, n, k), (kind, index) = sizes, place
+    operation = f"linalg.{function}"
+    flags = flags_in_force()
+    sides = f" and {k} right-hand sides" if k else ""
+    what = f"{operation} of ({m}, {n}) {element}{sides} on {place_named(place)}"
+    chosen = choose(flags, kind, index, element, function)
+    reasons, recipe = dict(chosen.reasons), chosen.recipe
+    if recipe is not None and (broken := unkept(flags)):
+        reasons[recipe.provider] = broken
+        recipe = None
+    elif recipe is not None and not serves(chosen, index, function, sizes):
+        reasons[recipe.provider] = _TOO_LARGE
+        recipe = None
+    if recipe is None:
+        return _answer(operation, what, sizes, reasons)
+    because = f"{chosen.because}: {recipe.words}"
+    if is_together(chosen, function, matrices, sizes):
+        because += "; the stack at once"
+    return _answer(operation, what, sizes, reasons, (recipe.provider, chosen.path, because))
+
+
+def _answer(
+    operation: str,
+    what: str,
+    sizes: tuple[int, int, int],
+    reasons: dict[str, str],
+    serving: tuple[str, str, str] = ("", "", ""),
+) -> Answer:
+    told = tuple(Reason(name, "", why) for name, why in reasons.items())
+    return Answer(operation, what, sizes, *serving, told, FLAGS)

@@ -9,6 +9,7 @@ Nothing is opened or asked here: what a call does and what `explain` shows come 
 from __future__ import annotations
 
 from backendcfg import defaults
+from backendcfg.ops.devices import CUDA, ROCM
 from backendcfg.records import record, replace
 
 TYPE_CHECKING = False
@@ -263,10 +264,6 @@ PROVIDERS: dict[str, Callable[[Mapping[str, Any], str, tuple[int, int]], Recipe 
     "hipblaslt": _hipblaslt,
 }
 """By provider: its rules."""
-
-CUDA, ROCM = 2, 10
-KINDS = {CUDA: "cuda", ROCM: "rocm"}
-"""Kinds of places, with DLPack's numbers."""
 
 ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cublas", "cublaslt"), ROCM: ("hipblas", "hipblaslt")}
 """By kind of place: who may serve, in the order that holds when nobody chooses."""

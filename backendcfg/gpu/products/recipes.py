@@ -1,9 +1,9 @@
-"""Who serves products on a device under a snapshot: the first of the order that is there and can.
+"""Which library serves products on a device under a snapshot: the first of the order that can.
 
-    made = choose(snapshot, kind=2, index=0, element="float32")
+    choice = choose(snapshot, kind=2, index=0, element="float32")
 
-Libraries are opened when the first array of a device comes, never before. What was chosen is kept
-with the snapshot, in C: `recipe_for` is asked once for each device and element type.
+Libraries are opened when the first array on a device comes, never before. C keeps the choice with
+the snapshot: it asks `recipe_for` once for each device and element type.
 """
 
 from __future__ import annotations
@@ -13,38 +13,39 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import _native, native
 from backendcfg.catalogue.gpu import AMD, NVIDIA
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
+from backendcfg.gpu import messages
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries import files
 from backendcfg.gpu.libraries.opening import OpenLibrary, Unusable, open_device, require_device
 from backendcfg.gpu.products import gemm
+from backendcfg.ops.devices import CUDA, ROCM, place_named
+from backendcfg.ops.explanation import Answer, Reason
+from backendcfg.ops.serving import WORDS
 from backendcfg.records import field, record, replace
 
 if TYPE_CHECKING:
     from backendcfg.gpu.products.gemm import Recipe
 
 _TOOLKITS = {
-    gemm.CUDA: (NVIDIA, "CUDA"),
-    gemm.ROCM: (AMD, "ROCm"),
+    CUDA: (NVIDIA, "CUDA"),
+    ROCM: (AMD, "ROCm"),
 }
-_DRIVERS = {gemm.CUDA: "cuda", gemm.ROCM: "hip"}
-
-# No library of a vendor promises these; our own kernels, which do, compute on the CPU alone.
-_UNKEPT_TIERS = ("cross-machine", "batch-invariant")
+_DRIVERS = {CUDA: "cuda", ROCM: "hip"}
 
 
 @record(frozen=True)
-class Chosen:
-    """Who serves, and why nobody else.
+class ProductChoice:
+    """The library that serves products, and why no other.
 
     Attributes:
-        recipe: how it is called; None when nobody can.
-        path: the file of the library.
+        recipe: how it is called; None where no library can serve.
+        path: of its file.
         library: its handle.
-        driver: that of the driver.
-        because: "first" or "able", as `native.REASONS` has them; "" when nobody can.
-        reasons: for each other provider, why not.
-        fallback: who takes over what the library has no algorithm for; None for nobody.
-        adder: who adds a vector in the call that multiplies, where that is somebody else.
+        driver: the handle of the driver.
+        because: "first" or "able", as `native.REASONS` has them; "" where no library can serve.
+        reasons: for each other provider, why it does not serve.
+        fallback: serves what this library has no algorithm for; None for nobody.
+        adder: adds a vector in the call that multiplies, where this library cannot.
     """
 
     recipe: Recipe | None = None
@@ -53,8 +54,8 @@ class Chosen:
     driver: int = 0
     because: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
-    fallback: Chosen | None = None
-    adder: Chosen | None = None
+    fallback: ProductChoice | None = None
+    adder: ProductChoice | None = None
 
 
 def driver_of(kind: int) -> int:
@@ -74,12 +75,14 @@ def flags_of(snapshot: int) -> dict[str, Any]:
     }
 
 
-def choose(snapshot: int, kind: int, index: int, element: str, *, start: bool = True) -> Chosen:
+def choose(
+    snapshot: int, kind: int, index: int, element: str, *, start: bool = True
+) -> ProductChoice:
     """Who serves products of an element type on a device, under a snapshot.
 
     Args:
         snapshot: its address.
-        kind: of the device, with DLPack's number: a key of `gemm.KINDS`.
+        kind: of the device, with DLPack's number: a key of `devices.KINDS`.
         index: of the device.
         element: one of `gemm.ELEMENTS`.
         start: initialise the driver if nobody has.
@@ -88,10 +91,10 @@ def choose(snapshot: int, kind: int, index: int, element: str, *, start: bool = 
     order = gemm.order(kind, flags[gemm.LIBRARY])
     driver = open_device(_DRIVERS[kind])
     if isinstance(driver, Unusable):
-        return Chosen(reasons=dict.fromkeys(order, "; ".join(driver.reasons)))
+        return ProductChoice(reasons=dict.fromkeys(order, "; ".join(driver.reasons)))
     capability = device_driver.capability(driver.path, index, kind=kind, start=start)
     adder = gemm.adder(kind, order, element)
-    able: dict[str, Chosen] = {}
+    able: dict[str, ProductChoice] = {}
     reasons = {}
     for name in order:
         if able and name != adder and next(iter(able)) not in gemm.BY_DESCRIPTORS:
@@ -106,14 +109,14 @@ def choose(snapshot: int, kind: int, index: int, element: str, *, start: bool = 
         elif isinstance(opened, OpenLibrary):
             because = "first" if name == order[0] else "able"
             made = gemm.for_version(made, opened.version)
-            able[name] = Chosen(made, opened.path, opened.handle, driver.handle, because)
+            able[name] = ProductChoice(made, opened.path, opened.handle, driver.handle, because)
     return _first(able, reasons, adder)
 
 
-def _first(able: dict[str, Chosen], reasons: dict[str, str], adder: str) -> Chosen:
+def _first(able: dict[str, ProductChoice], reasons: dict[str, str], adder: str) -> ProductChoice:
     """The first of those who can, with what the others are there for."""
     if not able:
-        return Chosen(reasons=reasons)
+        return ProductChoice(reasons=reasons)
     serving, *others = able
     fallback = None
     for name in others:
@@ -129,7 +132,7 @@ def _first(able: dict[str, Chosen], reasons: dict[str, str], adder: str) -> Chos
     )
 
 
-def adding(chosen: Chosen) -> Chosen | None:
+def adding(chosen: ProductChoice) -> ProductChoice | None:
     """Who adds a vector to each row of a product in the call that multiplies; None for nobody."""
     first = chosen.recipe
     if first is None or first.element in gemm.COMPLEX:
@@ -158,11 +161,8 @@ def mixed(kind: int) -> str:
 
 
 def unkept(flags: dict[str, Any]) -> str:
-    """Why no product on a device can keep what the flags promise, or ""."""
-    tier = flags[gemm.TIER]
-    if tier not in _UNKEPT_TIERS:
-        return ""
-    return f"`determinism.tier` promises `{tier}`, which no library on a device keeps"
+    """Why no product on a device can keep the tier of the flags, or ""."""
+    return messages.unkept(flags[gemm.TIER])
 
 
 def recipe_for(operation: str, snapshot: int, kind: int, index: int, element: str) -> int:
@@ -180,7 +180,7 @@ def recipe_for(operation: str, snapshot: int, kind: int, index: int, element: st
         )
     chosen = choose(snapshot, kind, index, element)
     if chosen.recipe is None:
-        place = f"{gemm.KINDS[kind]}:{index}"
+        place = place_named((kind, index))
         raise MissingLibraryError(
             f"{operation}: no library can multiply {element} on {place}",
             notes=[f"{name}: {why}" for name, why in chosen.reasons.items()],
@@ -189,7 +189,7 @@ def recipe_for(operation: str, snapshot: int, kind: int, index: int, element: st
     return intern(chosen)
 
 
-def intern(chosen: Chosen | None) -> int:
+def intern(chosen: ProductChoice | None) -> int:
     """The address in C of what was chosen; 0 for nobody."""
     if chosen is None or (recipe := chosen.recipe) is None:
         return 0
@@ -208,4 +208,63 @@ def intern(chosen: Chosen | None) -> int:
         recipe.atomics,
         recipe.algorithm,
         recipe.reduction,
+    )
+
+
+def of_element(
+    element: str, place: tuple[int, int]
+) -> tuple[ProductChoice, Recipe | None, dict[str, str]]:
+    """The library for products of a type on a device, how it is called, and why no other.
+
+    Args:
+        element: NumPy's name of the type.
+        place: the device, as DLPack numbers it.
+    """
+    snapshot = _native.snapshot()
+    chosen = choose(snapshot, *place, element, start=False)
+    broken = unkept(flags_of(snapshot))
+    if broken and chosen.recipe is not None:
+        return chosen, None, {**chosen.reasons, chosen.recipe.provider: broken}
+    return chosen, chosen.recipe, chosen.reasons
+
+
+def explain(
+    operation: str,
+    of: tuple[int, int, int],
+    element: str,
+    place: tuple[int, int],
+    *,
+    adds: bool = False,
+) -> Answer:
+    """What `explain` says of a product of sizes m, n, k on a device.
+
+    Args:
+        operation: of BLAS: "sgemm".
+        of: m, n and k.
+        element: NumPy's name of the type.
+        place: the device, as DLPack numbers it.
+        adds: whether a vector is added to each row, whose numbers lie one after the other.
+    """
+    (m, n, k), (kind, _) = of, place
+    chosen, recipe, reasons = of_element(element, place)
+    adder = adding(chosen) if adds and recipe and n > 1 and k > 1 else None
+    if adder is not None:
+        chosen, recipe, reasons = adder, adder.recipe, adder.reasons
+    because = WORDS.get(chosen.because, "")
+    if recipe is not None:
+        said = ", ".join(f"{what} {number}" for what, number in gemm.words(recipe).items())
+        because = f"{because}: {said}"
+        if adder is not None:
+            because += f", epilogue {gemm.BIAS[recipe.provider]}"
+        if note := mixed(kind):
+            because += f"; {note}"
+    return Answer(
+        operation,
+        f"{operation} of ({m}, {k}) and ({k}, {n}) on {place_named(place)}",
+        of,
+        recipe.provider if recipe is not None else "",
+        chosen.path if recipe is not None else "",
+        because if recipe is not None else "",
+        tuple(Reason(name, "", why) for name, why in reasons.items()),
+        gemm.FLAGS,
     )

@@ -14,8 +14,10 @@ from typing import Any
 
 from backendcfg import _native
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
-from backendcfg.gpu.products import calls, recipes
-from backendcfg.gpu.products.gemm import CUDA, KINDS
+from backendcfg.gpu import own_library
+from backendcfg.gpu.messages import advice
+from backendcfg.gpu.products import recipes
+from backendcfg.ops.devices import CUDA, place_named
 
 # DLPack's code and bits, and the type's name in `__cuda_array_interface__`, where it has one.
 _TYPES = {
@@ -61,7 +63,7 @@ class DeviceArray:
     @property
     def device(self) -> str:
         """Where it is: "cuda:0"."""
-        return f"{KINDS[self._kind]}:{self._index}"
+        return place_named((self._kind, self._index))
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def make(like: Any, shape: tuple[int, ...], element: str, kind: int, index: int)
         DeviceFailedError: the driver has no memory.
     """
     try:
-        return calls.make(like, shape, element, kind, index)
+        return own_library.make(like, shape, element, kind, index)
     except InvalidArgumentError:
         made = DeviceArray(shape, element, (kind, index), _memory(shape, element, kind, index))
     jax = sys.modules.get("jax")
@@ -121,7 +123,7 @@ def _memory(shape: tuple[int, ...], element: str, kind: int, index: int) -> tupl
     raise DeviceFailedError(
         "no memory for a result: the device's driver failed: "
         f"{function} returned {name or 'status'} ({status})",
-        notes=[f"{element} array of shape {shape} on {KINDS[kind]}:{index}"],
+        notes=[f"{element} array of shape {shape} on {place_named((kind, index))}"],
         state="nothing was computed",
-        helps=calls.advice(function, name),
+        helps=advice(function, name),
     )

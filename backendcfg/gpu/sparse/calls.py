@@ -1,101 +1,61 @@
-"""Products of 2:4 sparse matrices on NVIDIA's devices, by cuSPARSELt.
-
-compressed = ops.sparse_compress(weight)          # at most 2 of every 4 numbers are not 0
-result = ops.sparse_matmul(compressed, inputs)    # weight @ inputs
-fastest = ops.sparse_search(compressed, inputs)   # once for a shape
-result = ops.sparse_matmul(compressed, inputs, algorithm=fastest)
-"""
+"""Products of 2:4 sparse matrices by cuSPARSELt: the calls behind `backendcfg.ops.sparse`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from backendcfg import _native
+from backendcfg.cache import BoundedCache
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError, TierNotKeptError
-from backendcfg.flags import FlagsInForce
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
-from backendcfg.gpu.arrays import SIZES, Arguments, Held
-from backendcfg.gpu.libraries import alone as device_alone
-from backendcfg.gpu.products import calls, choice
-from backendcfg.gpu.products.gemm import KINDS
-from backendcfg.gpu.sparse import library as device_sparse
-from backendcfg.gpu.sparse.library import SparseAlgorithm
+from backendcfg.gpu.arrays import SIZES, Arguments, DeviceView
+from backendcfg.gpu.libraries.opening import SoleLibrary, sole_library
+from backendcfg.gpu.sparse import library
 from backendcfg.ops.arrays import element_named
+from backendcfg.ops.devices import place_named, place_of
 from backendcfg.ops.explanation import Answer, Question, Reason
 from backendcfg.ops.serving import served
-
-__all__ = ["Compressed", "SparseAlgorithm", "sparse_compress", "sparse_matmul", "sparse_search"]
+from backendcfg.ops.sparse import Compressed, SparseAlgorithm
 
 BECAUSE = "it multiplies 2:4 sparse matrices"
-KEPT = 512
-OPERATIONS = ("sparse_compress", "sparse_matmul", "sparse_search")
 
 
-@dataclass(frozen=True, eq=False)
-class Compressed:
-    """A 2:4 sparse matrix in cuSPARSELt's own form, which `sparse_matmul` takes.
-
-    Attributes:
-        shape: (rows, columns) of the matrix.
-        dtype: of its numbers: "float16", "bfloat16", "int8".
-        device: its place: "cuda:0".
-        memory: the compressed bytes, an array of the library that owned the matrix.
-    """
-
-    shape: tuple[int, int]
-    dtype: str
-    device: str
-    memory: Any = field(repr=False)
-
-
-# The bytes that a product works in, by library, device and numbers.
-_areas: dict[tuple[int, int, tuple[int, ...]], int] = {}
+# The bytes that a product works in, by library, device and `library.product`.
+_workspaces: BoundedCache[tuple[int, int, tuple[int, ...]], int] = BoundedCache(512)
 
 
 class _Product(NamedTuple):
     """One product, ready to be run."""
 
     given: Arguments
-    chosen: device_alone.Chosen
+    chosen: SoleLibrary
     numbers: tuple[int, ...]
-    a: Held
-    b: Held
-    bias: Held | None
+    a: DeviceView
+    b: DeviceView
+    bias: DeviceView | None
     copy: Any
     shape: tuple[int, int]
     element: str
 
 
 def sparse_compress(a: Any) -> Compressed:
-    """Compress a matrix of which at most 2 of every 4 numbers of a row are not 0.
-
-    It is checked on the device first, and the answer waited for. float16 and bfloat16 need rows and
-    columns in multiples of 16, int8 of 32.
-
-    Args:
-        a: (m, k), PyTorch's or CuPy's, on an NVIDIA device.
-
-    Raises:
-        InvalidArgumentError: it is no such matrix, or not 2:4.
-        MissingLibraryError: there is no cuSPARSELt.
-        DeviceFailedError: the device failed.
-    """
+    """See `backendcfg.ops.sparse_compress`."""
     given = Arguments("sparse_compress", {"a": a})
-    held = _held(given, "a")
-    if why := device_sparse.misfit(held.shape, held.element):
+    view = _view(given, "a")
+    if why := library.misfit(view.shape, view.element):
         given.refuse(f"`a` must {why}")
-    chosen = _chosen(given, held, SparseAlgorithm())
+    chosen = _chosen(given, view, SparseAlgorithm())
     _known(given, "a")
     dense = a
-    leading = held.strides[0]
-    if held.strides[1] != 1 or not _is_aligned(held, leading) or leading < held.shape[1]:
-        dense, held = _copied(given, "a", a, held.shape, held.element)
-        leading = held.shape[1]
-    matrix = (held.shape[0], held.shape[1], leading, device_sparse.NUMBERS[held.element])
+    leading = view.strides[0]
+    if view.strides[1] != 1 or not _is_aligned(view, leading) or leading < view.shape[1]:
+        dense, view = _copied(given, "a", a, view.shape, view.element)
+        leading = view.shape[1]
+    matrix = (view.shape[0], view.shape[1], leading, library.NUMBERS[view.element])
     invalid, answer = given.make((1,), "int32")
-    work = given.work(chosen.library, chosen.driver, held, answer)
-    _succeed(given, _native.device_sparse_check(work, matrix, held.address, answer.address))
+    work = given.work(chosen.library, chosen.driver, view, answer)
+    _succeed(given, _native.device_sparse_check(work, matrix, view.address, answer.address))
     if int(invalid.item()):
         given.refuse(
             "`a` must have at most 2 numbers other than 0 in every 4 of a row",
@@ -106,67 +66,33 @@ def sparse_compress(a: Any) -> Compressed:
     memory, compressed = given.make((size,), "uint8")
     room, buffer = given.make((buffer_size,), "uint8") if buffer_size else (None, None)
     fault = _native.device_sparse_compress(
-        given.work(chosen.library, chosen.driver, held, compressed, buffer),
+        given.work(chosen.library, chosen.driver, view, compressed, buffer),
         matrix,
-        held.address,
+        view.address,
         compressed.address,
         buffer.address if buffer is not None else 0,
     )
     del room, dense  # their library gives the memory to what comes next on the stream
     _succeed(given, fault)
-    served("sparse_compress", "cusparselt", BECAUSE, held.shape, held.element)
-    return Compressed((held.shape[0], held.shape[1]), held.element, held.place, memory)
+    served("sparse_compress", "cusparselt", BECAUSE, view.shape, view.element)
+    return Compressed((view.shape[0], view.shape[1]), view.element, view.place, memory)
 
 
 def sparse_matmul(
-    compressed: Compressed,
-    b: Any,
-    bias: Any = None,
-    *,
-    algorithm: SparseAlgorithm | int | None = None,
+    compressed: Compressed, b: Any, bias: Any, algorithm: SparseAlgorithm | int | None
 ) -> Any:
-    """The product of a compressed matrix and another, and perhaps a number added to each row.
-
-    float16 and bfloat16 are summed in float32 and rounded once; int8 gives int32, exactly.
-
-    Args:
-        compressed: (m, k), from `sparse_compress`.
-        b: (k, n), of the same type at the same place; n in multiples of 8, for int8 of 16. Read by
-            rows or by columns where it lies; int8 by columns alone, and copied else.
-        bias: m numbers of the same type, one for each row; not for int8.
-        algorithm: from `sparse_search`, or its number; 0 by default.
-
-    Returns:
-        (m, n), by rows, of the library that owns `b`.
-
-    Raises:
-        InvalidArgumentError: an argument does not fit.
-        MissingLibraryError: there is no cuSPARSELt.
-        TierNotKeptError: it does not keep what the profile promises.
-        DeviceFailedError: the device failed.
-    """
+    """See `backendcfg.ops.sparse_matmul`."""
     it = _product("sparse_matmul", compressed, b, bias, algorithm)
     result, _ = _run(it, search=False)
     flags = FlagsInForce()
     if flags["ops.check_finite"] and it.element != "int32":
-        calls.finite("sparse_matmul", result)
+        own_library.check_finite("sparse_matmul", result)
     served("sparse_matmul", "cusparselt", BECAUSE, (*it.shape, compressed.shape[1]), it.element)
     return result
 
 
-def sparse_search(compressed: Compressed, b: Any, bias: Any = None) -> SparseAlgorithm:
-    """The algorithm that multiplies fastest here, as cuSPARSELt measures it; waits for the device.
-
-    Args:
-        compressed: as for `sparse_matmul`.
-        b: the same.
-        bias: the same.
-
-    Raises:
-        InvalidArgumentError: an argument does not fit.
-        MissingLibraryError: there is no cuSPARSELt.
-        DeviceFailedError: the device failed.
-    """
+def sparse_search(compressed: Compressed, b: Any, bias: Any) -> SparseAlgorithm:
+    """See `backendcfg.ops.sparse_search`."""
     _, found = _run(_product("sparse_search", compressed, b, bias, None), search=True)
     return SparseAlgorithm(*found)
 
@@ -183,28 +109,28 @@ def _product(
         given.refuse(
             f"`compressed` must come from `ops.sparse_compress`, not {type(compressed).__name__}"
         )
-    held = _held(given, "b")
+    view = _view(given, "b")
     a = given.hold("compressed", compressed.memory)
     (m, k), element = compressed.shape, compressed.dtype
-    if held.element != element:
+    if view.element != element:
         given.refuse(f"`b` must hold {element}, as the compressed matrix does")
-    if why := device_sparse.misfit_dense(held.shape, k, element):
+    if why := library.misfit_dense(view.shape, k, element):
         given.refuse(f"`b` must {why}")
     how = _algorithm(given, algorithm)
-    chosen = _chosen(given, held, how)
+    chosen = _chosen(given, view, how)
     added = _bias(given, element, m) if bias is not None else None
-    n, copy = held.shape[1], None
-    by_rows, by_columns = held.strides[1] == 1, held.strides[0] == 1
+    n, copy = view.shape[1], None
+    by_rows, by_columns = view.strides[1] == 1, view.strides[0] == 1
     transposed = element == "int8" or (by_columns and not by_rows)
-    leading, length = (held.strides[1], k) if transposed else (held.strides[0], n)
+    leading, length = (view.strides[1], k) if transposed else (view.strides[0], n)
     lies_well = by_columns if transposed else by_rows
-    if not lies_well or leading < length or not _is_aligned(held, leading):
+    if not lies_well or leading < length or not _is_aligned(view, leading):
         turned = (1, 0) if transposed else (0, 1)
         _known(given, "b")
         value = own_library.turned(b, turned)
-        copy, held = _copied(given, "b", value, tuple(value.shape), element)
+        copy, view = _copied(given, "b", value, tuple(value.shape), element)
         leading = length
-    numbers = device_sparse.product(
+    numbers = library.product(
         (m, n, k),
         element,
         leading,
@@ -212,8 +138,8 @@ def _product(
         how,
         transposed=transposed,
     )
-    result = device_sparse.RESULT[element]
-    return _Product(given, chosen, numbers, a, held, added, copy, (m, n), result)
+    result = library.RESULT[element]
+    return _Product(given, chosen, numbers, a, view, added, copy, (m, n), result)
 
 
 def _run(it: _Product, *, search: bool) -> tuple[Any, tuple[int, int, int, int]]:
@@ -222,13 +148,11 @@ def _run(it: _Product, *, search: bool) -> tuple[Any, tuple[int, int, int, int]]
     result, written = given.make(it.shape, it.element)
     work = given.work(chosen.library, chosen.driver, it.b, it.a, it.bias, written)
     key = (chosen.library, written.ordinal, it.numbers)
-    size = _areas.get(key)
+    size = _workspaces.get(key)
     if size is None:
         size, fault = _native.device_sparse_area(work, it.numbers)
         _succeed(given, fault)
-        if len(_areas) >= KEPT:
-            _areas.clear()
-        _areas[key] = size
+        _workspaces.put(key, size)
     room, area = given.make((size,), "uint8") if size else (None, None)
     work = given.work(chosen.library, chosen.driver, it.b, it.a, it.bias, written, area)
     pointers = (it.a.address, it.b.address, written.address, area.address if area else 0)
@@ -242,7 +166,7 @@ def _run(it: _Product, *, search: bool) -> tuple[Any, tuple[int, int, int, int]]
     return result, found
 
 
-def _held(given: Arguments, name: str) -> Held:
+def _view(given: Arguments, name: str) -> DeviceView:
     value = given.given[name]
     if not _native.device_holds(value):
         given.refuse(
@@ -257,17 +181,17 @@ def _known(given: Arguments, name: str) -> None:
         given.refuse(f"`{name}` must be PyTorch's or CuPy's", helps=["pass it as one of theirs"])
 
 
-def _chosen(given: Arguments, held: Held, how: SparseAlgorithm) -> device_alone.Chosen:
-    if broken := device_sparse.unkept(FlagsInForce().tier, how):
+def _chosen(given: Arguments, view: DeviceView, how: SparseAlgorithm) -> SoleLibrary:
+    if broken := library.unkept(FlagsInForce().tier, how):
         raise TierNotKeptError(
             f"{given.operation}: {broken}",
             state="nothing was computed",
             helps=["use a profile of a lower tier"],
         )
-    chosen = device_alone.choose("cusparselt", held.kind, device_sparse.OLDEST)
+    chosen = sole_library("cusparselt", view.kind, library.OLDEST)
     if not chosen.library:
         raise MissingLibraryError(
-            f"{given.operation}: no library can multiply 2:4 sparse matrices on {held.place}",
+            f"{given.operation}: no library can multiply 2:4 sparse matrices on {view.place}",
             notes=list(chosen.reasons),
             state="nothing was computed",
             helps=["install the wheel nvidia-cusparselt-cu12 or -cu13", "or use `ops.matmul`"],
@@ -275,30 +199,30 @@ def _chosen(given: Arguments, held: Held, how: SparseAlgorithm) -> device_alone.
     return chosen
 
 
-def _is_aligned(held: Held, leading: int) -> bool:
+def _is_aligned(view: DeviceView, leading: int) -> bool:
     """Whether memory and rows lie as cuSPARSELt needs it."""
-    step = leading * SIZES[held.element]
-    return held.address % device_sparse.ALIGNMENT == 0 and step % device_sparse.ALIGNMENT == 0
+    step = leading * SIZES[view.element]
+    return view.address % library.ALIGNMENT == 0 and step % library.ALIGNMENT == 0
 
 
 def _copied(
     given: Arguments, name: str, value: Any, shape: tuple[int, ...], element: str
-) -> tuple[Any, Held]:
+) -> tuple[Any, DeviceView]:
     _known(given, name)
-    copy, held = given.make(shape, element)
+    copy, view = given.make(shape, element)
     own_library.fill(copy, value, zero=False)
-    return copy, held
+    return copy, view
 
 
-def _bias(given: Arguments, element: str, rows: int) -> Held:
+def _bias(given: Arguments, element: str, rows: int) -> DeviceView:
     if element == "int8":
         given.refuse("`bias` must be left out for int8", helps=["add it to the result"])
-    held = given.take("bias")
-    if held.element != element or held.shape != (rows,):
+    view = given.take("bias")
+    if view.element != element or view.shape != (rows,):
         given.refuse(f"`bias` must hold {rows} numbers of {element}, one for each row")
-    if not held.is_dense or held.address % device_sparse.ALIGNMENT:
+    if not view.is_dense or view.address % library.ALIGNMENT:
         given.refuse("`bias` must be dense and aligned to 16 bytes", helps=["copy it"])
-    return held
+    return view
 
 
 def _algorithm(given: Arguments, algorithm: Any) -> SparseAlgorithm:
@@ -331,18 +255,18 @@ def explain_sparse(question: Question) -> Answer:
         many = "one shape in a list" if count == 1 else "two shapes"
         raise InvalidArgumentError(f"explain: `shapes` must be {many}, not {question.shapes!r}")
     name = element_named(question.dtype)
-    place = choice.place_of(question.option("device", "cuda:0"))
-    why = device_sparse.misfit(shapes[0], name)
+    place = place_of(question.option("device", "cuda:0"))
+    why = library.misfit(shapes[0], name)
     if not why and count == 2:
-        why = device_sparse.misfit_dense(shapes[1], shapes[0][1], name)
+        why = library.misfit_dense(shapes[1], shapes[0][1], name)
     if why:
         raise InvalidArgumentError(f"explain: an operand must {why}")
-    chosen = device_alone.Chosen(reasons=("the CPU has no sparse products",))
+    chosen = SoleLibrary(reasons=("the CPU has no sparse products",))
     where = "the CPU"
     if place is not None:
-        chosen = device_alone.choose("cusparselt", place[0], device_sparse.OLDEST)
-        where = f"{KINDS[place[0]]}:{place[1]}"
-    broken = device_sparse.unkept(FlagsInForce().tier)
+        chosen = sole_library("cusparselt", place[0], library.OLDEST)
+        where = place_named(place)
+    broken = library.unkept(FlagsInForce().tier)
     reasons = (broken,) if broken else chosen.reasons
     said = " and ".join(map(str, shapes))
     return Answer(
@@ -353,5 +277,5 @@ def explain_sparse(question: Question) -> Answer:
         "" if reasons else chosen.path,
         "" if reasons else BECAUSE,
         tuple(Reason("cusparselt", "", each) for each in reasons),
-        device_sparse.FLAGS,
+        library.FLAGS,
     )

@@ -1,17 +1,19 @@
 """What a product of a 2:4 sparse matrix asks of cuSPARSELt: numbers of its ABI, and limits.
 
-The numbers and limits are PyTorch's, which has run them. Nothing is opened here but by `choose`.
+The numbers and limits are PyTorch's, which has run them. Nothing is opened here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backendcfg.gpu import messages
 from backendcfg.gpu.products.gemm import TYPES
-from backendcfg.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from backendcfg.ops.sparse import SparseAlgorithm
 
 ELEMENTS = ("float16", "bfloat16", "int8")
 NUMBERS = {**TYPES, "int8": 3, "int32": 10}
@@ -26,30 +28,12 @@ OLDEST = (0, 7, 0)
 
 FLAGS = ("determinism.tier", "ops.check_finite")
 """The flags that are looked at."""
-UNKEPT_TIERS = ("cross-machine", "batch-invariant")
-
-
-@record(frozen=True)
-class SparseAlgorithm:
-    """How cuSPARSELt computes a product; what `ops.sparse_search` finds.
-
-    Attributes:
-        number: of the algorithm, from 0 on.
-        split_k: into how many parts the sums are divided; 1 for none.
-        split_k_mode: cuSPARSELt's number of how; 0 leaves it to the library.
-        most: the highest number of an algorithm; -1 where nobody asked.
-    """
-
-    number: int = 0
-    split_k: int = 1
-    split_k_mode: int = 0
-    most: int = -1
 
 
 def unkept(tier: str, algorithm: SparseAlgorithm | None = None) -> str:
-    """Why no sparse product keeps what a profile promises, or ""."""
-    if tier in UNKEPT_TIERS:
-        return f"`determinism.tier` promises `{tier}`, which cuSPARSELt does not keep"
+    """Why no sparse product keeps a tier, or ""."""
+    if why := messages.unkept(tier, "cuSPARSELt does not keep"):
+        return why
     if tier != "none" and algorithm is not None and algorithm.split_k > 1:
         return f"`determinism.tier` promises `{tier}`, and `algorithm` splits sums"
     return ""

@@ -17,8 +17,7 @@ import numpy as np
 from backendcfg import _native
 from backendcfg._native import broadcast, current
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.gpu.attention import backward as device_gradients
-from backendcfg.ops import serving
+from backendcfg.ops import devices, serving
 from backendcfg.ops.arrays import give, round_to, take, widen
 from backendcfg.ops.attention import calls, products
 from backendcfg.ops.attention.calls import OPERATION, NotFiniteError, refuse
@@ -104,7 +103,7 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
             serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
             return found if return_logsumexp else found[0]
     elif type(query) is not np.ndarray and _native.device_holds(query):
-        return device_gradients.attend(
+        return devices.gpu().attend(
             (query, key, value, attn_mask),
             (dropout_p, is_causal, scale, enable_gqa, seed),
             logsumexp=return_logsumexp,
@@ -164,11 +163,12 @@ def scaled_dot_product_attention_backward(  # noqa: PLR0917 - as forward
         BACKWARD, dropout_p, scale, seed, {"is_causal": is_causal, "enable_gqa": enable_gqa}
     )
     if type(query) is not np.ndarray and _native.device_holds(query):
-        return device_gradients.backward(
+        on_device: tuple[Any, Any, Any] = devices.gpu().attend_backward(
             (grad_out, out, logsumexp),
             (query, key, value, attn_mask),
             (dropout_p, is_causal, scale, enable_gqa, seed),
         )
+        return on_device
     arrays = _taken(BACKWARD, query, key, value, attn_mask)
     route = _route(BACKWARD, arrays, (dropout_p, is_causal, enable_gqa))
     results = _results(route, grad_out, out, logsumexp)

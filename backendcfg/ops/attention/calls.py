@@ -18,12 +18,10 @@ from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention, attention_facts, attention_shapes
 from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.flags import FlagsInForce
-from backendcfg.gpu.attention import choice as device_choice
-from backendcfg.gpu.products.choice import place_of
-from backendcfg.gpu.products.gemm import KINDS
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops.arrays import element_named, is_flag
 from backendcfg.ops.attention.choice import choose
+from backendcfg.ops.devices import gpu, place_named, place_of
 from backendcfg.ops.explanation import Answer, Question, Reason
 
 if TYPE_CHECKING:
@@ -317,8 +315,8 @@ def explain(question: Question) -> Answer:
     if place is None:
         choice = choose(call, question.values)
     else:
-        served, choice = device_choice.choose_at(place, call, question.values)
-    where = "" if place is None else f" on {KINDS[place[0]]}:{place[1]}"
+        served, choice = gpu().choose_attention(place, call, question.values)
+    where = "" if place is None else f" on {place_named(place)}"
     sizes = attention_shapes.sizes(call)
     return Answer(
         question.operation,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
-from backendcfg.flags import FlagsInForce
-from backendcfg.gpu.convolution import calls
+from backendcfg.flags_in_force import FlagsInForce
+from backendcfg.ops import devices
 from backendcfg.ops.arrays import ArrayView, check_finite, give, round_to, take, widen
 from backendcfg.ops.convolution import shapes
 from backendcfg.ops.convolution.shapes import Operand
@@ -58,7 +58,7 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
         TierNotKeptError: on a device: no library there keeps what the profile promises.
     """
     if type(input) is not np.ndarray and _native.device_holds(input):
-        return calls.convolve((input, weight, bias), (stride, padding, dilation, groups))
+        return devices.gpu().convolve((input, weight, bias), (stride, padding, dilation, groups))
     images, kernel = take(input, "input", "conv2d"), take(weight, "weight", "conv2d")
     shift = take(bias, "bias", "conv2d") if bias is not None else None
     geometry = shapes.geometry(

@@ -25,10 +25,8 @@ from backendcfg.cache import BoundedCache
 from backendcfg.catalogue.cpu import ONEDNN
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.flags import FlagsInForce
-from backendcfg.gpu.convolution import explained
-from backendcfg.gpu.products.choice import place_of
-from backendcfg.gpu.products.gemm import KINDS
+from backendcfg.flags_in_force import FlagsInForce
+from backendcfg.ops import devices
 from backendcfg.ops.convolution.shapes import Operand, geometry
 from backendcfg.ops.explanation import Answer, Question, Reason, element_of, of_explain
 from backendcfg.ops.serving import served
@@ -298,9 +296,10 @@ def explain(question: Question) -> Answer:
     except InvalidArgumentError as error:
         raise of_explain(error, "conv2d: ") from None
     what = f"conv2d of {shapes[0]} by {shapes[1]}"
-    if (place := place_of(question.option("device", "cpu"))) is not None:
-        where = f"{what} {name} on {KINDS[place[0]]}:{place[1]}"
-        return explained.explained(call, place, where, tuple(WAYS))
+    if (place := devices.place_of(question.option("device", "cpu"))) is not None:
+        where = f"{what} {name} on {devices.place_named(place)}"
+        answer: Answer = devices.gpu().explain_convolution(call, place, where, tuple(WAYS))
+        return answer
     flags = FlagsInForce()
     way, because = foreseen(call, flags)
     fixed = fixed_by(flags)

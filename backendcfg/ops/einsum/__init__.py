@@ -9,9 +9,8 @@ import numpy as np
 from backendcfg import _native
 from backendcfg.catalogue.frameworks import NUMPY
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.flags import FlagsInForce
-from backendcfg.gpu import einsum as device_einsum
-from backendcfg.gpu.products import choice as device_choice
+from backendcfg.flags_in_force import FlagsInForce
+from backendcfg.ops import devices
 from backendcfg.ops.arrays import (
     NARROW,
     ArrayView,
@@ -58,7 +57,7 @@ def einsum(*arguments: Any) -> Any:
     operands, equation = _arguments(arguments)
     for each in operands:
         if type(each) is not np.ndarray and _native.device_holds(each):
-            return device_einsum.contract(operands, equation)
+            return devices.gpu().contract(operands, equation)
     taken = [take(each, f"operand {i}", "einsum") for i, each in enumerate(operands)]
     element = _common_element(taken)
     name = "float32" if element in NARROW else element  # dtype.name takes microseconds
@@ -126,8 +125,9 @@ def explain(question: Question) -> Answer:
     except InvalidArgumentError as error:
         raise of_explain(error, "einsum: ") from None
     what = f"einsum {equation} of {', '.join(map(str, shapes))}"
-    if (place := device_choice.place_of(question.option("device", "cpu"))) is not None:
+    if (place := devices.place_of(question.option("device", "cpu"))) is not None:
         name = element_named(question.dtype)
-        return device_einsum.explained(labelled, what, name, place, FlagsInForce())
+        answer: Answer = devices.gpu().explain_einsum(labelled, what, name, place, FlagsInForce())
+        return answer
     _, who, because = order(labelled.operands, labelled.output, FlagsInForce())
     return Answer("einsum", what, labelled.shape, who, "", because, (), FLAGS)

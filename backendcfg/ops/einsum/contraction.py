@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from backendcfg.flags import FlagsInForce
+    from backendcfg.flags_in_force import FlagsInForce
     from backendcfg.ops.einsum.equation import Labelled
 
 FLAGS = ("opt_einsum.enabled", "opt_einsum.strategy", "determinism.tier")

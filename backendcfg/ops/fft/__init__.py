@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backendcfg.gpu.fft import calls
+from backendcfg.ops import devices
 from backendcfg.ops.arrays import give
 from backendcfg.ops.fft.arguments import (
     DEVICE,
@@ -215,7 +215,7 @@ def _shifted(operation: str, value: Any, dim: int | Sequence[int] | None, *, for
     came = _taken(operation, value, everything=True)
     dims = shape_of(operation, len(came.array.shape), whole_numbers(operation, "dim", dim))
     if came.framework == DEVICE:
-        return calls.shifted(came, dims, forth=forth)
+        return devices.gpu().shifted(came, dims, forth=forth)
     shift = np.fft.fftshift if forth else np.fft.ifftshift
     return give(np.asarray(shift(came.array, axes=dims)), came)
 

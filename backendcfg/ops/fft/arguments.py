@@ -11,8 +11,7 @@ import numpy as np
 from backendcfg import _native
 from backendcfg.catalogue.frameworks import JAX, NUMPY, TORCH
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.gpu import own_library
-from backendcfg.gpu.arrays import Arguments
+from backendcfg.ops import devices
 from backendcfg.ops.arrays import NARROW, ArrayView, take
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 FLOATING = ("float32", "float64", "complex64", "complex128")
 NORMS = ("backward", "ortho", "forward")
 DEVICE = "device"
-"""What `ArrayView.framework` says of an array on a device; its `origin` is the `Held`."""
-_WHOLE = ("bool", "int8", "uint8", "int32", "int64")
+"""What `ArrayView.framework` says of an array on a device; its `origin` is its view."""
+WHOLE = ("bool", "int8", "uint8", "int32", "int64")
 
 
 class Request(NamedTuple):
@@ -211,23 +210,12 @@ def taken(operation: str, value: Any, *, everything: bool = False) -> ArrayView:
         InvalidArgumentError: it is no array, or not of numbers that can be transformed.
     """
     if type(value) is not np.ndarray and _native.device_holds(value):
-        return _on_device(operation, value, everything=everything)
+        came: ArrayView = devices.gpu().take_signal(operation, value, everything=everything)
+        return came
     came = take(value, "input", f"fft.{operation}")
     if not everything and came.element not in FLOATING:
         check_element(operation, came.element, came.framework)
     return came
-
-
-def _on_device(operation: str, value: Any, *, everything: bool) -> ArrayView:
-    given = Arguments(f"fft.{operation}", {"input": value})
-    held = given.take("input")
-    if not own_library.is_known(value):
-        given.refuse("`input` must be PyTorch's or CuPy's", helps=["pass it as one of theirs"])
-    if not everything:
-        element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
-        if held.element not in FLOATING and held.element not in _WHOLE:
-            _refuse_element(operation, element, value)
-    return ArrayView(value, held.element, DEVICE, held)
 
 
 def check_element(operation: str, element: str, framework: str = NUMPY.name) -> None:
@@ -240,12 +228,17 @@ def check_element(operation: str, element: str, framework: str = NUMPY.name) -> 
     """
     if element in FLOATING or (element != "bfloat16" and np.dtype(element).kind in "biu"):
         return
-    _refuse_element(operation, element, framework=framework)
+    refuse_element(operation, element, framework=framework)
 
 
-def _refuse_element(
+def refuse_element(
     operation: str, element: str, value: Any = None, framework: str = ""
 ) -> NoReturn:
+    """Refuse an element type that nobody transforms.
+
+    Raises:
+        InvalidArgumentError: always.
+    """
     is_torch = framework == TORCH.name or hasattr(value, "float")
     way = "input.float()" if is_torch else 'input.astype("float32")'
     narrow = element in NARROW

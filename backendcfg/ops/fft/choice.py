@@ -17,11 +17,8 @@ import numpy as np
 from backendcfg import _native
 from backendcfg.dispatch.providers import INVARIANT
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.flags import FlagsInForce
-from backendcfg.gpu.fft import calls, plans
-from backendcfg.gpu.libraries import alone
-from backendcfg.gpu.products import choice as device_choice
-from backendcfg.gpu.products.gemm import KINDS
+from backendcfg.flags_in_force import FlagsInForce
+from backendcfg.ops import devices
 from backendcfg.ops.arrays import check_finite, give
 from backendcfg.ops.explanation import Answer, Question, Reason, element_of, of_explain
 from backendcfg.ops.fft import mkl
@@ -48,7 +45,7 @@ def transform(request: Request, *, conjugate: bool = False) -> Any:
         conjugate: whether to give the conjugate of the result.
     """
     if request.came.framework == DEVICE:
-        return calls.transform(request, conjugate=conjugate)
+        return devices.gpu().transform(request, conjugate=conjugate)
     flags = FlagsInForce()
     if request.conjugates:
         request = request._replace(array=np.conj(request.array))
@@ -178,8 +175,9 @@ def explain(question: Question) -> Answer:
         check_real(operation, name)
     except InvalidArgumentError as error:
         raise of_explain(error, f"{question.operation}: ") from None
-    if (place := device_choice.place_of(question.option("device", "cpu"))) is not None:
-        return _on_device(question.operation, shape, place)
+    if (place := devices.place_of(question.option("device", "cpu"))) is not None:
+        answer: Answer = devices.gpu().explain_transform(question.operation, shape, place)
+        return answer
     flags = FlagsInForce()
     why_not_mkl = mkl_unmet(flags)
     who = "scipy" if has_scipy() else "numpy"
@@ -194,20 +192,3 @@ def explain(question: Question) -> Answer:
         reasons.append(Reason("numpy", "", "behind `scipy`"))
     what = f"{question.operation} of {shape}"
     return Answer(question.operation, what, shape, who, "", because, tuple(reasons), FLAGS)
-
-
-def _on_device(operation: str, shape: tuple[int, ...], place: tuple[int, int]) -> Answer:
-    chosen = alone.choose("cufft", place[0])
-    broken = plans.unkept(FlagsInForce().tier)
-    reasons = (broken,) if broken else chosen.reasons
-    who = "" if reasons else "cufft"
-    return Answer(
-        operation,
-        f"{operation} of {shape} on {KINDS[place[0]]}:{place[1]}",
-        shape,
-        who,
-        chosen.path if who else "",
-        calls.BECAUSE if who else "",
-        tuple(Reason("cufft", "", why) for why in reasons),
-        plans.FLAGS,
-    )

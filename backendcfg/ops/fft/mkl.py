@@ -16,7 +16,7 @@ from backendcfg.ops.fft.plans import MAX_SIZE, plan_cache
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from backendcfg.flags import FlagsInForce
+    from backendcfg.flags_in_force import FlagsInForce
     from backendcfg.ops.fft.arguments import Request
 
 # The numbers of mkl_dfti.h.

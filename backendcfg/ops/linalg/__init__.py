@@ -39,8 +39,7 @@ from backendcfg._native import linalg_solve as solve
 from backendcfg._native import linalg_solve_ex as solve_ex
 from backendcfg._native import linalg_svd as svd
 from backendcfg._native import linalg_svdvals as svdvals
-from backendcfg.gpu.linalg import calls
-from backendcfg.ops import arrays
+from backendcfg.ops import arrays, devices
 from backendcfg.ops.linalg.refusal import LinAlgError, fail, refuse
 from backendcfg.ops.linalg.results import TYPES
 
@@ -74,7 +73,7 @@ def _foreign(function: str, count: int, given: dict[str, Any]) -> Any:
     names, values = tuple(given)[:count], tuple(given.values())[:count]
     seen = _native.device_taken(values)
     if seen is not None or any(map(_native.device_holds, values)):
-        return calls.call(function, given, names, values, seen)
+        return devices.gpu().linalg(function, given, names, values, seen)
     taken: list[ArrayView] = []
     for name in names:
         one = arrays.take(given[name], name, f"linalg.{function}")

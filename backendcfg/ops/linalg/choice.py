@@ -9,9 +9,8 @@ from backendcfg import _native
 from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.dispatch import snapshots
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.gpu.linalg import choice
-from backendcfg.gpu.products.choice import place_of
 from backendcfg.native import ELEMENTS, FACTORISATIONS
+from backendcfg.ops import devices
 from backendcfg.ops.explanation import Answer, Question, Reason
 from backendcfg.ops.product_choice import behind, calibration_of, measured_row
 from backendcfg.ops.serving import WORDS
@@ -47,9 +46,10 @@ def explain(question: Question) -> Answer:
     left = question.flag("left", default=True) if function in _WITH_RIGHT_SIDE else True
     m, n, k = _sizes(function, question, left=left)
     element = _element(question.dtype)
-    if (place := place_of(question.option("device", "cpu"))) is not None:
+    if (place := devices.place_of(question.option("device", "cpu"))) is not None:
         count = _stack(function, question)
-        return choice.of_function(function, (m, n, k), element, place, count)
+        answer: Answer = devices.gpu().explain_linalg(function, (m, n, k), element, place, count)
+        return answer
     listed, because, by = _native.linalg_choice(function, ELEMENTS.index(element), m, n, k)
     listing = snapshots.listing_here()
     row: dict[str, Measured] = {}

@@ -291,9 +291,9 @@ def solver(devices, monkeypatch):
     import device_arrays
     from linalg_on_device import Matrix
 
-    from backendcfg.gpu.linalg import solver as device_solver
+    from backendcfg.gpu.linalg import calls as linalg_calls
 
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
-    device_solver.forget()
+    linalg_calls.forget()
     yield devices.cusolver
-    device_solver.forget()
+    linalg_calls.forget()

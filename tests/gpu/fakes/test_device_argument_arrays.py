@@ -28,7 +28,7 @@ def test_memory_of_each_type_is_made_by_the_library_of_the_first_array(devices, 
     assert (made.element, made.shape, made.place) == (element, (3, 5), (2, 0))
     assert (held.element, held.shape, held.place) == (element, (3, 5), "cuda:0")
     assert held.address == made.array.ctypes.data
-    assert held.steps == (5 * SIZES[element], SIZES[element])
+    assert held.byte_strides == (5 * SIZES[element], SIZES[element])
     assert held.is_dense
 
 

@@ -8,6 +8,7 @@ from device_arrays import OnDevice
 from products import GEMMS, PREFER, on_device, under
 
 from backendcfg import _native, ops
+from backendcfg.gpu import families
 from backendcfg.gpu.libraries import driver as device_driver
 
 MATMUL = "cuda.matmul"
@@ -275,7 +276,5 @@ def test_a_recipe_is_made_once_and_kept_with_its_snapshot(devices, monkeypatch):
         try:
             multiply()
         finally:
-            from backendcfg.gpu.products import calls as device_products
-
-            device_products.bind()
+            families.bind()
     assert len(_native.device_recipes()) == len(known)

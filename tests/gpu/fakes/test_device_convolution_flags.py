@@ -183,11 +183,12 @@ def test_nothing_is_timed_where_bits_must_not_differ(devices, flags):
 
 
 def test_what_is_remembered_is_bounded(devices, monkeypatch):
-    monkeypatch.setattr(device_convolution, "REMEMBERED", 2)
+    for cache in (device_convolution._engines, device_convolution._latest):
+        monkeypatch.setattr(cache, "most", 2)
     w = normal((2, 1, 1, 1))
     for height in (3, 4, 5):
         ops.conv2d(normal((1, 1, height, 4)), w)
-    assert len(device_convolution._chosen) == len(device_convolution._latest) == 2
+    assert len(device_convolution._engines) == len(device_convolution._latest) == 2
 
 
 def test_a_profile_of_its_own_has_engines_of_its_own(devices):

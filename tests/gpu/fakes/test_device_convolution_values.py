@@ -158,7 +158,9 @@ def test_an_array_whose_library_makes_none_is_refused(devices):
 
 def test_what_is_not_finite_is_refused_where_that_is_checked(devices, monkeypatch):
     looked = []
-    monkeypatch.setattr("backendcfg.gpu.products.calls.finite", lambda *given: looked.append(given))
+    monkeypatch.setattr(
+        "backendcfg.gpu.own_library.check_finite", lambda *given: looked.append(given)
+    )
     x, w = normal((1, 3, 5, 5)), normal((2, 3, 3, 3))
     with under(ops__check_finite=True):
         result = ops.conv2d(x, w)

@@ -11,10 +11,10 @@ from products import under
 from backendcfg import _native
 from backendcfg.errors import DeviceFailedError
 from backendcfg.gpu.libraries import opening
-from backendcfg.gpu.linalg import solver
+from backendcfg.gpu.linalg import calls as linalg_calls
 from backendcfg.gpu.linalg.steps import DEFAULTS, PROVIDERS, Step, choose, order
-from backendcfg.gpu.products.gemm import ROCM
 from backendcfg.ops import explain, linalg
+from backendcfg.ops.devices import ROCM
 
 PLACE = (10, 0)
 LETTERS = dict(zip(ELEMENTS, "SDCZ", strict=True))
@@ -25,9 +25,9 @@ NOT_SUPPORTED, ALLOC_FAILED = 7, 2
 def hipsolver(devices, monkeypatch):
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
     monkeypatch.setattr(Matrix, "stream", 0)
-    solver.forget()
+    linalg_calls.forget()
     yield devices.hipsolver
-    solver.forget()
+    linalg_calls.forget()
 
 
 def square(element="float64", n=4, seed=0):

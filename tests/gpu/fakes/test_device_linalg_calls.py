@@ -12,11 +12,11 @@ from products import under
 from backendcfg import _native, ops
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.gpu.libraries import opening
-from backendcfg.gpu.linalg import solver as device_solver
+from backendcfg.gpu.linalg import calls as linalg_calls
 from backendcfg.gpu.linalg import steps as device_linalg
-from backendcfg.gpu.linalg.steps import DEFAULTS, STEPS, Recipe, order
-from backendcfg.gpu.products.gemm import CUDA
-from backendcfg.ops import linalg
+from backendcfg.gpu.linalg.steps import DEFAULTS, STEPS, LinalgRecipe, order
+from backendcfg.ops import explanation, linalg
+from backendcfg.ops.devices import CUDA
 from backendcfg.schema.profile import defaults
 
 NUMBERS = {"float32": (0, 0), "float64": (1, 1), "complex64": (4, 0), "complex128": (5, 1)}
@@ -235,7 +235,7 @@ def test_the_flags_have_the_defaults_of_the_schema():
 
 
 def test_every_function_of_the_cpu_has_its_steps():
-    named_by_cpu = {f.removeprefix("linalg.") for f in ops.families.names() if "linalg." in f}
+    named_by_cpu = {f.removeprefix("linalg.") for f in explanation.names() if "linalg." in f}
     assert set(STEPS) == named_by_cpu
 
 
@@ -251,7 +251,9 @@ def test_a_library_before_12_2_has_no_mode_and_promises_nothing():
     old, new = (11, 4, 5), (11, 5, 0)
     rule = device_linalg.PROVIDERS["cusolver"]
     assert rule(DEFAULTS, "float32", new).deterministic == 1
-    assert rule(DEFAULTS, "float32", old) == Recipe("cusolver", "float32", words="no mode to set")
+    assert rule(DEFAULTS, "float32", old) == LinalgRecipe(
+        "cusolver", "float32", words="no mode to set"
+    )
     for flags in ({ALGORITHMS: "deterministic"}, {"determinism.tier": "run-to-run"}):
         assert rule({**DEFAULTS, **flags}, "float32", old) == (
             "version 11.4 cannot be told to be deterministic, as `determinism.algorithms` or "
@@ -361,7 +363,7 @@ def test_calls_are_counted_and_traced(solver):
 
 def test_what_was_remembered_is_forgotten(solver):
     linalg.inv(square())
-    device_solver.forget()
+    linalg_calls.forget()
     solver.reset()
     linalg.inv(square())
     assert len(solver.calls("cusolverDnXgetrf_bufferSize")) == 1

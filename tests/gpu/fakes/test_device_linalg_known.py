@@ -11,11 +11,10 @@ from products import under
 
 from backendcfg import _native, ops
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.gpu import own_library
 from backendcfg.gpu.linalg import calls as device_linalg
-from backendcfg.gpu.linalg import plan as device_plan
-from backendcfg.gpu.linalg import solver as device_solver
+from backendcfg.gpu.linalg import calls as linalg_calls
 from backendcfg.gpu.linalg.steps import Step
-from backendcfg.gpu.products import calls as device_products
 from backendcfg.ops import linalg
 
 pytestmark = pytest.mark.usefixtures("solver")
@@ -57,7 +56,7 @@ def test_what_is_planned_while_another_profile_comes_into_force_is_planned_anew(
         return plan(*arguments)
 
     linalg.inv(square())  # which opens the libraries
-    device_plan.forget()
+    linalg_calls.forget()
     try:
         with monkeypatch.context() as while_it_is_planned:
             while_it_is_planned.setattr(device_linalg, "_plan", overtaken)
@@ -74,7 +73,7 @@ def test_a_call_of_a_known_kind_is_one_call_of_c_for_all_its_steps(devices, monk
     calls = []
     put = _native.device_linalg
     monkeypatch.setattr(_native, "device_linalg", lambda *given: calls.append(given) or put(*given))
-    device_plan.forget()
+    linalg_calls.forget()
     linalg.solve(square(), there(matrices((4, 2))))
     linalg.inv(square())
     assert len(calls) == 2
@@ -129,14 +128,14 @@ def test_what_failed_is_described_by_the_call_that_failed():
 
 
 def test_plans_are_forgotten_and_few(planned, monkeypatch):
-    monkeypatch.setattr(device_plan, "KEPT_PLANS", 2)
+    monkeypatch.setattr(linalg_calls._plans, "most", 2)
     for n in (1, 2, 3, 1):
         linalg.inv(square(n))
     assert planned == ["inv"] * 4
-    assert len(device_plan._plans) == 2
+    assert len(linalg_calls._plans) == 2
     linalg.inv(square(1))
     assert planned == ["inv"] * 4
-    device_solver.forget()
+    linalg_calls.forget()
     linalg.inv(square(1))
     assert planned == ["inv"] * 5
 
@@ -267,7 +266,7 @@ def test_where_a_library_has_no_table_python_makes_the_memory(monkeypatch, devic
         return Plain(aligned(shape, element))
 
     made = []
-    monkeypatch.setattr(device_products, "make", make)
+    monkeypatch.setattr(own_library, "make", make)
     a, b = positive((3, 4, 4)), matrices((3, 4, 2))
     for _ in range(2):
         result, info = linalg.solve_ex(Plain(a.copy()), Plain(b.copy()))

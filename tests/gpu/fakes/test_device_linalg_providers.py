@@ -6,7 +6,7 @@ import pytest
 from linalg_on_device import ELEMENTS, TOLERANCES, Matrix, matrices, positive, there
 from products import under
 
-from backendcfg.gpu.linalg import solver
+from backendcfg.gpu.linalg import calls as linalg_calls
 from backendcfg.ops import linalg
 
 pytestmark = pytest.mark.sweep
@@ -21,11 +21,11 @@ def place(request, devices, monkeypatch):
     name, where = request.param
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
     monkeypatch.setattr(Matrix, "stream", 0)
-    solver.forget()
+    linalg_calls.forget()
     devices.bring("magma", "magma_hip")
     with under(**{LIBRARY: "default" if name == "hipsolver" else name}):
         yield where
-    solver.forget()
+    linalg_calls.forget()
     fake = getattr(devices, "magma_hip" if where == ROCM and name == "magma" else name)
     assert fake.calls(), "another library served"
 

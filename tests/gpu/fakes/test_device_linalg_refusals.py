@@ -9,7 +9,7 @@ from linalg_on_device import Matrix, matrices, positive, there
 from products import under
 
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
-from backendcfg.gpu import layout, own_library
+from backendcfg.gpu import own_library
 from backendcfg.ops import linalg
 
 
@@ -165,7 +165,7 @@ def test_values_that_are_not_finite_are_found_where_the_library_says_nothing(sol
             else value.reshape(-1).tolist()
         )
 
-    monkeypatch.setattr(layout, "numbers", said)
+    monkeypatch.setattr(own_library, "numbers", said)
     stack = np.stack([np.eye(3), np.full((3, 3), np.nan)])
     text = refused(linalg.svdvals, there(stack), kind=linalg.LinAlgError)
     assert "linalg.svdvals: matrix 1 of the stack has NaN or infinity" in text
@@ -288,36 +288,36 @@ def test_what_numpy_can_do_for_cupy_s_arrays_is_done_by_its_functions(monkeypatc
     """CuPy's functions are NumPy's by name and meaning: NumPy stands for it here."""
     monkeypatch.setitem(sys.modules, "cupy", np)
     value = matrices((2, 3, 3), "complex128")
-    both = {upper: layout.triangle(value, upper=upper) for upper in (True, False)}
+    both = {upper: own_library.triangle(value, upper=upper) for upper in (True, False)}
     assert np.array_equal(both[True], np.triu(value))
     assert np.array_equal(both[False], np.tril(value))
-    assert np.array_equal(layout.triangle(value, upper=True, within=1), np.triu(value, 1))
+    assert np.array_equal(own_library.triangle(value, upper=True, within=1), np.triu(value, 1))
     kept = value.copy()
-    layout.keep_triangle(kept, upper=False)
+    own_library.keep_triangle(kept, upper=False)
     assert np.array_equal(kept, np.tril(value))
-    layout.unit_diagonal(kept)
+    own_library.unit_diagonal(kept)
     assert np.array_equal(kept.diagonal(0, -2, -1), np.ones((2, 3)))
-    layout.identity(kept)
+    own_library.identity(kept)
     assert np.array_equal(kept, np.stack([np.eye(3)] * 2))
     own_library.conjugate(kept)
-    layout.zero(kept)
+    own_library.zero(kept)
     assert not kept.any()
     counts = np.empty((2, 4), np.int64)
-    layout.ramp(counts)
+    own_library.count_up(counts)
     assert counts.tolist() == [[1, 2, 3, 4]] * 2
-    layout.clamp(counts, 2)
+    own_library.clamp(counts, 2)
     assert counts.tolist() == [[1, 2, 2, 2]] * 2
     conjugated = value.copy()
     own_library.conjugate(conjugated)
     assert np.array_equal(conjugated, value.conj())
-    layout.spoil(conjugated, np.array([0, 3], np.int32))
+    own_library.spoil(conjugated, np.array([0, 3], np.int32))
     assert np.array_equal(conjugated[0], value[0].conj())
     assert np.isnan(conjugated[1]).all()
-    assert layout.sound(np.array([[1.0, np.inf], [1, 2]])).tolist() == [False, True]
-    zeros = layout.zeros_on_diagonal(np.stack([np.eye(2), np.zeros((2, 2))]))
-    assert layout.numbers("linalg.inv", zeros) == [False, False, True, True]
+    assert own_library.are_finite(np.array([[1.0, np.inf], [1, 2]])).tolist() == [False, True]
+    zeros = own_library.zeros_on_diagonal(np.stack([np.eye(2), np.zeros((2, 2))]))
+    assert own_library.numbers("linalg.inv", zeros) == [False, False, True, True]
     pivots = np.empty(3, np.int32)
-    layout.copy("linalg.lu_factor", "pivots", pivots, np.array([3, 2, 3], np.int64))
+    own_library.copy_argument("linalg.lu_factor", "pivots", pivots, np.array([3, 2, 3], np.int64))
     assert pivots.tolist() == [3, 2, 3]
 
 
@@ -331,7 +331,7 @@ def test_the_diagonal_of_cupy_s_arrays_is_set_at_once(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "cupy", np)
     value = np.zeros((2, 5, 3)).view(Counted)
-    layout.unit_diagonal(value)
+    own_library.unit_diagonal(value)
     assert np.array_equal(value.diagonal(0, -2, -1), np.ones((2, 3)))
     assert value.sum() == 6
     assert Counted.kernels == 1

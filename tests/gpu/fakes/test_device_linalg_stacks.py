@@ -18,11 +18,11 @@ from products import under
 from backendcfg import _native, ops
 from backendcfg.errors import DeviceFailedError
 from backendcfg.gpu.linalg import steps
-from backendcfg.gpu.linalg.steps import Chosen, Recipe, is_together
+from backendcfg.gpu.linalg.steps import LinalgChoice, LinalgRecipe, is_together
 from backendcfg.ops import linalg
 
 LETTERS = dict(zip(ELEMENTS, "SDCZ", strict=True))
-CHOSEN = Chosen(Recipe("cusolver", "float64"), blas=1)
+CHOSEN = LinalgChoice(LinalgRecipe("cusolver", "float64"), blas=1)
 
 
 @pytest.fixture
@@ -332,7 +332,7 @@ RULES = [
 def test_stacks_go_at_once_where_pytorch_found_it_faster(function, count, sizes, expected):
     assert is_together(CHOSEN, function, count, sizes) is expected
     for other in ("hipsolver", "magma"):
-        chosen = Chosen(Recipe(other, "float64"), blas=1)
+        chosen = LinalgChoice(LinalgRecipe(other, "float64"), blas=1)
         assert not is_together(chosen, function, count, sizes)
 
 

@@ -12,10 +12,10 @@ from products import under
 from backendcfg import _native
 from backendcfg.errors import DeviceFailedError
 from backendcfg.gpu.libraries import opening
-from backendcfg.gpu.linalg import solver
+from backendcfg.gpu.linalg import calls as linalg_calls
 from backendcfg.gpu.linalg.steps import DEFAULTS, EIGH, LU, SVD, Step, choose, order
-from backendcfg.gpu.products.gemm import CUDA, ROCM
 from backendcfg.ops import explain, linalg
+from backendcfg.ops.devices import CUDA, ROCM
 
 LIBRARY = "cuda.preferred_linalg_library"
 LETTERS = dict(zip(ELEMENTS, "sdcz", strict=True))
@@ -27,11 +27,11 @@ DEVICE_ALLOC, UNKNOWN = -113, -116
 def magma(devices, monkeypatch):
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
     monkeypatch.setattr(Matrix, "stream", 0)
-    solver.forget()
+    linalg_calls.forget()
     devices.bring("magma", "magma_hip")
     with under(**{LIBRARY: "magma"}):
         yield devices.magma
-    solver.forget()
+    linalg_calls.forget()
 
 
 def square(element="float64", n=4, seed=0):
@@ -222,7 +222,7 @@ def test_the_order_of_libraries():
 def test_where_magma_is_absent_another_serves_and_says_so_once(devices, monkeypatch):
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
     monkeypatch.setattr(Matrix, "stream", 0)
-    solver.forget()
+    linalg_calls.forget()
     # They are in the process: who serves is asked anew once something was loaded.
     for fake in (devices.cuda, devices.cusolver, devices.cublas):
         fake.reset()
@@ -237,7 +237,7 @@ def test_where_magma_is_absent_another_serves_and_says_so_once(devices, monkeypa
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             linalg.cholesky(square())
-    solver.forget()
+    linalg_calls.forget()
     assert devices.cusolver.calls("cusolverDnXpotrf")
 
 

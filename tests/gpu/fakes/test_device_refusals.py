@@ -17,6 +17,7 @@ from backendcfg.errors import (
     MissingLibraryError,
     TierNotKeptError,
 )
+from backendcfg.gpu import families
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries import opening
 from backendcfg.gpu.products import recipes
@@ -258,18 +259,18 @@ def test_a_promise_that_no_library_keeps_is_not_broken(devices):
 
 
 def test_a_result_that_is_not_finite_is_refused_where_the_flag_says(monkeypatch):
-    from backendcfg.gpu.products import calls
-
     seen = []
-    monkeypatch.setattr(calls, "finite", lambda operation, result: seen.append(operation))
-    calls.bind()
+    monkeypatch.setitem(
+        families.CALLBACKS, "finite", lambda operation, result: seen.append(operation)
+    )
+    families.bind()
     try:
         with under(**{"ops.check_finite": True}):
             ops.matmul(on_device(A), on_device(B))
         ops.matmul(on_device(A), on_device(B))
     finally:
         monkeypatch.undo()
-        calls.bind()
+        families.bind()
     assert seen == ["matmul"]
 
 
@@ -416,12 +417,12 @@ def test_a_capsule_is_asked_for_with_the_stream_and_given_back(devices, element)
 
 
 def test_the_place_of_a_pointer_is_asked_of_the_driver(devices, monkeypatch):
-    from backendcfg.gpu.products import calls
-
     pointers = []
-    monkeypatch.setattr(device_driver, "device_of", lambda p: pointers.append(p) or 0)
-    calls.bind()
+    monkeypatch.setitem(families.CALLBACKS, "place", lambda p: pointers.append(p) or 0)
+    families.bind()
     a, b = (ByInterface(numbers(s, "float32"), 1) for s in (A, B))
     out = ByInterface(numbers((3, 4), "float32"), 1)
     ops.matmul(a, b, out=out)
+    monkeypatch.undo()
+    families.bind()
     assert pointers == [array.array.ctypes.data for array in (a, b, out)]

@@ -20,9 +20,9 @@ TYPES = {"float16": 2, "bfloat16": 14, "int8": 3}
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    sparse._areas.clear()
+    sparse._workspaces.clear()
     yield
-    sparse._areas.clear()
+    sparse._workspaces.clear()
 
 
 def on_device(shape, element, seed=0, *, pruned=False):
@@ -359,10 +359,10 @@ def test_it_is_counted_traced_and_explained(devices):
 
 
 def test_a_result_that_is_not_finite_is_refused_where_that_is_asked(devices, monkeypatch):
-    from backendcfg.gpu.products import calls as device_products
+    from backendcfg.gpu import own_library
 
     looked = []
-    monkeypatch.setattr(device_products, "finite", lambda *call: looked.append(call))
+    monkeypatch.setattr(own_library, "check_finite", lambda *call: looked.append(call))
     a, b = on_device((32, 64), "float16", pruned=True), on_device((64, 16), "float16", 1)
     with under(**{"ops.check_finite": True}):
         result = ops.sparse_matmul(ops.sparse_compress(a), b)

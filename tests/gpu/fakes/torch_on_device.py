@@ -97,9 +97,9 @@ def main():
         except InvalidArgumentError as error:
             print(error.render().splitlines()[0])
 
-    from backendcfg.gpu.products import calls
+    from backendcfg.gpu import own_library
 
-    made = calls.make(d, (2, 3), "bfloat16", 2, 0)
+    made = own_library.make(d, (2, 3), "bfloat16", 2, 0)
     print(made.dtype, tuple(made.shape), made.device)
 
     from torch._subclasses import FakeTensorMode

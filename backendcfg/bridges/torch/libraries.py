@@ -8,7 +8,7 @@ value before. What the libraries do on a GPU was read in PyTorch's sources, not 
 
 from __future__ import annotations
 
-from backendcfg.bridges.torch_switches import TorchSwitch, absent, has_gpu_build
+from backendcfg.bridges.torch.switches import TorchSwitch, absent, has_gpu_build
 from backendcfg.catalogue.gpu import (
     AOTRITON,
     CK,

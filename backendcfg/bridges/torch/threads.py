@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from backendcfg.bridges import afresh, imports
 from backendcfg.bridges.pool_calls import inventory
-from backendcfg.bridges.torch_switches import TorchSwitch
+from backendcfg.bridges.torch.switches import TorchSwitch
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.transact.switch import Latch, Reach
 

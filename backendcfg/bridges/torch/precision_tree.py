@@ -167,7 +167,7 @@ class Tree:
         return own if own != "none" else str(self.get(key[0], "all"))
 
     def _correct(self, key: Key, written: str, right: str) -> None:
-        """Put right a leaf that an older switch wrote: it knows fewer values than there are."""
+        """Set a leaf to its right value after an older switch, which has fewer values, wrote it."""
         self.written[key] = written
         if written != right:
             self.set(*key, right)

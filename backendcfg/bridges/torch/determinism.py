@@ -7,7 +7,7 @@ second. So each has a switch here, and TorchInductor's is offered once it is loa
 
 from __future__ import annotations
 
-from backendcfg.bridges.torch_switches import TorchSwitch, absent
+from backendcfg.bridges.torch.switches import TorchSwitch, absent
 from backendcfg.transact.switch import Latch, Reach
 
 TYPE_CHECKING = False

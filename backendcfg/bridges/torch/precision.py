@@ -1,13 +1,12 @@
 """The float32 precision of PyTorch: which leaf of its tree a plan decides, and to what.
 
-A parent that a profile sets is written into the leaves below it; see `torch_tree`. What a
+A parent that a profile sets is written into the leaves below it; see `precision_tree`. What a
 precision does on a GPU was read in PyTorch's sources, not run.
 """
 
 from __future__ import annotations
 
-from backendcfg.bridges.torch_switches import absent, has_gpu_build
-from backendcfg.bridges.torch_tree import (
+from backendcfg.bridges.torch.precision_tree import (
     CONVOLUTIONS,
     CPU_PRODUCTS,
     CUDA_PRODUCTS,
@@ -16,6 +15,7 @@ from backendcfg.bridges.torch_tree import (
     Tree,
     tree_of,
 )
+from backendcfg.bridges.torch.switches import absent, has_gpu_build
 from backendcfg.transact import log
 from backendcfg.transact.switch import AnytimeSwitch, Setting
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-    from backendcfg.bridges.torch_tree import Key
+    from backendcfg.bridges.torch.precision_tree import Key
 
 LEAVES = {
     "cuda.matmul.fp32_precision": CUDA_PRODUCTS,

@@ -1,37 +1,27 @@
-"""Switches of PyTorch that are on, off or a number: cuDNN, oneDNN, NNPACK, MIOpen, 16-bit sums.
+"""What PyTorch's switches have in common, and the simple ones: on, off, a word or a number.
 
-What those of a GPU do was read in PyTorch's sources, not run; that they read back was measured with
-the CPU build of 2.13, which has them all but `cudnn.benchmark_limit`.
+A switch that one function of `torch._C` reads and another one writes is declared with its flag in
+`backendcfg/schema/`, by `calls`, and needs nothing here. Switches that need more are in the modules
+beside this one.
+
+The functions of `torch._C` are called, not the attributes of `torch.backends`: after
+`torch.backends.disable_global_flags()` those refuse assignments outside a scope. That call exists
+so that nobody forgets to restore a switch, and the journal and the owner table restore ours.
+
+That the simple switches read back was measured with the CPU build of 2.13, which has all of them
+but `cudnn.benchmark_limit`. What those of a GPU do was read in PyTorch's sources, not run.
 """
 
 from __future__ import annotations
 
-from backendcfg.bridges.torch_switches import Pair, TorchSwitch, absent
-from backendcfg.transact.switch import Setting
+from backendcfg.defaults import TORCH_CALLS
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
-PAIRS = {
-    "cudnn.enabled": ("_get_cudnn_enabled", "_set_cudnn_enabled"),
-    "cudnn.benchmark": ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
-    "cudnn.benchmark_limit": (
-        "_cuda_get_cudnn_benchmark_limit",
-        "_cuda_set_cudnn_benchmark_limit",
-    ),
-    "cudnn.deterministic": ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
-    "cudnn.depthwise_kernel": ("_get_cudnn_depthwise_kernel", "_set_cudnn_depthwise_kernel"),
-    "mkldnn.enabled": ("_get_mkldnn_enabled", "_set_mkldnn_enabled"),
-    "mkldnn.deterministic": ("_get_mkldnn_deterministic", "_set_mkldnn_deterministic"),
-    "nnpack.enabled": ("_get_nnpack_enabled", "_set_nnpack_enabled"),
-    "miopen.immediate": ("_get_miopen_immediate", "_set_miopen_immediate"),
-    "cuda.matmul.allow_fp16_accumulation": (
-        "_get_cublas_allow_fp16_accumulation",
-        "_set_cublas_allow_fp16_accumulation",
-    ),
-}
 REDUCTIONS = {
     "fp16": (
         "cuda.matmul.allow_fp16_reduced_precision_reduction",
@@ -43,7 +33,66 @@ REDUCTIONS = {
     ),
 }
 FAST_PATH = "mha.fastpath_enabled"
-FLAGS = frozenset({*PAIRS, *(flag for pair in REDUCTIONS.values() for flag in pair), FAST_PATH})
+FLAGS = frozenset(
+    {*TORCH_CALLS, *(flag for pair in REDUCTIONS.values() for flag in pair), FAST_PATH}
+)
+
+
+class TorchSwitch(AnytimeSwitch):
+    """A switch of PyTorch for the whole process, which can be set at any time and put back."""
+
+    name: str
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+
+    def read(self) -> Any:
+        """The value now, from PyTorch."""
+        raise NotImplementedError
+
+    def write(self, value: Any) -> None:
+        """Tell PyTorch."""
+        raise NotImplementedError
+
+    def unsupported(self) -> str:
+        """Why this PyTorch cannot take the value wanted, or ""."""
+        return ""
+
+
+class Pair(AnytimeSwitch):
+    """A switch that one function of `torch._C` reads and another one writes."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+
+    def __init__(self, torch: Any, name: str, getter: str, setter: str) -> None:
+        self.name = name
+        self.torch = torch
+        read = getattr(torch._C, getter, None)
+        write = getattr(torch._C, setter, None)
+        self._why_not = "" if read and write else absent(torch, cuda_only="_cuda_" in getter)
+        # The functions themselves: a scope calls them each time that it is entered and left.
+        self.read = read or self._refuse
+        self.write = write or self._refuse
+
+    def _refuse(self, *_: Any) -> Any:
+        raise NotImplementedError(self._why_not)
+
+    def unsupported(self) -> str:
+        """Why this PyTorch has no such switch, or ""."""
+        return self._why_not
+
+
+def absent(torch: Any, *, cuda_only: bool = False) -> str:
+    """Why a function of PyTorch is not there, in words."""
+    if cuda_only and not has_gpu_build(torch):
+        return f"PyTorch {torch.__version__} is built without CUDA and ROCm"
+    return f"PyTorch {torch.__version__} has no such switch"
+
+
+def has_gpu_build(torch: Any) -> bool:
+    """Whether this PyTorch is built for CUDA or ROCm; ROCm's builds say so of CUDA too."""
+    return bool(getattr(torch._C, "_has_cuda", False))
 
 
 class Reduction(TorchSwitch):
@@ -113,7 +162,7 @@ def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> li
     """
     result = [
         Setting(Pair(torch, f"torch.backends.{flag}", *functions), values[flag], flag)
-        for flag, functions in PAIRS.items()
+        for flag, functions in TORCH_CALLS.items()
         if flag in asked
     ]
     for kind, flags in REDUCTIONS.items():
