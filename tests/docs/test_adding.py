@@ -168,3 +168,25 @@ backendcfg.undo()
 assert pyfftw.config.PLANNER_EFFORT == "FFTW_ESTIMATE"
 """
     copy.python("-c", program)
+
+
+def test_adding_an_operation(tmp_path):
+    copy = followed(tmp_path, "adding-an-operation.md")
+    program = """
+import numpy
+from backendcfg import ops
+
+a, b = numpy.arange(3.0), numpy.arange(5.0)
+assert (ops.outer(a, b) == numpy.outer(a, b)).all()
+try:
+    ops.outer(a, numpy.eye(2))
+except ValueError as error:
+    print(error)
+with ops.trace() as calls:
+    ops.outer(a, b)
+print(len(calls))
+print(ops.explain("outer", (a.shape, b.shape)))
+"""
+    refusal, count, explained, *_ = copy.python("-c", program).splitlines()
+    assert refusal == "outer: `vec2` must be an array of one dimension"
+    assert (count, explained) == ("1", "dgemm of (3, 1) and (1, 5) under no profile")
