@@ -15,6 +15,8 @@ UNFINISHED = ("eigh", "eigvalsh", "svd", "svdvals")
 class LinAlgError(InvalidArgumentError, np.linalg.LinAlgError):
     """A matrix has no inverse, factor or decomposition; also what NumPy raises for that."""
 
+    __module__ = "backendcfg.ops.linalg"  # where users find it
+
 
 def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> NoReturn:
     """Raise what a function was refused for; nothing has been computed.
