@@ -6,8 +6,10 @@ The guides are the input: what a test writes into its copy, it reads there. See 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import guides
 import pytest
@@ -37,11 +39,16 @@ def test_adding_a_verb(tmp_path):
 
 
 def planned(copy, setting):
-    """The entry of a flag in the plan of a captured host, with the flag set."""
+    """The entry of a flag in the plan of a captured host, under a profile that sets it."""
     flag, _, value = setting.partition("=")
-    words = ("plan", "reproducible", "--set", setting, "--host", str(guides.HOST), "--json")
-    entries = json.loads(copy.backendcfg(*words))["entries"]
-    (entry,) = (entry for entry in entries if entry["flag"] == flag)
+    folder = Path(os.environ["BACKENDCFG_CONFIG_DIR"]) / "profiles"
+    folder.mkdir(parents=True)
+    text = f'schema = 1\ndescription = "It sets one flag."\n{flag} = {value}\n'
+    (folder / "mine.toml").write_text(text)
+    listed = {each["name"]: each for each in json.loads(copy.backendcfg("list", "--json"))}
+    assert (listed["mine"]["description"], listed["mine"]["problem"]) == ("It sets one flag.", "")
+    plan = json.loads(copy.backendcfg("plan", "mine", "--host", str(guides.HOST), "--json"))
+    (entry,) = (entry for entry in plan["entries"] if entry["flag"] == flag)
     assert entry["value"] == json.loads(value)
     return entry
 
