@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, OPT_EINSUM, TENSORFLOW, TORCH
+from backendcfg.catalogue import frameworks
 from backendcfg.errors import BackendCfgError, InternalError
 
 TYPE_CHECKING = False
@@ -15,34 +15,14 @@ if TYPE_CHECKING:
 
     from backendcfg.transact.switch import Setting
 
-# The logger first, so that it tells of the rest. Then variables, because they act on whatever is
-# loaded from then on; then the libraries; then the frameworks, whose own calls go through those
-# libraries. Undoing goes the other way.
-BRIDGES = (
-    "log",
-    "environment",
-    "pools",
-    "verbose",
-    NUMPY.name,
-    TORCH.name,
-    OPT_EINSUM.name,
-    JAX.name,
-    TENSORFLOW.name,
-    CUPY.name,
-    # Last, because initialising a framework may draw.
-    "seeds",
-)
-
-FRAMEWORKS = {
-    NUMPY.name: NUMPY.name,
-    TORCH.name: TORCH.name,
-    OPT_EINSUM.name: TORCH.name,
-    JAX.name: JAX.name,
-    TENSORFLOW.name: TENSORFLOW.name,
-    CUPY.name: CUPY.name,
-}
+FRAMEWORKS = {each.name: each.bridge_after for each in frameworks.FRAMEWORKS if each.bridge_after}
 """The framework of each bridge that has one: what is not imported has nothing to set, and a process
 that starts need not load its bridge to know."""
+
+# The logger first, so that it tells of the rest. Then variables, because they act on whatever is
+# loaded from then on; then the libraries; then the frameworks, whose own calls go through those
+# libraries. Seeds are last, because initialising a framework may draw. Undoing goes the other way.
+BRIDGES = ("log", "environment", "pools", "verbose", *FRAMEWORKS, "seeds")
 
 
 def settings(

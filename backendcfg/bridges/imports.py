@@ -20,7 +20,7 @@ from _frozen_importlib import ModuleSpec
 from _thread import get_ident
 
 from backendcfg.catalogue.cpu import MKL
-from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, SKLEARN, TENSORFLOW, TORCH
+from backendcfg.catalogue.frameworks import FRAMEWORKS, SKLEARN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MODULES = (
+    *dict.fromkeys(each.bridge_after for each in FRAMEWORKS if each.bridge_after),
     "random",
-    NUMPY.name,
     "numpy.random",
     # SciPy opens its own OpenBLAS with the first of these, not with `import scipy`.
     "scipy.linalg",
@@ -39,12 +39,8 @@ MODULES = (
     "scipy.optimize",
     SKLEARN.name,
     MKL.name,
-    TORCH.name,
     # PyTorch loads it with the first compilation; it has switches of its own, by thread.
     "torch._inductor.config",
-    JAX.name,
-    TENSORFLOW.name,
-    CUPY.name,
 )
 """Modules after whose import there are new libraries or switches to set."""
 

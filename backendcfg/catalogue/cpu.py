@@ -319,4 +319,4 @@ def provider_of(kind: str, owner: str, *, serves: bool) -> str:
         return ""
     if kind == OPENBLAS.kind:
         return (SCIPY_OPENBLAS if owner.startswith(SCIPY.name) else OPENBLAS).name
-    return kind if kind in (MKL.kind, BLIS.kind) else ""
+    return kind if any(kind == provider.name for provider in PROVIDERS) else ""

@@ -18,6 +18,8 @@ class Framework:
         bundles: where its wheel keeps libraries, as patterns beside the package.
         on_devices: whether it would compute on a GPU where there is one.
         in_host: whether a host lists its version.
+        bridge_after: the module after whose import its bridge has switches to set; "" for a
+            framework without a bridge.
     """
 
     name: str
@@ -27,9 +29,16 @@ class Framework:
     bundles: tuple[str, ...] = ()
     on_devices: bool = False
     in_host: bool = True
+    bridge_after: str = ""
 
 
-NUMPY = Framework("numpy", "NumPy", ("numpy",), bundles=("numpy.libs/*", "numpy/.dylibs/*"))
+NUMPY = Framework(
+    "numpy",
+    "NumPy",
+    ("numpy",),
+    bundles=("numpy.libs/*", "numpy/.dylibs/*"),
+    bridge_after="numpy",
+)
 SCIPY = Framework("scipy", "SciPy", ("scipy",), bundles=("scipy.libs/*", "scipy/.dylibs/*"))
 TORCH = Framework(
     "torch",
@@ -37,8 +46,9 @@ TORCH = Framework(
     ("torch",),
     bundles=("torch/lib/libtorch_cpu.*", "torch/lib/lib*omp*", "torch.libs/*"),
     on_devices=True,
+    bridge_after="torch",
 )
-JAX = Framework("jax", "JAX", ("jax",), on_devices=True)
+JAX = Framework("jax", "JAX", ("jax",), on_devices=True, bridge_after="jax")
 JAXLIB = Framework("jaxlib", "jaxlib", ("jaxlib",))
 TENSORFLOW = Framework(
     "tensorflow",
@@ -46,6 +56,7 @@ TENSORFLOW = Framework(
     ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly"),
     families=("tensorflow", "tf_nightly"),
     on_devices=True,
+    bridge_after="tensorflow",
 )
 CUPY = Framework(
     "cupy",
@@ -53,6 +64,7 @@ CUPY = Framework(
     ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy-rocm-5-0"),
     families=("cupy",),
     on_devices=True,
+    bridge_after="cupy",
 )
 SKLEARN = Framework(
     "sklearn",
@@ -61,14 +73,17 @@ SKLEARN = Framework(
     bundles=("scikit_learn.libs/*", "sklearn/.dylibs/*"),
 )
 # PyTorch plans einsum with it and has its switches; no plan depends on its version.
-OPT_EINSUM = Framework("opt_einsum", "opt_einsum", ("opt-einsum",), in_host=False)
+OPT_EINSUM = Framework(
+    "opt_einsum", "opt_einsum", ("opt-einsum",), in_host=False, bridge_after=TORCH.name
+)
 NUMEXPR = Framework("numexpr", "numexpr", ("numexpr",))
 NUMBA = Framework("numba", "Numba", ("numba",))
 TRITON = Framework("triton", "Triton", ("triton", "pytorch-triton"))
 
+# Bridges write in this order: first those whose libraries others call.
 FRAMEWORKS = (
-    *(NUMPY, SCIPY, TORCH, JAX, JAXLIB, TENSORFLOW, CUPY),
-    *(SKLEARN, OPT_EINSUM, NUMEXPR, NUMBA, TRITON),
+    *(NUMPY, SCIPY, TORCH, OPT_EINSUM, JAX, JAXLIB, TENSORFLOW, CUPY),
+    *(SKLEARN, NUMEXPR, NUMBA, TRITON),
 )
 BY_NAME = {framework.name: framework for framework in FRAMEWORKS}
 

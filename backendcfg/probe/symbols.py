@@ -87,7 +87,9 @@ def facts(handle: ctypes.CDLL, path: str, kind: str) -> dict[str, Any]:
     if kind == NETLIB_BLAS.kind:
         return _reference(handle, name)
     symbol = next(each.symbol for each in PROVIDERS if each.kind == kind)
-    raise LookupError(f"no symbol {symbol}")
+    if not hasattr(handle, symbol):
+        raise LookupError(f"no symbol {symbol}")
+    return {"kind": kind, "serves": hasattr(handle, "cblas_dgemm")}
 
 
 def openblas_affixes(handle: ctypes.CDLL) -> tuple[str, str] | None:

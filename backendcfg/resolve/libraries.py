@@ -135,7 +135,7 @@ def at(path: str, host: Host) -> Library:
             return library.model_copy(update={"provider": provider})
     name = path.rpartition("/")[2]
     kind = next(
-        (each.kind for each in (cpu.MKL, cpu.BLIS, cpu.OPENBLAS) if each.stem in name),
+        (each.kind for each in cpu.PROVIDERS if each.stem and each.stem in name),
         cpu.NETLIB_BLAS.kind,
     )
     return Library(
@@ -144,7 +144,7 @@ def at(path: str, host: Host) -> Library:
 
 
 def _provider(kind: str) -> str:
-    return kind if kind in (cpu.MKL.kind, cpu.BLIS.kind) else cpu.OPENBLAS.name
+    return cpu.provider_of(kind, "path", serves=True) or cpu.OPENBLAS.name
 
 
 def unusable(provider: str, host: Host, path: str = "") -> tuple[str, ...]:

@@ -11,6 +11,9 @@ from test_architecture_imports import PACKAGE, modules, type_checking_only
 MOST_MODULES = 25
 """Of one room: a directory, without the rooms inside it."""
 
+LISTS = {"cli/verbs": "one file for each verb, found by the verb's name"}
+"""Rooms that may have more modules, each with its reason."""
+
 NOT_MODULES = {"backendcfg._native", "backendcfg.__version__"}
 """What is compiled, and what stands in `__init__.py` before it imports anything."""
 
@@ -116,8 +119,9 @@ def test_the_check_sees_a_circle_that_a_function_closes():
 
 def test_no_room_is_too_full():
     rooms = Counter(path.parent for path in modules().values())
-    assert {
-        str(room.relative_to(PACKAGE)): count
+    full = {
+        room.relative_to(PACKAGE).as_posix(): count
         for room, count in rooms.items()
         if count > MOST_MODULES
-    } == {}
+    }
+    assert {room: count for room, count in full.items() if room not in LISTS} == {}

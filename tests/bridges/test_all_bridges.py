@@ -19,14 +19,14 @@ FOLDER = Path(backendcfg.__file__).parent / "bridges"
 
 
 def bridge_files():
-    """Every module of the folder that offers settings."""
+    """Every module and package of the folder that offers settings."""
     names = []
-    for path in sorted(FOLDER.glob("*.py")):
+    for path in [*FOLDER.glob("*.py"), *FOLDER.glob("*/__init__.py")]:
         tree = ast.parse(path.read_text())
         defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
         if "settings" in defined and path.stem != "all":
-            names.append(path.stem)
-    return names
+            names.append(path.parent.name if path.stem == "__init__" else path.stem)
+    return sorted(names)
 
 
 def test_every_bridge_is_asked():

@@ -27,7 +27,7 @@ from backendcfg import _native
 TREE = Path(__file__).parents[2]
 COPIED = ("backendcfg", "profiles", "schemas", "docs", "native")
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-HEAD = re.compile(r"(?:#|//|/\*) (\S+/\S+?)(?:, (a new file|at the end of class (\w+)))?(?: \*/)?$")
+HEAD = re.compile(r"(?:#|<!--) (\S+/\S+?)(?:, (a new file|at the end of class (\w+)))?(?: -->)?$")
 HOST = TREE / "tests" / "hosts" / "dgx-h100--openblas.json"
 
 

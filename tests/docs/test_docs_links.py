@@ -18,7 +18,7 @@ PAGES = [
 pytestmark = pytest.mark.skipif(
     not (TREE / "docs" / "tutorial.md").exists(), reason="needs the source tree"
 )
-CODE = re.compile(r"^(```|~~~).*?^\1$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^( *)(```|~~~).*?^\1\2$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
 
 def links(page):
