@@ -29,10 +29,10 @@ def in_use():
 
 handles = [native.own(), native.reference()] * 3
 preferred = {name: bytes(64) for name in (*native.OPERATIONS[:8], *native.FACTORISATIONS)}
-made = {native.intern({"cudnn.benchmark_limit": -1}, handles, preferred)}
+made = {native.intern({"cuda.cublas_workspace_size": -1}, handles, preferred)}
 before = in_use()
 for value in range(10_000):
-    made.add(native.intern({"cudnn.benchmark_limit": value}, handles, preferred))
+    made.add(native.intern({"cuda.cublas_workspace_size": value}, handles, preferred))
 print(len(made), (in_use() - before) / 10_000)
 """
 
@@ -56,7 +56,7 @@ def test_what_explain_needs_of_a_profile_goes_with_the_profile():
 
     before = alive()
     for value in range(20):
-        plan = Compiled("p", "none", {"cudnn.benchmark_limit": value}, order=("reference",))
+        plan = Compiled("p", "none", {"cuda.cublas_workspace_size": value}, order=("reference",))
         with Scope(Prepared("p", plan), 0):
             ops.matmul(a, a)
             assert "mkl" in {

@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import backendcfg
+from backendcfg.defaults import TORCH_CALLS
 from backendcfg.probe.variables import VARIABLES
 from backendcfg.probe.xla_text import SWITCHES
 from backendcfg.schema.profile import flags
@@ -29,11 +30,11 @@ def test_a_flag_is_declared_as_carried_exactly_when_a_bridge_has_a_switch_for_it
     bridges = Path(backendcfg.__file__).parent / "bridges"
     named = {
         node.value
-        for file in bridges.glob("*.py")
+        for file in bridges.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     } | {row.flag for row in VARIABLES}
-    named |= SWITCHES.keys()
+    named |= SWITCHES.keys() | TORCH_CALLS.keys()
     own = {name: found.flag for name, found in flags().items() if not found.flag.spells}
     carried = {name for name, flag in own.items() if flag.carried}
     assert {name for name in own if name in named} | ELSEWHERE == carried
