@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -197,3 +198,20 @@ print(ops.explain("outer", (a.shape, b.shape)))
     refusal, count, explained, *_ = copy.python("-c", program).splitlines()
     assert refusal == "outer: `vec2` must be an array of one dimension"
     assert (count, explained) == ("1", "dgemm of (3, 1) and (1, 5) under no profile")
+
+
+@pytest.mark.parametrize("guide", [page.name for page in guides.TREE.glob("docs/adding-*.md")])
+def test_every_file_that_a_guide_names_is_there(guide):
+    text = (guides.TREE / "docs" / guide).read_text()
+    made = {
+        head[1]
+        for block in guides.blocks(text)
+        if (head := guides.HEAD.match(block.lines[0])) and head[2] == "a new file"
+    }
+    named = re.findall(r"`((?:backendcfg|native|tests|docs|schemas|profiles)/[\w./-]+)`", text)
+    assert named
+    assert [
+        name
+        for name in named
+        if name not in made and "pyfftw" not in name and not (guides.TREE / name).exists()
+    ] == []
