@@ -234,9 +234,12 @@ def user() -> Iterator[Callable[[Block], list[list[str]]]]:
     names.mkdir()
     for host in HOSTS.glob("*.json"):
         (project / host.name.replace(f"--{host.stem.split('--')[1]}", "")).symlink_to(host)
+    # `capture` names the interpreter as it was started: python, also where pytest runs by python3.
+    beside = os.path.join(os.path.dirname(sys.executable), "python")
+    python = beside if os.path.exists(beside) else sys.executable
     for name, arguments in (("python", ""), ("backendcfg", "-m backendcfg")):
         shim = names / name
-        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments} "$@"\n')
+        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} {arguments} "$@"\n')
         shim.chmod(0o755)
     environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {
         "HOME": str(home),
