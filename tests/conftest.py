@@ -7,6 +7,7 @@ two workers.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,11 @@ import pytest
 
 OVERRIDES = ("OPENBLAS_", "GOTO_", "OMP_", "MKL_", "BLIS_", "KMP_", "BACKENDCFG_", "NVIDIA_TF32")
 
+
+# A shell without job control starts background jobs with Ctrl-C ignored, and so would every child that
+# a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Collecting already imports backendcfg, which applies what is active for whoever runs the tests, and
 # NumPy, whose OpenBLAS reads its variables when it is loaded.
