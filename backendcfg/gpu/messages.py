@@ -97,7 +97,7 @@ def describe(value: Any) -> str:
 
 # A library's bits may depend on the device and on how much it computes at once. Our own kernels
 # keep these tiers, on the CPU alone.
-_UNKEPT_TIERS = ("cross-machine", "batch-invariant")
+UNKEPT_TIERS = ("cross-machine", "batch-invariant")
 
 
 def unkept(tier: str, who: str = "no library on a device keeps") -> str:
@@ -107,6 +107,6 @@ def unkept(tier: str, who: str = "no library on a device keeps") -> str:
         tier: as `determinism.tier` says it.
         who: who does not, as the end of the sentence.
     """
-    if tier not in _UNKEPT_TIERS:
+    if tier not in UNKEPT_TIERS:
         return ""
     return f"`determinism.tier` promises `{tier}`, which {who}"

@@ -19,15 +19,13 @@ from backendcfg.gpu.attention.efficient import WIDEST
 from backendcfg.gpu.attention.flash import OLDEST as OLDEST_OF_FLASH
 from backendcfg.gpu.attention.torch_rules import HALF
 from backendcfg.gpu.kernels.sources import OLDEST
+from backendcfg.gpu.messages import unkept
 
 if TYPE_CHECKING:
     from backendcfg.dispatch.attention_facts import Case, Device
 
 KERNELS = (*OURS, "cudnn")
 """The kernels that serve arrays of a device."""
-
-UNKEPT_TIERS = ("cross-machine", "batch-invariant")
-"""The tiers that no kernel on a device keeps."""
 
 # Where PyTorch tries cuDNN first, and after which version of it.
 _FASTEST = ((9, 0), (10, 0), (10, 3))
@@ -152,9 +150,7 @@ def countable(case: Case) -> str:
 
 def tier(case: Case) -> str:
     """The tier of the profile is one that a device can keep."""
-    if case.flags.tier not in UNKEPT_TIERS:
-        return ""
-    return f"`determinism.tier` promises `{case.flags.tier}`, which no kernel on a device keeps."
+    return unkept(case.flags.tier, "no kernel on a device keeps.")
 
 
 def prefers_cudnn(device: Device) -> bool:
