@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.launch.topology import numbers, ranges
+from backendcfg.launch.topology import ranges
+from backendcfg.probe.cores import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from backendcfg.launch.topology import Processor, Topology
+
+WHOLE = (0, 1)
+"""All of each instance: the first of one part."""
 
 LATENCY_CORES = 4
 """Cores of an instance in latency mode, as PyTorch has it."""
@@ -46,7 +50,7 @@ class Request:
     mode: Literal["latency", "throughput", ""] = ""
     logical: bool = False
     skip_cross_node: bool = False
-    part: tuple[int, int] = (0, 1)
+    part: tuple[int, int] = WHOLE
 
 
 @dataclass(frozen=True)

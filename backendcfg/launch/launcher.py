@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backendcfg import environ
-from backendcfg.errors import CommandNotExecutableError, CommandNotFoundError
+from backendcfg.errors import (
+    CommandNotExecutableError,
+    CommandNotFoundError,
+    InvalidArgumentError,
+)
 from backendcfg.launch import arrangement, binding, instances, logs, preloads, topology, variables
+from backendcfg.launch.arrangement import WHOLE
+from backendcfg.probe.cores import local_rank, read_share
 from backendcfg.probe.limits import read_limits
 
 if TYPE_CHECKING:
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
     from backendcfg.launch.arrangement import Request, Share
     from backendcfg.launch.instances import Ended
     from backendcfg.launch.preloads import Preload
+    from backendcfg.probe.cores import Rank
 
 
 @dataclass(frozen=True)
@@ -94,9 +101,15 @@ def prepare(
         CommandNotExecutableError: it is no program.
         BackendCfgError: what `changes` raises.
     """
-    machine = topology.read()
-    arranged = arrangement.arrange(machine, options.request, read_limits().usable)
-    notes = list(arranged.notes)
+    machine, limits, notes = topology.read(), read_limits(), []
+    rank = local_rank(environ.current()) if options.request.part == WHOLE else None
+    if rank is not None and (part := read_share(limits)).rank is not None:
+        machine = machine.of_rank(rank.number, part.cores)
+        notes.append(f"this is {part.sentence}; it gets {machine}")
+    _refuse_several(options.request.instances or 1, rank)
+    arranged = arrangement.arrange(machine, options.request, limits.usable)
+    _refuse_several(len(arranged.shares), rank)
+    notes += arranged.notes
     memory = options.memory and _memory(machine, arranged.shares, notes)
     found: dict[int, dict[str, str]] = {}
     for share in arranged.shares:
@@ -111,6 +124,24 @@ def prepare(
         options.processors,
         memory,
         tuple(dict.fromkeys(notes)),
+    )
+
+
+def _refuse_several(instances: int, rank: Rank | None) -> None:
+    """Refuse to start several instances as one rank of a launcher.
+
+    Raises:
+        InvalidArgumentError: this process is a rank.
+    """
+    if instances == 1 or rank is None:
+        return
+    raise InvalidArgumentError(
+        f"{instances} instances would each be rank {rank.number} of {rank.size}",
+        notes=[f"{rank.variable} says that a launcher started this process"],
+        helps=[
+            "let the launcher start as many ranks as you want, and `run` one instance in each",
+            f"or unset {rank.variable} where the instances are no ranks",
+        ],
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backendcfg.probe import text_of
+from backendcfg.probe.cores import numbers, siblings
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -56,6 +57,17 @@ class Topology:
             first.setdefault(each.core, each)
         return tuple(first.values())
 
+    def of_rank(self, number: int, cores: int) -> Topology:
+        """The processors of one rank, where each rank gets so many cores in turn."""
+        every = self.physical()
+        first = number * cores % len(every)
+        own = {each.core for each in (*every[first:], *every[:first])[:cores]}
+        return Topology(tuple(each for each in self.processors if each.core in own), self.nodes)
+
+    def __str__(self) -> str:
+        word = "core" if len(cores := self.physical()) == 1 else "cores"
+        return f"{word} {ranges([each.number for each in cores])}"
+
 
 def read(root: str = "/", *, allowed: Collection[int] | None = None) -> Topology:
     """The processors of this machine that may be used.
@@ -68,22 +80,11 @@ def read(root: str = "/", *, allowed: Collection[int] | None = None) -> Topology
         allowed = os.sched_getaffinity(0)
     nodes = _nodes(os.path.join(root, "sys/devices/system/node"))
     home = {number: node for node, numbers in nodes.items() for number in numbers}
-    found = [Processor(number, _core(root, number), home.get(number, 0)) for number in allowed]
+    found = [
+        Processor(number, min(siblings(number, root)), home.get(number, 0)) for number in allowed
+    ]
     found.sort(key=lambda each: (each.node, each.number))
     return Topology(tuple(found), tuple(sorted(nodes)) or (0,))
-
-
-def numbers(ranges: str) -> list[int]:
-    """The processors that a kernel list names: "0-2,8" is 0, 1, 2 and 8.
-
-    Raises:
-        ValueError: it is not such a list.
-    """
-    found: list[int] = []
-    for part in filter(None, (part.strip() for part in ranges.split(","))):
-        first, dash, last = part.partition("-")
-        found += range(int(first), int(last if dash else first) + 1)
-    return found
 
 
 def ranges(found: Collection[int]) -> str:
@@ -95,16 +96,6 @@ def ranges(found: Collection[int]) -> str:
         else:
             parts.append([number])
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in parts)
-
-
-def _core(root: str, number: int) -> int:
-    folder = os.path.join(root, f"sys/devices/system/cpu/cpu{number}/topology")
-    for name in ("core_cpus_list", "thread_siblings_list"):
-        try:
-            return min(numbers(text_of(os.path.join(folder, name))))
-        except ValueError:
-            continue
-    return number
 
 
 def _nodes(folder: str) -> dict[int, list[int]]:

@@ -17,6 +17,7 @@ from backendcfg.schema.host import Cpu
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from backendcfg.probe.cores import Share
     from backendcfg.probe.limits import Limits
 
 Vendor = Literal["intel", "amd", "arm", "apple", "ibm", "nvidia", "other"]
@@ -45,12 +46,17 @@ class Microarchitecture:
 
 
 def describe_cpu(
-    limits: Limits, root: str = "/", *, microarchitecture: Microarchitecture | None = None
+    limits: Limits,
+    share: Share,
+    root: str = "/",
+    *,
+    microarchitecture: Microarchitecture | None = None,
 ) -> Cpu:
     """The processor of this machine.
 
     Args:
         limits: what this process may use of it.
+        share: what it should compute on.
         root: where /proc and /sys are found.
         microarchitecture: instead of asking archspec about this machine.
     """
@@ -68,7 +74,8 @@ def describe_cpu(
         logical=limits.logical,
         physical=min(_cores(root) or limits.logical, limits.logical),
         usable=limits.usable,
-        limits=limits.sentences(),
+        cores=share.cores,
+        limits=(*limits.sentences(), *filter(None, [share.sentence])),
     )
 
 

@@ -46,9 +46,13 @@ class Limits:
         if self.cpuset:
             bounds.append(self.cpuset)
         if self.quota is not None:
-            # ceil without importing math: half a processor still runs one thread.
-            bounds.append(-int(-self.quota // 1))
+            bounds.append(self.whole_quota)
         return max(1, min(bounds))
+
+    @property
+    def whole_quota(self) -> int:
+        """The quota rounded up, since half a processor still runs one thread; 0 for none."""
+        return -int(-(self.quota or 0) // 1)  # ceil without importing math
 
     def sentences(self) -> tuple[str, ...]:
         """What lowers `usable`, in words."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = "environment"
 
+INTEROP_THREADS = 2
+"""Threads for tasks side by side, unless a profile says how many."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -171,8 +174,11 @@ def _choose(
 
 def _adaptation(flag: str, value: Any, host: Host) -> Adaptation | None:
     """How the host changes a plain value, if it does."""
-    if flag in ("threads.count", "threads.interop") and value == "auto":
-        return Adaptation(requested=value, got=host.cpu.usable, because=_processors(host))
+    if flag == "threads.count" and value == "auto":
+        return Adaptation(requested=value, got=cores(host), because=_cores(host))
+    if flag == "threads.interop" and value == "auto":
+        got = min(INTEROP_THREADS, cores(host))
+        return Adaptation(requested=value, got=got, because="few tasks run side by side")
     if flag == "blas.mkl.cbwr" and value.startswith("avx") and host.cpu.vendor != INTEL:
         return Adaptation(
             requested=value,
@@ -182,9 +188,11 @@ def _adaptation(flag: str, value: Any, host: Host) -> Adaptation | None:
     return None
 
 
-def _processors(host: Host) -> str:
-    cpu = host.cpu
-    count = f"{cpu.usable} of {cpu.logical} processors"
-    if cpu.limits:
-        return f"this process may use {count} ({'; '.join(cpu.limits)})"
-    return f"this process may use {count}"
+def cores(host: Host) -> int:
+    """The cores that a process should compute on where its profile leaves the number open."""
+    return host.cpu.cores or min(host.cpu.physical, host.cpu.usable)
+
+
+def _cores(host: Host) -> str:
+    count = f"{cores(host)} of {host.cpu.physical} cores are for this process"
+    return f"{count} ({'; '.join(host.cpu.limits)})" if host.cpu.limits else count

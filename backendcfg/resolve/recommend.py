@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backendcfg.resolve.examination import Examination, examine
+from backendcfg.resolve.ground import cores
 from backendcfg.resolve.tiers import TIER
 from backendcfg.resolve.words import literal
 
@@ -66,8 +67,8 @@ def _is_verbose(found: Examination) -> bool:
 
 
 def _leaves_idle(found: Examination) -> bool:
-    """Whether processors that this process may use would do nothing."""
-    return bool(found.ground.value("threads.count") < found.ground.host.cpu.usable)
+    """Whether cores that are for this process would do nothing."""
+    return bool(found.ground.value("threads.count") < cores(found.ground.host))
 
 
 def _share_without_effect(found: Examination) -> float:
@@ -93,8 +94,8 @@ def _reasons(found: Examination) -> tuple[str, ...]:
     tier = found.ground.value(TIER)
     reasons = [] if tier == "none" else [f"it keeps its tier here: `{tier}`"]
     if _leaves_idle(found):
-        count, usable = found.ground.value("threads.count"), found.ground.host.cpu.usable
-        reasons.append(f"it computes on {count} of {usable} processors")
+        count = found.ground.value("threads.count")
+        reasons.append(f"it computes on {count} of {cores(found.ground.host)} cores")
     reasons += [f"{used} of its {len(asked)} flags {'has' if used == 1 else 'have'} an effect here"]
     reasons += [f"{len(flags)} without effect: {reason}" for reason, flags in idle.items()]
     reasons += [

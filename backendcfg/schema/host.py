@@ -41,7 +41,10 @@ class Cpu(Document):
         physical: cores of the machine.
         usable: processors this process may use: the least of the machine, affinity and cgroup
             quota (rounded up), at least 1.
-        limits: what lowered `usable`, in words: "affinity: 2 of 64", "cgroup v2: 1.5 of 64".
+        cores: cores this process should compute on: those of `usable`, divided among the ranks
+            that a launcher started on this machine; 0 in a host that was captured without it.
+        limits: what lowered `usable` and `cores`, in words: "affinity: 2 of 64", "cgroup v2: 1.5
+            of 64", "rank 0 of 2 here, by LOCAL_RANK".
     """
 
     vendor: Literal["intel", "amd", "arm", "apple", "ibm", "nvidia", "other"]
@@ -53,6 +56,7 @@ class Cpu(Document):
     logical: int
     physical: int
     usable: int
+    cores: int = 0
     limits: tuple[str, ...] = ()
 
 

@@ -35,7 +35,8 @@ class ThreadCounts(Document):
     count: Annotated[
         Threads,
         Flag(
-            'Threads of every pool; "auto" is what affinity and the cgroup allow.',
+            'Threads of every pool; "auto" is the cores that affinity and the cgroup allow, divided'
+            " among the ranks that a launcher starts on this machine.",
             ("native", "openblas", "mkl", "blis", "openmp", "torch", "tensorflow", "jax"),
             source=OPENMP,
             in_c=True,
@@ -44,7 +45,7 @@ class ThreadCounts(Document):
     interop: Annotated[
         Threads,
         Flag(
-            "Threads of PyTorch's and TensorFlow's inter-operator pools.",
+            "Threads of PyTorch's and TensorFlow's inter-operator pools; \"auto\" is 2 at most.",
             ("torch", "tensorflow"),
             bits=False,
             source=TORCH,

@@ -12,6 +12,8 @@ import os
 from collections.abc import Mapping
 
 from backendcfg import __version__, environ
+from backendcfg.probe.cores import read_share
+from backendcfg.probe.limits import read_limits
 from backendcfg.probe.stamp import holds, relevant_environment
 from backendcfg.transact.compiled import Asked, Compiled, compile_plan
 
@@ -237,7 +239,11 @@ def _cache_key(
     from _sha1 import sha1  # type: ignore[import-not-found]
 
     variables = sorted(relevant_environment(environment).items())
-    asked = json.dumps([__version__, name, rank, sorted(arguments.items()), directory, variables])
+    # A launcher's ranks have a plan of their own, for fewer cores.
+    cores = read_share(read_limits()).cores
+    asked = json.dumps(
+        [__version__, name, rank, sorted(arguments.items()), directory, variables, cores]
+    )
     return str(sha1(asked.encode()).hexdigest())
 
 

@@ -22,7 +22,7 @@ interop = 1
 [[when]]
 cpu.vendor = "amd"
 [when.flags.threads]
-interop = 2
+interop = 3
 """
 
 MINE = """\

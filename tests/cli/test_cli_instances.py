@@ -203,3 +203,40 @@ def test_a_log_folder_that_cannot_be_made_is_an_error(process, project):
     assert result.err.startswith(
         "error[state-unwritable]: cannot write file/logs: Not a directory\n"
     )
+
+
+RANK = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+
+
+@two
+def test_one_instance_as_a_rank_gets_the_cores_of_the_rank(process):
+    half = len(HERE) // 2
+    words = ("--cores-per-instance", str(half), "--", *PYTHON)
+    result = process("run", "mine", *words, variables=RANK)
+    cores, threads, _ = json.loads(result.out)
+    assert (cores, threads) == (HERE[half : 2 * half], str(half))
+    assert result.err.startswith("note: this is rank 1 of 2 here, by LOCAL_RANK; it gets core")
+
+
+def test_several_instances_as_one_rank_are_refused(process):
+    result = process("run", "mine", "--instances", "2", "--", *PYTHON, variables=RANK)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
+        "error[invalid-argument]: 2 instances would each be rank 1 of 2\n"
+        "  note: LOCAL_RANK says that a launcher started this process\n"
+        "  state: nothing was changed\n"
+        "  help: let the launcher start as many ranks as you want, and `run` one instance in each\n"
+        "  help: or unset LOCAL_RANK where the instances are no ranks\n"
+    )
+
+
+@two
+@pytest.mark.torch
+def test_ranks_of_torchrun_together_have_as_many_threads_as_there_are_cores(process, tmp_path):
+    (tmp_path / "rank.py").write_text(
+        "import os, torch; print(torch.get_num_threads(), os.environ['OMP_NUM_THREADS'])"
+    )
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    result = process("run", "fast", "--", *torchrun, str(tmp_path / "rank.py"))
+    half = len(HERE) // 2
+    assert (result.code, result.out) == (0, f"{half} {half}\n" * 2), result.err

@@ -34,9 +34,9 @@ def test_plan_shows_every_set_flag_with_value_origin_and_adaptation(call, projec
         "tier      none\n"
         "\n"
         "threads.count     4      profile `mine` (profiles/mine.toml:10)\n"
-        '    requested "auto", because this process may use 4 of 8 processors (affinity: 4 of 8)\n'
-        "threads.interop   4      default, dormant\n"
-        '    requested "auto", because this process may use 4 of 8 processors (affinity: 4 of 8)\n'
+        '    requested "auto", because 4 of 4 cores are for this process (affinity: 4 of 8)\n'
+        "threads.interop   2      default, dormant\n"
+        '    requested "auto", because few tasks run side by side\n'
         "threads.dynamic   false  backendcfg.toml (backendcfg.toml:2), dormant\n"
         "python.hash_seed  0      profile `mine` (profiles/mine.toml:13)\n"
     )
@@ -75,12 +75,13 @@ def test_explain_says_what_a_value_hides(call, project, host):
     assert (result.code, result.err) == (0, "")
     assert result.out == (
         "threads.count = 4  from profile `mine` (profiles/mine.toml:10)\n"
-        '  adapted: requested "auto", got 4, because this process may use 4 of 8 processors '
+        '  adapted: requested "auto", got 4, because 4 of 4 cores are for this process '
         "(affinity: 4 of 8)\n"
         "  hides 1 from profile `base` (profiles/base.toml:5)\n"
         '  hides "auto" from default\n'
         "\n"
-        'does      Threads of every pool; "auto" is what affinity and the cgroup allow.\n'
+        'does      Threads of every pool; "auto" is the cores that affinity and the cgroup allow, divided\n'
+        "          among the ranks that a launcher starts on this machine.\n"
         'accepts   an integer from 1 to 4096 or "auto"\n'
         'default   "auto"\n'
         "read by   native, openblas, mkl, blis, openmp, torch, tensorflow, jax\n"
@@ -128,7 +129,7 @@ def test_diff_shows_both_values(call, project, host):
     assert result.out == (
         "flag              base      mine\n"
         "threads.count     1         4\n"
-        "threads.interop   2         4     dormant: no PyTorch or TensorFlow is here\n"
+        "threads.interop   3         2     dormant: no PyTorch or TensorFlow is here\n"
         'python.hash_seed  "random"  0\n'
     )
 

@@ -80,7 +80,9 @@ def a_host(
     lineage=("zen4", "zen3", "zen2", "zen", "x86_64_v3", "x86_64"),
     features=AVX512,
     logical=2,
+    physical=0,
     usable=2,
+    cores=0,
     limits=(),
 ):
     """A small Linux machine with NumPy, changed where a test says so."""
@@ -95,8 +97,9 @@ def a_host(
             lineage=lineage,
             features=tuple(sorted(features)),
             logical=logical,
-            physical=logical,
+            physical=physical or logical,
             usable=usable,
+            cores=cores,
             limits=limits,
         ),
         memory=Memory(total=8 << 30),

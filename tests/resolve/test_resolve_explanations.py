@@ -52,7 +52,7 @@ def test_an_adaptation_and_dormancy_are_said():
     plan = resolve(a_stack(), a_host(logical=4))
     assert explain_flag(plan, "threads.interop") == (
         "threads.interop = 2  from default",
-        '  adapted: requested "auto", got 2, because this process may use 2 of 4 processors',
+        '  adapted: requested "auto", got 2, because few tasks run side by side',
         "  dormant: no PyTorch or TensorFlow is here",
     )
 

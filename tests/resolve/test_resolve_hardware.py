@@ -137,11 +137,26 @@ def test_kernel_sets_of_every_architecture_that_openblas_dispatches_on_are_known
     }
 
 
-def test_threads_follow_what_the_process_may_use_and_say_why():
-    host = a_host(logical=64, usable=2, limits=("cgroup v2: 1.5 of 64",))
+def test_threads_are_the_cores_of_the_process_and_say_why():
+    host = a_host(logical=64, physical=32, cores=1, limits=("rank 0 of 2 here, by LOCAL_RANK",))
     change = resolve(a_stack(), host).entry("threads.count").adaptation
-    assert (change.requested, change.got) == ("auto", 2)
-    assert change.because == "this process may use 2 of 64 processors (cgroup v2: 1.5 of 64)"
+    assert (change.requested, change.got) == ("auto", 1)
+    assert change.because == "1 of 32 cores are for this process (rank 0 of 2 here, by LOCAL_RANK)"
+
+
+def test_hardware_threads_of_one_core_count_once():
+    """Also on a host that was captured before cores were detected."""
+    plan = resolve(a_stack(), a_host(logical=384, physical=192, usable=384))
+    assert plan.entry("threads.count").adaptation.got == 192
+    plan = resolve(a_stack(), a_host(logical=64, physical=32, usable=2))
+    assert plan.entry("threads.count").adaptation.got == 2
+
+
+@pytest.mark.parametrize(("cores", "got"), [(192, 2), (1, 1)])
+def test_few_tasks_run_side_by_side(cores, got):
+    change = resolve(a_stack(), a_host(cores=cores)).entry("threads.interop").adaptation
+    assert change.got == got
+    assert change.because == "few tasks run side by side"
 
 
 def test_threads_that_were_asked_for_stay():

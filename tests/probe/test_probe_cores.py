@@ -1,0 +1,146 @@
+"""The cores that a process should compute on, alone and as one of several ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from backendcfg.probe.cores import Rank, Share, count_cores, local_rank
+
+HERE = sorted(os.sched_getaffinity(0))
+RANK = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+SHOW = """
+import json
+from backendcfg.probe.cores import read_share
+from backendcfg.probe.limits import Limits, read_limits
+limits = Limits(64, 64, quota=QUOTA) if QUOTA else read_limits()
+share = read_share(limits)
+print(json.dumps([share.cores, share.sentence]))
+"""
+two = pytest.mark.skipif(len(HERE) < 2, reason="needs two processors: hardware")
+
+
+def share(*before, quota=None, **variables):
+    """What a process is told that this one starts, through the words before it."""
+    words = [*before, sys.executable, "-c", SHOW.replace("QUOTA", repr(quota))]
+    done = subprocess.run(
+        words, env={**os.environ, **variables}, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def smt(tree, pairs, active="1"):
+    files = {
+        f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list": siblings
+        for number, siblings in enumerate(pairs)
+    }
+    return tree({**files, "sys/devices/system/cpu/smt/active": f"{active}\n"})
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, None),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, Rank("LOCAL_RANK", 1, 4)),
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, None),
+        (
+            {"OMPI_COMM_WORLD_LOCAL_RANK": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"},
+            Rank("OMPI_COMM_WORLD_LOCAL_RANK", 3, 8),
+        ),
+        (
+            {"MV2_COMM_WORLD_LOCAL_RANK": "0", "MV2_COMM_WORLD_LOCAL_SIZE": "2"},
+            Rank("MV2_COMM_WORLD_LOCAL_RANK", 0, 2),
+        ),
+        ({"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}, Rank("MPI_LOCALRANKID", 1, 2)),
+        ({"PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "2"}, Rank("PMI_LOCAL_RANK", 1, 2)),
+        (
+            {"SLURM_LOCALID": "2", "SLURM_STEP_TASKS_PER_NODE": "4"},
+            Rank("SLURM_LOCALID", 2, 4),
+        ),
+        (
+            {
+                "SLURM_LOCALID": "0",
+                "SLURM_NODEID": "2",
+                "SLURM_STEP_TASKS_PER_NODE": "4(x2),2,1",
+            },
+            Rank("SLURM_LOCALID", 0, 2),
+        ),
+        ({"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "many"}, None),
+        ({"SLURM_LOCALID": "0", "SLURM_NODEID": "9", "SLURM_STEP_TASKS_PER_NODE": "4"}, None),
+        # A batch script is no step: nothing says how many tasks there are.
+        ({"SLURM_LOCALID": "0"}, None),
+        # `export LOCAL_RANK=$SLURM_LOCALID`, as scripts for PyTorch have it.
+        (
+            {"LOCAL_RANK": "1", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2"},
+            Rank("SLURM_LOCALID", 1, 2),
+        ),
+        # `srun torchrun`: the ranks are torchrun's.
+        (
+            {
+                "LOCAL_RANK": "3",
+                "LOCAL_WORLD_SIZE": "8",
+                "SLURM_LOCALID": "0",
+                "SLURM_STEP_TASKS_PER_NODE": "1",
+            },
+            Rank("LOCAL_RANK", 3, 8),
+        ),
+        ({"LOCAL_RANK": "first", "LOCAL_WORLD_SIZE": "2"}, None),
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "0"}, None),
+    ],
+)
+def test_a_rank_is_known_by_the_variables_of_its_launcher(environment, rank):
+    assert local_rank(environment) == rank
+
+
+def test_hardware_threads_of_one_core_count_once(tree):
+    root = smt(tree, ["0,2", "1,3", "0,2", "1,3"])
+    assert [count_cores(numbers, root) for numbers in ([0, 1, 2, 3], [0, 2], [3], [0, 3])] == [
+        2,
+        1,
+        1,
+        2,
+    ]
+
+
+def test_without_hardware_threads_no_core_is_looked_at(tree):
+    assert count_cores([0, 1, 2], smt(tree, ["0-2", "0-2", "0-2"], active="0")) == 3
+
+
+def test_where_the_kernel_says_nothing_every_processor_is_a_core(tree):
+    assert count_cores([4, 9], tree({"proc/uptime": "1"})) == 2
+
+
+def test_a_process_that_is_no_rank_has_all_that_it_may_use():
+    assert share() == [count_cores(HERE), ""]
+
+
+@two
+def test_ranks_that_nobody_binds_share_the_cores_of_their_launcher():
+    told = "rank 0 of 2 here, by LOCAL_RANK"
+    assert share(**RANK) == [count_cores(HERE) // 2, told]
+    # Shells and `env` between launcher and rank have the rank's variables too.
+    assert share("sh", "-c", '"$@"; exit $?', "sh", "env", **RANK) == [count_cores(HERE) // 2, told]
+
+
+@two
+def test_a_rank_that_its_launcher_binds_has_the_cores_it_is_bound_to():
+    assert share("taskset", "-c", str(HERE[0]), **RANK) == [1, ""]
+
+
+def test_more_ranks_than_cores_have_a_core_each():
+    assert share(LOCAL_RANK="7", LOCAL_WORLD_SIZE="999")[0] == 1
+
+
+@two
+def test_ranks_share_the_time_that_their_cgroup_gives():
+    assert share(quota=2.0)[0] == min(2, count_cores(HERE))
+    assert share(quota=2.0, **RANK) == [1, "rank 0 of 2 here, by LOCAL_RANK"]
+
+
+def test_a_share_says_why_it_is_one():
+    assert Share(4).sentence == ""
+    assert Share(4, Rank("SLURM_LOCALID", 1, 2)).sentence == "rank 1 of 2 here, by SLURM_LOCALID"
