@@ -64,10 +64,14 @@ def test_settings_win_over_the_profile(call, project, host):
     assert (plan["name"], entry["value"], entry["origin"]["rank"]) == ("base+mine", 3, "argument")
 
 
-def test_a_setting_that_is_not_toml_is_an_error(call, project, host):
+def test_a_setting_of_another_type_is_an_error(call, project, host):
     result = call("plan", "mine", "--host", host, "--set", "threads.count=four")
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("error[invalid-value]: argument `threads.count` is read as a TOML")
+    assert result.err == (
+        "error[invalid-value]: argument `threads.count` must be an integer from 1 to 4096 or "
+        '"auto", not the string "four"\n'
+        "  state: nothing was changed\n"
+    )
 
 
 def test_explain_says_what_a_value_hides(call, project, host):
@@ -293,3 +297,22 @@ def test_status_names_what_the_settings_pick_where_nothing_is_in_force(call, pro
     assert json.loads(call("status", "--json").out)["picked"] == "base"
     (project / "backendcfg.toml").write_text('profile = "bsae"\n')
     assert call("status").code == 2
+
+
+@pytest.mark.parametrize("text", ["tf32", '"tf32"', "'tf32'"])
+def test_a_word_is_set_bare_or_as_toml(text, call, host):
+    result = call(
+        "explain",
+        "cuda.matmul.fp32_precision",
+        "--profile",
+        "tf32-off",
+        "--set",
+        f"cuda.matmul.fp32_precision={text}",
+        "--host",
+        host,
+    )
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[0] == (
+        'cuda.matmul.fp32_precision = "tf32"  from --set cuda.matmul.fp32_precision'
+    )
+    assert "--set FLAG=VALUE" in call("plan", "--help").out
