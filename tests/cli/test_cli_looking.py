@@ -13,8 +13,6 @@ from backendcfg.load.stack import Request, load
 from backendcfg.load.trust import trust
 from backendcfg.resolve.plan import resolve
 
-THREADS = ("threads.count", "threads.interop", "threads.dynamic")
-
 SHIPPED = [
     "debug",
     "fast",
@@ -101,23 +99,57 @@ def test_explain_of_a_legacy_spelling_explains_what_it_stands_for(call, project,
     )
 
 
-@pytest.mark.parametrize(
-    ("flag", "rest"),
-    [
-        ("threads.cuont", ["  help: did you mean `threads.count`?"]),
-        (
-            "threads",
-            ["  note: `threads` is a table; its flags are " + ", ".join(THREADS)],
-        ),
-    ],
-)
-def test_explain_names_the_nearest_flag_or_those_of_a_table(flag, rest, call, project):
-    result = call("explain", flag)
-    assert (result.code, result.out) == (2, "")
-    first, *lines = result.err.splitlines()
-    assert first == f"error[unknown-flag]: there is no flag `{flag}`"
-    always = ["  state: nothing was changed", "  help: run `backendcfg explain` to list every flag"]
-    assert sorted(lines) == sorted([*rest, *always])
+def test_explain_of_what_is_no_flag_names_the_nearest(call, project):
+    assert call("explain", "threads.cuont").err == (
+        "error[unknown-flag]: no flag has `threads.cuont` in its name, in PyTorch's name for it or "
+        "in what it does\n"
+        "  state: nothing was changed\n"
+        "  help: did you mean `threads.count`?\n"
+        "  help: run `backendcfg explain` to list every flag\n"
+    )
+
+
+FOUND = {
+    ("allow_tf32",): """\
+cuda.matmul.allow_tf32        Legacy spelling of `cuda.matmul.fp32_precision`.
+cudnn.allow_tf32              Legacy spelling of `cudnn.conv.fp32_precision` and `cudnn.rnn.fp32_precision`.
+mkldnn.allow_tf32             Legacy spelling of the three `mkldnn.*.fp32_precision`.
+cuda.matmul.fp32_precision    Internal precision of float32 GEMM on the GPU.
+cudnn.conv.fp32_precision     Internal precision of float32 in cuDNN.
+cudnn.rnn.fp32_precision      Internal precision of float32 in cuDNN.
+mkldnn.matmul.fp32_precision  Internal precision of float32 in oneDNN.
+mkldnn.conv.fp32_precision    Internal precision of float32 in oneDNN.
+mkldnn.rnn.fp32_precision     Internal precision of float32 in oneDNN.
+""",
+    ("deterministic", "algorithms"): """\
+determinism.algorithms                 torch.use_deterministic_algorithms: off, warn only, on.
+cudnn.deterministic                    Only deterministic convolution algorithms.
+determinism.fill_uninitialized_memory  Under deterministic algorithms, fill torch.empty.
+""",
+    ("threads",): """\
+threads.count                 Threads of every pool; "auto" is what affinity and the cgroup allow.
+threads.interop               Threads of PyTorch's and TensorFlow's inter-operator pools.
+threads.dynamic               Let MKL and OpenMP use fewer threads than asked (MKL_DYNAMIC, OMP_DYNAMIC).
+blas.openblas.thread_timeout  Idle spin of its threads, as a power of two; 0 keeps its default.
+""",
+}
+
+
+@pytest.mark.parametrize("words", FOUND, ids=" ".join)
+def test_explain_finds_flags_by_what_people_call_them(words, call):
+    for asked in (words, (" ".join(words),)):
+        result = call("explain", *asked)
+        assert (result.code, result.err, result.out) == (0, "", FOUND[words])
+    assert list(json.loads(call("explain", *words, "--json").out)) == [
+        line.split()[0] for line in FOUND[words].splitlines()
+    ]
+
+
+def test_explain_of_words_that_lead_to_one_flag_explains_it(call, host):
+    whole = call("explain", "cudnn.benchmark", "--host", host).out
+    found = call("explain", "torch.backends.cudnn.benchmark", "--host", host).out
+    assert found == whole
+    assert call("explain", "PYTHONHASHSEED", "--host", host).out.startswith("python.hash_seed = ")
 
 
 def test_explain_without_a_flag_lists_every_flag(call):
