@@ -53,6 +53,12 @@ def leave(error: BackendCfgError, output: Output, cause: Exception | None = None
         return broken_pipe()
     except OutputLostError as lost:
         return leave(lost, output)
+    show(error, output)
+    return error.exit_code
+
+
+def show(error: BackendCfgError, output: Output) -> None:
+    """Print an error on standard error, its sentences fitted to the terminal."""
     columns = terminal_width(sys.stderr)
     lines = [
         line
@@ -60,7 +66,6 @@ def leave(error: BackendCfgError, output: Output, cause: Exception | None = None
         for line in (fitted(written, columns) if _PROSE.match(written) else [written])
     ]
     write(_coloured("\n".join(lines), output), sys.stderr)
-    return error.exit_code
 
 
 def from_click(error: click.ClickException) -> BackendCfgError:
