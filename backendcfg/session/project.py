@@ -120,10 +120,9 @@ def check(path: str, host: Host) -> Checked:
 
 
 def _checked(path: str, found: Iterable[BackendCfgError]) -> Checked:
-    faults, obstacles = [], []
-    for error in found:
-        (obstacles if isinstance(error, NO_FAULT) else faults).append(error)
-    return Checked(path, tuple(faults), tuple(obstacles))
+    every = tuple(found)
+    faults = tuple(error for error in every if not isinstance(error, NO_FAULT))
+    return Checked(path, faults, tuple(error for error in every if isinstance(error, NO_FAULT)))
 
 
 def begin(folder: str, name: str, extends: str) -> tuple[str, ...]:

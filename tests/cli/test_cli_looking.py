@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -204,7 +205,29 @@ def test_recommend_orders_every_profile(call, project, host):
     assert fits == sorted(fits, reverse=True)
     assert call("recommend", "--host", host).out.endswith(
         f"next      backendcfg apply {answer[0]['name']}\n"
+        "          what for? `backendcfg recommend --for training | inference | papers | debugging`\n"
     )
+
+
+def test_recommend_puts_reduced_precision_first_only_when_asked(call, tmp_path, monkeypatch):
+    from typing import get_args
+
+    from backendcfg.cli.verbs.recommend import PURPOSES
+    from backendcfg.resolve.recommend import Purpose
+
+    monkeypatch.chdir(tmp_path)
+    hosts = Path(__file__).parents[1] / "hosts"
+    for asked, first in {
+        (): "reproducible fits\n          it keeps its tier here: `run-to-run`\n",
+        ("--for", "papers"): "reproducible fits\n          it keeps its tier here: `run-to-run`\n",
+        ("--for", "debugging"): "debug fits\n          it keeps its tier here: `run-to-run`\n",
+        ("--for", "training"): (
+            "fast fits\n          it reduces precision: `cuda.matmul.fp32_precision` and 2 more\n"
+        ),
+    }.items():
+        host = str(hosts / "epyc-h200-two-visible--openblas.json")
+        assert call("recommend", *asked, "--host", host).out.startswith(first)
+    assert get_args(Purpose) == PURPOSES
 
 
 def test_list_shows_whose_each_profile_is_and_its_tier(call, project):
