@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 import click
 
 import backendcfg
+from backendcfg.cli.layout import fitted, terminal_width
 from backendcfg.cli.output import Colour, Output, OutputLostError, document, flush, write
 from backendcfg.errors import BackendCfgError, InternalError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_PROSE = re.compile(r"error\[|  (?:note|state|help): ")
+"""Lines of an error that may be wrapped; in the others carets point at columns."""
 
 INTERRUPTED = 130
 NOBODY_READS = 141
@@ -49,8 +53,19 @@ def leave(error: BackendCfgError, output: Output, cause: Exception | None = None
         return broken_pipe()
     except OutputLostError as lost:
         return leave(lost, output)
-    write(_coloured(error.render(), output), sys.stderr)
+    show(error, output)
     return error.exit_code
+
+
+def show(error: BackendCfgError, output: Output) -> None:
+    """Print an error on standard error, its sentences fitted to the terminal."""
+    columns = terminal_width(sys.stderr)
+    lines = [
+        line
+        for written in error.render().splitlines()
+        for line in (fitted(written, columns) if _PROSE.match(written) else [written])
+    ]
+    write(_coloured("\n".join(lines), output), sys.stderr)
 
 
 def from_click(error: click.ClickException) -> BackendCfgError:

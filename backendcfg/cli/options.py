@@ -59,9 +59,9 @@ class FlagName(click.types.StringParamType):
 
 
 class FlagSetting(FlagName):
-    """`flag=value`, the value being TOML; completes the flag."""
+    """`flag=value`; completes the flag."""
 
-    name = "flag=toml"
+    name = "flag=value"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -79,15 +79,15 @@ def profile_argument(required: bool = False) -> Callable[[Function], Function]:
 
 
 def set_option(function: Function) -> Function:
-    """--set flag=TOML, any number of times."""
+    """--set flag=value, any number of times."""
     return click.option(
         "--set",
         "settings",
-        metavar="FLAG=TOML",
+        metavar="FLAG=VALUE",
         type=FlagSetting(),
         multiple=True,
         callback=_each_once,
-        help="Set a flag over the profile; the value is TOML. May be repeated.",
+        help="Set a flag over the profile, as `threads.count=4`. May be repeated.",
     )(function)
 
 
@@ -125,7 +125,7 @@ def _each_once(
         if not flag or not text:
             raise UsageError(
                 f"`--set {word}` is not of the form flag=value",
-                helps=["write for example `--set threads.count=4`; the value is TOML"],
+                helps=["write for example `--set threads.count=4`"],
             )
         if flag in settings:
             raise UsageError(

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import textwrap
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 import click
 
+from backendcfg.cli.layout import PLAIN_WIDTH, arranged, fitted, size, terminal_width, wrapped
 from backendcfg.errors import StateUnwritableError
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 
 LABEL_WIDTH = 10
 _GLUE = "\N{NO-BREAK SPACE}"
-PLAIN_WIDTH = 100
-"""Columns when standard output is not a terminal, so that what is piped does not depend on one."""
 
 
 class OutputLostError(StateUnwritableError):
@@ -76,17 +73,23 @@ class Output:
             return text
         return f"\x1b[{';'.join(_CODES[colour] for colour in colours)}m{text}\x1b[0m"
 
-    def answer(self, data: Any, lines: Iterable[str]) -> None:
-        """Print `data` as JSON or, for people, the lines; the lines are not made under --json."""
+    def answer(self, data: Any, lines: Iterable[str], *, exact: bool = False) -> None:
+        """Print `data` as JSON or, for people, the lines; the lines are not made under --json.
+
+        Lines are made to fit a terminal unless they are `exact`: TOML, or what a shell reads.
+        """
         if self.as_json:
             write(document(data))
-        else:
-            for line in lines:
-                write(line)
+            return
+        columns = None if exact else terminal_width(sys.stdout)
+        for line in lines:
+            for piece in fitted(line, columns):
+                write(piece)
 
     def note(self, text: str) -> None:
         """Say something beside the data, on standard error."""
-        write(text, sys.stderr)
+        for line in fitted(text, terminal_width(sys.stderr)):
+            write(line, sys.stderr)
 
 
 def current() -> Output:
@@ -140,24 +143,16 @@ def _delivering() -> Iterator[None]:
         ) from error
 
 
-def width() -> int:
-    """Columns to fill."""
-    if not sys.stdout.isatty():
-        return PLAIN_WIDTH
-    return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns
-
-
 def block(
     label: str, paragraphs: Iterable[str], *colours: Colour, label_width: int = LABEL_WIDTH
 ) -> list[str]:
     """Paragraphs beside a label, wrapped; nothing when there are none."""
-    columns = max(40, width() - label_width)
+    terminal = terminal_width(sys.stdout)
+    columns = (terminal or PLAIN_WIDTH) - label_width
     lines = [
         line
         for paragraph in paragraphs
-        for line in textwrap.wrap(
-            paragraph, columns, break_long_words=False, break_on_hyphens=False
-        )
+        for line in wrapped(paragraph, columns, whole_words=terminal is None)
     ]
     head = current().paint(label, *colours) + " " * max(1, label_width - len(label))
     return [
@@ -165,27 +160,29 @@ def block(
     ]
 
 
-def one_line(text: str, label_width: int = LABEL_WIDTH) -> str:
-    """As much of a list in words as fits beside a label, cut between two items."""
-    room = max(40, width() - label_width)
-    if len(text) <= room:
-        return text
-    return text[: room - 5].rpartition(", ")[0] + ", ..."
-
-
 def table(rows: Sequence[Sequence[str]], head: Sequence[str] = ()) -> list[str]:
-    """Columns aligned by their widest cell; the last one runs free."""
-    every = [list(head), *rows] if head else list(rows)
-    if not every:
-        return []
-    widths = [max(len(row[column]) for row in every) for column in range(len(every[0]))]
-    lines = [
-        "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
-        for row in every
-    ]
+    """Columns aligned by their widest cells, in bold those of the head; see `table_rows`."""
+    lines = table_rows([list(head), *rows] if head else rows)
     if head:
-        lines[0] = current().paint(lines[0], "bold")
-    return lines
+        lines[0] = [current().paint(line, "bold") for line in lines[0]]
+    return [line for row in lines for line in row]
+
+
+def table_rows(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The lines of each row: wrapped to fit a terminal, else as wide as they are."""
+    return arranged(rows, terminal_width(sys.stdout))
+
+
+def _room() -> int:
+    """Columns beside a label."""
+    return (terminal_width(sys.stdout) or PLAIN_WIDTH) - LABEL_WIDTH
+
+
+def one_line(text: str) -> str:
+    """As much of a list in words as fits beside a label, cut between two items."""
+    if size(text) <= _room():
+        return text
+    return text[: _room() - 5].rpartition(", ")[0] + ", ..."
 
 
 def listing(label: str, items: Sequence[str], *colours: Colour, most: int, see: str) -> list[str]:
@@ -206,20 +203,24 @@ def listing(label: str, items: Sequence[str], *colours: Colour, most: int, see: 
 
 def _glued(text: str) -> str:
     """Text that is wrapped as one word, unless it is too long for a line."""
-    return text.replace(" ", _GLUE) if len(text) < max(40, width() - LABEL_WIDTH) else text
+    return text.replace(" ", _GLUE) if size(text) < _room() else text
 
 
 def limited(
     label: str, paragraphs: Sequence[str], *colours: Colour, most: int, see: str
 ) -> list[str]:
     """Paragraphs beside a label in at most so many lines, at least two; each in at most two."""
-    shortened = [
-        textwrap.shorten(paragraph, 2 * max(40, width() - LABEL_WIDTH) - 20, placeholder=" ...")
-        for paragraph in paragraphs
-    ]
+    shortened = [_shortened(paragraph, 2 * _room() - 20) for paragraph in paragraphs]
     for kept in range(len(shortened), -1, -1):
         rest = [f"{len(shortened) - kept} more, see `{see}`"] if kept < len(shortened) else []
         lines = block(label, [*shortened[:kept], *rest], *colours)
         if len(lines) <= most:
             return lines
     return lines
+
+
+def _shortened(text: str, columns: int) -> str:
+    """The first words of a text that is longer than so many columns."""
+    if size(text) <= columns:
+        return text
+    return wrapped(text, columns - 4, whole_words=True)[0] + " ..."

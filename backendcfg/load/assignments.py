@@ -1,11 +1,13 @@
 """Flags that are set: by a file's tables, by variables and by arguments.
 
 Names become canonical, legacy spellings become the flags that they stand for, and every value keeps
-the place where it was set. Variables and arguments hold one TOML value each.
+the place where it was set. Variables and arguments are one value each, in TOML or as a bare word.
 """
 
 from __future__ import annotations
 
+import re
+import shlex
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +169,7 @@ def from_environment() -> tuple[Assignment, ...]:
 
     Raises:
         UnknownVariableError: a BACKENDCFG_* name that nobody reads.
-        InvalidVariableError: a value that is not TOML, or not one of the flag's.
+        InvalidVariableError: a value that is not one of the flag's.
         ConflictingFlagsError: a flag and its legacy spelling.
     """
     found = environ.flag_settings(flags())
@@ -191,7 +193,7 @@ def from_arguments(arguments: Mapping[str, str]) -> tuple[Assignment, ...]:
 
     Raises:
         UnknownFlagError: no such flag.
-        WrongTypeError, InvalidValueError: a value that is not TOML, or not one of the flag's.
+        WrongTypeError, InvalidValueError: a value that is not one of the flag's.
         ConflictingFlagsError: a flag and its legacy spelling.
     """
     for name in arguments:
@@ -261,22 +263,20 @@ def _merged(values: Any) -> tuple[Assignment, ...]:
 
 
 def _read(flag: FlagField, text: str, variable: str) -> tuple[FlagField, Any]:
-    """A flag with its value, read as TOML and checked; `variable` is "" for an argument."""
+    """A flag with its value, read and checked; `variable` is "" for an argument."""
     where = f"environment variable {variable}" if variable else f"argument `{flag.name}`"
-    error_class: type[BackendCfgError] = InvalidVariableError if variable else InvalidValueError
     kind = Kind.field(flag.info)
-    value = _toml_value(text)
+    value = _value(kind, text)
     if value is None:
-        quoted = describe.toml(text)
+        error_class = InvalidVariableError if variable else InvalidValueError
         raise error_class(
-            f"{where} is read as a TOML value, and {quoted} without its quotes is not one"
+            f"{where} is read as a TOML value, and {text} is not one"
             if _prints(text)
-            else f"{where} is read as a TOML value, and what it holds is not one",
+            else f"{where} is read as a TOML value, and what it says is not one",
             notes=[f"`{flag.name}` must be {describe.words(kind)}"],
-            helps=_cures(flag, kind, text, variable),
         )
     if not valid(kind, value) or not _all_json(value):
-        complaint, _, helps = refusal(kind, value, _name(flag, variable))
+        complaint, _, helps = refusal(kind, value, variable or flag.name)
         raise (InvalidVariableError if variable else complaint)(
             f"{where} must be {describe.words(kind)}, not {describe.shown(value)}",
             helps=[_shell(help_text, variable) for help_text in helps],
@@ -284,10 +284,31 @@ def _read(flag: FlagField, text: str, variable: str) -> tuple[FlagField, Any]:
     return flag, value
 
 
+def _value(kind: Kind, text: str) -> Any:
+    """What a text means to a flag: its TOML value, else the text itself, or its words at commas.
+
+    `8`, `true`, `"tf32"` and `["flash", "math"]` are TOML; `tf32` and `flash,math` are not. None
+    where it looks like TOML and is none, and where it does not print.
+    """
+    value = _toml_value(text)
+    if value is not None and (valid(kind, value) or text.startswith(_TOML)):
+        return value
+    if text.startswith(_TOML) or not text.isprintable():
+        return None
+    if valid(kind, text):
+        return text
+    words = [word.strip() for word in text.split(",")]
+    if valid(kind, words):
+        return words
+    return text if value is None else value
+
+
+_TOML = ('"', "'", "[", "{")
+"""What a TOML value begins with that no bare word does."""
+
+
 def _toml_value(text: str) -> Any:
-    """The one value that a text is, or None."""
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        return None  # bytes that are not UTF-8
+    """The one TOML value that a text is, or None."""
     try:
         data = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -305,23 +326,11 @@ def _prints(text: str) -> bool:
     return text.isprintable() and len(text) <= 80
 
 
-def _name(flag: FlagField, variable: str) -> str:
-    return variable or flag.name
-
-
 def _shell(help_text: str, variable: str) -> str:
-    """A cure as the shell takes it: `write X=4`, with single quotes around a TOML string."""
+    """A cure as the shell takes it: `write X=4`, a string as a bare word."""
     name, equals, value = help_text.removeprefix("write `").removesuffix("`").partition(" = ")
     if not equals:
         return help_text
-    quoted = value if value.replace("-", "").isalnum() else f"'{value}'"
+    word = re.fullmatch(r'"([\w.:,^-]+)"', value)
+    quoted = shlex.quote(word[1] if word else value)
     return f"write `{name}={quoted}`" if variable else f"write `--set {name}={quoted}`"
-
-
-def _cures(flag: FlagField, kind: Kind, text: str, variable: str) -> list[str]:
-    """What to write instead of a bare word."""
-    name = _name(flag, variable)
-    if valid(kind, text):
-        return [_shell(f"write `{name} = {describe.toml(text)}`", variable)]
-    _, _, helps = refusal(kind, text, name)
-    return [_shell(help_text, variable) for help_text in helps]

@@ -17,7 +17,7 @@ from backendcfg.errors import (
 )
 from backendcfg.load.complaints import nearest
 from backendcfg.load.document import ProfileFile, is_name, read_profile
-from backendcfg.load.locations import Locations, profile_files
+from backendcfg.load.locations import PROJECT, Locations, profile_files
 from backendcfg.load.trust import require_trust
 from backendcfg.schema import describe
 
@@ -189,16 +189,34 @@ class Family:
             message = f"{shown_path(pick.span.path)} picks profile `{name}`, which does not exist"
         else:
             message = f"profile `{name}` does not exist"
+        notes = []
+        if folder := self._beside(name):
+            notes.append(
+                f"{shown_path(str(folder / 'profiles' / f'{name}.toml'))} is there, and is not "
+                f"searched: {shown_path(str(folder / PROJECT))} is missing"
+            )
+            where = "" if folder == self.locations.cwd else f" in {folder}"
+            helps.insert(0, f"run `backendcfg init {name}`{where}, which writes it")
         return UnknownProfileError(
             message,
             spans=[_relabelled(pick.span, "no profile has this name")] if pick.span else [],
             notes=[
+                *notes,
                 f"searched, in order: {where}",
                 f"profiles found: {listed or 'none'}",
             ],
             state="no profile was applied; a wrong name never falls back to a default",
             helps=helps,
         )
+
+    def _beside(self, name: str) -> Path | None:
+        """A folder that has such a profile and is no project."""
+        searched = self.locations.search()
+        for folder in (self.locations.cwd, *self.locations.cwd.parents):
+            place = folder / "profiles"
+            if place not in searched and is_name(name) and (place / f"{name}.toml").is_file():
+                return folder
+        return None
 
 
 def is_path(name: str) -> bool:

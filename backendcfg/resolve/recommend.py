@@ -3,19 +3,64 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from backendcfg.resolve.examination import Examination, examine
 from backendcfg.resolve.ground import cores
 from backendcfg.resolve.tiers import TIER
 from backendcfg.resolve.words import literal
+from backendcfg.schema.base import Tier
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from backendcfg.schema.host import Host
     from backendcfg.schema.layer import Stack
     from backendcfg.schema.plan import Entry
+
+
+Purpose = Literal["training", "inference", "papers", "debugging"]
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+TIERS = get_args(Tier)
+
+_TF32 = {"tf32": 1, "bf16": 2}
+REDUCING: dict[str, dict[Any, int]] = {
+    "fp32_precision": _TF32,
+    "cuda.matmul.fp32_precision": _TF32,
+    "cudnn.fp32_precision": _TF32,
+    "cudnn.conv.fp32_precision": _TF32,
+    "cudnn.rnn.fp32_precision": _TF32,
+    "mkldnn.fp32_precision": _TF32,
+    "mkldnn.matmul.fp32_precision": _TF32,
+    "mkldnn.conv.fp32_precision": _TF32,
+    "mkldnn.rnn.fp32_precision": _TF32,
+    "onednn.default_fpmath_mode": {"tf32": 1, "bf16": 2, "f16": 2, "any": 2},
+    "jax.default_matmul_precision": {"tensorfloat32": 1, "high": 1, "bfloat16": 2},
+    "tensorflow.tensor_float_32_execution": {True: 1},
+    "cupy.compute_type": {"tf32": 1},
+    "cuda.matmul.allow_fp16_reduced_precision_reduction": {True: 2},
+    "cuda.matmul.allow_bf16_reduced_precision_reduction": {True: 2},
+    "cuda.matmul.allow_fp16_accumulation": {True: 2},
+    "cuda.allow_fp16_bf16_reduction_math_sdp": {True: 2},
+}
+"""How far values reduce precision: 1 is TF32, 2 is 16 bits."""
+
+SPEED: dict[str, Any] = {
+    "threads.count": "auto",
+    "cudnn.benchmark": True,
+    "torch.tunable_op": True,
+    "jax.autotune_level": 4,
+    "cuda.matmul.fp32_precision": "tf32",
+    "cudnn.conv.fp32_precision": "tf32",
+    "cudnn.rnn.fp32_precision": "tf32",
+    "jax.default_matmul_precision": "tensorfloat32",
+    "tensorflow.tensor_float_32_execution": True,
+    "cupy.compute_type": "tf32",
+}
+"""What makes programs faster within TF32's accuracy."""
+
+INFERENCE: dict[str, Any] = {"mha.fastpath_enabled": True}
+"""What makes inference faster beside it."""
 
 
 @dataclass(frozen=True)
@@ -33,25 +78,58 @@ class Recommendation:
     reasons: tuple[str, ...]
 
 
-def recommend(stacks: Sequence[Stack], host: Host) -> tuple[Recommendation, ...]:
-    """Every profile, ordered: those that fit, then by how much of what they ask works here.
+def recommend(
+    stacks: Sequence[Stack], host: Host, purpose: Purpose | None = None
+) -> tuple[Recommendation, ...]:
+    """Every profile, ordered: those that fit, then by what they are wanted for.
 
-    A profile that asks for much that nothing here reads stands behind one that works as written,
-    one that leaves processors idle behind those that use them, and one that makes libraries talk
-    behind all that do not; between equals the order of `stacks` stays.
+    Without a purpose one that reduces the precision of float32 or sums in 16 bits stands behind
+    all that do not, and one without a tier behind those with one. For training and inference, those
+    come first that make most things faster, and TF32 may; what reduces more than that stays behind.
+    For papers it is the strongest tier without reduced precision; for debugging, what makes
+    libraries talk, and then a tier.
+
+    A profile that leaves processors idle stands behind those that use them. Between equals it
+    counts how much of what a profile asks has an effect here, then the order of `stacks`.
     """
     found = [examine(stack, host) for stack in stacks]
-    found.sort(
-        key=lambda one: (
-            bool(one.refusals),
-            _is_verbose(one),
-            _leaves_idle(one),
-            _share_without_effect(one),
-        )
-    )
+    found.sort(key=lambda one: (bool(one.refusals), *_order(one, purpose), _share_idle(one)))
     return tuple(
         Recommendation(one.name, fits=not one.refusals, reasons=_reasons(one)) for one in found
     )
+
+
+def _order(found: Examination, purpose: Purpose | None) -> tuple[float, ...]:
+    """What decides between two profiles that fit; the smaller comes first."""
+    reduced = max((level for level, _ in _reductions(found)), default=0)
+    talks, idle = _is_verbose(found), _leaves_idle(found)
+    tier = TIERS.index(found.ground.value(TIER))
+    if purpose in ("training", "inference"):
+        faster = {**SPEED, **INFERENCE} if purpose == "inference" else SPEED
+        return (reduced > 1, talks, idle, tier > 0, -_speedups(found, faster), reduced)
+    if purpose == "papers":
+        return (reduced, talks, idle, -tier)
+    if purpose == "debugging":
+        return (reduced, not talks, tier == 0)
+    return (reduced, talks, idle, tier == 0)
+
+
+def _reductions(found: Examination) -> list[tuple[int, str]]:
+    """How far each flag that the profile sets and something here reads reduces precision."""
+    return [
+        (REDUCING[entry.flag][value], entry.flag)
+        for entry in _asked(found)
+        if not entry.idle
+        and isinstance(value := entry.value, str | bool)
+        and value in REDUCING.get(entry.flag, {})
+    ]
+
+
+def _speedups(found: Examination, faster: Mapping[str, Any]) -> int:
+    """How many things the profile asks that make programs faster here."""
+    asked = [entry for entry in _asked(found) if not entry.idle]
+    wished = {e.flag: e.adaptation.requested if e.adaptation else e.value for e in asked}
+    return sum(wished.get(flag) == value for flag, value in faster.items())
 
 
 def _asked(found: Examination) -> list[Entry]:
@@ -71,7 +149,7 @@ def _leaves_idle(found: Examination) -> bool:
     return bool(found.ground.value("threads.count") < cores(found.ground.host))
 
 
-def _share_without_effect(found: Examination) -> float:
+def _share_idle(found: Examination) -> float:
     asked = _asked(found)
     idle = sum(1 for entry in asked if entry.idle or _gave_way(entry))
     return idle / len(asked) if asked else 0.0
@@ -93,6 +171,9 @@ def _reasons(found: Examination) -> tuple[str, ...]:
     used = len(asked) - sum(len(flags) for flags in idle.values())
     tier = found.ground.value(TIER)
     reasons = [] if tier == "none" else [f"it keeps its tier here: `{tier}`"]
+    if reducing := [flag for _, flag in _reductions(found)]:
+        others = f" and {len(reducing) - 1} more" if len(reducing) > 1 else ""
+        reasons.append(f"it reduces precision: `{reducing[0]}`{others}")
     if _leaves_idle(found):
         count = found.ground.value("threads.count")
         reasons.append(f"it computes on {count} of {cores(found.ground.host)} cores")

@@ -84,9 +84,9 @@ among the shipped ones; the first wins. The project is the nearest directory upw
 
 From strong to weak: an argument; a profile named by argument; `BACKENDCFG_<FLAG>`; a profile named
 by `BACKENDCFG_PROFILE`; the project's file, the user's, the system's; the default. A profile has
-the strength of whoever picked it. Variables are read as TOML values:
+the strength of whoever picked it. A variable, or `--set`, is one value of the flag's type:
 `BACKENDCFG_THREADS_COUNT=4`, `BACKENDCFG_CUDNN_BENCHMARK=true`,
-`BACKENDCFG_FP32_PRECISION='"ieee"'`.
+`BACKENDCFG_FP32_PRECISION=ieee`. TOML may be written too, as in `'["flash", "math"]'`.
 
 A project's own files may not set what the tables below mark with **trust**, before their user ran
 `backendcfg trust` on them.

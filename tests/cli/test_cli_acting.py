@@ -37,7 +37,7 @@ def test_apply_makes_a_profile_active_and_says_what_that_means(call, project):
     ["debug", "fast", "max-throughput", "reproducible", "reproducible-anywhere", "tf32-off"],
 )
 def test_apply_fits_a_screen(name, call, monkeypatch):
-    monkeypatch.setattr(output, "width", lambda: 80)
+    monkeypatch.setattr(output, "terminal_width", lambda stream: 80)
     monkeypatch.setenv("OMP_NUM_THREADS", "77")
     lines = call("apply", name).out.splitlines()
     assert 5 < len(lines) <= 24

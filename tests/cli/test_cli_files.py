@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +32,7 @@ def test_validate_reports_every_fault_of_every_file(call, project):
     (project / "a.toml").write_text(WRONG)
     (project / "b.toml").write_text("nonsense = 1\n")
     result = call("validate", "a.toml", "profiles/mine.toml", "b.toml")
-    assert (result.code, result.out) == (2, "")
+    assert (result.code, result.out) == (1, "profiles/mine.toml is valid\n")
     heads = [line for line in result.err.splitlines() if line.startswith("error")]
     assert [head.partition(":")[0] for head in heads] == [
         "error[wrong-type]",
@@ -39,7 +41,8 @@ def test_validate_reports_every_fault_of_every_file(call, project):
     ]
     assert result.err.splitlines()[-1] == "3 errors in 2 files"
     answer = json.loads(call("validate", "a.toml", "b.toml", "--json").out)
-    places = [one["places"][0]["path"] for one in answer["error"]["errors"]]
+    assert answer["valid"] is False
+    places = [one["places"][0]["path"] for one in answer["faults"]]
     assert places == [str(project / name) for name in ("a.toml", "a.toml", "b.toml")]
 
 
@@ -47,6 +50,148 @@ def test_validate_of_a_file_that_is_not_there(call, project):
     result = call("validate", "nowhere.toml")
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("error[unreadable-file]: cannot read nowhere.toml: ")
+
+
+def test_validate_without_files_checks_the_project(call, project):
+    (project / "profiles" / "base.toml").write_text('extends = "mine"\n')
+    result = call("validate")
+    assert (result.code, result.out) == (1, "backendcfg.toml is valid\n")
+    assert (
+        result.err
+        == (
+            "error[inheritance-cycle]: profile `base` extends itself: base -> mine -> base\n"
+            " --> profiles/base.toml:1:11\n"
+            "  |\n"
+            ' 1 | extends = "mine"\n'
+            "  |           ^^^^^^ base extends mine\n"
+        )
+        or "inheritance-cycle" in result.err
+    )
+
+
+EXTENDED = {
+    "what names no profile": (
+        'extends = "nobody"\n',
+        "error[unknown-profile]: profile `x` extends `nobody`, which does not exist",
+    ),
+    "itself": ('extends = "x"\n', "error[inheritance-cycle]: profile `x` extends itself: x -> x"),
+    "what it contradicts": (
+        'determinism.tier = "run-to-run"\ncudnn.benchmark = true\n',
+        "error[conflicting-flags]: `cudnn.benchmark = true` and `determinism.tier = ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EXTENDED)
+def test_validate_refuses_a_profile_that_extends(case, call, project):
+    text, head = EXTENDED[case]
+    (project / "profiles" / "x.toml").write_text(text)
+    hosts = Path(__file__).parents[1] / "hosts"
+    result = call("validate", "profiles/x.toml", "--host", str(hosts / "dgx-h100--openblas.json"))
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith(head)
+    count = "2 errors" if case == "what it contradicts" else "1 error"
+    assert result.err.endswith(f"\n{count} in profiles/x.toml\n")
+
+
+def test_validate_refuses_settings_that_pick_nothing(call, project):
+    (project / "backendcfg.toml").write_text('profile = "nobody"\n')
+    result = call("validate", "backendcfg.toml")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith(
+        "error[unknown-profile]: backendcfg.toml picks profile `nobody`, which does not exist\n"
+    )
+
+
+def test_a_profile_for_another_machine_is_valid(call, project, host):
+    (project / "profiles" / "x.toml").write_text('[requires]\ngpu.vendor = "nvidia"\n')
+    result = call("validate", "profiles/x.toml", "--host", host)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        "profiles/x.toml is valid\n"
+        "  but cannot be used here: profile `x` needs an NVIDIA GPU; no GPU is here\n"
+    )
+
+
+def test_validate_in_no_project_needs_a_file(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call("validate").err == (
+        "error[usage]: no file is named, and this folder is in no project\n"
+        "  state: nothing was changed\n"
+        "  help: name files: `backendcfg validate mine.toml`\n"
+        "  help: or run `backendcfg init`\n"
+    )
+
+
+EXAMPLE = re.compile(r"^# (?=\[|[a-z0-9_.]+ += )", re.MULTILINE)
+"""What stands before a line that is TOML when it is removed."""
+
+BEGUN = """\
+wrote profiles/team.toml
+wrote backendcfg.toml
+in CI     backendcfg validate && backendcfg run team -- pytest
+next      backendcfg plan team
+          backendcfg run team -- python train.py
+"""
+
+
+@pytest.fixture(name="empty")
+def _empty(tmp_path, monkeypatch):
+    folder = tmp_path / "new"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_init_writes_a_project_that_is_valid_and_whose_examples_are(call, empty):
+    result = call("init")
+    assert (result.code, result.err, result.out) == (0, "", BEGUN)
+    assert call("validate").out == "backendcfg.toml is valid\nprofiles/team.toml is valid\n"
+    for name in ("backendcfg.toml", "profiles/team.toml"):
+        path = empty / name
+        examples = EXAMPLE.sub("", path.read_text())
+        assert examples.count("\n#") < path.read_text().count("\n#")
+        path.write_text(examples)
+    assert call("validate").code == 0
+    assert "threads.count" in call("plan", "team").out
+
+
+def test_init_writes_over_nothing(call, empty):
+    call("init")
+    before = {path: path.read_text() for path in empty.rglob("*.toml")}
+    result = call("init", "other")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
+        f"error[usage]: {empty}/backendcfg.toml makes this folder a project already\n"
+        "  state: nothing was changed\n"
+        "  help: edit it; `backendcfg list` shows the profiles that it can name\n"
+    )
+    assert before == {path: path.read_text() for path in empty.rglob("*.toml")}
+
+
+def test_a_profile_without_a_project_is_named_and_taken_by_init(call, empty):
+    (empty / "profiles").mkdir()
+    (empty / "profiles" / "mine.toml").write_text("threads.count = 1\n")
+    result = call("plan", "mine")
+    assert result.code == 2
+    lines = result.err.splitlines()
+    assert lines[0] == "error[unknown-profile]: profile `mine` does not exist"
+    assert lines[1] == (
+        "  note: profiles/mine.toml is there, and is not searched: backendcfg.toml is missing"
+    )
+    assert lines[-2:] == [
+        "  help: run `backendcfg init mine`, which writes it",
+        "  help: run `backendcfg list` to see them all",
+    ]
+    assert call("init", "mine").out.startswith("wrote backendcfg.toml\nin CI")
+    assert (empty / "profiles" / "mine.toml").read_text() == "threads.count = 1\n"
+    assert call("plan", "mine").code == 0
+
+
+def test_init_refuses_what_no_profile_can_be_called_or_extend(call, empty):
+    assert call("init", "a b").err.startswith("error[usage]: `a b` is not the name of a profile\n")
+    assert call("init", "mine", "--extends", "nobody").err.startswith("error[unknown-profile]: ")
+    assert list(empty.iterdir()) == []
 
 
 def test_trust_lists_and_revokes(call, project):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,6 @@ from backendcfg.cli.sources import read_host
 from backendcfg.load.stack import Request, load
 from backendcfg.load.trust import trust
 from backendcfg.resolve.plan import resolve
-
-THREADS = ("threads.count", "threads.interop", "threads.dynamic")
 
 SHIPPED = [
     "debug",
@@ -64,10 +63,14 @@ def test_settings_win_over_the_profile(call, project, host):
     assert (plan["name"], entry["value"], entry["origin"]["rank"]) == ("base+mine", 3, "argument")
 
 
-def test_a_setting_that_is_not_toml_is_an_error(call, project, host):
+def test_a_setting_of_another_type_is_an_error(call, project, host):
     result = call("plan", "mine", "--host", host, "--set", "threads.count=four")
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("error[invalid-value]: argument `threads.count` is read as a TOML")
+    assert result.err == (
+        "error[invalid-value]: argument `threads.count` must be an integer from 1 to 4096 or "
+        '"auto", not the string "four"\n'
+        "  state: nothing was changed\n"
+    )
 
 
 def test_explain_says_what_a_value_hides(call, project, host):
@@ -98,23 +101,57 @@ def test_explain_of_a_legacy_spelling_explains_what_it_stands_for(call, project,
     )
 
 
-@pytest.mark.parametrize(
-    ("flag", "rest"),
-    [
-        ("threads.cuont", ["  help: did you mean `threads.count`?"]),
-        (
-            "threads",
-            ["  note: `threads` is a table; its flags are " + ", ".join(THREADS)],
-        ),
-    ],
-)
-def test_explain_names_the_nearest_flag_or_those_of_a_table(flag, rest, call, project):
-    result = call("explain", flag)
-    assert (result.code, result.out) == (2, "")
-    first, *lines = result.err.splitlines()
-    assert first == f"error[unknown-flag]: there is no flag `{flag}`"
-    always = ["  state: nothing was changed", "  help: run `backendcfg explain` to list every flag"]
-    assert sorted(lines) == sorted([*rest, *always])
+def test_explain_of_what_is_no_flag_names_the_nearest(call, project):
+    assert call("explain", "threads.cuont").err == (
+        "error[unknown-flag]: no flag has `threads.cuont` in its name, in PyTorch's name for it or "
+        "in what it does\n"
+        "  state: nothing was changed\n"
+        "  help: did you mean `threads.count`?\n"
+        "  help: run `backendcfg explain` to list every flag\n"
+    )
+
+
+FOUND = {
+    ("allow_tf32",): """\
+cuda.matmul.allow_tf32        Legacy spelling of `cuda.matmul.fp32_precision`.
+cudnn.allow_tf32              Legacy spelling of `cudnn.conv.fp32_precision` and `cudnn.rnn.fp32_precision`.
+mkldnn.allow_tf32             Legacy spelling of the three `mkldnn.*.fp32_precision`.
+cuda.matmul.fp32_precision    Internal precision of float32 GEMM on the GPU.
+cudnn.conv.fp32_precision     Internal precision of float32 in cuDNN.
+cudnn.rnn.fp32_precision      Internal precision of float32 in cuDNN.
+mkldnn.matmul.fp32_precision  Internal precision of float32 in oneDNN.
+mkldnn.conv.fp32_precision    Internal precision of float32 in oneDNN.
+mkldnn.rnn.fp32_precision     Internal precision of float32 in oneDNN.
+""",
+    ("deterministic", "algorithms"): """\
+determinism.algorithms                 torch.use_deterministic_algorithms: off, warn only, on.
+cudnn.deterministic                    Only deterministic convolution algorithms.
+determinism.fill_uninitialized_memory  Under deterministic algorithms, fill torch.empty.
+""",
+    ("threads",): """\
+threads.count                 Threads of every pool; "auto" is what affinity and the cgroup allow.
+threads.interop               Threads of PyTorch's and TensorFlow's inter-operator pools.
+threads.dynamic               Let MKL and OpenMP use fewer threads than asked (MKL_DYNAMIC, OMP_DYNAMIC).
+blas.openblas.thread_timeout  Idle spin of its threads, as a power of two; 0 keeps its default.
+""",
+}
+
+
+@pytest.mark.parametrize("words", FOUND, ids=" ".join)
+def test_explain_finds_flags_by_what_people_call_them(words, call):
+    for asked in (words, (" ".join(words),)):
+        result = call("explain", *asked)
+        assert (result.code, result.err, result.out) == (0, "", FOUND[words])
+    assert list(json.loads(call("explain", *words, "--json").out)) == [
+        line.split()[0] for line in FOUND[words].splitlines()
+    ]
+
+
+def test_explain_of_words_that_lead_to_one_flag_explains_it(call, host):
+    whole = call("explain", "cudnn.benchmark", "--host", host).out
+    found = call("explain", "torch.backends.cudnn.benchmark", "--host", host).out
+    assert found == whole
+    assert call("explain", "PYTHONHASHSEED", "--host", host).out.startswith("python.hash_seed = ")
 
 
 def test_explain_without_a_flag_lists_every_flag(call):
@@ -169,7 +206,29 @@ def test_recommend_orders_every_profile(call, project, host):
     assert fits == sorted(fits, reverse=True)
     assert call("recommend", "--host", host).out.endswith(
         f"next      backendcfg apply {answer[0]['name']}\n"
+        "          what for? `backendcfg recommend --for training | inference | papers | debugging`\n"
     )
+
+
+def test_recommend_puts_reduced_precision_first_only_when_asked(call, tmp_path, monkeypatch):
+    from typing import get_args
+
+    from backendcfg.cli.verbs.recommend import PURPOSES
+    from backendcfg.resolve.recommend import Purpose
+
+    monkeypatch.chdir(tmp_path)
+    hosts = Path(__file__).parents[1] / "hosts"
+    for asked, first in {
+        (): "reproducible fits\n          it keeps its tier here: `run-to-run`\n",
+        ("--for", "papers"): "reproducible fits\n          it keeps its tier here: `run-to-run`\n",
+        ("--for", "debugging"): "debug fits\n          it keeps its tier here: `run-to-run`\n",
+        ("--for", "training"): (
+            "fast fits\n          it reduces precision: `cuda.matmul.fp32_precision` and 2 more\n"
+        ),
+    }.items():
+        host = str(hosts / "epyc-h200-two-visible--openblas.json")
+        assert call("recommend", *asked, "--host", host).out.startswith(first)
+    assert get_args(Purpose) == PURPOSES
 
 
 def test_list_shows_whose_each_profile_is_and_its_tier(call, project):
@@ -294,3 +353,22 @@ def test_status_names_what_the_settings_pick_where_nothing_is_in_force(call, pro
     assert json.loads(call("status", "--json").out)["picked"] == "base"
     (project / "backendcfg.toml").write_text('profile = "bsae"\n')
     assert call("status").code == 2
+
+
+@pytest.mark.parametrize("text", ["tf32", '"tf32"', "'tf32'"])
+def test_a_word_is_set_bare_or_as_toml(text, call, host):
+    result = call(
+        "explain",
+        "cuda.matmul.fp32_precision",
+        "--profile",
+        "tf32-off",
+        "--set",
+        f"cuda.matmul.fp32_precision={text}",
+        "--host",
+        host,
+    )
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[0] == (
+        'cuda.matmul.fp32_precision = "tf32"  from --set cuda.matmul.fp32_precision'
+    )
+    assert "--set FLAG=VALUE" in call("plan", "--help").out

@@ -152,6 +152,6 @@ def test_limited_paragraphs_keep_to_their_lines(paragraphs, lines, verb_context)
 @pytest.fixture(name="verb_context")
 def _verb_context(monkeypatch):
     """A command that runs, on a screen of 80 columns without colour."""
-    monkeypatch.setattr("backendcfg.cli.output.width", lambda: 80)
+    monkeypatch.setattr("backendcfg.cli.output.terminal_width", lambda stream: 80)
     with click.Context(click.Command("act"), obj=Output()):
         yield

@@ -132,16 +132,22 @@ def test_assignments_have_their_place(world):
     [
         ("THREADS_COUNT", "4", "threads.count", 4),
         ("THREADS_COUNT", '"auto"', "threads.count", "auto"),
+        ("THREADS_COUNT", "auto", "threads.count", "auto"),
         ("CUDNN_BENCHMARK", "true", "cudnn.benchmark", True),
         ("BLAS_LIBRARY", '"mkl"', "blas.library", {"prefer": ["mkl"]}),
+        ("BLAS_LIBRARY", "mkl", "blas.library", {"prefer": ["mkl"]}),
         ("BLAS_LIBRARY", "{ require = 'mkl' }", "blas.library", {"require": "mkl"}),
         ("CUDA_SDP_PRIORITY", '["math"]', "cuda.sdp_priority", ["math"]),
+        ("CUDA_SDP_PRIORITY", "flash, math", "cuda.sdp_priority", ["flash", "math"]),
+        ("TORCH_CUBLAS_WORKSPACE_CONFIG", ":4096:8", "torch.cublas_workspace_config", ":4096:8"),
         ("CUDA_MATMUL_ALLOW_TF32", "true", "cuda.matmul.fp32_precision", "tf32"),
         ("ENVIRONMENT", "{ A = '1' }", "environment", {"A": "1"}),
         ("BLAS_PATH", "'/lib/x.so'", "blas.path", "/lib/x.so"),
+        ("BLAS_PATH", "/lib/x y.so", "blas.path", "/lib/x y.so"),
+        ("NCCL_ALGO", "^NVLS", "nccl.algo", "^NVLS"),
     ],
 )
-def test_a_variable_holds_a_toml_value(world, monkeypatch, name, text, flag, value):
+def test_a_variable_is_read_by_its_flags_type(world, monkeypatch, name, text, flag, value):
     monkeypatch.setenv(f"BACKENDCFG_{name}", text)
     (layer,) = load(Request()).layers
     (assignment,) = layer.assignments
@@ -159,13 +165,22 @@ def variable_error(monkeypatch, name, text):
     return raised.value.render()
 
 
-def test_a_bare_word_is_not_toml_and_the_cure_is_shown(world, monkeypatch):
-    assert variable_error(monkeypatch, "BACKENDCFG_THREADS_COUNT", "auto") == (
-        "error[invalid-variable]: environment variable BACKENDCFG_THREADS_COUNT is read as a TOML "
-        'value, and "auto" without its quotes is not one\n'
-        '  note: `threads.count` must be an integer from 1 to 4096 or "auto"\n'
+def test_a_wrong_word_is_refused_with_the_nearest_as_the_shell_takes_it(world, monkeypatch):
+    name = "BACKENDCFG_CUDA_MATMUL_FP32_PRECISION"
+    assert variable_error(monkeypatch, name, "tf23") == (
+        f"error[invalid-variable]: environment variable {name} must be one of "
+        '"none", "ieee", "tf32", not the string "tf23"\n'
         "  state: nothing was changed\n"
-        "  help: write `BACKENDCFG_THREADS_COUNT='\"auto\"'`"
+        f"  help: write `{name}=tf32`"
+    )
+
+
+def test_what_begins_as_toml_and_is_none_is_refused(world, monkeypatch):
+    assert variable_error(monkeypatch, "BACKENDCFG_BLAS_PATH", '"/lib/x.so') == (
+        "error[invalid-variable]: environment variable BACKENDCFG_BLAS_PATH is read as a TOML "
+        'value, and "/lib/x.so is not one\n'
+        "  note: `blas.path` must be a string\n"
+        "  state: nothing was changed"
     )
 
 
@@ -243,10 +258,12 @@ def test_an_argument_of_a_wrong_type_is_an_error(world):
     assert raised.value.helps == ("write `--set threads.count=8`",)
 
 
-def test_an_argument_that_is_not_toml_is_an_error(world):
+def test_an_argument_may_be_a_bare_word(world):
+    (layer,) = load(Request(arguments={"cuda.matmul.fp32_precision": "tf32"})).layers
+    assert layer.assignments[0].value == "tf32"
     with pytest.raises(InvalidValueError) as raised:
-        load(Request(arguments={"threads.count": "auto"}))
-    assert raised.value.helps == ("write `--set threads.count='\"auto\"'`",)
+        load(Request(arguments={"cuda.matmul.fp32_precision": "tf31"}))
+    assert raised.value.helps == ("write `--set cuda.matmul.fp32_precision=tf32`",)
 
 
 def test_every_file_that_was_read_is_recorded_with_its_time_and_size(world):

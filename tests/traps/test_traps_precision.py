@@ -274,7 +274,7 @@ def test_t10_a_precision_in_capitals_is_refused(bare, held):
             "error[invalid-value]: argument `cuda.matmul.fp32_precision` must be one of "
             '"none", "ieee", "tf32", not the string "TF32"\n'
             "  state: nothing was changed\n"
-            "  help: write `--set cuda.matmul.fp32_precision='\"tf32\"'`"
+            "  help: write `--set cuda.matmul.fp32_precision=tf32`"
         ),
         {},
     ]

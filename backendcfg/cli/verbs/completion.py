@@ -25,4 +25,4 @@ def command(shell: str) -> None:
         raise AssertionError(f"click completes no {shell}")
     maker = kind(group, {}, "backendcfg", "_BACKENDCFG_COMPLETE")
     script = maker.source_template % maker.source_vars()
-    current().answer({"shell": shell, "script": script}, [script])
+    current().answer({"shell": shell, "script": script}, [script], exact=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.output import Colour, block, current, says_no, table
+from backendcfg.cli.output import Colour, current, says_no, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,26 +59,26 @@ def _lines(findings: list[Finding], set_here: Mapping[str, str | None]) -> Itera
     from backendcfg import environ
     from backendcfg.cli.wording import counted
 
-    wide = max(len(finding.topic) for finding in findings) + 2
+    paint = current().paint
+    rows = []
     for finding in findings:
         word, colour = MARKS[finding.state]
-        text = [finding.detail, *([finding.help] if finding.help else [])]
-        for number, line in enumerate(block(finding.topic, text, label_width=wide)):
-            mark = current().paint(f"{word:<7}", colour) if number == 0 else " " * 7
-            yield f"{mark}{line}"
+        rows.append((paint(word, colour), finding.topic, finding.detail))
+        rows += [("", "", finding.help)] if finding.help else []
+    yield from table(rows)
     yield ""
     yield "variables that are read:"
-    rows = [
+    variables = [
         (f"  {variable.name}", set_here[variable.name] or "", variable.summary)
         for variable in environ.VARIABLES
     ]
-    rows += [
+    variables += [
         (f"  {name}", text or "", "sets a flag")
         for name, text in set_here.items()
         if name not in {variable.name for variable in environ.VARIABLES}
     ]
-    rows.append(("  BACKENDCFG_<FLAG>", "", "TOML; `.` is `_`: threads.count is THREADS_COUNT"))
-    yield from table(rows)
+    variables.append(("  BACKENDCFG_<FLAG>", "", "sets a flag, as BACKENDCFG_THREADS_COUNT=4"))
+    yield from table(variables)
     yield ""
     wrong = sum(finding.state == "wrong" for finding in findings)
     yield f"{counted(wrong, 'thing')} wrong" if wrong else "nothing is wrong"

@@ -44,7 +44,7 @@ def command(name: str | None, settings: Mapping[str, str], style: str) -> None:
     else:
         variables = child.changes(child.compiled(name, settings))
     output.as_json |= style == "json"
-    output.answer(variables, shell(variables) if style == "sh" else dotenv(variables))
+    output.answer(variables, shell(variables) if style == "sh" else dotenv(variables), exact=True)
 
 
 def shell(variables: Mapping[str, str | None]) -> Iterator[str]:

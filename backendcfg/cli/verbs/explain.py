@@ -1,4 +1,4 @@
-"""`backendcfg explain FLAG`: its value, who set it, what that hides, and what the flag does."""
+"""`backendcfg explain FLAG`: its value, who set it, what that hides; or which flags there are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALIBRATED = ("blas.library", "ops.calibration")
 
 
 @verb("explain", "Look before")
-@click.argument("flag", metavar="[FLAG]", type=FlagName(), required=False)
+@click.argument("words", metavar="[FLAG | WORDS...]", type=FlagName(), nargs=-1)
 @click.option(
     "--profile",
     "name",
@@ -33,22 +33,27 @@ CALIBRATED = ("blas.library", "ops.calibration")
 @set_option
 @host_option
 def command(
-    flag: str | None, name: str | None, settings: Mapping[str, str], host_file: str | None
+    words: tuple[str, ...], name: str | None, settings: Mapping[str, str], host_file: str | None
 ) -> None:
     """Say where the value of a flag comes from, and what the flag does.
 
-    Without FLAG, list every flag.
+    Other WORDS find flags by name, by PyTorch's names, by variable or by what they do: `explain
+    tf32`, `explain deterministic algorithms`. Without any, list every flag.
     """
     from backendcfg.cli import sources
+    from backendcfg.resolve import search
     from backendcfg.resolve.explain import explain_flag
     from backendcfg.schema.profile import flags
 
-    if flag is None:
-        summaries = {name: found.flag.summary for name, found in flags().items()}
+    asked = " ".join(words)
+    found = search.flags(asked) if words else tuple(flags())
+    if not found:
+        raise unknown_flag(asked)
+    if len(found) > 1:
+        summaries = {name: flags()[name].flag.summary for name in found}
         current().answer(summaries, table(list(summaries.items())))
         return
-    if flag not in flags():
-        raise unknown_flag(flag)
+    flag = found[0]
     plan = sources.plan(name, settings, host_file)
     document = _document(flags()[flag], plan)
     if flag in CALIBRATED and host_file is None:
@@ -64,20 +69,18 @@ def _calibration(plan: Plan) -> dict[str, Any]:
     return calibrated(compile_plan(plan, {}, Asked()))
 
 
-def unknown_flag(flag: str) -> Exception:
-    """The error for a name that is no flag; a table names its flags."""
+def unknown_flag(words: str) -> Exception:
+    """The error for words that lead to no flag."""
     import difflib
 
     from backendcfg.errors import UnknownFlagError
     from backendcfg.schema.profile import flags
 
-    near = difflib.get_close_matches(flag, list(flags()), n=1, cutoff=0.6)
-    inside = [name for name in flags() if name.startswith(f"{flag}.")]
+    near = difflib.get_close_matches(words, list(flags()), n=1, cutoff=0.6)
     return UnknownFlagError(
-        f"there is no flag `{flag}`",
-        notes=[f"`{flag}` is a table; its flags are {', '.join(inside)}"] if inside else [],
+        f"no flag has `{words}` in its name, in PyTorch's name for it or in what it does",
         helps=[
-            *(f"did you mean `{name}`?" for name in near if not inside),
+            *(f"did you mean `{name}`?" for name in near),
             "run `backendcfg explain` to list every flag",
         ],
     )

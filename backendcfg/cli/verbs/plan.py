@@ -8,7 +8,7 @@ import click
 
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import host_option, profile_argument, set_option
-from backendcfg.cli.output import block, current, table
+from backendcfg.cli.output import block, current, table_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,7 +90,7 @@ def _entries(entries: list[Entry]) -> Iterator[str]:
         (e.flag, literal(e.value), set_at(e.origin) + (", dormant" if e.idle else ""))
         for e in entries
     ]
-    for entry, line in zip(entries, table(rows), strict=True):
-        yield current().paint(line, "dim") if entry.idle else line
+    for entry, lines in zip(entries, table_rows(rows), strict=True):
+        yield from (current().paint(line, "dim") if entry.idle else line for line in lines)
         if change := entry.adaptation:
             yield f"    requested {literal(change.requested)}, because {change.because}"

@@ -22,4 +22,4 @@ def command(which: str) -> None:
     from backendcfg.schema.export import json_schema
 
     text = json_schema(which)
-    current().answer(json.loads(text), text.splitlines())
+    current().answer(json.loads(text), text.splitlines(), exact=True)

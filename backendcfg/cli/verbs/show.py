@@ -31,7 +31,7 @@ def command(name: str) -> None:
         "name": stack.name,
         "layers": [layer.model_dump(mode="json") for layer in layers],
     }
-    current().answer(document, toml(stack, layers))
+    current().answer(document, toml(stack, layers), exact=True)
 
 
 def toml(stack: Stack, layers: list[Layer]) -> Iterator[str]:

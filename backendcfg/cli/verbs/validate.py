@@ -1,4 +1,4 @@
-"""`backendcfg validate FILE...`: everything that is wrong with profile and settings files."""
+"""`backendcfg validate [FILE...]`: everything that is wrong with profile and settings files."""
 
 from __future__ import annotations
 
@@ -7,41 +7,72 @@ from typing import TYPE_CHECKING
 import click
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.output import current
-from backendcfg.errors import BackendCfgError, SeveralErrors
+from backendcfg.cli.options import host_option
+from backendcfg.cli.output import current, says_no
+from backendcfg.errors import UnreadableFileError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from backendcfg.session.project import Checked
+
 
 @verb("validate", "Write profiles")
-@click.argument("files", metavar="FILE...", type=click.Path(), nargs=-1, required=True)
-def command(files: tuple[str, ...]) -> None:
+@click.argument("files", metavar="[FILE...]", type=click.Path(), nargs=-1)
+@host_option
+def command(files: tuple[str, ...], host_file: str | None) -> None:
     """Check profile and settings files, every fault of each at once.
 
-    A file named backendcfg.toml, config.toml or pyproject.toml is read as settings, any other as
-    a profile. Exits with 2 when one is wrong.
+    Without FILE, those of this project. A file named backendcfg.toml, config.toml or pyproject.toml
+    is read as settings, any other as a profile: with the profiles that it extends, and whether its
+    flags fit together on this machine. Exits with 1 when one is wrong.
     """
-    from backendcfg.load.document import read_any
+    from backendcfg.cli import sources
+    from backendcfg.session import project
 
-    faults: list[BackendCfgError] = []
-    for path in files:
-        try:
-            read_any(path)
-        except BackendCfgError as error:
-            faults.append(error)
-    if len(faults) == 1:
-        raise faults[0]
+    files = files or project.files()
+    if not files:
+        raise UsageError(
+            "no file is named, and this folder is in no project",
+            helps=["name files: `backendcfg validate mine.toml`", "or run `backendcfg init`"],
+        )
+    host = sources.host(host_file)
+    checked = [project.check(path, host) for path in files]
+    faults = [error for one in checked for error in one.faults]
+    if unreadable := next((one for one in faults if isinstance(one, UnreadableFileError)), None):
+        raise unreadable
+    document = {
+        "files": list(files),
+        "valid": not faults,
+        "faults": [error.to_dict() for error in faults],
+        "obstacles": [error.to_dict() for one in checked for error in one.obstacles],
+    }
+    current().answer(document, _lines(checked))
     if faults:
-        each = [one for fault in faults for one in _each(fault)]
-        raise SeveralErrors(f"{len(each)} errors in {len(faults)} files", errors=each)
-    current().answer({"files": list(files), "valid": True}, _lines(files))
+        if not current().as_json:
+            _complain(checked)
+        says_no()
 
 
-def _each(error: BackendCfgError) -> tuple[BackendCfgError, ...]:
-    return error.errors if isinstance(error, SeveralErrors) else (error,)
+def _complain(checked: list[Checked]) -> None:
+    """Every fault on standard error, and how many there are."""
+    from backendcfg.cli.failures import show
+
+    wrong = [one for one in checked if one.faults]
+    count = 0
+    for one in wrong:
+        for error in one.faults:
+            show(error, current())
+            current().note("")
+            count += 1
+    where = wrong[0].path if len(wrong) == 1 else f"{len(wrong)} files"
+    current().note(f"{count} error{'s' if count > 1 else ''} in {where}")
 
 
-def _lines(files: tuple[str, ...]) -> Iterator[str]:
-    for path in files:
-        yield f"{path} is valid"
+def _lines(checked: list[Checked]) -> Iterator[str]:
+    for one in checked:
+        if one.faults:
+            continue
+        yield f"{one.path} is valid"
+        for error in one.obstacles:
+            yield f"  but cannot be used here: {error.message}"

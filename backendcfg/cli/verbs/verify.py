@@ -62,18 +62,12 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     from backendcfg.cli.wording import counted, grouped_reasons
     from backendcfg.resolve.words import literal
 
-    paint = current().paint
     readings = [one for one in found["readings"] if one["state"] != "dormant"]
     rows = [
         (one["state"], one["switch"], literal(one["wanted"]), _because(one)) for one in readings
     ]
-    lines = table([("state", "switch", "wanted", ""), *rows]) if rows else []
-    if lines:
-        yield paint(lines[0], "bold")
-    for one, line in zip(readings, lines[1:], strict=True):
-        state = one["state"]
-        colours = [COLOURS[state]] if state in COLOURS else []
-        yield paint(state, *colours) + line[len(state) :]
+    painted = [(_coloured(row[0]), *row[1:]) for row in rows]
+    yield from table(painted, ("state", "switch", "wanted", "")) if rows else []
     dormant = {
         one["flag"]: one["because"] for one in found["readings"] if one["state"] == "dormant"
     }
@@ -96,6 +90,10 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"  this release does not set {', '.join(found['unkept'])} yet"
     if pending:
         yield f"  {pending} pending: start programs with `backendcfg run -- COMMAND`"
+
+
+def _coloured(state: str) -> str:
+    return current().paint(state, COLOURS[state]) if state in COLOURS else state
 
 
 def _because(reading: dict[str, Any]) -> str:

@@ -1,0 +1,48 @@
+"""`backendcfg init [NAME]`: the files that make a folder a project, with comments."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from backendcfg.cli.group import verb
+from backendcfg.cli.options import ProfileName
+from backendcfg.cli.output import block, current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@verb("init", "Write profiles", interrupted="the files that it names are there, or some of them")
+@click.argument("name", metavar="[NAME]", default="team")
+@click.option(
+    "--extends",
+    metavar="PROFILE",
+    type=ProfileName(),
+    default="reproducible",
+    show_default=True,
+    help="The profile that the new one begins with.",
+)
+def command(name: str, extends: str) -> None:
+    """Make this folder a project, with a profile of its own.
+
+    Writes backendcfg.toml, which picks the profile NAME (`team` unless given), and
+    profiles/NAME.toml, unless that is there. Writes over nothing.
+    """
+    from backendcfg.session.project import begin
+
+    written = begin(os.curdir, name, extends)
+    files = [os.path.normpath(path) for path in written]
+    in_ci = f"backendcfg validate && backendcfg run {name} -- pytest"
+    current().answer({"profile": name, "written": files, "ci": in_ci}, _lines(name, files, in_ci))
+
+
+def _lines(name: str, files: Sequence[str], in_ci: str) -> Iterator[str]:
+    for path in files:
+        yield f"wrote {path}"
+    yield from block("in CI", [in_ci], "bold")
+    yield from block(
+        "next", [f"backendcfg plan {name}", f"backendcfg run {name} -- python train.py"], "bold"
+    )

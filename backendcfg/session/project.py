@@ -1,0 +1,180 @@
+"""A project's files: begun with comments that say what they do, and checked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backendcfg.errors import (
+    BackendCfgError,
+    MissingLibraryError,
+    SeveralErrors,
+    StateUnwritableError,
+    UnsupportedHardwareError,
+    UntrustedProjectError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from backendcfg.schema.host import Host
+
+SETTINGS = """\
+# What this project computes with. A folder with this file is a project of backendcfg: whoever works
+# in it or below uses the profile that is named here, unless they name another one.
+# `backendcfg status` shows which profile is in force, and why.
+profile = "{name}"
+
+# Flags may be set here too; they win over the profile. This one would use four threads.
+# threads.count = 4
+"""
+
+PROFILE = """\
+# The profile `{name}`: flags that everybody who works in this project shares.
+# `backendcfg plan {name}` shows what it means on this machine, `backendcfg explain WORDS` finds
+# flags, and `backendcfg validate` checks this file.
+schema = 1
+description = "How this project computes"
+
+# Begin with a profile that comes with backendcfg; `backendcfg list` has them all.
+extends = "{extends}"
+
+# What follows are examples. Remove the `#` of those that you want.
+
+# [threads]
+# count = "auto"            # every core that this process may use; or a number
+
+# [cuda.matmul]
+# fp32_precision = "ieee"   # "tf32" is faster, and rounds the factors of products to 11 bits
+
+# [blas]
+# library = "openblas"      # for backendcfg.ops on the CPU
+
+# [[when]]                  # only where the host is like this
+# gpu.vendor = "nvidia"
+# [when.flags.cudnn]
+# benchmark = false
+"""
+
+
+NO_FAULT = (MissingLibraryError, UnsupportedHardwareError, UntrustedProjectError)
+"""What keeps a valid file from being used: here, or by somebody who has not read it."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A file that was checked.
+
+    Attributes:
+        path: as it was given.
+        faults: everything that is wrong with it, with what it extends, and in itself.
+        obstacles: why it cannot be used on this host although nothing is wrong with it.
+    """
+
+    path: str
+    faults: tuple[BackendCfgError, ...] = ()
+    obstacles: tuple[BackendCfgError, ...] = ()
+
+
+def files() -> tuple[str, ...]:
+    """The settings file and the profiles of the project that this folder is in; () in none."""
+    from backendcfg.load.locations import locate, profile_files
+
+    places = locate()
+    if places.project_file is None or places.project_profiles is None:
+        return ()
+    every = (places.project_file, *profile_files(places.project_profiles))
+    return tuple(os.path.relpath(path) for path in every)
+
+
+def check(path: str, host: Host) -> Checked:
+    """A profile or settings file: its text, its parents, and whether its flags fit together here.
+
+    Args:
+        path: the file.
+        host: what conditions are compared with and conflicts looked for on.
+    """
+    from backendcfg.load.document import SettingsFile, is_name, read_any
+    from backendcfg.load.locations import locate
+    from backendcfg.load.stack import Request, load
+    from backendcfg.resolve.examination import examine
+
+    whole = Path(os.path.abspath(path))
+    try:
+        file = read_any(path)
+        places = locate(whole.parent)
+        name: str | None = f"./{whole.name}"
+        if isinstance(file, SettingsFile):
+            if places.project_file != whole:
+                return Checked(path)
+            name = None
+        elif whole.parent == places.project_profiles and is_name(whole.stem):
+            name = whole.stem
+        stack = load(Request(name, cwd=whole.parent, use_environment=False))
+    except BackendCfgError as error:
+        return _checked(path, error.errors if isinstance(error, SeveralErrors) else (error,))
+    return _checked(path, examine(stack, host).refusals)
+
+
+def _checked(path: str, found: Iterable[BackendCfgError]) -> Checked:
+    every = tuple(found)
+    faults = tuple(error for error in every if not isinstance(error, NO_FAULT))
+    return Checked(path, faults, tuple(error for error in every if isinstance(error, NO_FAULT)))
+
+
+def begin(folder: str, name: str, extends: str) -> tuple[str, ...]:
+    """Write `backendcfg.toml` and `profiles/NAME.toml`; a profile that is there stays as it is.
+
+    Args:
+        folder: the project's.
+        name: the profile that the project uses.
+        extends: the profile that a new one begins with.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        RequestError: the folder is a project already, or a name is none.
+        StateUnwritableError: a file cannot be written.
+    """
+    from backendcfg.load.document import is_name
+    from backendcfg.load.locations import PROJECT, locate
+    from backendcfg.load.stack import Request, load
+
+    locations = locate(folder)
+    if locations.project_root == locations.cwd:
+        raise UsageError(
+            f"{locations.project_file} makes this folder a project already",
+            helps=["edit it; `backendcfg list` shows the profiles that it can name"],
+        )
+    if not is_name(name):
+        raise UsageError(
+            f"`{name}` is not the name of a profile",
+            helps=["a name has letters, digits, `.`, `_` and `-`; it starts with one of the first"],
+        )
+    files = {}
+    profile = os.path.join(folder, "profiles", f"{name}.toml")
+    if not os.path.lexists(profile):
+        if extends != name:
+            load(Request(extends, use_environment=False))
+        files[profile] = PROFILE.format(name=name, extends=extends)
+    files[os.path.join(folder, PROJECT)] = SETTINGS.format(name=name)
+    for path, text in files.items():
+        _write_new(path, text)
+    return tuple(files)
+
+
+def _write_new(path: str, text: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise StateUnwritableError(
+            f"cannot write {path}: {error.strerror}",
+            state="files that `backendcfg init` wrote before are there",
+            helps=["run it in a folder that you may write"],
+        ) from error
