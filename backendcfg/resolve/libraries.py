@@ -71,7 +71,7 @@ def choose(
     for name in ranked:
         forbidden = (f"forbidden by {origin.title}",) if name in wish.forbid else ()
         only = (
-            (f"{origin.title} requires {wish.require}",)
+            (f"{wish.require} is required by {origin.title}",)
             if wish.require not in (None, name) and not forbidden
             else ()
         )

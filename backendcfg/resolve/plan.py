@@ -124,9 +124,7 @@ def resolve(stack: Stack, host: Host, *, candidates: Sequence[str] = ()) -> Plan
         raise _first(found)
     return Plan(
         name=stack.name,
-        description=next(
-            (layer.description for layer in reversed(stack.layers) if layer.description), ""
-        ),
+        description=stack.description,
         tier=found.ground.value(TIER),
         host=host.summary(),
         host_digest=host_digest(host),

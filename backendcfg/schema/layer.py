@@ -113,3 +113,11 @@ class Stack(Document):
     layers: tuple[Layer, ...]
     files: dict[str, tuple[int, int]] = {}
     missing: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """The profile's own description; of several that are joined, in which order they count."""
+        parts = self.name.split("+")
+        if len(parts) > 1 and "/" not in self.name:
+            return " over ".join(f"`{part}`" for part in reversed(parts))
+        return next((one.description for one in reversed(self.layers) if one.description), "")

@@ -35,8 +35,7 @@ class ThreadCounts(Document):
     count: Annotated[
         Threads,
         Flag(
-            'Threads of every pool; "auto" is the cores that affinity and the cgroup allow, divided'
-            " among the ranks that a launcher starts on this machine.",
+            'Threads of every pool; "auto" is the cores of this process, or of its rank.',
             ("native", "openblas", "mkl", "blis", "openmp", "torch", "tensorflow", "jax"),
             source=OPENMP,
             in_c=True,

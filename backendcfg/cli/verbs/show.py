@@ -42,8 +42,8 @@ def toml(stack: Stack, layers: list[Layer]) -> Iterator[str]:
     for layer in layers:
         yield f"# {layer.title}: {shown_path(layer.path)}{', shipped' if layer.shipped else ''}"
     yield "schema = 1"
-    if description := next((one.description for one in reversed(layers) if one.description), ""):
-        yield f"description = {literal(description)}"
+    if stack.description:
+        yield f"description = {literal(stack.description)}"
     yield ""
     for one, layer in merged(layers):
         yield f"{one.flag} = {literal(one.value)}  # {layer.profile}:{one.place.line}"

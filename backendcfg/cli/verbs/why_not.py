@@ -47,7 +47,9 @@ def _lines(answer: WhyNot) -> Iterator[str]:
     for choice in answer.choices:
         if not choice.rejected or choice.chosen == "default":
             continue
-        yield f"{choice.flag}: {choice.chosen or 'none'} is used"
+        refused = choice.chosen in {rejected.candidate for rejected in choice.rejected}
+        outcome = "is required and cannot be used" if refused else "is used"
+        yield f"{choice.flag}: {choice.chosen or 'none'} {outcome}"
         for each in choice.conditional:
             yield f"     {each.candidate} {'; '.join(each.reasons)}"
         for rejected in choice.rejected:
