@@ -8,13 +8,13 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from backendcfg.bridges import opt_einsum as bridge
+from backendcfg.bridges.torch import opt_einsum as bridge
 
 ASKED = {"opt_einsum.enabled": True, "opt_einsum.strategy": "greedy"}
 PRELUDE = """
 import json, sys
-from backendcfg.bridges import opt_einsum as bridge
-def settings(values): return {s.switch.attribute: s for s in bridge.settings(values, values)}
+from backendcfg.bridges.torch import opt_einsum as bridge
+def settings(values): return {s.switch.attribute: s for s in bridge.collect(None, values, values)}
 def apply(settings):
     before = {name: s.switch.read() for name, s in settings.items()}
     for each in settings.values(): each.switch.write(each.wanted)
@@ -31,24 +31,17 @@ real = pytest.mark.skipif(
 )
 
 
-def test_a_process_without_torch_has_no_settings_and_imports_nothing(answer):
-    code = PRELUDE + f"print(json.dumps([settings({ASKED!r}), sorted(sys.modules)]))"
-    found, modules = answer(code)
-    assert found == {}
-    assert not {"torch", "opt_einsum"} & set(modules)
-
-
-def test_without_the_package_only_off_can_be_had(monkeypatch):
+def test_without_the_package_torch_looks_at_neither_switch(monkeypatch):
     module = ModuleType("torch.backends.opt_einsum")
     module.is_available = lambda: False
     module.enabled, module.strategy = False, None
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__spec__=None))
     monkeypatch.setitem(sys.modules, "torch.backends.opt_einsum", module)
-    found = bridge.settings(ASKED, ASKED)
+    found = bridge.collect(None, ASKED, ASKED)
     because = "PyTorch found no opt_einsum when it was imported, and contracts from left to right"
-    assert [each.switch.unsupported() for each in found] == [because] * 2
-    (off,) = bridge.settings({"opt_einsum.enabled": False}, ["opt_einsum.enabled"])
-    assert (off.switch.unsupported(), off.switch.read()) == ("", False)
+    assert [each.switch.dormant() for each in found] == [because] * 2
+    (off,) = bridge.collect(None, {"opt_einsum.enabled": False}, ["opt_einsum.enabled"])
+    assert (off.switch.dormant(), off.switch.read()) == (because, False)
 
 
 @real
@@ -119,3 +112,23 @@ def test_a_strategy_that_torch_would_run_into_is_refused_before_torch_sees_it():
         from_arguments({"opt_einsum.strategy": '"dp"'})
     with pytest.raises(WrongTypeError):
         from_arguments({"opt_einsum.enabled": '"false"'})
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+def test_the_tier_of_reproducible_is_in_force_without_the_package(python, tmp_path):
+    """As after a plain `pip install torch`; the module hides what is installed here."""
+    (tmp_path / "opt_einsum.py").write_text("raise ImportError('hidden')")
+    printed = python(
+        """
+import sys; sys.path.insert(0, "")
+import backendcfg, torch
+told = backendcfg.verify()
+idle = [one.because for one in told.readings if one.switch.endswith("opt_einsum.strategy")]
+print(told.in_force, told.because, idle, torch.backends.opt_einsum.is_available())
+""",
+        BACKENDCFG_PROFILE="reproducible",
+        PYTHONHASHSEED="0",
+        MKL_CBWR="AUTO",
+    )
+    because = "PyTorch found no opt_einsum when it was imported, and contracts from left to right"
+    assert printed == f"True () ['{because}'] False\n"
