@@ -144,14 +144,6 @@ def wishes(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def working_directory() -> str:
-    """The current directory; the root when it was removed under this process."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return "/"
-
-
 def cache_directory() -> str:
     """Where what can be made again is kept: BACKENDCFG_CACHE_DIR, else below the user's cache."""
     if chosen := CACHE_DIR.read():

@@ -89,13 +89,19 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(autouse=True)
 def _own_world(tmp_path_factory, monkeypatch):
-    """Directories of its own for configuration, state and cache; no preset numeric variables."""
+    """Directories of its own for configuration, state and cache; no preset numeric variables.
+
+    Interpreters that a test starts have no profile before they import backendcfg, as after
+    `backendcfg autoload off --user`. Tests of the start-up file remove what says so.
+    """
     for name in list(os.environ):
         if name.startswith(OVERRIDES):
             monkeypatch.delenv(name)
     world = tmp_path_factory.mktemp("world")
     for name in ("CONFIG", "SYSTEM", "STATE", "CACHE"):
         monkeypatch.setenv(f"BACKENDCFG_{name}_DIR", str(world / name.lower()))
+    (world / "state").mkdir()
+    (world / "state" / "autoload-off").touch()
     monkeypatch.setenv("NO_COLOR", "1")
 
 

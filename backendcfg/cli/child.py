@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import backendcfg
 from backendcfg import environ, session
-from backendcfg.cli import sources
 from backendcfg.errors import UsageError
 from backendcfg.session import planning
 
@@ -29,12 +28,12 @@ def compiled(name: str | None, settings: Mapping[str, str]) -> Compiled:
     Raises:
         UsageError: no profile is named, and none is in force here.
     """
-    from backendcfg.session import choice
+    from backendcfg.session.choice import chosen
 
-    chosen = choice.chosen() if name is None else None
-    if chosen is not None and not settings:
-        return choice.compiled(chosen)
-    if name is None and chosen is None and not settings:
+    picked = chosen(name, settings)
+    if picked is not None:
+        return planning.compiled_pick(picked)
+    if not settings:
         raise UsageError(
             "no profile is named, and none is in force here",
             helps=[
@@ -43,8 +42,7 @@ def compiled(name: str | None, settings: Mapping[str, str]) -> Compiled:
                 "run `backendcfg list` to see every profile",
             ],
         )
-    asked = sources.asked(name, settings)
-    return planning.compiled(asked.name, arguments=asked.settings, rank=asked.rank)
+    return planning.compiled(None, arguments=settings)
 
 
 def changes(wanted: Compiled) -> dict[str, str | None]:

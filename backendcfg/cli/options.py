@@ -111,6 +111,15 @@ def user_option(function: Function) -> Function:
     )(function)
 
 
+def environment_option(function: Function) -> Function:
+    """--environment: the active profile of this Python environment, for all its users."""
+    return click.option(
+        "--environment",
+        is_flag=True,
+        help="For every user of this Python environment.",
+    )(function)
+
+
 def _each_once(
     _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
 ) -> Mapping[str, str]:

@@ -47,14 +47,12 @@ class Asked:
 
 def asked(name: str | None, settings: Mapping[str, str]) -> Asked:
     """What a name means here; without one, the profile in force for a process that starts here."""
-    if name is not None:
-        return Asked(name, settings=settings)
     from backendcfg.session.choice import chosen
 
-    choice = chosen()
-    if choice is None:
-        return Asked(None, settings=settings, source="no profile")
-    return Asked(choice.name, choice.rank, {**choice.arguments, **settings}, choice.source)
+    picked = chosen(name, settings)
+    if picked is None:
+        return Asked(name, settings=settings, source="" if name else "no profile")
+    return Asked(picked.request, picked.rank, picked.arguments, picked.source)
 
 
 def host(path: str | None) -> Host:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
-import tomllib
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backendcfg import environ
+from backendcfg import startup
 from backendcfg.errors import BackendCfgError, UnreadableFileError
 from backendcfg.load.document import PYPROJECT, is_name, read_profile
-from backendcfg.load.text import LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 PROJECT = "backendcfg.toml"
-TABLE = re.compile(r"""^\s*\[+\s*["']?tool["']?\s*\.\s*["']?backendcfg\b""", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,8 @@ class Locations:
 
     Attributes:
         cwd: that directory.
-        project_root: its nearest ancestor with backendcfg.toml or [tool.backendcfg], if any.
+        project_root: its nearest ancestor with backendcfg.toml or [tool.backendcfg], if any, below
+            those that belong to somebody else.
         project_file: the file that makes it one.
         project_profiles: where that project's profiles are.
         user_dir, system_dir: settings (config.toml) and profiles/ of the user and the system.
@@ -97,18 +94,15 @@ def locate(cwd: str | os.PathLike[str] | None = None) -> Locations:
     missing: list[Path] = []
     seen: dict[str, tuple[int, int]] = {}
     root, project_file = None, None
-    for directory in (here, *here.parents):
-        if os.path.lexists(directory / PROJECT):
-            root, project_file = directory, directory / PROJECT
+    for directory in map(Path, startup.upwards(str(here))):
+        if marker := startup.marker(str(directory)):
+            root, project_file = directory, Path(marker)
             break
         missing.append(directory / PROJECT)
         pyproject = directory / PYPROJECT
         if not os.path.lexists(pyproject):
             missing.append(pyproject)
         elif pyproject.is_file():
-            if _has_table(pyproject):
-                root, project_file = directory, pyproject
-                break
             found = pyproject.stat()
             seen[str(pyproject)] = (found.st_mtime_ns, found.st_size)
     return Locations(
@@ -124,39 +118,14 @@ def locate(cwd: str | os.PathLike[str] | None = None) -> Locations:
     )
 
 
-def _has_table(path: Path) -> bool:
-    """Whether a pyproject.toml has [tool.backendcfg].
-
-    Only a file whose text speaks of it is parsed, and only one with our table can be wrong: a
-    broken pyproject.toml of somebody who does not use backendcfg is none of our business.
-    """
-    try:
-        with open(path, "rb") as handle:
-            content = handle.read(LARGEST)
-    except OSError:
-        return False
-    if b"backendcfg" not in content:
-        return False
-    text = content.decode("utf-8", errors="replace")
-    try:
-        tool = tomllib.loads(text).get("tool")
-    except (ValueError, RecursionError):
-        return TABLE.search(text) is not None
-    return isinstance(tool, dict) and "backendcfg" in tool
-
-
 def user_dir() -> Path:
     """The user's configuration directory."""
-    import platformdirs
-
-    return Path(
-        os.path.abspath(environ.CONFIG_DIR.read() or platformdirs.user_config_dir("backendcfg"))
-    )
+    return Path(startup.user_directory())
 
 
 def system_dir() -> Path:
     """The system's configuration directory."""
-    return Path(os.path.abspath(environ.SYSTEM_DIR.read() or "/etc/backendcfg"))
+    return Path(startup.system_directory())
 
 
 def shipped_dir() -> Path:

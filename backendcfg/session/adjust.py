@@ -14,7 +14,7 @@ import os
 import threading
 from weakref import WeakSet
 
-from backendcfg import _native, environ
+from backendcfg import _native, environ, startup
 from backendcfg._native import current
 from backendcfg.errors import ProfileBusyError
 from backendcfg.registry.busy import BUSY, refuse_unknown
@@ -211,7 +211,7 @@ def _vary(in_force: Prepared | None, values: Mapping[str, Any]) -> Prepared:
     request = in_force.payload.request if in_force is not None else Asked()
     arguments = _arguments(request, values)
     # The same change made again, or taken back by another one, is the same request.
-    directory = request.directory or environ.working_directory()
+    directory = request.directory or startup.working_directory()
     asked = request.name, request.rank, directory, tuple(sorted(arguments.items()))
     if asked in _resolved:
         return _resolved[asked]

@@ -37,7 +37,7 @@ _RECEIVE = """
 from multiprocessing.process import current_process
 current_process()._backendcfg_given = given
 try:
-    from backendcfg.session.inheritance import receive
+    from backendcfg.session.start import receive
 except ImportError:
     pass
 else:

@@ -1,25 +1,37 @@
-"""Which profile is in force for a process that starts here, and its compiled plan.
+"""Which profile is in force for a process that starts here, and why.
 
-Where none is, this costs one look at the environment and one at the index of active profiles.
+The strongest that there is, of
+
+    argument                       a name that was given
+    BACKENDCFG_PROFILE
+    applied for the project        `backendcfg apply`
+    the project's settings file    `profile = "team"` in backendcfg.toml, or in [tool.backendcfg]
+    applied for the user           `backendcfg apply --user`, or outside any project
+    the user's settings            config.toml
+    applied for the environment    `backendcfg apply --environment`
+    the system's settings          /etc/backendcfg/config.toml
+
+What is applied for a folder above the project's is weaker than what the project's file picks. Every
+verb, `import backendcfg` and pytest ask `chosen`; the start-up file asks `startup.standing` first,
+which tells without importing anything whether there may be an answer.
 """
 
 from __future__ import annotations
 
 import os
 
-from backendcfg import environ
-from backendcfg.records import field, record
+from backendcfg import environ, startup
+from backendcfg.records import field, record, replace
+from backendcfg.transact import generations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from backendcfg.schema.base import Rank
     from backendcfg.transact.compiled import Compiled
-
-MARKERS = ("backendcfg.toml", "pyproject.toml")
-"""Files that can make a folder a project; the first always does."""
+    from backendcfg.transact.generations import Generation
 
 
 @record(frozen=True)
@@ -29,94 +41,139 @@ class Picked:
     Attributes:
         name: the profile, or None for flags set by variables alone.
         rank: how strong the pick is.
-        source: who picked it, in words.
+        source: who picked it, in words: "generation 3 of the user".
+        where: the project, environment or settings file that it is picked for or by, "" for none.
         arguments: flags that were set beside it, as TOML text.
         stored: the compiled plan of the generation, if there is one; it may be stale.
         generation: its number, 0 when there is none.
+        by_file: whether a settings file picks it.
+        overrides: the weaker picks, strongest first, where they were asked for.
     """
 
     name: str | None
     rank: Rank
     source: str
+    where: str = ""
     arguments: dict[str, str] = field(default_factory=dict)
     stored: Compiled | None = None
     generation: int = 0
+    by_file: bool = False
+    overrides: tuple[Picked, ...] = ()
+
+    @property
+    def request(self) -> str | None:
+        """The name to resolve: None where the loader finds it, with its place, in the same file."""
+        return None if self.by_file else self.name
 
 
-def chosen() -> Picked | None:
+def chosen(
+    name: str | None = None, arguments: Mapping[str, str] | None = None, *, whole: bool = False
+) -> Picked | None:
     """The profile in force for a process that starts here, or None.
+
+    Args:
+        name: the profile, where one is named.
+        arguments: flags to set over it, as TOML text.
+        whole: whether to look for what it overrides.
 
     Raises:
         StateUnwritableError: the state directory holds what cannot be read.
+        RequestError: a settings file is wrong.
     """
-    if environ.disabled():
+    if name is None and environ.disabled():
         return None
-    if name := environ.PROFILE.read():
-        return Picked(name, "profile-by-environment", "BACKENDCFG_PROFILE")
-    from backendcfg.transact import generations
+    picks = _picks(name)
+    first = next(picks, None)
+    if first is None:
+        return None
+    return replace(
+        first,
+        arguments={**first.arguments, **(arguments or {})},
+        stored=None if arguments else first.stored,
+        overrides=tuple(one for one in picks if one.name) if whole else (),
+    )
 
-    if (active := generations.active(environ.working_directory())) is not None:
-        return Picked(
-            active.name,
-            "project-file" if active.path else "user-file",
-            f"generation {active.number} of {active.path or 'the user'}",
-            active.arguments,
-            active.compiled,
-            active.number,
-        )
+
+def _picks(name: str | None) -> Iterator[Picked]:
+    """Every pick that counts here, strongest first."""
+    if name is not None:
+        yield Picked(name, "profile-by-argument", "")
+    if variable := environ.PROFILE.read():
+        yield Picked(variable, "profile-by-environment", environ.PROFILE.name)
+    here = startup.working_directory()
+    root, file = startup.project(here)
+    applied = generations.active(here)
+    if applied is not None and is_within(applied.path, root):
+        yield _applied(applied)
+        applied = None
+    if file:
+        yield from _by_file(file, "project-file")
+    if applied is not None:
+        yield _applied(applied)
+    if startup.state_directory() and (user := generations.current(None)) is not None:
+        yield _applied(user)
+    yield from _by_file(os.path.join(startup.user_directory(), "config.toml"), "user-file")
+    if (environment := generations.current(generations.ENVIRONMENT)) is not None:
+        yield _applied(environment)
+    yield from _by_file(os.path.join(startup.system_directory(), "config.toml"), "system-file")
     ours = {variable.name for variable in environ.VARIABLES}
     if any(
         text and name.startswith(environ.PREFIX) and name not in ours
         for name, text in environ.current().items()
     ):
-        return Picked(None, "environment", "environment variables")
-    return None
+        yield Picked(None, "environment", "environment variables")
 
 
-def compiled(choice: Picked) -> Compiled:
-    """The compiled plan of a choice: the generation's own where and while it is valid.
-
-    Raises:
-        BackendCfgError: it must be resolved again, and cannot be.
-    """
-    if choice.stored is not None:
-        from backendcfg.probe.stamp import holds
-
-        if _rests_on_this_project(choice.stored.stamp) and not holds(choice.stored.stamp):
-            return choice.stored
-    from backendcfg.session.planning import compiled as compile_by_name
-
-    return compile_by_name(choice.name, arguments=choice.arguments, rank=choice.rank)
+def is_within(path: str, root: str) -> bool:
+    """Whether a folder is the project's, or below it; any folder is where there is no project."""
+    return not root or (path + "/").startswith(root.rstrip("/") + "/")
 
 
-def project_files() -> set[str]:
-    """The files at or above the working directory that may make it part of a project."""
-    found: set[str] = set()
-    at = environ.working_directory()
-    while True:
-        candidates = (os.path.join(at, name) for name in MARKERS)
-        if path := next(filter(_may_be_ours, candidates), ""):
-            found.add(path)
-        if os.path.join(at, MARKERS[0]) in found or (parent := os.path.dirname(at)) == at:
-            return found
-        at = parent
+def _applied(generation: Generation) -> Picked:
+    shared = generation.path in ("", generations.ENVIRONMENT)
+    whose = generations.whose(generation.path)
+    return Picked(
+        generation.name,
+        # Flags in the user's settings win over what is applied for the user or the environment.
+        "user-file" if shared else "project-file",
+        f"generation {generation.number} of {whose}",
+        whose,
+        generation.arguments,
+        generation.compiled,
+        generation.number,
+    )
 
 
-def _may_be_ours(path: str) -> bool:
-    """Whether a file is backendcfg.toml, or a pyproject.toml that speaks of us."""
-    if os.path.basename(path) == MARKERS[0]:
-        return os.path.lexists(path)
+def _by_file(path: str, rank: Rank) -> Iterator[Picked]:
+    """What a settings file picks, if it is there and picks something."""
+    if not startup.picks(path):
+        return
+    import tomllib
+
     try:
-        with open(path, "rb") as file:
-            return b"backendcfg" in file.read()
-    except OSError:
-        return False
+        settings: Any = tomllib.loads((startup.read(path) or b"").decode())
+    except (ValueError, RecursionError):
+        from backendcfg.load.document import read_settings
+
+        read_settings(path)  # says what is wrong with it
+        return
+    for table in ("tool", "backendcfg") if os.path.basename(path) == startup.MARKERS[1] else ():
+        settings = settings.get(table) if isinstance(settings, dict) else None
+    picked = settings.get("profile") if isinstance(settings, dict) else None
+    if isinstance(picked, str) and picked:
+        yield Picked(picked, rank, path, path, by_file=True)
 
 
-def _rests_on_this_project(stamp: Mapping[str, Any]) -> bool:
-    """Whether a plan was made with the project files that count in this folder, and no others.
+def rests_on_these_files(stamp: Mapping[str, Any]) -> bool:
+    """Whether a plan was made with the settings files that count in this folder, and no others.
 
     The user's profile is in force in every folder, and each project adds its own settings to it.
     """
-    markers = (path for path in stamp.get("files", ()) if os.path.basename(path) in MARKERS)
-    return set(filter(_may_be_ours, markers)) == project_files()
+    _, file = startup.project(startup.working_directory())
+    files = stamp.get("files", ())
+    named = (path for path in files if os.path.basename(path) in startup.MARKERS)
+    markers = {path for path in named if startup.marker(os.path.dirname(path)) == path}
+    if markers != ({file} if file else set()):
+        return False
+    own = os.path.join(startup.user_directory(), "config.toml")
+    return own in files or not os.path.lexists(own)

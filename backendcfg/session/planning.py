@@ -11,10 +11,11 @@ import json
 import os
 from collections.abc import Mapping
 
-from backendcfg import __version__, environ
+from backendcfg import __version__, environ, startup
 from backendcfg.probe.cores import read_share
 from backendcfg.probe.limits import read_limits
 from backendcfg.probe.stamp import holds, relevant_environment
+from backendcfg.session.choice import chosen, rests_on_these_files
 from backendcfg.transact.compiled import Asked, Compiled, compile_plan
 
 TYPE_CHECKING = False
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.host import Host
     from backendcfg.schema.layer import Stack
     from backendcfg.schema.plan import Plan
+    from backendcfg.session.choice import Picked
 
 PLANS_KEPT = 64
 """Compiled plans that are kept; the oldest ones go."""
@@ -110,7 +112,7 @@ def plan(
     """What a profile means on a host, without changing anything.
 
     Args:
-        name: a profile, or several joined by `+`; None takes whoever picks one.
+        name: a profile, or several joined by `+`; None takes the one in force here.
         host: the machine to plan for; None detects this one.
         settings: flags to set over the profile: `{"threads.count": 4}`.
 
@@ -120,7 +122,13 @@ def plan(
     """
     from backendcfg.resolve.plan import resolve
 
-    layers = stack(name, arguments=as_arguments(settings))
+    refuse_no_name(name)
+    arguments = as_arguments(settings)
+    picked = chosen(name, arguments)
+    if picked is None:
+        layers = stack(None, arguments=arguments)
+    else:
+        layers = stack(picked.request, arguments=picked.arguments, rank=picked.rank)
     return resolve(layers, host if host is not None else detect())
 
 
@@ -178,13 +186,25 @@ def compiled(
     refuse_no_name(name)
     arguments = dict(arguments or {})
     before = _environment_before()
-    directory = directory or environ.working_directory()
+    directory = directory or startup.working_directory()
     key = _cache_key(name or "", rank, arguments, directory, before)
     if (stored := _stored(key, before)) is not None:
         return stored
     _, fresh = resolved(name, arguments=arguments, rank=rank, directory=directory)
     _store(key, fresh)
     return fresh
+
+
+def compiled_pick(picked: Picked) -> Compiled:
+    """The compiled plan of a pick: the generation's own where and while it is valid.
+
+    Raises:
+        BackendCfgError: it must be resolved again, and cannot be.
+    """
+    stored = picked.stored
+    if stored is not None and rests_on_these_files(stored.stamp) and not holds(stored.stamp):
+        return stored
+    return compiled(picked.request, arguments=picked.arguments, rank=picked.rank)
 
 
 def resolved(
@@ -202,7 +222,7 @@ def resolved(
 
     before = _environment_before()
     host = detect().model_copy(update={"environment": relevant(before)})
-    directory = directory or environ.working_directory()
+    directory = directory or startup.working_directory()
     request = Asked(name, rank, dict(arguments or {}), directory)
     while True:
         layers = stack(name, arguments=arguments, rank=rank, directory=directory)
@@ -239,10 +259,11 @@ def _cache_key(
     from _sha1 import sha1  # type: ignore[import-not-found]
 
     variables = sorted(relevant_environment(environment).items())
-    # A launcher's ranks have a plan of their own, for fewer cores.
-    cores = read_share(read_limits()).cores
+    # A launcher's ranks have a plan of their own, for fewer cores; hosts that share a home do not
+    # replace each other's plans.
+    machine = [os.uname().nodename, read_share(read_limits()).cores]
     asked = json.dumps(
-        [__version__, name, rank, sorted(arguments.items()), directory, variables, cores]
+        [__version__, machine, name, rank, sorted(arguments.items()), directory, variables]
     )
     return str(sha1(asked.encode()).hexdigest())
 

@@ -54,8 +54,8 @@ def apply(
     `undo()` takes it back.
 
     Args:
-        name: a profile, several joined by `+`, or a path to a file; None takes whoever picks one:
-            BACKENDCFG_PROFILE, else the active one, else a settings file.
+        name: a profile, several joined by `+`, or a path to a file; None takes the one that is in
+            force here, as `backendcfg status` shows it.
         settings: flags to set over it: `{"threads.count": 4}`.
         strict: refuse what is pending, and change nothing; and fail the import of a library that
             cannot be given what the profile wants of it, which is otherwise left as it was.
@@ -72,16 +72,16 @@ def apply(
     if environ.disabled():
         return Report("none")
     from backendcfg.session.choice import chosen
-    from backendcfg.session.planning import as_arguments, compiled
+    from backendcfg.session.planning import as_arguments, compiled, compiled_pick, refuse_no_name
 
+    refuse_no_name(name)
     arguments = as_arguments(settings)
-    if name is not None:
-        report = install(compiled(name, arguments=arguments), "backendcfg.apply", strict=strict)
-    elif (choice := chosen()) is None:
+    picked = chosen(name, arguments)
+    if picked is None:
         report = install(compiled(None, arguments=arguments), "settings files", strict=strict)
     else:
-        plan = compiled(choice.name, arguments={**choice.arguments, **arguments}, rank=choice.rank)
-        report = install(plan, choice.source, strict=strict, found=not arguments)
+        source, found = picked.source or "backendcfg.apply", name is None and not arguments
+        report = install(compiled_pick(picked), source, strict=strict, found=found)
     rested_on = [one for one in report.outcomes if one.flag not in report.dormant]
     warn_of_pending(report.tier, report.profile, rested_on, depth=1)
     return report
@@ -107,11 +107,11 @@ def install(
         return stack[-1].report
 
 
-def install_choice(choice: Picked) -> Report:
+def install_pick(picked: Picked) -> Report:
     """Make the profile that somebody picked for this process its base; see `apply`."""
-    from backendcfg.session.choice import compiled
+    from backendcfg.session.planning import compiled_pick
 
-    return install(compiled(choice), choice.source, found=True)
+    return install(compiled_pick(picked), picked.source, found=True)
 
 
 def take_over(plans: Sequence[Compiled], source: str) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backendcfg import childprocess, environ
+from backendcfg import childprocess, environ, startup
 from backendcfg.catalogue.frameworks import NUMPY, ON_DEVICES, SCIPY
-from backendcfg.errors import TooLateError
+from backendcfg.errors import TooLateError, UsageError
 from backendcfg.transact import generations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from backendcfg.errors import StateUnwritableError
+    from backendcfg.schema.base import Rank
     from backendcfg.schema.plan import Plan
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.generations import Generation
@@ -31,7 +33,7 @@ class Activation:
 
     Attributes:
         generation: its number.
-        path: the project it is active for, or "" for the user.
+        path: the project it is active for, "" for the user, `ENVIRONMENT` for the environment.
         plan: what it means here.
         variables: what a process must have in its environment from the start for all of it to
             hold; None for a variable that must be unset. `backendcfg run` sees to it.
@@ -49,17 +51,19 @@ def activate(
     name: str | None,
     *,
     user: bool = False,
+    environment: bool = False,
     arguments: Mapping[str, str] | None = None,
     strict: bool = False,
     check: bool = False,
 ) -> Activation:
-    """Make a profile the active one of this project, or of the user.
+    """Make a profile the active one of this project, of the user, or of this Python environment.
 
     Processes that start from now on have it; those that run keep what they have.
 
     Args:
         name: the profile; None takes whoever picks one.
         user: for the user, even inside a project.
+        environment: for every user of this Python environment.
         arguments: flags to set beside it, as TOML text.
         strict: refuse when something would not hold in a plain `python` started here.
         check: apply it for real in a child process that imports the installed frameworks.
@@ -69,16 +73,16 @@ def activate(
         MachineError: this machine cannot serve it, or `strict`.
         RolledBackError: the rehearsal failed.
     """
-    from backendcfg.load.stack import NO_PROFILE
-    from backendcfg.session.planning import anywhere, resolved, stack
+    from backendcfg.session.choice import chosen
+    from backendcfg.session.planning import anywhere, resolved
 
-    path = None if user else _project()
-    if name is None and (picked := stack(None, arguments=arguments).name) != NO_PROFILE:
+    generations.take_over_old_state()
+    path = _named(user=user, environment=environment) or (None if user else _project())
+    if name is None and (picked := chosen()) is not None:
         # By its name, so that the plan is what a process gets that must resolve it again.
-        name = picked
-    plan, compiled = resolved(
-        anywhere(name), arguments=arguments, rank="project-file" if path else "user-file"
-    )
+        name = picked.name
+    rank: Rank = "project-file" if path and path != generations.ENVIRONMENT else "user-file"
+    plan, compiled = resolved(anywhere(name), arguments=arguments, rank=rank)
     rehearsal = rehearse(compiled) if check or strict else None
     if strict and rehearsal is not None:
         _refuse_pending(plan.name, rehearsal)
@@ -88,7 +92,7 @@ def activate(
         dict(arguments or {}),
         plan.model_dump_json(by_alias=True),
         compiled,
-        rank="project-file" if path else "user-file",
+        rank=rank,
     )
     return Activation(number, path or "", plan, run_environment(compiled), rehearsal)
 
@@ -161,54 +165,75 @@ def rehearsed() -> None:
         sys.stdout.write("\n" + json.dumps({"error": error.to_dict()}) + "\n")
 
 
-def undo_generation(*, user: bool = False) -> Generation | None:
+def undo_generation(*, user: bool = False, environment: bool = False) -> Generation | None:
     """Return to the profile that was active before; None when none was.
 
     Raises:
         NothingToUndoError: there is nothing to go back to.
         StateUnwritableError: the state cannot be written; what was active still is.
     """
-    return generations.undo(_scope(user=user))
+    return generations.undo(_scope(user=user, environment=environment))
 
 
-def off(*, user: bool = False) -> int:
+def off(*, user: bool = False, environment: bool = False) -> int:
     """Make no profile active; the number of the generation that was, 0 for none.
 
     Raises:
         StateUnwritableError: the state cannot be written.
     """
-    return generations.off(_scope(user=user))
+    return generations.off(_scope(user=user, environment=environment))
 
 
-def history(*, user: bool = False) -> tuple[Generation | StateUnwritableError, ...]:
+def history(
+    *, user: bool = False, environment: bool = False
+) -> tuple[Generation | StateUnwritableError, ...]:
     """The generations that are kept, newest first; a damaged one is its error."""
-    return generations.history(_scope(user=user))
+    return generations.history(_scope(user=user, environment=environment))
 
 
-def current(*, user: bool = False) -> Generation | None:
-    """The active generation here."""
-    return generations.current(None) if user else generations.active(environ.working_directory())
+def current(*, user: bool = False, environment: bool = False) -> Generation | None:
+    """The active generation that `apply` here would replace, if there is one."""
+    return generations.current(_scope(user=user, environment=environment))
+
+
+def note_trust(path: str, *, trusted: bool) -> None:
+    """Let plain `python` obey the settings file of the project that a path is in, or no longer."""
+    root, _ = startup.project(os.path.abspath(path))
+    if root:
+        generations.take_over_old_state()
+        generations.note(root, trusted=trusted)
+
+
+def _named(*, user: bool, environment: bool) -> str | None:
+    """The scope that an option names; None without one, and for the user's.
+
+    Raises:
+        UsageError: two are named.
+    """
+    if user and environment:
+        raise UsageError("`--user` and `--environment` name two places", helps=["give one of them"])
+    return generations.ENVIRONMENT if environment else None
 
 
 def _project() -> str | None:
-    from backendcfg.load.locations import locate
-
-    root = locate().project_root
-    return str(root) if root is not None else None
+    return startup.project(startup.working_directory())[0] or None
 
 
-def _scope(*, user: bool) -> str | None:
+def _scope(*, user: bool, environment: bool) -> str | None:
     """Whose generations the verbs without a profile are about: the project's, if it ever had any.
 
     Else those of whatever is active here, which may be a project that lost its marker file.
     """
-    if user:
-        return None
+    generations.take_over_old_state()
+    if user or environment:
+        return _named(user=user, environment=environment)
     root = _project()
     if root is not None and generations.known(root):
         return root
-    here = generations.active(environ.working_directory())
-    return (here.path or None) if here is not None else root
+    here = generations.active(startup.working_directory())
+    if here is not None:
+        return here.path
+    return root if generations.current(None) is None else None
 
 
 def _refuse_pending(name: str, report: Report) -> None:

@@ -1,33 +1,20 @@
-"""What happens when `backendcfg` is imported: the profile that is in force is applied."""
+"""What happens when `backendcfg` is imported: the profile that is in force is applied.
+
+A child process takes over what was in force in the one that started it. One that `multiprocessing`
+started gets the plans themselves: the profile of the process and the scopes that were open, as one
+base, because a child has no scope to return to. Any other program gets the request that led to the
+profile, in BACKENDCFG_INHERIT, and resolves it for itself.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
 
-from backendcfg import environ
+from backendcfg import __version__, environ, startup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-def is_command_line() -> bool:
-    """Whether this interpreter runs the `backendcfg` command.
-
-    The command must work when the active profile does not, and it computes nothing itself.
-    """
-    words = iter(sys.orig_argv[1:])
-    for word in words:
-        if word.startswith("-m"):
-            return (word[2:] or next(words, "")) == "backendcfg"
-        if word in ("-W", "-X", "--check-hash-based-pycs"):
-            next(words, "")
-        elif word == "-c":
-            return False
-        elif not word.startswith("-"):
-            return os.path.basename(word) in ("backendcfg", "backendcfg.exe")
-    return False
 
 
 def takes_over() -> bool:
@@ -47,22 +34,98 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
         BackendCfgError: a profile is in force and cannot be applied; a wrong name never falls
             back to none.
     """
-    if not is_command_line() and (folder := environ.CAPTURE.read()):
+    if not startup.is_command_line(sys.orig_argv) and (folder := environ.CAPTURE.read()):
         environ.current().pop(environ.CAPTURE.name)
         capture_at_exit(folder)
         if not environ.STARTED_BY.read():
             return  # what is captured is what the program does by itself
-    if environ.disabled() or is_command_line() or takes_over():
+    if environ.disabled() or startup.is_command_line(sys.orig_argv) or takes_over():
         return
-    if environ.INHERIT.read() is not None:
-        from backendcfg.session.inheritance import by_variable
+    if startup.standing(committed=True)[0]:
+        start_alone()
 
-        if by_variable():
-            return
+
+def start_alone() -> None:
+    """Start as a program does that nobody handed any plans."""
+    if by_variable():
+        return
     from backendcfg.session.choice import chosen
 
-    choice = chosen()
-    if choice is not None:
-        from backendcfg.session.process import install_choice
+    if (picked := chosen()) is not None:
+        from backendcfg.session.process import install_pick
 
-        install_choice(choice)
+        install_pick(picked)
+
+
+def receive(given: str) -> None:
+    """In a child that unpickles its `Process` object: take over what came with it.
+
+    Raises:
+        RolledBackError: a switch could not be set; the child then ends with this error.
+    """
+    import json
+
+    from backendcfg.session import children, installed
+    from backendcfg.transact import log
+    from backendcfg.transact.compiled import Compiled
+
+    if environ.disabled():
+        return
+    data = json.loads(given)
+    if data["version"] != __version__:
+        log.error(
+            "this process has backendcfg %s and cannot take over from its parent, which has %s",
+            __version__,
+            data["version"],
+        )
+        start_alone()
+        return
+    base = installed.in_force()
+    there = base is not None and [plan.to_json() for plan in base.plans] == data["plans"]
+    plans = tuple(Compiled.from_dict(json.loads(text)) for text in data["plans"])
+    children.settle(plans, tuple(data["identity"]), there=there)
+
+
+def by_variable() -> bool:
+    """Take over what BACKENDCFG_INHERIT names, unless BACKENDCFG_PROFILE was set since.
+
+    Returns:
+        Whether it did.
+
+    Raises:
+        InvalidValueError: backendcfg did not write what the variable holds.
+        BackendCfgError: the profile cannot be resolved or applied here.
+    """
+    text = environ.INHERIT.read()
+    if text is None:
+        return False
+    import json
+
+    from backendcfg.transact.compiled import Asked
+
+    try:
+        data = json.loads(text)
+        over, requests = data["over"], [Asked(**request) for request in data["requests"]]
+    except (ValueError, TypeError, KeyError) as error:
+        from backendcfg.errors import InvalidValueError
+
+        raise InvalidValueError(
+            f"{environ.INHERIT.name} does not hold what backendcfg puts there",
+            helps=[f"run `unset {environ.INHERIT.name}`"],
+        ) from error
+    if over != (environ.PROFILE.read() or "") or not requests:
+        return False
+    from backendcfg.session import children, process
+    from backendcfg.session.planning import compiled
+
+    plans = [
+        compiled(
+            request.name,
+            arguments=request.arguments,
+            rank=request.rank,  # type: ignore[arg-type]
+            directory=request.directory,
+        )
+        for request in requests
+    ]
+    process.take_over(plans, children.SOURCE)
+    return True

@@ -42,13 +42,14 @@ def unwritable(path: str, error: OSError, doing: str) -> StateUnwritableError:
     )
 
 
-def replace(path: str, content: bytes, *, commits: bool = False) -> None:
+def replace(path: str, content: bytes, *, commits: bool = False, shared: bool = False) -> None:
     """Give a file new content, durably; its directory exists already.
 
     Args:
         path: the file.
         content: all of it.
         commits: whether this file's name is what makes the new state the active one.
+        shared: whether everybody may read it, whatever umask says.
 
     Raises:
         StateUnwritableError: `state` says whether the new content is visible.
@@ -61,6 +62,8 @@ def replace(path: str, content: bytes, *, commits: bool = False) -> None:
                 view = memoryview(content)
                 while view:
                     view = view[os.write(handle, view) :]
+                if shared:
+                    os.fchmod(handle, 0o644)
                 os.fsync(handle)
             finally:
                 os.close(handle)
@@ -93,8 +96,8 @@ def flush_directory(path: str) -> None:
         os.close(handle)
 
 
-def make_directory(path: str) -> None:
-    """Create a directory and its parents, durably.
+def make_directory(path: str, *, shared: bool = False) -> None:
+    """Create a directory and its parents, durably; everybody may look into a `shared` one.
 
     Raises:
         StateUnwritableError: it is not there and cannot be made.
@@ -109,6 +112,8 @@ def make_directory(path: str) -> None:
     for directory in reversed(missing):
         try:
             os.mkdir(directory, 0o700)
+            if shared:
+                os.chmod(directory, 0o755)  # noqa: S103 - it holds no secret
         except FileExistsError as error:
             if not os.path.isdir(directory):
                 raise unwritable(directory, error, "make") from error

@@ -1,8 +1,11 @@
-"""Which profile is active for a project or for the user: numbered generations on disk.
+"""Which profile is active for a project, a user or an environment: numbered generations on disk.
 
-    <state>/<host>/v1/active                     the index; renaming it is the only commit point
-    <state>/<host>/v1/generations/<key>/7.json   one generation, written before the index names it
-    <state>/<host>/v1/lock                       held by writers; readers take no lock
+    <state>/v2/active                     the index; renaming it is the only commit point
+    <state>/v2/generations/<key>/7.json   one generation, written before the index names it
+    <state>/v2/lock                       held by writers; readers take no lock
+
+What is active for an environment is kept the same way below its `sys.prefix`, where everybody may
+read it.
 
 A process that is killed anywhere in a commit leaves the old index or the new one. A generation
 file that no index ever named is overwritten by the next commit.
@@ -11,12 +14,14 @@ file that no index ever named is overwritten by the next commit.
 from __future__ import annotations
 
 import os
+import sys
 import time
 
-from backendcfg import environ
+from backendcfg import startup
 from backendcfg.errors import NothingToUndoError, StateUnwritableError
-from backendcfg.transact import disk, index, log, stored
-from backendcfg.transact.stored import KEPT, Generation
+from backendcfg.startup import ENVIRONMENT, USER
+from backendcfg.transact import disk, log, store
+from backendcfg.transact.store import KEPT, Generation, Row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from backendcfg.transact.compiled import Compiled
 
 __all__ = [
+    "ENVIRONMENT",
     "KEPT",
     "Generation",
     "active",
@@ -34,33 +40,50 @@ __all__ = [
     "directory",
     "history",
     "known",
+    "note",
     "off",
+    "take_over_old_state",
     "undo",
+    "whose",
 ]
 
 
 def directory() -> str:
-    """Where the state of this machine is kept; it need not exist.
+    """Where the user's state is kept; it need not exist.
 
     BACKENDCFG_STATE_DIR, else XDG_STATE_HOME/backendcfg, else ~/.local/state/backendcfg; below it
-    one directory per host, because home directories are shared between machines that differ.
+    one directory for this format.
 
     Raises:
         StateUnwritableError: there is no home directory.
     """
-    base = environ.STATE_DIR.read()
-    if base is None:
-        home = environ.foreign(["XDG_STATE_HOME"]).get("XDG_STATE_HOME", "")
-        if not os.path.isabs(home):  # as the XDG specification asks
-            home = os.path.expanduser("~/.local/state")
-        base = os.path.join(home, "backendcfg")
-        if not os.path.isabs(base):
-            raise StateUnwritableError(
-                "there is no home directory to keep the active profile in",
-                helps=["set BACKENDCFG_STATE_DIR to a directory that is yours"],
-            )
-    host = os.uname().nodename.replace("/", "_") or "localhost"
-    return os.path.join(os.path.abspath(base), host if host.strip(".") else "localhost", "v1")
+    if not (state := startup.state_directory()):
+        raise StateUnwritableError(
+            "there is no home directory to keep the active profile in",
+            helps=["set BACKENDCFG_STATE_DIR to a directory that is yours"],
+        )
+    return state
+
+
+def take_over_old_state() -> str:
+    """Move what 0.1.0 kept for this host to where every host finds it.
+
+    Returns:
+        What became of it, as a sentence; "" where there was nothing to take over.
+
+    Raises:
+        StateUnwritableError: it cannot be moved; it is as before.
+    """
+    state = directory()
+    base = os.path.dirname(state)
+    old = os.path.join(base, os.uname().nodename.replace("/", "_") or "localhost", "v1")
+    if os.path.lexists(state) or not os.path.isfile(os.path.join(old, "active")):
+        return ""
+    try:
+        os.rename(old, state)
+    except OSError as error:
+        raise disk.unwritable(state, error, "write") from error
+    return f"what backendcfg 0.1 kept for this host alone is active on every host now: {state}"
 
 
 def commit(
@@ -75,7 +98,7 @@ def commit(
     """Make a profile the active one, durably; the next `undo` returns to what is active now.
 
     Args:
-        path: the project's root, or None for the user.
+        path: the project's root, None for the user, or `ENVIRONMENT`.
         name: the profile.
         arguments: flags set beside it, as TOML text.
         plan: the full plan, as JSON text.
@@ -90,16 +113,17 @@ def commit(
     """
     import json
 
-    state, scope = directory(), _scope(path)
-    disk.make_directory(state)
+    state, scope = _place(path)
+    shared = path == ENVIRONMENT
+    disk.make_directory(state, shared=shared)
     with disk.writing(_lock(state)):
-        rows = index.read(_index(state))
-        row = rows.get(scope) or index.Row(0, index.key(path or index.USER), scope)
+        rows = store.read_index(_index(state))
+        row = rows.get(scope) or _new_row(scope)
         number = row.highest + 1
         home = os.path.join(state, "generations", row.key)
-        disk.make_directory(home)
+        disk.make_directory(home, shared=shared)
         document = {
-            "format": index.FORMAT,
+            "format": store.FORMAT,
             "generation": number,
             "parent": row.generation,
             "path": path or "",
@@ -110,12 +134,44 @@ def commit(
             "compiled": json.loads(compiled.to_json()),
             "plan": json.loads(plan),
         }
-        disk.replace(os.path.join(home, f"{number}.json"), (json.dumps(document) + "\n").encode())
+        text = (json.dumps(document) + "\n").encode()
+        disk.replace(os.path.join(home, f"{number}.json"), text, shared=shared)
         rows[scope] = row.to(number, row.generation)
-        disk.replace(_index(state), index.text(rows), commits=True)
-        log.info("generation %d of %s: %s", number, path or "the user", name)
-        stored.prune(home, rows[scope])
+        _publish(state, rows)
+        log.info("generation %d of %s: %s", number, whose(path), name)
+        store.prune(home, rows[scope])
     return number
+
+
+def note(path: str, *, trusted: bool) -> None:
+    """Note that this user trusts a project, so that plain `python` obeys its settings file.
+
+    Taking the note back leaves alone a project where something was applied.
+
+    Raises:
+        StateUnwritableError: the state cannot be written; it is as before.
+    """
+    state, scope = _place(path)
+    if not trusted and not os.path.exists(_index(state)):
+        return
+    disk.make_directory(state)
+    with disk.writing(_lock(state)):
+        rows = store.read_index(_index(state))
+        row = rows.get(scope)
+        if trusted and row is None:
+            rows[scope] = _new_row(scope)
+        elif not trusted and row is not None and not row.highest:
+            del rows[scope]
+        else:
+            return
+        _publish(state, rows)
+
+
+def whose(path: str | None) -> str:
+    """Whom a generation is active for, in words."""
+    if path == ENVIRONMENT:
+        return f"the environment {sys.prefix}"
+    return path or "the user"
 
 
 def undo(path: str | None) -> Generation | None:
@@ -129,21 +185,21 @@ def undo(path: str | None) -> Generation | None:
         StateUnwritableError: the state cannot be written, or the generation before is damaged;
             what was active still is.
     """
-    state, scope = directory(), _scope(path)
-    row = index.read(_index(state)).get(scope)
+    state, scope = _place(path)
+    row = store.read_index(_index(state)).get(scope)
     if row is None or not (row.generation or row.back):
         _refuse_undo(path)
     with disk.writing(_lock(state)):
-        rows = index.read(_index(state))
+        rows = store.read_index(_index(state))
         row = rows[scope]
         if not (row.generation or row.back):
             _refuse_undo(path)
-        if row.back and row.back not in stored.numbers(os.path.join(state, "generations", row.key)):
+        if row.back and row.back not in store.numbers(os.path.join(state, "generations", row.key)):
             _refuse_undo(path, f"generation {row.back} is no longer kept; the last {KEPT} are")
-        target = stored.load(state, row, row.back) if row.back else None
+        target = store.load(state, row, row.back) if row.back else None
         rows[scope] = row.to(row.back, target.parent if target else 0)
-        disk.replace(_index(state), index.text(rows), commits=True)
-        log.info("back to generation %d of %s", row.back, path or "the user")
+        _publish(state, rows)
+        log.info("back to generation %d of %s", row.back, whose(path))
         return target and _marked(target)
 
 
@@ -158,11 +214,11 @@ def off(path: str | None) -> int:
     Raises:
         StateUnwritableError: the disk cannot be written.
     """
-    state, scope = directory(), _scope(path)
+    state, scope = _place(path)
     if not os.path.exists(_index(state)):
         return 0
     with disk.writing(_lock(state)):
-        rows, fault = index.parse(_index(state))
+        rows, fault = store.parse_index(_index(state))
         if fault:
             rows = _rescued(state, rows)
         row = rows.get(scope)
@@ -171,46 +227,44 @@ def off(path: str | None) -> int:
             rows[scope] = row.to(0, before)
         if before or fault:
             try:
-                disk.replace(_index(state), index.text(rows), commits=True)
+                _publish(state, rows)
             except StateUnwritableError:
                 # A full disk: what is no longer active makes room.
-                stored.clear(os.path.join(state, "generations", row.key if row else "user"), before)
-                disk.replace(_index(state), index.text(rows), commits=True)
-        log.info("no profile is active for %s", path or "the user")
+                store.clear(os.path.join(state, "generations", row.key if row else "user"), before)
+                _publish(state, rows)
+        log.info("no profile is active for %s", whose(path))
         return before
 
 
 def current(path: str | None) -> Generation | None:
-    """The active generation of a project, or of the user for None.
+    """The active generation of a project, of the user for None, or of `ENVIRONMENT`.
 
     Raises:
         StateUnwritableError: it cannot be read.
     """
-    state = directory()
-    return _active(state, _scope(path))
+    return _active(*_place(path))
 
 
 def active(cwd: str) -> Generation | None:
-    """The generation in force for a process in `cwd`: the nearest project's, else the user's.
+    """The active generation of the nearest project at or above a directory.
 
-    No project file is read. Where no index exists this costs one failing open.
+    Whether it is a project still is not looked at. Where no index exists this costs one failing
+    open.
 
     Raises:
-        StateUnwritableError: the index or the generation cannot be read.
+        StateUnwritableError: the index is damaged, or the generation cannot be read.
     """
-    state = directory()
-    rows = index.read(_index(state))
-    if not rows:
-        return None
+    state = startup.state_directory()
+    rows = store.read_index(_index(state), lenient=True) if state else {}
     at = os.path.abspath(cwd)
-    while True:
-        row = rows.get(index.escaped(at))
+    while rows:
+        row = rows.get(startup.escaped(at))
         if row is not None and row.generation:
             return _active(state, row.path)
         if (parent := os.path.dirname(at)) == at:
             break
         at = parent
-    return _active(state, index.USER)
+    return None
 
 
 def known(path: str | None) -> bool:
@@ -219,7 +273,8 @@ def known(path: str | None) -> bool:
     Raises:
         StateUnwritableError: the index cannot be read.
     """
-    return _scope(path) in index.read(_index(directory()))
+    state, scope = _place(path)
+    return scope in store.read_index(_index(state))
 
 
 def history(path: str | None) -> tuple[Generation | StateUnwritableError, ...]:
@@ -228,16 +283,16 @@ def history(path: str | None) -> tuple[Generation | StateUnwritableError, ...]:
     Raises:
         StateUnwritableError: the index cannot be read.
     """
-    state = directory()
-    row = index.read(_index(state)).get(_scope(path))
+    state, scope = _place(path)
+    row = store.read_index(_index(state)).get(scope)
     if row is None:
         return ()
     found: list[Generation | StateUnwritableError] = []
-    for number in reversed(stored.numbers(os.path.join(state, "generations", row.key))):
+    for number in reversed(store.numbers(os.path.join(state, "generations", row.key))):
         if number > row.highest:  # written by a commit that was killed before it counted
             continue
         try:
-            generation = stored.load(state, row, number)
+            generation = store.load(state, row, number)
             found.append(_marked(generation) if number == row.generation else generation)
         except StateUnwritableError as error:
             found.append(error)
@@ -252,8 +307,21 @@ def _lock(state: str) -> str:
     return os.path.join(state, "lock")
 
 
-def _scope(path: str | None) -> str:
-    return index.USER if path is None else index.escaped(os.path.abspath(path))
+def _place(path: str | None) -> tuple[str, str]:
+    """The directory that a scope is kept in, and what its index calls it."""
+    if path == ENVIRONMENT:
+        return startup.environment_directory(), ENVIRONMENT
+    return directory(), USER if path is None else startup.escaped(os.path.abspath(path))
+
+
+def _new_row(scope: str) -> Row:
+    return Row(0, store.key(scope), scope)
+
+
+def _publish(state: str, rows: dict[str, Row]) -> None:
+    """Replace the index: what it says is active from now on."""
+    shared = state == startup.environment_directory()
+    disk.replace(_index(state), store.index_text(rows), commits=True, shared=shared)
 
 
 def _marked(generation: Generation) -> Generation:
@@ -262,7 +330,7 @@ def _marked(generation: Generation) -> Generation:
 
 def _refuse_undo(path: str | None, why: str = "") -> NoReturn:
     raise NothingToUndoError(
-        f"there is no earlier generation for {path or 'the user'}",
+        f"there is no earlier generation for {whose(path)}",
         notes=[why] if why else [],
         helps=["run `backendcfg history` to see the generations, or `backendcfg apply NAME`"],
     )
@@ -275,17 +343,17 @@ def _active(state: str, scope: str) -> Generation | None:
     the index and opening the file; then the index has moved on and is read again.
     """
     while True:
-        row = index.read(_index(state)).get(scope)
+        row = store.read_index(_index(state), lenient=True).get(scope)
         if row is None or not row.generation:
             return None
         try:
-            return _marked(stored.load(state, row, row.generation))
+            return _marked(store.load(state, row, row.generation))
         except StateUnwritableError:
-            if index.read(_index(state)).get(scope) == row:
+            if store.read_index(_index(state)).get(scope) == row:
                 raise
 
 
-def _rescued(state: str, rows: dict[str, index.Row]) -> dict[str, index.Row]:
+def _rescued(state: str, rows: dict[str, Row]) -> dict[str, Row]:
     """The rows of a damaged index that are whole, and the rest as far as the files tell.
 
     A scope whose row was lost is off, with its last generation to go back to.
@@ -294,13 +362,13 @@ def _rescued(state: str, rows: dict[str, index.Row]) -> dict[str, index.Row]:
     known = {row.key for row in rows.values()}
     generations = os.path.join(state, "generations")
     for key in sorted(os.listdir(generations)) if os.path.isdir(generations) else []:
-        there = stored.numbers(os.path.join(generations, key))
+        there = store.numbers(os.path.join(generations, key))
         if key in known or not there:
             continue
         try:
-            last = stored.load(state, index.Row(0, key, ""), there[-1])
+            last = store.load(state, Row(0, key, ""), there[-1])
         except StateUnwritableError:
             continue
-        scope = _scope(last.path or None)
-        rows[scope] = index.Row(0, key, scope, there[-1], there[-1])
+        _, scope = _place(last.path or None)
+        rows[scope] = Row(0, key, scope, there[-1], there[-1])
     return rows

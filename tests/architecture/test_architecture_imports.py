@@ -15,6 +15,7 @@ import backendcfg
 
 PACKAGE = Path(backendcfg.__file__).parent
 ORDER = (
+    "startup",
     "records",
     "errors",
     "environ",
@@ -52,6 +53,7 @@ SEAMS = {
 """The imports that point the other way, by file and stage, each inside a function."""
 
 LIGHT = (
+    "startup",
     "records",
     "errors",
     "environ",

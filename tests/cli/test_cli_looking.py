@@ -340,16 +340,20 @@ def test_a_shipped_profile_is_named_by_file_and_line_and_its_whole_path_is_in_th
     assert re.match(r".* from profile `tf32-off` \(tf32-off\.toml:\d+, shipped\)\n", explained)
 
 
-def test_status_names_what_the_settings_pick_where_nothing_is_in_force(call, project):
+def test_what_the_project_s_file_picks_is_in_force_in_every_verb(call, project):
     (project / "backendcfg.toml").write_text('profile = "base"\n')
     result = call("status")
     assert (result.code, result.err) == (0, "")
     assert result.out == (
-        "no profile is in force here\n"
-        "picked    base is what the settings files pick; `run` uses it already\n"
-        "next      backendcfg apply\n"
+        "profile   base\n"
+        "tier      none\n"
+        f"from      {project}/backendcfg.toml\n"
+        "python    not before you run `backendcfg autoload on`\n"
+        "next      backendcfg run -- python train.py\n"
     )
-    assert json.loads(call("status", "--json").out)["picked"] == "base"
+    assert "export BACKENDCFG_PROFILE=base\n" in call("env").out
+    assert json.loads(call("plan", "--json").out)["name"] == "base"
+    assert json.loads(call("verify", "--json").out)["profile"] == "base"
     (project / "backendcfg.toml").write_text('profile = "bsae"\n')
     assert call("status").code == 2
 
@@ -385,3 +389,22 @@ def test_why_not_does_not_call_a_library_used_that_cannot_be(call, project, host
     assert "blas.library: blis is required and cannot be used\n" in result.out
     assert "     not openblas: blis is required by arguments\n" in result.out
     assert call("why-not", "mine", "--host", host).out.count(" is used\n") == 1
+
+
+def test_a_project_s_pick_beats_what_is_applied_outside_it(call, project):
+    (project / "backendcfg.toml").write_text('profile = "base"\n')
+    call("apply", "fast", "--user")
+    status = json.loads(call("status", "--json").out)
+    assert (status["profile"], status["instead"]) == (
+        "base",
+        [{"profile": "fast", "source": "generation 1 of the user"}],
+    )
+    call("apply", "mine")
+    status = json.loads(call("status", "--json").out)
+    assert (status["profile"], [one["profile"] for one in status["instead"]]) == (
+        "mine",
+        ["base", "fast"],
+    )
+    assert call("off").out.startswith(
+        f"generation 1 is no longer active; base is in force here, by {project}/backendcfg.toml\n"
+    )

@@ -1,12 +1,12 @@
-"""The start-up file of `backendcfg autoload`, in real interpreters of environments made for it."""
+"""The start-up file that the wheel brings, in real interpreters of environments made for it."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -16,12 +16,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import backendcfg
-from backendcfg import environ
+from backendcfg import environ, startup
 from backendcfg.cli.child import START
-from backendcfg.session import autoload, interpreter_start
-from backendcfg.transact import generations, index
+from backendcfg.session import autoload
+from backendcfg.transact import generations, store
 
-REAL = [str(Path(backendcfg.__file__).parents[1]), sysconfig.get_path("purelib")]
+PACKAGE = Path(backendcfg.__file__).parent
+REAL = [str(PACKAGE.parent), *(entry for entry in sys.path if entry.endswith("-packages"))]
+
+
+def put_start_file(folder):
+    shutil.copy(PACKAGE / "startup.py", folder / f"{autoload.MODULE}.py")
+    shutil.copy(PACKAGE / "bridges" / "start" / autoload.NAME, folder)
+
+
+@pytest.fixture(autouse=True)
+def _on():
+    """The tests' own directories turn it off."""
+    os.unlink(startup.off_files()[-1])
 
 
 class Environment:
@@ -53,9 +65,8 @@ class Environment:
         (self.site / name).write_text("".join(f"{folder}\n" for folder in folders))
 
     def install(self) -> None:
-        """What `on` writes."""
-        for path, text in autoload._wanted(str(self.site)).items():
-            Path(path).write_text(text)
+        """What the wheel puts beside the package."""
+        put_start_file(self.site)
 
     def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         inherited = {
@@ -113,7 +124,7 @@ def test_what_it_needs_is_there_in_every_interpreter_already(environment):
 
 
 def test_the_finder_that_waits_for_the_path_is_gone_afterwards(environment):
-    code = "import sys; print([f for f in sys.meta_path if 'autoload' in type(f).__module__])"
+    code = "import sys; print([f for f in sys.meta_path if 'startup' in type(f).__module__])"
     assert environment.said("-c", code, **ASKED)[0] == "started\n[]\n"
 
 
@@ -127,8 +138,7 @@ def test_two_start_up_files_start_it_once(environment):
     environment.stand_in("print('started'); raise RuntimeError('told once')")
     second = environment.root / "second"
     second.mkdir()
-    for path, text in autoload._wanted(str(second)).items():
-        Path(path).write_text(text)
+    put_start_file(second)
     (environment.site / "bb-second.pth").write_text(
         f"import site; site.addsitedir({str(second)!r})\n"
     )
@@ -143,7 +153,7 @@ def test_a_sitecustomize_of_the_environment_runs_after_it(environment):
 
 def test_it_acts_although_another_file_imported_sitecustomize_before(environment):
     (environment.site / "sitecustomize.py").write_text("print('theirs')")
-    (environment.site / "bb-early.pth").write_text("import sitecustomize\n")
+    (environment.site / "aa-early.pth").write_text("import sitecustomize\n")
     assert environment.said(*PROGRAM, **ASKED)[0] == "theirs\nstarted\nprogram\n"
 
 
@@ -282,7 +292,7 @@ def test_installers_and_the_command_line_start_without_it(environment, words):
     ],
 )
 def test_installers_are_told_from_programs(words, expected):
-    assert interpreter_start.is_spared(words) is expected
+    assert startup.is_spared(words) is expected
 
 
 def test_an_older_python_goes_on_with_one_line(environment):
@@ -299,7 +309,7 @@ def test_an_older_python_goes_on_with_one_line(environment):
 def test_it_is_in_the_grammar_of_older_pythons():
     import ast
 
-    ast.parse(Path(autoload.SOURCE).read_text(), feature_version=(3, 7))
+    ast.parse((PACKAGE / "startup.py").read_text(), feature_version=(3, 7))
 
 
 @pytest.fixture(name="real")
@@ -370,7 +380,7 @@ def test_numbers_change_in_a_program_that_does_not_know_backendcfg(real):
 
 
 PATHS = st.sampled_from(["", "a", "a/b", "a/b/c", "ab", "b\tc", "b\\c"])
-ROWS = st.dictionaries(PATHS | st.just(index.USER), st.integers(0, 2), max_size=4)
+ROWS = st.dictionaries(PATHS | st.just(startup.USER), st.integers(0, 2), max_size=4)
 
 
 @given(rows=ROWS, here=PATHS, damage=st.sampled_from(["", "", "", "header", "row", "end"]))
@@ -387,9 +397,9 @@ def test_it_sees_what_is_active_as_the_store_does(tmp_path, monkeypatch, rows, h
     monkeypatch.chdir(folder)
     found = {}
     for number, (path, generation) in enumerate(rows.items()):
-        name = path if path == index.USER else index.escaped(str(tmp_path / "work" / path))
-        found[name] = index.Row(generation, f"key{number}", name, generation, 0)
-    text = index.text(found)
+        name = path if path == startup.USER else startup.escaped(str(tmp_path / "work" / path))
+        found[name] = store.Row(generation, f"key{number}", name, generation, 0)
+    text = store.index_text(found)
     if damage == "header":
         text = text.replace(b"backendcfg 1", b"backendcfg 9")
     elif damage == "row" and found:
@@ -399,45 +409,147 @@ def test_it_sees_what_is_active_as_the_store_does(tmp_path, monkeypatch, rows, h
     file = Path(generations.directory()) / "active"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(text)
-    assert interpreter_start.index() == str(file)
     loaded = []
     monkeypatch.setattr(
         generations, "_active", lambda state, scope: loaded.append(scope) or found.get(scope)
     )
     try:
-        active = generations.active(str(folder))
+        active = generations.active(str(folder)) or generations.current(None)
         expected = active is not None and active.generation > 0
     except backendcfg.errors.StateUnwritableError:
         expected = True
-    odd = set(str(folder)) & set("\\\t")
-    assert interpreter_start.is_active() is (expected or bool(odd))
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"BACKENDCFG_STATE_DIR": "/state"},
-        {"BACKENDCFG_STATE_DIR": "", "XDG_STATE_HOME": "/xdg"},
-        {"BACKENDCFG_STATE_DIR": "", "XDG_STATE_HOME": "relative"},
-        {"BACKENDCFG_STATE_DIR": "", "XDG_STATE_HOME": ""},
-    ],
-)
-def test_it_looks_where_the_store_is(monkeypatch, variables):
-    for name, text in variables.items():
-        monkeypatch.setenv(name, text)
-    assert interpreter_start.index() == os.path.join(generations.directory(), "active")
-
-
-def test_an_index_that_cannot_be_read_may_say_anything():
-    os.makedirs(interpreter_start.index())
-    assert interpreter_start.is_active() is True
+    assert startup.standing(committed=True) == (expected, "")
 
 
 def test_every_variable_of_ours_is_known_to_it_or_makes_something_active():
     names = {variable.name for variable in environ.VARIABLES}
-    assert names - set(interpreter_start.SILENT) == {
+    assert names - set(startup.SILENT) == {
         environ.PROFILE.name,
         environ.INHERIT.name,
         environ.CAPTURE.name,
     }
-    assert names >= set(interpreter_start.SILENT)
+    assert names >= set(startup.SILENT)
+
+
+PICKS = 'profile = "fast"\n'
+
+
+def test_a_committed_file_is_obeyed_once_its_checkout_is_trusted(real):
+    (real.root / "backendcfg.toml").write_text(PICKS)
+    assert real.said("-c", SHOW) == ("False\nfast\n", "", 0)
+    assert real.run("-m", "backendcfg", "trust").returncode == 0
+    assert real.said("-c", SHOW) == ("True\nfast\n", "", 0)
+    assert real.run("-m", "backendcfg", "trust", "--revoke").returncode == 0
+    assert real.said("-c", SHOW) == ("False\nfast\n", "", 0)
+
+
+def test_a_committed_file_is_obeyed_once_something_was_applied_in_its_checkout(real):
+    (real.root / "backendcfg.toml").write_text(PICKS)
+    assert real.run("-m", "backendcfg", "apply", "tf32-off").returncode == 0
+    assert real.said("-c", SHOW) == ("True\ntf32-off\n", "", 0)
+    assert real.run("-m", "backendcfg", "off").returncode == 0
+    assert real.said("-c", SHOW) == ("True\nfast\n", "", 0)
+
+
+def test_where_a_file_that_nobody_trusted_stands_in_the_way_one_line_says_so(real):
+    (real.root / "project").mkdir()
+    file = real.root / "project" / "backendcfg.toml"
+    file.write_text(PICKS)
+    assert real.run("-m", "backendcfg", "apply", "tf32-off", "--user").returncode == 0
+    assert real.said("-c", SHOW) == ("True\ntf32-off\n", "", 0)
+    start = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], cwd='project')"
+    said = real.said("-I", "-c", start, "print('program')")
+    note = (
+        "note: this Python starts without a profile, because you neither applied nor trusted "
+        f"{file}; see `backendcfg status`\n"
+    )
+    assert said == ("program\n", note, 0)
+
+
+def test_what_is_applied_for_the_environment_governs_every_user_of_it(real, monkeypatch):
+    assert real.run("-m", "backendcfg", "apply", "fast", "--environment").returncode == 0
+    other = {
+        f"BACKENDCFG_{name}_DIR": str(real.root / "other" / name)
+        for name in ("STATE", "CONFIG", "CACHE")
+    }
+    assert real.said("-c", SHOW, **other) == ("True\nfast\n", "", 0)
+    (real.root / "other" / "CONFIG").mkdir(parents=True)
+    (real.root / "other" / "CONFIG" / "config.toml").write_text('profile = "tf32-off"\n')
+    assert real.said("-c", SHOW, **other) == ("True\ntf32-off\n", "", 0)
+    assert real.run("-m", "backendcfg", "off", "--environment").returncode == 0
+    assert real.said("-c", SHOW) == ("False\nNone\n", "", 0)
+
+
+@pytest.mark.parametrize("words", [(), ("--user",)])
+def test_off_is_kept_until_on(real, words):
+    assert real.run("-m", "backendcfg", "autoload", "off", *words).returncode == 0
+    assert (
+        real.said("-c", "import sys; print('backendcfg' in sys.modules)", **ASKED)[0] == "False\n"
+    )
+    real.install()  # as an upgrade does
+    assert (
+        real.said("-c", "import sys; print('backendcfg' in sys.modules)", **ASKED)[0] == "False\n"
+    )
+    assert real.run("-m", "backendcfg", "autoload", "on").returncode == 0
+    assert real.said("-c", "import sys; print('backendcfg' in sys.modules)", **ASKED)[0] == "True\n"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "huge", "link", "binary"])
+def test_files_that_are_no_files_hold_nobody_up(environment, kind, monkeypatch):
+    state = Path(startup.state_directory())
+    state.mkdir(parents=True, exist_ok=True)
+    for path in (
+        state / "active",
+        environment.root / "pyproject.toml",
+        environment.root / "config.toml",
+    ):
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "directory":
+            path.mkdir()
+        elif kind == "huge":
+            path.touch()
+            os.truncate(path, 1 << 40)
+        elif kind == "link":
+            path.symlink_to(path)
+        else:
+            path.write_bytes(b"\xff\xfe\x00backendcfg profile")
+    said = environment.said(*PROGRAM, BACKENDCFG_CONFIG_DIR=str(environment.root))
+    assert said[0::2] == ("program\n" if kind != "binary" else "started\nprogram\n", 0)
+
+
+def test_the_search_ends_where_a_folder_belongs_to_somebody_else(tmp_path, monkeypatch):
+    (tmp_path / "theirs" / "mine").mkdir(parents=True)
+    (tmp_path / "theirs" / "backendcfg.toml").write_text(PICKS)
+    inside = str(tmp_path / "theirs" / "mine")
+    assert startup.project(inside)[0] == str(tmp_path / "theirs")
+    real = os.stat
+
+    def stat(path, **options):
+        found = real(path, **options)
+        if str(path) != str(tmp_path / "theirs"):
+            return found
+        return os.stat_result((*found[:4], 54321, *found[5:10]))
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert startup.project(inside) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_ours"),
+    [
+        ("[tool.backendcfg]\n", True),
+        ('[tool."backendcfg"]\n', True),
+        ("[ tool . backendcfg.threads ]\n", True),
+        ("[tool]\nbackendcfg.profile = 'x'\n", True),
+        ("tool.backendcfg.profile = 'x'\n", True),
+        ("tool = {backendcfg = {}}\n", True),
+        ('[project]\ndependencies = [\n  "backendcfg>=0.1",\n]\n', False),
+        ("[tool.other]\nbackendcfg = true\n", False),
+        ("[project]\nname = 'backendcfg'\n", False),
+        ("[tool.backendcfg-other]\n", False),
+    ],
+)
+def test_a_pyproject_makes_a_project_where_it_has_our_table(text, is_ours, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert bool(startup.marker(str(tmp_path))) is is_ours

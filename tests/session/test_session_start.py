@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from backendcfg import environ
-from backendcfg.session import start
+from backendcfg import startup
 
 SHOW = "import backendcfg; a = backendcfg.active(); print(a and a.name)"
 
@@ -94,7 +93,8 @@ print("pydantic" in sys.modules)
 
 
 def test_the_command_works_when_the_active_profile_does_not(backendcfg):
-    assert "no such" not in backendcfg("off", BACKENDCFG_PROFILE="no such")
+    said = backendcfg("off", BACKENDCFG_PROFILE="no such")
+    assert said == "no profile was active; no such is in force here, by BACKENDCFG_PROFILE\n"
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,8 @@ def test_the_command_works_when_the_active_profile_does_not(backendcfg):
         (["python"], False),
     ],
 )
-def test_the_command_is_told_from_programs(words, expected, monkeypatch):
-    monkeypatch.setattr(sys, "orig_argv", words)
-    assert expected is start.is_command_line()
+def test_the_command_is_told_from_programs(words, expected):
+    assert expected is startup.is_command_line(words)
 
 
 def test_a_removed_working_directory_is_no_project(tmp_path, monkeypatch):
@@ -120,7 +119,7 @@ def test_a_removed_working_directory_is_no_project(tmp_path, monkeypatch):
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert "/" == environ.working_directory()
+    assert "/" == startup.working_directory()
     assert not os.path.exists(gone)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from generation_fixtures import commit, compiled, named
 
+from backendcfg import startup
 from backendcfg.errors import NothingToUndoError, StateUnwritableError
-from backendcfg.transact import disk, generations, stored
+from backendcfg.transact import disk, generations, store
 
 
 @pytest.fixture(name="state")
@@ -35,13 +37,13 @@ def test_a_commit_is_active_for_its_project_and_below():
     assert generations.active("/") is None
 
 
-def test_the_nearest_project_wins_then_the_user():
+def test_the_nearest_project_wins():
     commit(None, "user")
     commit("/a", "outer")
     commit("/a/b", "inner")
-    found = {cwd: generations.active(cwd).name for cwd in ("/", "/a", "/a/x", "/a/b", "/a/b/c")}
+    assert generations.active("/") is None
+    found = {cwd: generations.active(cwd).name for cwd in ("/a", "/a/x", "/a/b", "/a/b/c")}
     assert found == {
-        "/": "user",
         "/a": "outer",
         "/a/x": "outer",
         "/a/b": "inner",
@@ -93,13 +95,6 @@ def test_an_apply_after_off_can_be_undone_to_off():
     generations.off(None)
     assert commit(None, "two") == 2
     assert generations.undo(None) is None
-
-
-def test_off_of_a_project_lets_the_user_s_profile_through():
-    commit(None, "user")
-    commit("/p", "project")
-    generations.off("/p")
-    assert generations.active("/p/x").name == "user"
 
 
 def test_off_where_nothing_was_ever_applied_writes_nothing(state):
@@ -156,22 +151,71 @@ def test_a_project_is_known_once_it_had_a_profile():
     assert not generations.known(None)
 
 
-def test_two_hosts_that_share_a_home_do_not_share_generations(monkeypatch, state):
+def test_every_host_that_shares_a_home_has_what_is_active(monkeypatch):
     commit(None, "here")
     monkeypatch.setattr(os, "uname", lambda: type("Name", (), {"nodename": "elsewhere"}))
-    assert generations.current(None) is None
+    assert named(generations.current(None)) == (1, "here")
 
 
 def test_the_state_directory_follows_the_xdg_specification(monkeypatch, tmp_path):
-    host = os.uname().nodename
     monkeypatch.delenv("BACKENDCFG_STATE_DIR")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    assert generations.directory() == f"{tmp_path}/.local/state/backendcfg/{host}/v1"
+    assert generations.directory() == f"{tmp_path}/.local/state/backendcfg/v2"
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
-    assert generations.directory() == f"{tmp_path}/.local/state/backendcfg/{host}/v1"
+    assert generations.directory() == f"{tmp_path}/.local/state/backendcfg/v2"
     monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
-    assert generations.directory() == f"/xdg/backendcfg/{host}/v1"
+    assert generations.directory() == "/xdg/backendcfg/v2"
+
+
+def test_what_0_1_kept_for_this_host_is_taken_over_once(state):
+    commit("/p", "fast")
+    old = state.parent / os.uname().nodename / "v1"
+    old.parent.mkdir()
+    state.rename(old)
+    assert generations.active("/p") is None
+    assert generations.take_over_old_state().endswith(str(state))
+    assert named(generations.active("/p")) == (1, "fast")
+    assert generations.take_over_old_state() == ""
+
+
+def test_an_index_of_somebody_else_counts_as_none_and_is_not_replaced(state, monkeypatch):
+    commit(None, "theirs")
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    monkeypatch.setattr(startup, "_is_ours", lambda owner: owner == 54321)
+    assert generations.current(None) is None
+    with pytest.raises(StateUnwritableError, match="that you own and nobody else may write"):
+        commit(None, "mine")
+    monkeypatch.undo()
+
+
+def test_what_is_active_for_the_environment_is_kept_below_its_prefix(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "env"))
+    before = os.umask(0o077)
+    try:
+        commit(generations.ENVIRONMENT, "fast")
+    finally:
+        os.umask(before)
+    place = tmp_path / "env" / "etc" / "backendcfg"
+    files = [place / "active", place / "generations" / "environment" / "1.json"]
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o644, 0o644]
+    assert {path.stat().st_mode & 0o777 for path in place.rglob("*") if path.is_dir()} == {0o755}
+    assert named(generations.current(generations.ENVIRONMENT)) == (1, "fast")
+    assert generations.current(None) is None
+    assert generations.off(generations.ENVIRONMENT) == 1
+
+
+def test_a_trusted_project_has_a_row_until_it_is_trusted_no_longer(state):
+    generations.note("/p", trusted=False)
+    assert not state.exists()
+    generations.note("/p", trusted=True)
+    assert generations.known("/p")
+    assert generations.active("/p") is None
+    generations.note("/p", trusted=False)
+    assert not generations.known("/p")
+    commit("/p", "fast")
+    generations.note("/p", trusted=False)
+    assert named(generations.current("/p")) == (1, "fast")
 
 
 DAMAGE = {
@@ -323,13 +367,16 @@ def test_off_makes_room_on_a_full_disk(state, monkeypatch):
     assert named(generations.undo(None)) == (3, "three")
 
 
-def test_an_unreadable_index_says_so(state):
+def test_an_index_that_cannot_be_read_counts_as_none_and_is_not_replaced(state):
     commit(None, "old")
     (state / "active").unlink()
     (state / "active").mkdir()
+    assert generations.active("/") is None
     with pytest.raises(StateUnwritableError) as caught:
-        generations.active("/")
-    assert caught.value.message == f"cannot read {state / 'active'}: Is a directory"
+        commit(None, "new")
+    assert caught.value.message == (
+        f"{state / 'active'} is damaged: it is not a plain file that you own and nobody else may write"
+    )
 
 
 def test_a_writer_that_never_ends_is_reported_not_waited_for(state, monkeypatch):
@@ -346,13 +393,13 @@ def test_a_writer_that_never_ends_is_reported_not_waited_for(state, monkeypatch)
 def test_readers_take_no_lock(state):
     commit(None, "old")
     with disk.writing(str(state / "lock")):
-        assert generations.active("/").name == "old"
+        assert generations.current(None).name == "old"
         assert len(generations.history(None)) == 1
 
 
 def test_a_reader_that_is_overtaken_by_pruning_reads_again(state, monkeypatch):
     commit(None, "old")
-    real, overtaken = stored.load, []
+    real, overtaken = store.load, []
 
     def load(directory, row, number):
         if not overtaken:
@@ -361,8 +408,8 @@ def test_a_reader_that_is_overtaken_by_pruning_reads_again(state, monkeypatch):
             (state / "generations" / "user" / "1.json").unlink()
         return real(directory, row, number)
 
-    monkeypatch.setattr(stored, "load", load)
-    assert generations.active("/").name == "new"
+    monkeypatch.setattr(store, "load", load)
+    assert generations.current(None).name == "new"
     assert overtaken == [1]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, SCIPY, TENSORFLOW, TORCH
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import profile_argument, set_option, user_option
+from backendcfg.cli.options import environment_option, profile_argument, set_option, user_option
 from backendcfg.cli.output import LABEL_WIDTH, block, current, limited, listing, one_line
 from backendcfg.errors import UsageError
 
@@ -32,6 +33,7 @@ FIRST = {each.name: rank for rank, each in enumerate((NUMPY, TORCH, SCIPY, JAX, 
 @profile_argument()
 @set_option
 @user_option
+@environment_option
 @click.option(
     "--strict",
     is_flag=True,
@@ -43,11 +45,12 @@ FIRST = {each.name: rank for rank, each in enumerate((NUMPY, TORCH, SCIPY, JAX, 
     help="First apply it in a child process that imports the installed frameworks.",
 )
 def command(
-    name: str | None, settings: Mapping[str, str], user: bool, strict: bool, check: bool
+    name: str | None, settings: Mapping[str, str], strict: bool, check: bool, **place: bool
 ) -> None:
     """Make a profile the active one for this project.
 
-    Outside a project, and with `--user`, it is the user's. Without PROFILE it is the active one
+    Outside a project, and with `--user`, it is the user's; with `--environment` every user of this
+    Python environment has it, as in an image for containers. Without PROFILE it is the active one
     anew, else the one that the settings files pick. `undo` returns to what was before.
     """
     from backendcfg import environ, session
@@ -55,35 +58,53 @@ def command(
     if environ.disabled():
         current().note("BACKENDCFG_DISABLE turns backendcfg off; the profile acts once it is unset")
     if name is None:
-        name, settings = again(settings, user=user)
-    activation = session.activate(name, user=user, arguments=settings, strict=strict, check=check)
+        name, settings = again(settings, **place)
+    activation = session.activate(name, arguments=settings, strict=strict, check=check, **place)
     current().answer(_document(activation), _lines(activation))
 
 
-def again(settings: Mapping[str, str], *, user: bool) -> tuple[str | None, Mapping[str, str]]:
+def again(
+    settings: Mapping[str, str], *, user: bool, environment: bool
+) -> tuple[str | None, Mapping[str, str]]:
     """What `apply` without a name is about.
 
     Raises:
         UsageError: nothing is active, and no settings file picks a profile.
     """
     from backendcfg import session
-    from backendcfg.cli.child import NOBODY
+    from backendcfg.session.choice import chosen
 
-    if (generation := session.current(user=user)) is not None:
+    generation = session.current(user=user, environment=environment)
+    if generation is not None:
         return generation.name, {**generation.arguments, **settings}
-    if session.stack(None, arguments=settings).name == NOBODY:
+    picked = chosen(arguments=settings)
+    if picked is None or picked.name is None:
         raise UsageError(
             "no profile is named, and no settings file picks one",
             helps=["run `backendcfg apply reproducible`, or see `backendcfg list`"],
         )
-    return None, settings
+    return None, picked.arguments
+
+
+def governed(activation: Activation) -> str:
+    """What has the profile from now on, in one sentence."""
+    from backendcfg.session import autoload
+    from backendcfg.transact.generations import ENVIRONMENT
+
+    if activation.path == ENVIRONMENT:
+        where = ""
+    else:
+        where = " in this project" if activation.path else " where no project picks another"
+    if why := autoload.silent():
+        return f"what `backendcfg run` starts{where}, or imports backendcfg; plain `python` {why}"
+    return f"every `python` of this environment that starts{where}, and `backendcfg run`"
 
 
 def _document(activation: Activation) -> dict[str, Any]:
     return {
         "profile": activation.plan.name,
         "generation": activation.generation,
-        "project": activation.path or None,
+        "project": activation.path if os.path.isabs(activation.path) else None,
         "plan": activation.plan.model_dump(mode="json", by_alias=True),
         "environment": dict(activation.variables),
         "rehearsal": activation.rehearsal.to_dict() if activation.rehearsal else None,
@@ -94,12 +115,14 @@ def _lines(activation: Activation) -> Iterator[str]:
     """What a person reads: never more than a screen of 24 lines, however much there is to say."""
     from backendcfg.cli.wording import adaptation, grouped_reasons, tier_lines
     from backendcfg.resolve.words import assignment
+    from backendcfg.transact.generations import whose
 
     plan, paint = activation.plan, current().paint
     see = f"backendcfg plan {plan.name}"
-    where = activation.path or "the user"
+    where = whose(activation.path)
     title = paint(plan.name, "bold", "green")
     yield f"{title} is active for {where} (generation {activation.generation})"
+    yield from block("governs", [governed(activation)], "bold")
     yield from block("host", [host_line(plan.host)], "bold")
     yield from limited("tier", tier_lines(plan.tier, plan.unkept), "bold", most=3, see=see)
     at_work = [assignment(e.flag, e.value) for e in plan.entries if in_effect(e)]
@@ -115,7 +138,7 @@ def _lines(activation: Activation) -> Iterator[str]:
     if activation.rehearsal is not None:
         yield from _rehearsal(activation.rehearsal)
     yield from limited("overrides", plan.overrides, "bold", "yellow", most=2, see=see)
-    yield from block("next", ["backendcfg run -- python train.py", "backendcfg undo"], "bold")
+    yield from block("next", ["python train.py", "backendcfg undo"], "bold")
 
 
 def host_line(summary: str) -> str:

@@ -1,4 +1,4 @@
-"""`backendcfg autoload on|off|status`: start every Python of this environment under a profile."""
+"""`backendcfg autoload on|off|status`: whether every Python of this environment obeys."""
 
 from __future__ import annotations
 
@@ -21,35 +21,34 @@ ACTIONS = ("on", "off", "status")
     "autoload",
     "Use a profile",
     tolerant=True,
-    interrupted="the start-up file is there or not; see `backendcfg autoload status`",
+    interrupted="autoload is on or off; see `backendcfg autoload status`",
 )
 @click.argument("action", type=click.Choice(ACTIONS))
-@click.option("--user", is_flag=True, help="With `on`: in the user's site-packages.")
+@click.option("--user", is_flag=True, help="With `off`: for you, in every environment.")
 def command(action: str, user: bool) -> None:
-    """Start every Python of this environment under the profile in force.
+    """Let every Python of this environment start under the profile in force, or none.
 
-    `on` installs a start-up file, so that also programs that do not know backendcfg start under
-    BACKENDCFG_PROFILE or the active profile. `off` removes it. `status` says what is so now.
+    It is on after an installation: programs that do not know backendcfg start under
+    BACKENDCFG_PROFILE or the profile in force. `off` is kept when backendcfg is upgraded; `on`
+    takes it back. `status` says what is so now.
     """
     from backendcfg.session import autoload
 
-    if user and action != "on":
+    if user and action != "off":
         raise UsageError(
             f"`backendcfg autoload {action}` takes no `--user`",
             helps=[f"run `backendcfg autoload {action}`, which looks at both places"],
         )
     output = current()
     if action == "on":
-        path, changed = autoload.on(user=user)
-        said = f"autoload is on: {path}" if changed else f"autoload was on already: {path}"
-        output.answer(
-            {"on": True, "changed": changed, "file": path, "interpreter": sys.executable},
-            [said, *block("next", ["backendcfg apply reproducible", "backendcfg autoload off"])],
-        )
+        removed = autoload.on()
+        why = autoload.silent()
+        lines = [f"autoload is {'off' if why else 'on'}{f': {why}' if why else ''}"]
+        lines += [f"removed {path}" for path in removed]
+        output.answer({"on": not why, "removed": list(removed)}, lines)
     elif action == "off":
-        removed = autoload.off()
-        lines = [f"autoload is off: removed {path}" for path in removed] or ["autoload was off"]
-        output.answer({"on": False, "removed": list(removed)}, lines)
+        path = autoload.off(user=user)
+        output.answer({"on": False, "file": path}, [f"autoload is off: {path} says so"])
     else:
         document = standing()
         output.answer(document, _lines(document))
@@ -59,18 +58,20 @@ def standing() -> dict[str, Any]:
     """Whether autoload is on here, and what a Python that starts here would get.
 
     Returns:
-        `files` are the start-up files, with whether each is what this release writes; `profile`
-        and `source` say what is in force here, None and "" for nothing; `problem` is why that
-        cannot be told.
+        `file` is the start-up file, "" where there is none; `off` are the files that turn it off;
+        `old` those that 0.1.0 wrote; `profile` and `source` say what is in force here, None and ""
+        for nothing; `problem` is why that cannot be told.
     """
     from backendcfg import environ
     from backendcfg.errors import BackendCfgError
     from backendcfg.session import autoload, choice
 
-    files = [{"path": each.path, "current": each.current} for each in autoload.installed()]
+    file, off = autoload.start_file(), autoload.off_files()
     document: dict[str, Any] = {
-        "on": bool(files),
-        "files": files,
+        "on": bool(file) and not off,
+        "file": file,
+        "off": list(off),
+        "old": list(autoload.old_files()),
         "interpreter": sys.executable,
         "disabled": environ.disabled(),
         "profile": None,
@@ -78,21 +79,22 @@ def standing() -> dict[str, Any]:
         "problem": "",
     }
     try:
-        chosen = choice.chosen()
+        picked = choice.chosen()
     except BackendCfgError as error:
         return document | {"problem": str(error)}
-    if chosen is None:
+    if picked is None:
         return document
-    return document | {"profile": chosen.name or "default", "source": chosen.source}
+    return document | {"profile": picked.name or "default", "source": picked.source}
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     yield from block("autoload", ["on" if document["on"] else "off"], "bold")
-    for file in document["files"]:
-        yield from block("file", [file["path"]], "bold")
-        if not file["current"]:
-            why = "written by another release; `backendcfg autoload on` writes it anew"
-            yield from block("", [why], "yellow")
+    missing = "none: backendcfg is not installed in this environment"
+    yield from block("file", [document["file"] or missing], "bold")
+    yield from block("off by", document["off"], "bold", "yellow")
+    for path in document["old"]:
+        why = f"{path} was written by 0.1.0; `backendcfg autoload on` removes it"
+        yield from block("old", [why], "bold", "yellow")
     yield from block("python", [document["interpreter"]], "bold")
     if document["disabled"]:
         yield from block("here", ["nothing: BACKENDCFG_DISABLE turns backendcfg off"], "bold")
@@ -102,5 +104,5 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield from block("here", ["no profile is in force"], "bold")
     else:
         yield from block("here", [f"{document['profile']} ({document['source']})"], "bold")
-    if not document["on"]:
+    if document["off"]:
         yield from block("next", ["backendcfg autoload on"], "bold")

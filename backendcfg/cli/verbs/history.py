@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import user_option
+from backendcfg.cli.options import environment_option, user_option
 from backendcfg.cli.output import current, table
 from backendcfg.errors import StateUnwritableError
 
@@ -17,14 +18,16 @@ if TYPE_CHECKING:
 
 @verb("history", "Look after")
 @user_option
-def command(user: bool) -> None:
+@environment_option
+def command(user: bool, environment: bool) -> None:
     """List the generations of this project, newest first.
 
-    Outside a project, and with `--user`, they are the user's.
+    Outside a project, and with `--user`, they are the user's; with `--environment` they are this
+    Python environment's.
     """
     from backendcfg import session
 
-    generations = session.history(user=user)
+    generations = session.history(user=user, environment=environment)
     document = [
         {"damaged": generation.to_dict()}
         if isinstance(generation, StateUnwritableError)
@@ -36,7 +39,7 @@ def command(user: bool) -> None:
             "settings": generation.arguments,
             "created": generation.created,
             "active": generation.active,
-            "project": generation.path or None,
+            "project": generation.path if os.path.isabs(generation.path) else None,
         }
         for generation in generations
     ]

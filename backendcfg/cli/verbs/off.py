@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import user_option
+from backendcfg.cli.options import environment_option, user_option
 from backendcfg.cli.output import block, current
 
 
@@ -13,17 +13,26 @@ from backendcfg.cli.output import block, current
     interrupted="what was active still is, or nothing is; `backendcfg status` tells",
 )
 @user_option
-def command(user: bool) -> None:
+@environment_option
+def command(user: bool, environment: bool) -> None:
     """Make no profile active; `undo` returns to the one that was.
 
-    Outside a project, and with `--user`, it is the user's. Processes that run keep what they have.
+    Outside a project, and with `--user`, it is the user's; with `--environment` it is this Python
+    environment's. Processes that run keep what they have.
     """
     from backendcfg import session
+    from backendcfg.session.choice import chosen
 
-    before = session.off(user=user)
-    if before:
+    before = session.off(user=user, environment=environment)
+    left = chosen()
+    if left is not None and left.name:
+        was = f"generation {before} is no longer active" if before else "no profile was active"
+        lines = [f"{was}; {left.name} is in force here, by {left.source}"]
+    elif before:
         lines = [f"no profile is active any more (it was generation {before})"]
-        lines += block("next", ["backendcfg undo, to make it active again"], "bold")
     else:
         lines = ["no profile was active"]
-    current().answer({"profile": None, "before": before}, lines)
+    if before:
+        lines += block("next", ["backendcfg undo, to make it active again"], "bold")
+    name = left.name if left is not None else None
+    current().answer({"profile": name, "before": before}, lines)

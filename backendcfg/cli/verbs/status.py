@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.cli.group import verb
@@ -10,6 +9,8 @@ from backendcfg.cli.output import block, current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from backendcfg.session.choice import Picked
 
 
 @verb("status", "Look after")
@@ -24,13 +25,14 @@ def standing() -> dict[str, Any]:
 
     Returns:
         The profile with its tier, source and generation, or None as its name; `stale` says why
-        the stored plan is made again when a process starts, "" while it is valid; `picked` is
-        the profile that the settings files pick where none is in force, or ""; `calibration` says
-        whether our own operations go by measured speed.
+        the stored plan is made again when a process starts, "" while it is valid; `instead` are
+        the weaker picks, strongest first; `python` is why a plain `python` starts without it, ""
+        where it has it; `calibration` says whether our own operations go by measured speed.
     """
     from backendcfg import environ
     from backendcfg.cli.wording import calibrated
-    from backendcfg.session import choice as session_choice
+    from backendcfg.session import autoload, choice, planning
+    from backendcfg.transact.generations import take_over_old_state
 
     document: dict[str, Any] = {
         "profile": None,
@@ -39,87 +41,73 @@ def standing() -> dict[str, Any]:
         "generation": 0,
         "settings": {},
         "stale": "",
-        "picked": "",
+        "instead": [],
+        "python": "",
+        "note": "",
         "unkept": [],
         "overrides": [],
         "disabled": environ.disabled(),
         "calibration": None,
     }
-    choice = session_choice.chosen()
-    if choice is None:
-        return document | {"picked": picked(), "calibration": calibrated(None)}
-    if choice.stored is not None:
+    document["note"] = take_over_old_state()
+    picked = choice.chosen(whole=True)
+    if picked is None:
+        return document | {"calibration": calibrated(None)}
+    if picked.stored is not None:
         from backendcfg.probe.stamp import holds
 
-        document["stale"] = holds(choice.stored.stamp)
-    valid = session_choice.compiled(choice)
+        document["stale"] = holds(picked.stored.stamp)
+    valid = planning.compiled_pick(picked)
     return document | {
         "profile": valid.name,
         "tier": valid.tier,
-        "source": choice.source,
-        "generation": choice.generation,
-        "settings": dict(choice.arguments),
+        "source": picked.source,
+        "generation": picked.generation,
+        "settings": dict(picked.arguments),
         "unkept": list(valid.unkept),
         "overrides": list(valid.overrides),
+        "instead": [{"profile": one.name, "source": one.source} for one in picked.overrides],
+        "python": autoload.silent() or _unheeded(picked),
         "calibration": calibrated(valid),
     }
 
 
-def picked() -> str:
-    """The profile that the settings files here pick, which `apply` would make active, or "".
+def _unheeded(picked: Picked) -> str:
+    """Why a plain `python` does not heed a pick, or ""."""
+    from backendcfg import startup
 
-    Raises:
-        RequestError: a settings file is wrong, or picks what does not exist.
-    """
-    from backendcfg import environ, session
-    from backendcfg.cli.child import NOBODY
-
-    if environ.disabled() or not _has_settings():
+    if startup.standing(committed=False)[0]:
         return ""
-    name = session.stack(None).name
-    return "" if name == NOBODY else name
-
-
-def _has_settings() -> bool:
-    """Whether a file is here that may hold settings; to read them costs 100 ms of imports."""
-    import platformdirs
-
-    from backendcfg import environ
-    from backendcfg.session.choice import project_files
-
-    user = environ.CONFIG_DIR.read() or platformdirs.user_config_dir("backendcfg")
-    system = environ.SYSTEM_DIR.read() or "/etc/backendcfg"
-    if any(os.path.lexists(os.path.join(place, "config.toml")) for place in (user, system)):
-        return True
-    return bool(project_files())
+    return "not before you run `backendcfg trust` or `backendcfg apply` here"
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     from backendcfg.cli.wording import tier_lines
 
+    yield from block("note", [document["note"]] if document["note"] else [], "bold")
     if document["disabled"]:
         yield "backendcfg is turned off by BACKENDCFG_DISABLE"
         return
     if document["profile"] is None:
         yield "no profile is in force here"
         yield from _calibration(document)
-        if document["picked"]:
-            why = f"{document['picked']} is what the settings files pick; `run` uses it already"
-            yield from block("picked", [why], "bold")
-            yield from block("next", ["backendcfg apply"], "bold")
-            return
         yield from block("next", ["backendcfg list", "backendcfg apply reproducible"], "bold")
         return
     yield from block("profile", [document["profile"]], "bold")
     yield from block("tier", tier_lines(document["tier"], document["unkept"]), "bold")
     yield from block("from", [document["source"]], "bold")
+    instead = [f"{one['profile']} ({one['source']})" for one in document["instead"]]
+    yield from block("instead of", instead, "bold")
     yield from block("settings", [f"{k} = {v}" for k, v in document["settings"].items()], "bold")
     if document["stale"]:
         why = f"{document['stale']}; `backendcfg apply` stores a plan for what is here now"
         yield from block("stale", [why], "bold", "yellow")
     yield from block("overrides", document["overrides"], "bold", "yellow")
     yield from _calibration(document)
-    yield from block("next", ["backendcfg run -- python train.py"], "bold")
+    if document["python"]:
+        yield from block("python", [document["python"]], "bold", "yellow")
+    command = "backendcfg run -- python train.py" if document["python"] else "python train.py"
+    yield from block("next", [command], "bold")
 
 
 def _calibration(document: dict[str, Any]) -> Iterator[str]:

@@ -24,6 +24,7 @@ def command(path: str | None, listing: bool, revoke: bool) -> None:
 
     Without PATH it is the project of this folder. A file that changes is untrusted again.
     """
+    from backendcfg import session
     from backendcfg.load import trust
 
     if listing and (revoke or path):
@@ -38,10 +39,12 @@ def command(path: str | None, listing: bool, revoke: bool) -> None:
         current().answer({"trusted": document}, lines or ["no file is trusted"])
     elif revoke:
         files = [str(file) for file in trust.revoke(root)]
+        session.note_trust(root, trusted=False)
         lines = [f"{file} is no longer trusted" for file in files]
         current().answer({"revoked": files}, lines or ["no file of it was trusted"])
     else:
         files = [str(file) for file in trust.trust(root)]
+        session.note_trust(root, trusted=True)
         current().answer({"trusted": files}, [f"{file} is trusted as it is now" for file in files])
 
 

@@ -75,12 +75,13 @@ def _busy(tuned: Tuned) -> str:
 
 def _compiled(name: str | None) -> Compiled:
     """The plan of a name; without one of the profile in force here, else of none."""
-    from backendcfg.session import choice, planning
+    from backendcfg.session import planning
+    from backendcfg.session.choice import chosen
 
-    if name is not None:
-        return planning.compiled(name)
-    chosen = choice.chosen()
-    return planning.compiled(None, rank="default") if chosen is None else choice.compiled(chosen)
+    picked = chosen(name)
+    if picked is None:
+        return planning.compiled(None, rank="default")
+    return planning.compiled_pick(picked)
 
 
 def _show(compiled: Compiled) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import user_option
+from backendcfg.cli.options import environment_option, user_option
 from backendcfg.cli.output import current
 
 
@@ -13,21 +13,24 @@ from backendcfg.cli.output import current
     interrupted="what was active still is, or what was before is; `backendcfg status` tells",
 )
 @user_option
-def command(user: bool) -> None:
+@environment_option
+def command(user: bool, environment: bool) -> None:
     """Return to the profile that was active before.
 
-    Outside a project, and with `--user`, it is the user's.
+    Outside a project, and with `--user`, it is the user's; with `--environment` it is this Python
+    environment's.
     """
     from backendcfg import session
+    from backendcfg.transact.generations import whose
 
-    generation = session.undo_generation(user=user)
+    generation = session.undo_generation(user=user, environment=environment)
     if generation is None:
         current().answer(
             {"profile": None, "generation": 0},
             ["no profile is active now, as before the first `backendcfg apply`"],
         )
         return
-    where = generation.path or "the user"
+    where = whose(generation.path)
     current().answer(
         {"profile": generation.name, "generation": generation.number},
         [f"{generation.name} is active again for {where} (generation {generation.number})"],

@@ -1,0 +1,438 @@
+"""Whether the interpreter that starts here is to have a profile, found without importing anything.
+
+The wheel puts a copy of this file, `_backendcfg_startup.py`, into site-packages, and a `.pth` file
+that makes `site` run it; `bridges/start/sitecustomize.py` runs it for `backendcfg run`. Inside the
+package it says where state and settings are, and which file makes a folder a project.
+
+Where nothing is in force it imports nothing. Else it waits until `site` has added every folder to
+the path, which is when it looks for `sitecustomize`, and imports backendcfg, which applies what is
+in force. Any Python 3 may meet it, so it uses nothing newer than 3.6.
+"""
+
+import os
+import stat
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+OLDEST = (3, 11)
+PACKAGE = "backendcfg"
+PREFIX = "BACKENDCFG_"
+# Of the variables of ours, those that put nothing in force; the others name a profile or a flag.
+SILENT = (
+    "BACKENDCFG_CONFIG_DIR",
+    "BACKENDCFG_SYSTEM_DIR",
+    "BACKENDCFG_STATE_DIR",
+    "BACKENDCFG_CACHE_DIR",
+    "BACKENDCFG_STARTED_BY",
+    "BACKENDCFG_CARRIED",
+    "BACKENDCFG_DISABLE",
+)
+# pip runs the last two by their paths while it builds a package.
+INSTALLERS = ("ensurepip", "venv", "virtualenv", "__pip-runner__.py", "_in_process.py")
+# Set while pip or another front end builds a package: compilers and build systems ask Python then.
+BUILDING = ("PIP_BUILD_TRACKER", "_PYPROJECT_HOOKS_BUILD_BACKEND", "PEP517_BUILD_BACKEND")
+# A notebook's kernel takes what its project's file picks, as `backendcfg run` does.
+KERNELS = ("ipykernel_launcher", "ipykernel")
+
+LARGEST = 1 << 20
+"""Bytes that a file may have that is read here."""
+
+MARKERS = ("backendcfg.toml", "pyproject.toml")
+"""Files that can make a folder a project; the first always does."""
+
+USER = "*user*"
+ENVIRONMENT = "*environment*"
+"""What the index of active profiles has instead of a project's path."""
+
+OFF = "autoload-off"
+"""The file whose presence says that `backendcfg autoload off` was run."""
+
+
+# Where things are. A function for each: what they depend on may change in a running process.
+
+
+def state_directory() -> str:
+    """Where the user's active profiles are kept; "" where there is no home directory."""
+    base = os.environ.get(PREFIX + "STATE_DIR", "")  # noqa: TID251
+    if not base:
+        home = os.environ.get("XDG_STATE_HOME", "")  # noqa: TID251
+        if not os.path.isabs(home):  # as the XDG specification asks
+            home = os.path.expanduser("~/.local/state")
+        if not os.path.isabs(home):
+            return ""
+        base = os.path.join(home, "backendcfg")
+    return os.path.join(os.path.abspath(base), "v2")
+
+
+def environment_directory() -> str:
+    """Where the active profile of this Python environment is kept."""
+    return os.path.join(sys.prefix, "etc", "backendcfg")
+
+
+def user_directory() -> str:
+    """The user's configuration directory."""
+    chosen = os.environ.get(PREFIX + "CONFIG_DIR", "")  # noqa: TID251
+    if not chosen:
+        if sys.platform == "darwin":
+            base = os.path.expanduser("~/Library/Application Support")
+        else:
+            base = os.environ.get("XDG_CONFIG_HOME", "").strip()  # noqa: TID251
+            base = base or os.path.expanduser("~/.config")
+        chosen = os.path.join(base, "backendcfg")
+    return os.path.abspath(chosen)
+
+
+def system_directory() -> str:
+    """The system's configuration directory."""
+    chosen = os.environ.get(PREFIX + "SYSTEM_DIR", "")  # noqa: TID251
+    return os.path.abspath(chosen or "/etc/backendcfg")
+
+
+def working_directory() -> str:
+    """The current directory; the root when it was removed under this process."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "/"
+
+
+# What is there.
+
+
+def read(path: str, own: bool = False) -> "bytes | None":
+    """The content of a regular file of reasonable size, else None; it never waits and never raises.
+
+    Args:
+        path: the file.
+        own: whether it must belong to this user, to root or to whoever owns this environment, and
+            nobody else may write it.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
+            return None
+        if own and (found.st_mode & stat.S_IWOTH or not _is_ours(found.st_uid)):
+            return None
+        content = b""
+        while len(content) <= LARGEST:
+            part = os.read(handle, LARGEST)
+            if not part:
+                return content
+            content += part
+        return None
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+
+
+def _is_ours(owner: "int") -> bool:
+    if owner in (os.geteuid(), 0):
+        return True
+    try:
+        return owner == os.stat(sys.prefix).st_uid
+    except OSError:
+        return False
+
+
+def upwards(here: str) -> "Iterator[str]":
+    """A folder and those above it, as far as they belong to this user or to root."""
+    user = os.geteuid()
+    at = here
+    while True:
+        try:
+            if os.stat(at).st_uid not in (user, 0):
+                return
+        except OSError:
+            return
+        yield at
+        parent = os.path.dirname(at)
+        if parent == at:
+            return
+        at = parent
+
+
+def marker(folder: str) -> str:
+    """The file that makes a folder a project, or ""."""
+    for name in MARKERS:
+        path = os.path.join(folder, name)
+        try:
+            owner = os.lstat(path).st_uid
+            # In a folder where everybody may write, somebody else's file is not the project's.
+            if owner not in (os.geteuid(), 0) and os.stat(folder).st_mode & stat.S_IWOTH:
+                continue
+        except (OSError, ValueError):
+            continue
+        if name == MARKERS[0] or _has_table(read(path) or b""):
+            return path
+    return ""
+
+
+def _has_table(content: "bytes") -> bool:
+    """Whether a pyproject.toml has [tool.backendcfg], in any spelling; no TOML is parsed."""
+    if b"backendcfg" not in content:
+        return False
+    table: list[str] = []
+    for line in content.decode("utf-8", "replace").split("\n"):
+        key = line.split("=")[0].strip() if not line.lstrip().startswith("[") else line.strip()
+        names = [name.strip(" \t\"'[]") for name in key.split("]")[0].split(".")]
+        if key.startswith("["):
+            table = names
+            names = []
+        if (table + names)[:2] == ["tool", "backendcfg"]:
+            return True
+        if names == ["tool"] and "backendcfg" in line:
+            return True
+    return False
+
+
+def project(here: str) -> "tuple[str, str]":
+    """The folder of the project that a folder belongs to, and the file that makes it one."""
+    for folder in upwards(here):
+        path = marker(folder)
+        if path:
+            return folder, path
+    return "", ""
+
+
+def picks(path: str) -> bool:
+    """Whether a settings file may pick a profile."""
+    return b"profile" in (read(path) or b"")
+
+
+def escaped(path: str) -> str:
+    """A path without the characters that separate fields and lines of the index."""
+    return path.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def active_rows(folder: str) -> "dict[str, int] | None":
+    """What the index in a folder says: the active generation by escaped path, 0 for none.
+
+    Returns:
+        Nothing where there is no index that counts; None where it is damaged.
+    """
+    content = read(os.path.join(folder, "active"), own=True) if folder else None
+    if content is None:
+        return {}
+    lines = os.fsdecode(content).split("\n")
+    if not lines[0].startswith("backendcfg 1 ") or lines[-1]:
+        return None
+    rows: dict[str, int] = {}
+    for line in lines[1:-1]:
+        row = line.split("\t")
+        if len(row) != 5 or not row[0].isdigit():
+            return None
+        rows[row[2]] = int(row[0])
+    return rows
+
+
+def standing(committed: bool) -> "tuple[bool, str]":
+    """Whether a process that starts here may have a profile.
+
+    Args:
+        committed: whether a project's file counts that this user neither applied nor trusted.
+
+    Returns:
+        Whether it may; and a file that does not count, where without it something would.
+    """
+    for name in os.environ:  # noqa: TID251
+        # Looking up takes longer than looking over, so few are.
+        if name.startswith(PREFIX) and name not in SILENT and os.environ[name]:  # noqa: TID251
+            return True, ""
+    mine, shared = active_rows(state_directory()), active_rows(environment_directory())
+    if mine is None or shared is None:
+        return True, ""  # backendcfg says what is wrong
+    here = working_directory()
+    root, file = project(here)
+    nearest = _nearest(mine, here) if mine else ""
+    if nearest and (not root or (nearest + "/").startswith(root.rstrip("/") + "/")):
+        return True, ""
+    others = bool(
+        nearest
+        or mine.get(USER)
+        or shared.get(ENVIRONMENT)
+        or picks(os.path.join(user_directory(), "config.toml"))
+        or picks(os.path.join(system_directory(), "config.toml"))
+    )
+    if not file:
+        return others, ""
+    if committed or escaped(root) in mine:
+        return others or picks(file), ""
+    return False, file if others else ""
+
+
+def _nearest(rows: "dict[str, int]", here: str) -> str:
+    """The nearest folder at or above this one with an active profile, or ""."""
+    at = here
+    while not rows.get(escaped(at)):
+        parent = os.path.dirname(at)
+        if parent == at:
+            return ""
+        at = parent
+    return at
+
+
+# What this interpreter is, and what is done about it.
+
+
+def disabled() -> bool:
+    """Whether BACKENDCFG_DISABLE turns everything off, or a package is being built."""
+    if os.environ.get(PREFIX + "DISABLE", "") not in ("", "0"):  # noqa: TID251
+        return True
+    return any(name in os.environ for name in BUILDING)  # noqa: TID251
+
+
+def off_files() -> "tuple[str, ...]":
+    """The files that turn the start-up file off: this environment's, and this user's."""
+    user = state_directory()
+    places = (environment_directory(),) + ((os.path.dirname(user),) if user else ())
+    return tuple(os.path.join(place, OFF) for place in places)
+
+
+def program(words: "list[str]") -> "tuple[str, str]":
+    """What a command line runs: ("-c", its text), ("-m", a module) or ("", a script's file name).
+
+    Args:
+        words: the command line, the interpreter first.
+    """
+    rest = iter(words[1:])
+    for word in rest:
+        if word in ("-W", "-X", "--check-hash-based-pycs"):
+            next(rest, "")
+        elif word.startswith(("-c", "-m")):
+            return word[:2], word[2:] or next(rest, "")
+        elif not word.startswith("-"):
+            return "", os.path.basename(word)
+    return "", ""
+
+
+def is_command_line(words: "list[str]") -> bool:
+    """Whether a command line runs the `backendcfg` command."""
+    return program(words) in (("-m", "backendcfg"), ("", "backendcfg"), ("", "backendcfg.exe"))
+
+
+def is_spared(words: "list[str]") -> bool:
+    """Whether the interpreter runs an installer, or backendcfg's own command line."""
+    kind, name = program(words)
+    if kind == "-c":
+        return "pip-setuptools-caller" in name  # what pip wraps around a setup.py
+    if kind == "-m":
+        name = name.split(".")[0]
+    versioned_pip = name.startswith("pip") and not name[3:].strip("0123456789.")
+    return versioned_pip or name == "backendcfg" or name in INSTALLERS
+
+
+def start(required: bool = False) -> None:
+    """Let backendcfg apply what is in force.
+
+    Args:
+        required: whether a failure ends the process, as where BACKENDCFG_PROFILE asks for a
+            profile; else it is one line on standard error.
+    """
+    if sys.version_info < OLDEST:
+        _say("warning: backendcfg does not act in " + sys.executable + ": it needs Python 3.11")
+        return
+    try:
+        __import__(PACKAGE)
+    except KeyboardInterrupt:
+        import signal
+
+        # `site` would call it a fatal error of the interpreter; a program ends by its signal.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except Exception as error:
+        if getattr(error, "name", "") == "backendcfg":
+            if required:  # else it was uninstalled
+                _say("warning: backendcfg does not act in " + sys.executable + ": " + str(error))
+        elif required or os.environ.get(PREFIX + "PROFILE"):  # noqa: TID251
+            _stop(error)
+        else:
+            what = str(error).split("\n")[0] or type(error).__name__
+            _say(
+                "warning: what is active was not applied to this process: "
+                + what
+                + "; `backendcfg status` says more, BACKENDCFG_DISABLE=1 starts without it"
+            )
+
+
+def _stop(error: "Exception") -> None:
+    """End the process, unless it is an installer: `site` would swallow an exception."""
+    if hasattr(error, "render") and hasattr(error, "exit_code"):
+        _say(error.render())
+        status = error.exit_code
+    else:
+        import traceback
+
+        _say("".join(traceback.format_exc()) + "error[internal]: backendcfg failed")
+        status = 70
+    if is_spared(getattr(sys, "orig_argv", sys.argv)):
+        return
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(status)
+
+
+_IGNORED = (
+    "note: this Python starts without a profile, because you neither applied nor trusted {}; "
+    "see `backendcfg status`"
+)
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text.rstrip("\n") + "\n")
+
+
+def _when_path_is_complete(action: "Callable[[], None]") -> None:
+    """Do something when `site` looks for `sitecustomize`, which is the last thing that it does.
+
+    Once, although `site` runs the `.pth` files of a virtual environment twice.
+    """
+
+    class Finder:
+        """A finder that finds nothing."""
+
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == "sitecustomize":
+                # Also those of other folders: the user's and the environment's may both have one.
+                ours = type(self).__module__
+                sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != ours]
+                action()
+
+    sys.meta_path.insert(0, Finder())
+
+
+def begin() -> None:
+    """Start, now or when the path is complete, unless there is nothing to start."""
+    if sys.flags.ignore_environment or "backendcfg" in sys.modules:
+        return
+    words = getattr(sys, "orig_argv", sys.argv)
+    kind, name = program(words)
+    active, ignored = standing(committed=kind == "-m" and name in KERNELS)
+    if not (active or ignored) or disabled() or is_spared(words):
+        return
+    if any(os.path.lexists(path) for path in off_files()):
+        return
+
+    def action() -> None:
+        if ignored:
+            _say(_IGNORED.format(ignored))
+        else:
+            start()
+
+    if "sitecustomize" in sys.modules:
+        action()
+    else:
+        _when_path_is_complete(action)
+
+
+if __name__ == "_backendcfg_startup":
+    begin()
