@@ -15,7 +15,7 @@ from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments
-from backendcfg.gpu.attention import choice, cudnn, flash, math
+from backendcfg.gpu.attention import cudnn, flash, math, rules
 from backendcfg.gpu.attention.call import NAMES, AttentionPlan, described, put, summed_in, taken
 from backendcfg.gpu.attention.efficient import efficient
 from backendcfg.gpu.kernels import loading
@@ -165,7 +165,7 @@ def _plan(
         given.refuse(wrong)
     values = FlagsInForce().values
     device, driver = loading.device(held[0].kind, held[0].ordinal)
-    chosen = choice.choose(call, values, device)
+    chosen = rules.choose(call, values, device)
     sizes, cudnn_plans = attention_shapes.sizes(call), None
     if chosen.kernel == "cudnn":
         problem = cudnn.problem_of(
@@ -173,7 +173,7 @@ def _plan(
         )
         found = _by_cudnn(given, held, problem, driver, values, trains=any(trains))
         if isinstance(found, str):  # only cuDNN knows, and only when it is asked
-            chosen = choice.choose(call, values, replace(device, no_cudnn=found))
+            chosen = rules.choose(call, values, replace(device, no_cudnn=found))
         else:
             cudnn_plans = found
     if not chosen.kernel:
