@@ -64,14 +64,19 @@ class Call:
     is_aligned: bool = True
 
     @property
+    def arrays(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value."""
+        return self.query, self.key, self.value
+
+    @property
     def trains(self) -> bool:
         """Whether a backward pass is to be expected."""
-        return any(each.requires_grad for each in (self.query, self.key, self.value))
+        return any(each.requires_grad for each in self.arrays)
 
     @property
     def nested(self) -> bool:
         """Whether any of the three is ragged."""
-        return any(each.nested for each in (self.query, self.key, self.value))
+        return any(each.nested for each in self.arrays)
 
 
 @record(frozen=True)

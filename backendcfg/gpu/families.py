@@ -8,7 +8,7 @@ from __future__ import annotations
 from backendcfg import _native
 from backendcfg.gpu.attention.backward import attend
 from backendcfg.gpu.attention.backward import backward as attend_backward
-from backendcfg.gpu.attention.choice import choose_at as choose_attention
+from backendcfg.gpu.attention.rules import choose_at as choose_attention
 from backendcfg.gpu.convolution.calls import convolve
 from backendcfg.gpu.convolution.calls import explain as explain_convolution
 from backendcfg.gpu.einsum import contract

@@ -9,11 +9,12 @@ import backendcfg
 from backendcfg import ops
 from backendcfg.backends import cuda
 from backendcfg.backends.cuda import SDPBackend, sdpa_kernel
+from backendcfg.dispatch import attention
+from backendcfg.dispatch.attention import Choice, choose
 from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import serving
 from backendcfg.ops.attention import calls as attention_calls
-from backendcfg.ops.attention.choice import Choice, choose
 from backendcfg.schema.profile import defaults
 from backendcfg.session.adjust import overlay
 
@@ -133,11 +134,9 @@ def test_without_a_kernel_the_choice_is_empty():
 
 @pytest.mark.parametrize("tier", ["thread-invariant", "batch-invariant", "cross-machine"])
 def test_a_tier_takes_plain_products_from_libraries_that_do_not_keep_it(monkeypatch, tier):
-    from backendcfg.ops.attention import choice as attention_choice
-
     flags = {**defaults(), "cuda.sdp_priority": ("math",), "determinism.tier": tier}
     for library, kernel in (("openblas", "flash"), ("reference", "math"), ("native", "math")):
-        monkeypatch.setattr(attention_choice, "_library", lambda call, name=library: name)
+        monkeypatch.setattr(attention, "_library", lambda call, name=library: name)
         assert choose(CALL, flags).kernel == kernel
 
 

@@ -1,8 +1,8 @@
 """The gradients of attention on CUDA devices: for PyTorch's autograd, and for direct callers.
 
 The backward pass computes them from the result and the logarithms of the forward pass, on the
-stream that is current at that time, by the kernels of what served the forward pass: see
-`flash_backward`, `efficient_backward` (which serves `math` too) and `cudnn_backward`.
+stream that is current at that time, by the kernels of what served the forward pass: those of
+`flash`, of `efficient`, which serve `math` too, or cuDNN's.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, needs_gradient, refuse_tangents
-from backendcfg.gpu.attention import (
-    cudnn_backward,
-    efficient_backward,
-    flash_backward,
-    forward,
+from backendcfg.gpu.attention import cudnn, efficient, flash, forward
+from backendcfg.gpu.attention.call import (
+    NAMES,
+    Gradients,
+    described,
+    matrix,
+    options_of,
+    put,
+    summed_in,
+    taken,
 )
-from backendcfg.gpu.attention.call import NAMES, options_of, summed_in, taken
 from backendcfg.ops import serving
 from backendcfg.ops.attention.calls import OPERATION
 
 if TYPE_CHECKING:
-    from backendcfg.gpu.attention.call import Options
-    from backendcfg.gpu.attention.plan import AttentionPlan
+    from backendcfg.gpu.arrays import DeviceView
+    from backendcfg.gpu.attention.call import AttentionPlan, Four, Options
 
 BACKWARD = f"{OPERATION}_backward"
 RESULTS = ("grad_out", "out", "logsumexp")
@@ -223,10 +227,9 @@ def computed(
     held = taken(given)
     found: tuple[Any, Any, Any, Any]
     if plan.gradients is not None:
-        found = *cudnn_backward.run(given, held, plan.gradients, plan.shapes, options.scale), None
+        found = *cudnn.run_gradients(given, held, plan.gradients, plan.shapes, options.scale), None
     else:
-        run = flash_backward.run if plan.kernel == "flash" else efficient_backward.run
-        made = run(given, held, options, plan, wanted)
+        made = _launched(given, held, options, plan, wanted)
         found = made.get("query"), made.get("key"), made.get("value"), made.get("mask")
     if plan.is_checked:
         for each in found:
@@ -234,6 +237,62 @@ def computed(
                 own_library.check_finite(BACKWARD, each)
     serving.served(BACKWARD, plan.kernel, plan.because, plan.sizes, held[0].element)
     return found
+
+
+def _launched(
+    given: Arguments,
+    held: Four,
+    options: Options,
+    plan: AttentionPlan,
+    wanted: tuple[bool, ...],
+) -> dict[str, Any]:
+    """The gradients that our own kernels were launched to make, by name, and `delta`.
+
+    Raises:
+        DeviceFailedError: the device failed.
+        MemoryError: the device is full.
+    """
+    is_flash = plan.kernel == "flash"
+    if is_flash:  # one kernel gives that of query, and another one those of key and value
+        both = wanted[1] or wanted[2]
+        wanted = (True, both, both, False)
+    # What is made here must live until all kernels are on the stream: memory that was given back
+    # before would be given out again for what is made next.
+    kept_grad, grad_out = _rows(given, "grad_out", side_by_side=is_flash)
+    kept_out, out = _rows(given, "out", side_by_side=is_flash)
+    kept_total, total = given.dense("logsumexp", given.given["logsumexp"])
+    call = described(held, plan.shapes, options, (out, total))
+    arrays, memory = {}, {}
+    likes = {name: each for name, each, one in zip(efficient.OF, held, wanted, strict=True) if one}
+    if likes.keys() & efficient.NEEDS_DELTA:
+        likes = {"delta": total, **likes}
+    for name, like in likes.items():
+        if like is not None:  # what is not there needs no gradient
+            arrays[name], memory[name] = given.make(like.shape, like.element)
+    sizes = held[3].shape if held[3] is not None else ()
+    gradients = Gradients(
+        matrix(grad_out, call.sizes["out"]),
+        memory["delta"].address if "delta" in memory else 0,
+        {name: matrix(each, call.sizes[name]) for name, each in memory.items() if name != "delta"},
+        (1,) * (4 - len(sizes)) + sizes,
+    )
+    touched = (*held, grad_out, out, total, *memory.values())
+    if is_flash:
+        starts = flash.launches_backward(call, gradients, plan.memories)
+    else:
+        starts = efficient.launches_backward(call, gradients)
+    for start in starts:
+        put(given, touched, plan, start)
+    del kept_grad, kept_out, kept_total
+    return arrays
+
+
+def _rows(given: Arguments, name: str, *, side_by_side: bool) -> tuple[Any, DeviceView]:
+    """An argument, or a dense copy where the numbers of a row must lie side by side and do not."""
+    held = given.take(name)
+    if not side_by_side or held.strides[-1] == 1 or 0 in held.shape:
+        return given.given[name], held
+    return given.dense(name, given.given[name])
 
 
 def _arguments(arrays: tuple[Any, ...], results: tuple[Any, ...]) -> Arguments:

@@ -15,10 +15,9 @@ from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments
-from backendcfg.gpu.attention import choice, cudnn, cudnn_backward, flash, math
-from backendcfg.gpu.attention.call import NAMES, described, summed_in, taken
+from backendcfg.gpu.attention import cudnn, flash, math, rules
+from backendcfg.gpu.attention.call import NAMES, AttentionPlan, described, put, summed_in, taken
 from backendcfg.gpu.attention.efficient import efficient
-from backendcfg.gpu.attention.plan import AttentionPlan, put
 from backendcfg.gpu.kernels import loading
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.ops import serving
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from backendcfg.gpu.arrays import DeviceView
-    from backendcfg.gpu.attention.call import Attention, Four, Options
+    from backendcfg.gpu.attention.call import Four, Options
 
 _HELPS = [
     "meet what one of them needs, as its notes say, or compute on the CPU",
@@ -121,7 +120,11 @@ def computed(
     elif plan.kernel == "math":
         math.run(given, held, plan, call, (out, *results))
     else:
-        _launch(given, held, plan, call, results)
+        if plan.kernel == "efficient":
+            start = efficient(call)
+        else:
+            start = flash.launch(call, flash.variant(call, plan.memories[0]), plan.memories[1])
+        put(given, (*held, *results), plan, start)
     if plan.is_checked:
         own_library.check_finite(OPERATION, out)
     serving.served(OPERATION, plan.kernel, plan.because, plan.sizes, element)
@@ -162,7 +165,7 @@ def _plan(
         given.refuse(wrong)
     values = FlagsInForce().values
     device, driver = loading.device(held[0].kind, held[0].ordinal)
-    chosen = choice.choose(call, values, device)
+    chosen = rules.choose(call, values, device)
     sizes, cudnn_plans = attention_shapes.sizes(call), None
     if chosen.kernel == "cudnn":
         problem = cudnn.problem_of(
@@ -170,7 +173,7 @@ def _plan(
         )
         found = _by_cudnn(given, held, problem, driver, values, trains=any(trains))
         if isinstance(found, str):  # only cuDNN knows, and only when it is asked
-            chosen = choice.choose(call, values, replace(device, no_cudnn=found))
+            chosen = rules.choose(call, values, replace(device, no_cudnn=found))
         else:
             cudnn_plans = found
     if not chosen.kernel:
@@ -187,7 +190,6 @@ def _plan(
         device.sm,
         device_driver.memories(driver.path, held[0].ordinal),
         {},
-        options.enable_gqa,
         bool(values["cuda.allow_fp16_bf16_reduction_math_sdp"]),
         bool(values["ops.check_finite"]),
         *(cudnn_plans or (None, None)),
@@ -202,40 +204,17 @@ def _by_cudnn(
     values: Mapping[str, Any],
     *,
     trains: bool,
-) -> tuple[cudnn.Prepared, cudnn_backward.GradientPlans | None] | str:
+) -> tuple[cudnn.Prepared, cudnn.GradientPlans | None] | str:
     """What cuDNN runs for calls of a kind, and for their gradients; or why it cannot."""
     prepared = cudnn.prepare(given, held, problem, driver, values)
     if isinstance(prepared, str):
         return prepared
     if not trains:
         return prepared, None
-    gradients = cudnn_backward.prepare(given, held, problem, driver=driver, values=values)
+    gradients = cudnn.prepare_gradients(given, held, problem, driver, values)
     return gradients if isinstance(gradients, str) else (prepared, gradients)
 
 
 def _fact(held: DeviceView, value: Any, needs: bool) -> Tensor:
     element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
     return Tensor(held.shape, held.strides, element, "cuda", held.ordinal, needs)
-
-
-def _launch(
-    given: Arguments,
-    held: Four,
-    plan: AttentionPlan,
-    call: Attention,
-    results: tuple[DeviceView, DeviceView | None],
-) -> None:
-    """Put the kernel on the stream of query, where there is something to compute."""
-    query = held[0]
-    if plan.kernel == "efficient":
-        begun = efficient(call, plan.shapes.value_width)
-        if begun is not None:
-            put(given, (*held, *results), plan, begun)
-        return
-    chosen = flash.variant(call, plan.memories[0])
-    start = flash.launch(call, chosen, plan.memories[1])
-    if start is None:
-        return
-    if chosen not in plan.kernels and (why := flash.refusal(call, plan.capability)):
-        given.refuse(f"no kernel can serve it on {query.place}", [f"flash: {why}"])
-    put(given, (*held, *results), plan, start)

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
-from backendcfg.gpu.attention.call import LOG2_OF_E, NO_MATRIX, Launch, Matrix
-from backendcfg.gpu.attention.efficient import CODES, Program, macros
-from backendcfg.gpu.attention.plan import put
+from backendcfg.gpu.attention.call import CODES, LOG2_OF_E, Launch, Matrix, filled, macros, put
+from backendcfg.gpu.kernels.sources import Kernel
 
 if TYPE_CHECKING:
     from backendcfg.gpu.arrays import Arguments, DeviceView
-    from backendcfg.gpu.attention.call import Attention, Four
-    from backendcfg.gpu.attention.plan import AttentionPlan
+    from backendcfg.gpu.attention.call import Attention, AttentionPlan, Four
 
 _HALVES = ("bfloat16", "float16")
 
@@ -84,7 +82,7 @@ def gather(
     count = batch * heads * rows * columns
     if not count:
         return None
-    program = Program(
+    chosen = Kernel(
         "attention_gather",
         (("ELEMENT", CODES[elements[0]]), ("TO", CODES[elements[1]])),
         threads=256,
@@ -100,7 +98,7 @@ def gather(
         rows=rows,
         columns=columns,
     )
-    return Launch(program, -(-count // 1024), arguments)
+    return Launch(chosen, -(-count // 1024), arguments)
 
 
 def softmax(call: Attention, scores: int, element: str, *, scale: float) -> Launch | None:
@@ -115,25 +113,9 @@ def softmax(call: Attention, scores: int, element: str, *, scale: float) -> Laun
     rows = call.batch * call.heads * call.queries
     if not rows:
         return None
-    mask = call.mask or NO_MATRIX
-    program = Program(
-        "attention_softmax", (("ELEMENT", CODES[element]), *macros(call)), threads=256
-    )
-    arguments = SoftmaxArguments(
-        scores=scores,
-        mask=mask.address,
-        logsumexp=call.logsumexp,
-        mask_strides=mask.strides,
-        rows=rows,
-        seed=call.seed,
-        threshold=int(call.dropout * 2**32),
-        scale=scale * LOG2_OF_E,
-        kept=call.kept,
-        heads=call.heads,
-        queries=call.queries,
-        keys=call.keys,
-    )
-    return Launch(program, -(-rows // 8), arguments)
+    chosen = Kernel("attention_softmax", (("ELEMENT", CODES[element]), *macros(call)), threads=256)
+    arguments = filled(SoftmaxArguments, call, scores=scores, rows=rows, scale=scale * LOG2_OF_E)
+    return Launch(chosen, -(-rows // 8), arguments)
 
 
 def run(
@@ -163,8 +145,7 @@ def run(
     # In sixteen bits a score is scaled before it is rounded, half by each factor, as in PyTorch:
     # it could be too large for float16.
     root = math.sqrt(abs(call.scale)) if work in _HALVES else 1.0
-    group = call.heads // call.key_heads if plan.is_grouped else 1
-    value_group = call.heads // held[2].shape[-3] if plan.is_grouped else 1
+    group, value_group = (call.heads // max(1, each) for each in (call.key_heads, call.value_heads))
     side, other = call.key.strides[2:]
     turned = Matrix(call.key.address, (*call.key.strides[:2], other, side))
 
@@ -173,7 +154,7 @@ def run(
         whole = (call.batch, call.heads, *sizes)
         start = gather(matrix, at.address, whole, (element, work), group=group, factor=factor)
         # The stream is that of query, which the memory of this library is in order on.
-        _put(given, plan, start, at, held[index])
+        put(given, (at, held[index]), plan, start)
         return made
 
     first = math.copysign(root, call.scale) if work in _HALVES else 1.0
@@ -184,7 +165,7 @@ def run(
     _multiply(given, query, key, weights)
     scale = 1.0 if work in _HALVES else call.scale
     start = softmax(call, weights_held.address, work, scale=scale)
-    _put(given, plan, start, weights_held, held[3], total)
+    put(given, (weights_held, held[3], total), plan, start)
     if work == element:
         _multiply(given, weights, value, result)
         return
@@ -194,15 +175,7 @@ def run(
     rows = lengths[2] * lengths[3]
     source = Matrix(wide_held.address, (call.heads * rows, rows, lengths[3], 1))
     start = gather(source, out.address, lengths, (work, element))
-    _put(given, plan, start, wide_held, out)
-
-
-def _put(
-    given: Arguments, plan: AttentionPlan, start: Launch | None, *held: DeviceView | None
-) -> None:
-    """Put a kernel on the stream of query, where there is one to run."""
-    if start is not None:
-        put(given, held, plan, start)
+    put(given, (wide_held, out), plan, start)
 
 
 def _multiply(given: Arguments, a: Any, b: Any, out: Any) -> None:

@@ -14,7 +14,7 @@
  * turned. No two blocks add to one number and there are no atomic operations: every number of a
  * gradient is one sum, in the order of the keys, or of heads and queries.
  *
- * The variant is chosen by macros, see backendcfg/gpu/attention/flash_backward.py. WIDTH, BFLOAT16, ROWS,
+ * The variant is chosen by macros, see backendcfg/gpu/attention/flash.py. WIDTH, BFLOAT16, ROWS,
  * WARPS, RESIDENT, CAUSAL, MASK, DROPOUT and ALIGNED are those of attention_forward.cu; and
  *
  *     OF_KEYS                 which of the two
@@ -34,18 +34,19 @@ enum {
     LINES = OF_KEYS ? STEP_TILES : ROW_TILES /* tiles along the queries */
 };
 
-/* Mirrored by `FlashBackwardArguments` in backendcfg/gpu/attention/flash_backward.py. */
+/* Mirrored by `FlashBackwardArguments` in backendcfg/gpu/attention/flash.py. */
 typedef struct {
     attention_arguments call; /* as in the forward pass, but `scale` has its sign; `pairs` are heads of
                                * this kernel's own side, and `blocks` and `section` are of those */
     const half_bits *grad_out;
     half_bits *grad_query, *grad_key, *grad_value;
     float *delta; /* (batch, heads, queries), dense */
-    long long grad_out_strides[3], grad_query_strides[3], grad_key_strides[3], grad_value_strides[3];
+    long long grad_out_strides[4], grad_query_strides[4], grad_key_strides[4], grad_value_strides[4];
     float factor; /* the scale, not in units of ln 2 */
+    float unused;
 } backward_arguments;
 
-DEVICE const half_bits *head_of(const half_bits *from, const long long strides[3], int batch,
+DEVICE const half_bits *head_of(const half_bits *from, const long long strides[4], int batch,
                                 int head) {
     return from + batch * strides[0] + head * strides[1];
 }
@@ -271,7 +272,7 @@ DEVICE void fetch_step(const backward_arguments *job, const walk *way, unsigned 
 }
 
 /* A gradient is written by way of its own tile, of which each warp reads its own rows only. */
-DEVICE void write_gradient(half_bits *to, const long long strides[3], int batch, int head, int count,
+DEVICE void write_gradient(half_bits *to, const long long strides[4], int batch, int head, int count,
                            float sum[ROW_TILES][WIDTH_TILES][4], float by, unsigned tile,
                            int first_row) {
     float factor[ROW_TILES][2];

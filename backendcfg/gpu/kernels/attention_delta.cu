@@ -8,12 +8,12 @@
 
 enum { THREADS = 256, ROWS_OF_BLOCK = THREADS / 32 };
 
-/* Mirrored by `DeltaArguments` in backendcfg/gpu/attention/efficient_backward.py. */
+/* Mirrored by `DeltaArguments` in backendcfg/gpu/attention/efficient.py. */
 typedef struct {
     const void *out, *grad_out;
     void *delta; /* (batch, heads, queries), dense, of `real` */
     long long out_strides[4], grad_out_strides[4], rows;
-    int heads, queries, width, unused;
+    int heads, queries, value_width, unused;
 } delta_arguments;
 
 KERNEL(THREADS, 4) attention_delta(const delta_arguments job) {
@@ -26,7 +26,7 @@ KERNEL(THREADS, 4) attention_delta(const delta_arguments job) {
     long long grad = batch * job.grad_out_strides[0] + head * job.grad_out_strides[1] +
                      query * job.grad_out_strides[2];
     real sum = 0;
-    for (int column = lane; column < job.width; column += 32)
+    for (int column = lane; column < job.value_width; column += 32)
         sum = combine(load_number(ELEMENT, job.out, out + column * job.out_strides[3]),
                       load_number(ELEMENT, job.grad_out, grad + column * job.grad_out_strides[3]),
                       sum);

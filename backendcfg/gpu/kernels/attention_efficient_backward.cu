@@ -16,7 +16,7 @@
  *
  * No two blocks add to one number and there are no atomic operations: every number of a gradient is one
  * sum, whose order does not depend on other blocks. A kernel that is not wanted is not launched. The
- * variant is chosen by macros, see backendcfg/gpu/attention/efficient_backward.py: ELEMENT, RESIDENT,
+ * variant is chosen by macros, see backendcfg/gpu/attention/efficient.py: ELEMENT, RESIDENT,
  * CAUSAL, MASK, DROPOUT and ALIGNED are those of attention_efficient.cu; and
  *
  *     OF                      which of the four

@@ -13,14 +13,15 @@
  *
  *     BFLOAT16                1 or 0, for float16
  *     WIDTH                   of a head: a multiple of 8, up to 256
- *     ROWS, KEYS, WARPS       of a block, a step, a block; ROWS is 16 or 32 for each warp
+ *     ROWS, STEP, WARPS       queries of a block, keys of a step, warps; ROWS is 16 or 32 for each warp
  *     RESIDENT                blocks that a processor shall hold at once
  *     QUERY_IN_REGISTERS      1 or 0
  *     CAUSAL                  1: a query sees no key behind its own position, counted from 0 for both
- *     MASK                    0 none, 1 bool, 2 added, as the queries are, 3 added, float32
+ *     MASK                    0 none, 1 bool, 2 added in float32, more: added, as the queries are
  *     DROPOUT                 1 or 0
  *     ALIGNED                 1: rows begin at multiples of 16 bytes; 0: anywhere
  */
+#define KEYS STEP
 #include "attention_parts.h"
 
 /* --- scores ----------------------------------------------------------------------------------- */

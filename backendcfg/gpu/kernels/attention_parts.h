@@ -34,8 +34,8 @@ DEVICE float masked(const attention_arguments *job, long long row, float score, 
     long long place = row + key * job->mask_strides[3];
     if (MASK == 1)
         return score + (load_byte((const unsigned char *)job->mask + place) ? 0 : MINUS_INFINITY);
-    float added = MASK == 2 ? widen(BFLOAT16, load_half((const half_bits *)job->mask + place))
-                            : load_float((const float *)job->mask + place);
+    float added = MASK == 2 ? load_float((const float *)job->mask + place)
+                            : widen(BFLOAT16, load_half((const half_bits *)job->mask + place));
     return multiply_add(added, log2_of_e, score * job->scale);
 }
 

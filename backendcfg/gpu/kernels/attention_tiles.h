@@ -24,7 +24,7 @@ typedef struct {
     const void *mask;
     half_bits *out;
     float *logsumexp; /* (batch, heads, queries), dense, natural logarithm; NULL: not wanted */
-    long long query_strides[3], key_strides[3], value_strides[3], out_strides[3]; /* batch, head, row */
+    long long query_strides[4], key_strides[4], value_strides[4], out_strides[4]; /* batch, head, row */
     long long mask_strides[4]; /* batch, head, query, key */
     unsigned long long seed, threshold; /* words of the generator below it are dropped */
     int heads, group;                   /* of queries; of them, to a head of keys */

@@ -18,7 +18,7 @@ enum {
 };
 
 /* Strides count numbers: batch, head, row, column. Mirrored by `EfficientBackwardArguments` in
- * backendcfg/gpu/attention/efficient_backward.py. */
+ * backendcfg/gpu/attention/efficient.py. */
 typedef struct {
     const void *query, *key, *value, *mask, *grad_out;
     const void *logsumexp, *delta; /* (batch, heads, queries), dense, of `real` */
@@ -28,7 +28,7 @@ typedef struct {
     unsigned long long seed, threshold; /* words of the generator below it are dropped */
     double scale, factor;               /* in units of ln 2; what a sum is multiplied by */
     double kept;                        /* what a weight that is not dropped is multiplied by */
-    int batches, heads, key_group, value_group; /* of queries; of their heads, to one of keys, of values */
+    int batch, heads, key_group, value_group; /* of queries; of their heads, to one of keys, of values */
     int queries, keys, width, value_width;
     int columns;        /* of the gradient */
     int blocks, panels; /* along the rows of a head, and along columns */
@@ -75,7 +75,7 @@ DEVICE walk walk_of(const backward_arguments *job, int owner, int block) {
         int across = sizes[3] == 1 ? 1 : steps_of(job->keys, KEYS);
         way.from.batch = owner / sizes[1], way.from.head = owner % sizes[1];
         way.from.query = block / across * ROWS, way.from.key = block % across * KEYS;
-        if (sizes[0] == 1) way.steps.batch = job->batches;
+        if (sizes[0] == 1) way.steps.batch = job->batch;
         if (sizes[1] == 1) way.steps.head = job->heads;
         if (sizes[2] == 1) way.steps.query = steps_of(job->queries, ROWS);
         if (sizes[3] == 1) way.steps.key = steps_of(job->keys, KEYS);

@@ -12,37 +12,13 @@ import threading
 
 from backendcfg import environ
 from backendcfg.gpu.kernels import compiler as cuda_compiler
+from backendcfg.records import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Protocol
 
     from backendcfg.gpu.kernels.compiler import Compiler
-
-    class Kernel(Protocol):
-        """A variant of one of our kernels; equal variants have the same code."""
-
-        @property
-        def name(self) -> str:
-            """Of its source, without ".cu", and of the symbol in it."""
-
-        @property
-        def macros(self) -> dict[str, int]:
-            """What the source is compiled with, by name."""
-
-        @property
-        def threads(self) -> int:
-            """Of a block, along the first dimension."""
-
-        @property
-        def shared_bytes(self) -> int:
-            """Dynamic shared memory of a block.
-
-            Above 48 KiB the function must be told first
-            (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES).
-            """
-
 
 OLDEST = (5, 0)
 """The first compute capability that has what our kernels need; `flash` needs a newer one."""
@@ -73,6 +49,29 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+@record(frozen=True)
+class Kernel:
+    """A variant of one of our kernels: one for each set of macros.
+
+    Attributes:
+        name: of its source, without ".cu", and of the symbol in it.
+        choices: what the source asks for, by name.
+        threads: of a block.
+        shared_bytes: dynamic shared memory of a block. Above 48 KiB the function must be told first
+            (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES).
+    """
+
+    name: str
+    choices: tuple[tuple[str, int], ...]
+    threads: int
+    shared_bytes: int = 0
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """What the source is compiled with, by name."""
+        return dict(self.choices)
 
 
 def directory() -> str:

@@ -20,7 +20,6 @@ from backendcfg.dispatch.attention_facts import Call, Tensor
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops.arrays import element_named, is_flag
-from backendcfg.ops.attention.choice import choose
 from backendcfg.ops.devices import gpu, place_named, place_of
 from backendcfg.ops.explanation import Answer, Question, Reason
 
@@ -139,7 +138,7 @@ def plan(operation: str, arrays: Arrays, call: Call) -> Route:
     if wrong := attention_shapes.problem(call):
         refuse(operation, wrong, arrays, _way_out(call, wrong))
     values = FlagsInForce().values
-    choice = choose(call, values)
+    choice = attention.choose(call, values)
     if not choice.kernel:
         enabled = attention_facts.flags_of(values).enabled
         refuse(
@@ -313,7 +312,7 @@ def explain(question: Question) -> Answer:
         raise InvalidArgumentError(f"explain: {wrong}")
     served: tuple[str, ...] = attention.OURS
     if place is None:
-        choice = choose(call, question.values)
+        choice = attention.choose(call, question.values)
     else:
         served, choice = gpu().choose_attention(place, call, question.values)
     where = "" if place is None else f" on {place_named(place)}"

@@ -17,9 +17,7 @@ from device_arrays import OnDevice, aligned, held, narrowed, widened
 
 from backendcfg import ops
 from backendcfg.gpu.attention import efficient as plain
-from backendcfg.gpu.attention import efficient_backward as backward_plain
-from backendcfg.gpu.attention import flash as forward
-from backendcfg.gpu.attention import flash_backward as backward
+from backendcfg.gpu.attention import flash
 from backendcfg.gpu.attention import forward as device_attention
 from backendcfg.gpu.attention import math as products
 from backendcfg.gpu.kernels import compiler as cuda_compiler
@@ -77,11 +75,11 @@ def _gradient_parts(given, program):
     """Memory of a gradient without tensor cores that no test has made itself."""
     sizes = {0: 4, 1: 8, 2: 2, 3: 2}
     size = sizes[program.macros["ELEMENT"]]
-    rows = given.batches * given.heads * given.queries * max(size, 4)
-    queries = given.batches, given.heads, given.queries
-    keys = given.batches, given.heads // given.key_group, given.keys
-    values = given.batches, given.heads // given.value_group, given.keys
-    of = backward_plain.OF[program.macros["OF"]]
+    rows = given.batch * given.heads * given.queries * max(size, 4)
+    queries = given.batch, given.heads, given.queries
+    keys = given.batch, given.heads // given.key_group, given.keys
+    values = given.batch, given.heads // given.value_group, given.keys
+    of = plain.OF[program.macros["OF"]]
     made = {
         "query": (*queries, given.width),
         "key": (*keys, given.width),
@@ -102,7 +100,7 @@ def _delta_parts(given, program):
     """Memory of the sums of rows that no test has made itself."""
     size = {0: 4, 1: 8, 2: 2, 3: 2}[program.macros["ELEMENT"]]
     pairs = given.rows // given.queries
-    lengths = pairs // given.heads, given.heads, given.queries, given.width
+    lengths = pairs // given.heads, given.heads, given.queries, given.value_width
     return [
         (given.delta, given.rows * max(size, 4), 1),
         (given.out, _reach(given.out_strides, lengths, size), 0),
@@ -113,39 +111,40 @@ def _delta_parts(given, program):
 def _forward_parts(given, chosen):
     """Memory that the forward kernel makes: (address, bytes, whether it is written)."""
     rows = given.pairs * given.queries
-    return [(given.out, rows * chosen.width * 2, 1), (given.logsumexp, rows * 4, 1)]
+    width = chosen.macros["WIDTH"]
+    return [(given.out, rows * width * 2, 1), (given.logsumexp, rows * 4, 1)]
 
 
 def _backward_parts(given, chosen):
     """Memory of a backward kernel that no test has made itself."""
-    call = given.call
-    pairs = call.pairs * call.group if chosen.of_keys else call.pairs
+    call, of_keys, width = given.call, chosen.macros["OF_KEYS"], chosen.macros["WIDTH"]
+    pairs = call.pairs * call.group if of_keys else call.pairs
     rows, keys = pairs * call.queries, pairs // call.group * call.keys
-    steps = given.grad_out_strides
+    steps = given.grad_out_strides[:3]
     lengths = pairs // call.heads, call.heads, call.queries
     reach = sum((size - 1) * step for size, step in zip(lengths, steps, strict=True) if size)
     parts = [
-        (given.grad_out, (reach + chosen.width) * 2, 0),
+        (given.grad_out, (reach + width) * 2, 0),
         (call.logsumexp, rows * 4, 0),
-        (given.delta, rows * 4, not chosen.of_keys),
+        (given.delta, rows * 4, not of_keys),
     ]
-    if chosen.of_keys:
+    if of_keys:
         return [
             *parts,
-            *((each, keys * chosen.width * 2, 1) for each in (given.grad_key, given.grad_value)),
+            *((each, keys * width * 2, 1) for each in (given.grad_key, given.grad_value)),
         ]
-    parts.append((call.out, rows * chosen.width * 2, 0))
-    return [*parts, (given.grad_query, rows * chosen.width * 2, 1)]
+    parts.append((call.out, rows * width * 2, 0))
+    return [*parts, (given.grad_query, rows * width * 2, 1)]
 
 
 KINDS = {
-    forward.NAME: (forward.FlashArguments, _forward_parts),
-    backward.NAME: (backward.FlashBackwardArguments, _backward_parts),
+    flash.FORWARD: (flash.FlashArguments, _forward_parts),
+    flash.BACKWARD: (flash.FlashBackwardArguments, _backward_parts),
     "attention_efficient": (plain.EfficientArguments, _plain_parts),
     "attention_gather": (products.GatherArguments, _plain_parts),
     "attention_softmax": (products.SoftmaxArguments, _plain_parts),
-    "attention_efficient_backward": (backward_plain.EfficientBackwardArguments, _gradient_parts),
-    "attention_delta": (backward_plain.DeltaArguments, _delta_parts),
+    "attention_efficient_backward": (plain.EfficientBackwardArguments, _gradient_parts),
+    "attention_delta": (plain.DeltaArguments, _delta_parts),
 }
 
 
@@ -211,7 +210,7 @@ class Emulator:
         for at, part in enumerate(parts):
             ranges[at] = emulated_gpu.Range(*part)
         report = emulated_gpu.Report()
-        is_plain = isinstance(chosen, plain.Program)
+        is_plain = chosen.name in emulated_plain.PROGRAMS
         library = (self.plain if is_plain else self.compiler).library(chosen)
         run = library.run_program if is_plain else library.run_attention
         run(ctypes.byref(given), grid, ctypes.c_uint64(shared), 0, ranges, ctypes.byref(report))

@@ -9,12 +9,8 @@ from dataclasses import dataclass
 import emulated_gpu as gpu
 import numpy as np
 
-from backendcfg.gpu.attention.flash_backward import (
-    FlashBackwardArguments,
-    Gradients,
-    launch,
-    variants,
-)
+from backendcfg.gpu.attention.call import Gradients
+from backendcfg.gpu.attention.flash import FlashBackwardArguments, launch_backward, variants
 
 NAMES = ("grad_query", "grad_key", "grad_value")
 
@@ -56,19 +52,19 @@ def run(compiler, query, key, value, grad_out, *, into=None, mask=None, shared=g
     into = into or [np.full(each.shape, 0x7FFF, np.uint16) for each in (query, key, value)]
     delta = np.full(query.shape[:3], np.nan, np.float32)
     call = gpu.describe(query, key, value, out, mask=mask, logsumexp=logsumexp.ctypes.data, **rest)
-    gradients = Gradients(
-        gpu.matrix(grad_out), *(gpu.matrix(each) for each in into), delta.ctypes.data
-    )
+    matrices = dict(zip(("query", "key", "value"), map(gpu.matrix, into), strict=True))
+    gradients = Gradients(gpu.matrix(grad_out), delta.ctypes.data, matrices)
     reports = []
     for chosen in variants(call, gradients, shared):
-        start = launch(call, gradients, chosen, cache)
+        start = launch_backward(call, gradients, chosen, cache)
         if start is None:
             continue
         library = compiler.library(chosen, mutant)
         assert library.arguments_size() == ctypes.sizeof(FlashBackwardArguments)
-        assert library.shared_bytes() == start.shared_bytes <= shared
-        written = into[1:] if chosen.of_keys else [into[0], delta]
-        read = [query, key, value, grad_out, logsumexp, *([delta] if chosen.of_keys else [out])]
+        assert library.shared_bytes() == chosen.shared_bytes <= shared
+        of_keys = chosen.macros["OF_KEYS"]
+        written = into[1:] if of_keys else [into[0], delta]
+        read = [query, key, value, grad_out, logsumexp, *([delta] if of_keys else [out])]
         parts = [*((each, 1) for each in written), *((each, 0) for each in read)]
         if mask is not None:
             parts.append((mask, 0))
@@ -78,7 +74,7 @@ def run(compiler, query, key, value, grad_out, *, into=None, mask=None, shared=g
             ranges[index] = gpu.Range(held.ctypes.data, held.nbytes, is_written)
         reports.append(gpu.Report())
         library.run_attention(
-            ctypes.byref(start.arguments), start.grid, ctypes.c_uint64(start.shared_bytes),
+            ctypes.byref(start.arguments), start.grid, ctypes.c_uint64(chosen.shared_bytes),
             schedule, ranges, ctypes.byref(reports[-1]),
         )  # fmt: skip
     return Run([gpu.from_bits(each, element) for each in into], into, reports)

@@ -129,8 +129,9 @@ def describe(query, key, value, out, *, element="bfloat16", mask=None, mask_elem
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, queries, key.shape[2]))
     return Attention(
-        element=element, batch=batch, heads=heads, key_heads=key.shape[1], queries=queries,
-        keys=key.shape[2], width=width, query=matrix(query), key=matrix(key), value=matrix(value),
+        element=element, batch=batch, heads=heads, key_heads=key.shape[1],
+        value_heads=value.shape[1], queries=queries, keys=key.shape[2], width=width,
+        value_width=value.shape[3], query=matrix(query), key=matrix(key), value=matrix(value),
         out=matrix(out), mask=None if mask is None else matrix(mask), mask_element=mask_element,
         **rest,
     )  # fmt: skip
@@ -153,7 +154,7 @@ def run(compiler, query, key, value, *, out=None, mask=None, shared=SHARED, cach
     start = launch(call, chosen, cache)
     library = compiler.library(chosen, mutant)
     assert library.arguments_size() == ctypes.sizeof(FlashArguments)
-    assert library.shared_bytes() == start.shared_bytes
+    assert library.shared_bytes() == chosen.shared_bytes
     parts = [(query, 0), (key, 0), (value, 0), (out, 1), (logsumexp, 1)]
     if mask is not None:
         parts.append((mask, 0))
@@ -163,7 +164,7 @@ def run(compiler, query, key, value, *, out=None, mask=None, shared=SHARED, cach
         ranges[index] = Range(held.ctypes.data, held.nbytes, is_written)
     report = Report()
     library.run_attention(
-        ctypes.byref(start.arguments), start.grid, ctypes.c_uint64(start.shared_bytes), schedule,
+        ctypes.byref(start.arguments), start.grid, ctypes.c_uint64(chosen.shared_bytes), schedule,
         ranges, ctypes.byref(report),
     )  # fmt: skip
     element = rest.get("element", "bfloat16")

@@ -96,8 +96,9 @@ def describe(query, key, value, out, *, element="float32", mask=None, mask_eleme
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, queries, key.shape[2]))
     return Attention(
-        element=element, batch=batch, heads=heads, key_heads=key.shape[1], queries=queries,
-        keys=key.shape[2], width=width, query=matrix(query),
+        element=element, batch=batch, heads=heads, key_heads=key.shape[1],
+        value_heads=value.shape[1], queries=queries, keys=key.shape[2], width=width,
+        value_width=value.shape[3], query=matrix(query),
         key=matrix(key), value=matrix(value), out=matrix(out),
         mask=None if mask is None else matrix(mask), mask_element=mask_element, **rest,
     )  # fmt: skip
@@ -136,7 +137,7 @@ def run(compiler, query, key, value, *, out=None, mask=None, element="float32", 
         query, key, value, out, mask=mask, element=element, logsumexp=logsumexp.ctypes.data, **rest
     )
     read = [each for each in (query, key, value, mask) if each is not None]
-    begun = efficient(call, value.shape[3])
+    begun = efficient(call)
     report = compiler.start(begun, read, (out, logsumexp), schedule=schedule, mutant=mutant)
     return _ended(out, logsumexp, element, [report])
 

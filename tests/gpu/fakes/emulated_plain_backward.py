@@ -9,14 +9,8 @@ import emulated_plain as plain
 import numpy as np
 from emulated_gpu import matrix
 
-from backendcfg.gpu.attention.call import Matrix, summed_in
-from backendcfg.gpu.attention.efficient_backward import (
-    NEEDS_DELTA,
-    OF,
-    BackwardInputs,
-    delta,
-    gradient,
-)
+from backendcfg.gpu.attention.call import Gradients, Matrix, summed_in
+from backendcfg.gpu.attention.efficient import NEEDS_DELTA, OF, delta, gradient
 
 
 @dataclass
@@ -69,9 +63,7 @@ def run(compiler, query, key, value, grad_out, *, of=OF[:3], mask=None, element=
     )
     totals = np.full(query.shape[:3], np.nan, summed_in(element))
     sizes = (1, 1, 1, 1) if mask is None else mask.shape
-    passed = BackwardInputs(
-        matrix(grad_out), totals.ctypes.data, value.shape[3], value.shape[1], sizes
-    )
+    passed = Gradients(matrix(grad_out), totals.ctypes.data, {}, sizes)
     read = [each for each in (query, key, value, grad_out, out, mask) if each is not None]
     reports, bits, gradients = [], {}, {}
     if set(of) & set(NEEDS_DELTA) and (begun := delta(call, passed)) is not None:
@@ -88,7 +80,8 @@ def run(compiler, query, key, value, grad_out, *, of=OF[:3], mask=None, element=
                 for size, step in zip(made.shape, target.strides, strict=True)
             ]
             target = Matrix(target.address, tuple(steps))
-        begun = gradient(name, call, passed, target)
+        passed.into[name] = target
+        begun = gradient(name, call, passed)
         if begun is not None:
             parts = [*read, logsumexp, *([totals] if name in NEEDS_DELTA else [])]
             reports.append(compiler.start(begun, parts, [made], schedule=schedule, mutant=mutant))

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_cudnn_attention import answer, array, problem
 
-from backendcfg.gpu.attention.cudnn_backward import BackwardProblem, graph
+from backendcfg.gpu.attention.cudnn import BackwardProblem, graph_backward
 
 
 def backward(element="bfloat16", values=128, *, is_summed=True, is_turned=False, **more):
@@ -38,4 +38,4 @@ PROBLEMS = {
 
 
 if __name__ == "__main__":
-    answer({name: graph(each) for name, each in PROBLEMS.items()})
+    answer({name: graph_backward(each) for name, each in PROBLEMS.items()})

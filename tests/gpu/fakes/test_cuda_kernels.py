@@ -12,10 +12,8 @@ import pytest
 from test_device_attention_launch import A100, H200, RTX_4090, call
 
 from backendcfg.errors import InternalError, MissingLibraryError
-from backendcfg.gpu.attention import flash_backward
-from backendcfg.gpu.attention.call import Matrix
-from backendcfg.gpu.attention.flash import variant
-from backendcfg.gpu.attention.flash_backward import Gradients
+from backendcfg.gpu.attention.call import Gradients, Matrix
+from backendcfg.gpu.attention.flash import variant, variants
 from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import sources
 
@@ -148,9 +146,10 @@ BACKWARD = {
 @pytest.mark.parametrize("name", BACKWARD)
 def test_the_backward_kernels_compile_and_keep_their_sums_in_registers(real, name):
     made = BACKWARD[name]
-    gradients = Gradients(made.out, made.query, made.key, made.value, 4096)
+    arrays = {"query": made.query, "key": made.key, "value": made.value}
+    gradients = Gradients(made.out, 4096, arrays)
     for architecture in (80, 90, 100) if name == "128 causal" else (90,):
-        for chosen in flash_backward.variants(made, gradients, H200):
+        for chosen in variants(made, gradients, H200):
             used = compiled_variant(real, chosen, architecture)
             assert used["registers"] <= 255
             assert used["spilled"] <= SPILLS

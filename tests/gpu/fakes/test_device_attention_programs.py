@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backendcfg.gpu.attention.call import Attention, Matrix, summed_in
-from backendcfg.gpu.attention.efficient import CODES, efficient
+from backendcfg.gpu.attention.call import CODES, Attention, Matrix, summed_in
+from backendcfg.gpu.attention.efficient import efficient
 from backendcfg.gpu.attention.math import gather, multiplied_in, softmax
 from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import sources
@@ -26,21 +26,38 @@ def dense(address, heads, length, width):
 
 
 def call(
-    *, batch=2, heads=8, key_heads=8, queries=1000, keys=900, width=64, value_width=64, **rest
+    *,
+    batch=2,
+    heads=8,
+    key_heads=8,
+    value_heads=None,
+    queries=1000,
+    keys=900,
+    width=64,
+    value_width=64,
+    **rest,
 ):
+    value_heads = value_heads or key_heads
     matrices = {
         "query": dense(4096, heads, queries, width),
         "key": dense(8192, key_heads, keys, width),
-        "value": dense(12288, key_heads, keys, value_width),
+        "value": dense(12288, value_heads, keys, value_width),
         "out": dense(16384, heads, queries, value_width),
     }
-    sizes = {"batch": batch, "heads": heads, "key_heads": key_heads, "queries": queries}
+    sizes = {
+        "batch": batch,
+        "heads": heads,
+        "key_heads": key_heads,
+        "value_heads": value_heads,
+        "queries": queries,
+        "value_width": value_width,
+    }
     given = {"element": "float32", "scale": 0.125, **matrices, **rest}
     return Attention(**sizes, keys=keys, width=width, **given)
 
 
 def test_a_block_of_efficient_has_64_queries_of_one_head():
-    start = efficient(call(), 64)
+    start = efficient(call())
     assert (start.kernel.name, start.kernel.threads) == ("attention_efficient", 128)
     assert (start.grid, start.kernel.shared_bytes) == (2 * 8 * 16, 37888)
     given = start.arguments
@@ -55,21 +72,21 @@ def test_a_block_of_efficient_has_64_queries_of_one_head():
 
 
 def test_a_block_of_float64_has_32_queries():
-    start = efficient(call(element="float64"), 64)
+    start = efficient(call(element="float64"))
     assert (start.grid, start.kernel.shared_bytes) == (2 * 8 * 32, 44544)
 
 
 @pytest.mark.parametrize("element", CODES)
 def test_every_program_fits_the_shared_memory_of_every_device(element):
     for width in (1, 64, 65, 128, 192, 256):
-        program = efficient(call(element=element, value_width=width), width).kernel
+        program = efficient(call(element=element, value_width=width)).kernel
         assert program.shared_bytes <= SHARED_ANYWHERE
         assert program.macros["COLUMNS"] == -(-width // 64) * 64
 
 
 def test_width_of_query_and_lengths_make_no_program_of_their_own():
     programs = {
-        efficient(call(width=width, queries=queries), 64).kernel
+        efficient(call(width=width, queries=queries)).kernel
         for width in (4, 64, 300)
         for queries in (1, 70)
     }
@@ -85,24 +102,24 @@ def test_width_of_query_and_lengths_make_no_program_of_their_own():
     ],
 )
 def test_rows_that_are_no_whole_chunks_are_read_by_numbers(matrix):
-    assert efficient(replace(call(), query=matrix), 64).kernel.macros["ALIGNED"] == 0
+    assert efficient(replace(call(), query=matrix)).kernel.macros["ALIGNED"] == 0
 
 
 def test_masks_and_dropout_are_macros():
     mask = Matrix(64, (0, 0, 900, 1))
     for mask_element, code in (("bool", 1), ("float32", 2), ("float16", 4), ("bfloat16", 5)):
         made = call(mask=mask, mask_element=mask_element, dropout=0.25, is_causal=True)
-        macros = efficient(made, 64).kernel.macros
+        macros = efficient(made).kernel.macros
         assert [macros[name] for name in ("CAUSAL", "MASK", "DROPOUT")] == [1, code, 1]
-    given = efficient(call(dropout=0.25, seed=2**64 - 1), 64).arguments
+    given = efficient(call(dropout=0.25, seed=2**64 - 1)).arguments
     assert (given.threshold, given.seed, given.kept) == (2**30, 2**64 - 1, 4 / 3)
-    given = efficient(call(dropout=1.0), 64).arguments
+    given = efficient(call(dropout=1.0)).arguments
     assert (given.threshold, given.kept) == (2**32, 0.0)
 
 
 def test_what_is_empty_is_not_started():
     for made in (call(queries=0), call(batch=0), call(heads=0)):
-        assert efficient(made, 64) is None
+        assert efficient(made) is None
         assert softmax(made, 4096, "float32", scale=1.0) is None
     assert gather(Matrix(0, (0, 0, 0, 0)), 0, (1, 2, 0, 4), ("float32", "float32")) is None
 
@@ -123,7 +140,7 @@ def test_sixteen_bits_are_multiplied_in_float32_unless_it_may_be_otherwise():
 
 def test_the_arguments_have_no_gaps():
     starts = [
-        efficient(call(), 64),
+        efficient(call()),
         gather(dense(64, 1, 2, 3), 128, (1, 1, 2, 3), ("float32", "float16")),
         softmax(call(), 4096, "float32", scale=1.0),
     ]
@@ -146,16 +163,16 @@ def test_the_python_on_the_page_runs():
 WIDE = {"value_width": 256, "width": 256}
 MASKED = {"mask": Matrix(0, (0, 0, 0, 1)), "is_causal": True, "dropout": 0.1}
 PROGRAMS = {
-    **{f"{each} 64": efficient(call(element=each), 64) for each in CODES},
+    **{f"{each} 64": efficient(call(element=each)) for each in CODES},
     **{
-        f"{each} {width}": efficient(call(element=each, value_width=width), width)
+        f"{each} {width}": efficient(call(element=each, value_width=width))
         for each in ("float32", "float64")
         for width in (128, 192, 256)
     },
-    "float16 256": efficient(call(element="float16", **WIDE), 256),
-    "float32 64, all at once": efficient(call(mask_element="float32", **MASKED), 64),
-    "float32 256, all at once": efficient(call(mask_element="bool", **WIDE, **MASKED), 256),
-    "bfloat16 64, all at once": efficient(call(element="bfloat16", mask_element="bfloat16", **MASKED), 64),
+    "float16 256": efficient(call(element="float16", **WIDE)),
+    "float32 64, all at once": efficient(call(mask_element="float32", **MASKED)),
+    "float32 256, all at once": efficient(call(mask_element="bool", **WIDE, **MASKED)),
+    "bfloat16 64, all at once": efficient(call(element="bfloat16", mask_element="bfloat16", **MASKED)),
     "softmax float32": softmax(call(mask_element="float32", **MASKED), 0, "float32", scale=1.0),
     "softmax float64": softmax(call(is_causal=True), 0, "float64", scale=1.0),
     "softmax bfloat16": softmax(call(), 0, "bfloat16", scale=1.0),

@@ -7,8 +7,8 @@ import ctypes
 import pytest
 from test_device_attention_launch import A100, CACHE, H200, RTX_4090, call, dense
 
-from backendcfg.gpu.attention.call import LOG2_OF_E, Matrix
-from backendcfg.gpu.attention.flash_backward import Gradients, launch, variants
+from backendcfg.gpu.attention.call import LOG2_OF_E, Gradients, Matrix
+from backendcfg.gpu.attention.flash import launch_backward, variants
 
 
 def gradients(made, **changes):
@@ -16,41 +16,44 @@ def gradients(made, **changes):
     key = made.key_heads, made.keys, made.width
     matrices = {
         "grad_out": dense(32768, *query),
-        "grad_query": dense(65536, *query),
-        "grad_key": dense(131072, *key),
-        "grad_value": dense(262144, *key),
+        "query": dense(65536, *query),
+        "key": dense(131072, *key),
+        "value": dense(262144, *key),
+        **changes,
     }
-    return Gradients(**{**matrices, **changes}, delta=524288)
+    return Gradients(matrices.pop("grad_out"), 524288, matrices)
 
 
 def both(made, limit=H200, cache=CACHE, **changes):
     passed = gradients(made, **changes)
-    return [(each, launch(made, passed, each, cache)) for each in variants(made, passed, limit)]
+    return [
+        (each, launch_backward(made, passed, each, cache)) for each in variants(made, passed, limit)
+    ]
 
 
 def test_the_first_kernel_is_of_queries_and_the_second_of_keys():
     (first, queries), (second, keys) = both(call(heads=8, key_heads=2))
-    assert (first.of_keys, second.of_keys) == (False, True)
-    assert (queries.grid, queries.threads, queries.shared_bytes) == (2 * 8 * 8, 128, 49152)
-    assert (keys.grid, keys.threads, keys.shared_bytes) == (2 * 2 * 8, 128, 49152)
+    assert (first.macros["OF_KEYS"], second.macros["OF_KEYS"]) == (0, 1)
+    assert (queries.grid, first.threads, first.shared_bytes) == (2 * 8 * 8, 128, 49152)
+    assert (keys.grid, second.threads, second.shared_bytes) == (2 * 2 * 8, 128, 49152)
     assert (queries.arguments.call.pairs, keys.arguments.call.pairs) == (16, 4)
     assert queries.arguments.call.group == keys.arguments.call.group == 4
 
 
 def test_sums_of_wide_heads_are_parted():
     (_, _), (chosen, keys) = both(call(width=136))
-    assert chosen.tiles.parted
+    assert chosen.macros["PARTED"]
     assert keys.grid == 2 * 8 * 8 * 2
-    assert not both(call(width=128))[1][0].tiles.parted
+    assert not both(call(width=128))[1][0].macros["PARTED"]
 
 
 @pytest.mark.parametrize("width", range(32, 257, 8))
 @pytest.mark.parametrize("limit", [RTX_4090, A100, H200])
 def test_every_width_fits_every_device(width, limit):
     for chosen, start in both(call(width=width), limit):
-        assert start.shared_bytes <= limit
-        assert chosen.tiles.rows % (16 * chosen.tiles.warps) == 0
-        assert chosen.tiles.step % 16 == 0
+        assert start.kernel.shared_bytes <= limit
+        assert chosen.macros["ROWS"] % (16 * chosen.macros["WARPS"]) == 0
+        assert chosen.macros["STEP"] % 16 == 0
 
 
 @pytest.mark.parametrize("scale", [0.125, -0.125, 0.0])
@@ -60,11 +63,11 @@ def test_the_scale_keeps_its_sign(scale):
         assert start.arguments.call.scale == ctypes.c_float(scale * LOG2_OF_E).value
 
 
-@pytest.mark.parametrize("name", ["grad_out", "grad_query", "grad_key", "grad_value"])
+@pytest.mark.parametrize("name", ["grad_out", "query", "key", "value"])
 def test_a_gradient_that_begins_anywhere_makes_both_kernels_copy_by_two_bytes(name):
     rows = Matrix(4098, (0, 0, 0, 1))
-    assert [each.is_aligned for each, _ in both(call(), **{name: rows})] == [False, False]
-    assert [each.is_aligned for each, _ in both(call())] == [True, True]
+    assert [each.macros["ALIGNED"] for each, _ in both(call(), **{name: rows})] == [0, 0]
+    assert [each.macros["ALIGNED"] for each, _ in both(call())] == [1, 1]
 
 
 def test_where_there_is_nothing_to_write_nothing_is_launched():

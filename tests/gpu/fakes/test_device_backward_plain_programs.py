@@ -11,42 +11,44 @@ from test_device_attention_programs import PINNED, SHARED_ANYWHERE, SPILLS, call
 # The compiler, as the programs of the forward pass have it.
 from test_device_attention_programs import _real as _real  # noqa: PLC0414 - a fixture
 
-from backendcfg.gpu.attention.call import LOG2_OF_E, Matrix
-from backendcfg.gpu.attention.efficient import CODES
-from backendcfg.gpu.attention.efficient_backward import (
+from backendcfg.gpu.attention.call import CODES, LOG2_OF_E, Gradients, Matrix
+from backendcfg.gpu.attention.efficient import (
     OF,
-    BackwardInputs,
     DeltaArguments,
     EfficientBackwardArguments,
     delta,
     gradient,
 )
 from backendcfg.gpu.kernels import sources
+from backendcfg.records import replace
 
 MASK = Matrix(64, (0, 900000, 900, 1))
 SIZES = (1, 8, 1000, 900)
 
 
-def passed(made, *, value_width=64, value_heads=8, mask_sizes=SIZES):
-    grad_out = dense(32768, made.heads, made.queries, value_width)
-    return BackwardInputs(grad_out, 65536, value_width, value_heads, mask_sizes)
+def passed(made, into=None, mask_sizes=SIZES):
+    grad_out = dense(32768, made.heads, made.queries, made.value_width)
+    into = into or dense(131072, 8, 1000, 64)
+    return Gradients(grad_out, 65536, dict.fromkeys(OF, into), mask_sizes)
 
 
-def start(of, made=None, *, into=None, **rest):
+def start(of, made=None, **rest):
     made = made or call()
-    return gradient(of, made, passed(made, **rest), into or dense(131072, 8, 1000, 64))
+    return gradient(of, made, passed(made, **rest))
 
 
 def test_each_gradient_is_a_kernel_of_its_own():
     assert [start(of).kernel.macros["OF"] for of in OF] == [0, 1, 2, 3]
     grids = [start(of).grid for of in OF]
     assert grids == [2 * 8 * 16, 2 * 8 * 15, 2 * 8 * 15, 8 * 16 * 15]
-    assert {(start(of).threads, start(of).kernel.shared_bytes) for of in OF} == {(128, 37888)}
+    assert {(start(of).kernel.threads, start(of).kernel.shared_bytes) for of in OF} == {
+        (128, 37888)
+    }
 
 
 def test_heads_that_share_keys_or_values_have_one_gradient():
-    made = call(key_heads=2)
-    key, value = start("key", made), start("value", made, value_heads=4)
+    made = call(key_heads=2, value_heads=4)
+    key, value = start("key", made), start("value", made)
     assert (key.grid, value.grid) == (2 * 2 * 15, 2 * 4 * 15)
     assert (key.arguments.key_group, value.arguments.value_group) == (4, 2)
 
@@ -88,9 +90,10 @@ def test_every_program_fits_the_shared_memory_of_every_device(element):
 def test_rows_that_are_no_whole_chunks_are_read_by_numbers(which):
     odd = Matrix(4100, (512000, 64000, 64, 1))
     made = call(**({"query": odd} if which == "query" else {}))
-    given = passed(made) if which != "grad_out" else BackwardInputs(odd, 65536, 64, 8, SIZES)
-    into = odd if which == "into" else dense(131072, 8, 1000, 64)
-    assert gradient("query", made, given, into).kernel.macros["ALIGNED"] == 0
+    given = passed(made, odd if which == "into" else None)
+    if which == "grad_out":
+        given = replace(given, grad_out=odd)
+    assert gradient("query", made, given).kernel.macros["ALIGNED"] == 0
     assert start("query").kernel.macros["ALIGNED"] == 1
 
 
@@ -104,9 +107,9 @@ def test_what_is_empty_is_not_started():
 
 
 def test_sums_of_rows_have_eight_to_a_block():
-    found = delta(call(queries=3), passed(call(), value_width=20))
-    assert (found.grid, found.threads) == (6, 256)
-    assert (found.arguments.rows, found.arguments.width) == (48, 20)
+    found = delta(call(queries=3, value_width=20), passed(call()))
+    assert (found.grid, found.kernel.threads) == (6, 256)
+    assert (found.arguments.rows, found.arguments.value_width) == (48, 20)
 
 
 def test_the_arguments_have_no_gaps_and_can_be_kept():
@@ -160,7 +163,7 @@ def compiled(real, name, of, architecture):
     given = {**(ADDED if of == "mask" else {}), **KINDS[name]}
     width = given.get("width", 64)
     made = call(**given, value_width=width)
-    return compiled_program(real, start(of, made, value_width=width).kernel, architecture)
+    return compiled_program(real, start(of, made).kernel, architecture)
 
 
 def compiled_program(real, program, architecture):

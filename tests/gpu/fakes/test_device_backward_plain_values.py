@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_device_attention_efficient import ELEMENTS, factors
 
-from backendcfg.gpu.attention.efficient_backward import OF
+from backendcfg.gpu.attention.efficient import OF
 
 pytestmark = pytest.mark.sweep(1)
 

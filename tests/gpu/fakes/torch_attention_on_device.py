@@ -21,7 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention as theirs  # noqa: 
 
 from backendcfg import ops  # noqa: E402
 from backendcfg.errors import InvalidArgumentError  # noqa: E402
-from backendcfg.gpu.attention.efficient_backward import OF  # noqa: E402
+from backendcfg.gpu.attention.efficient import OF  # noqa: E402
 from backendcfg.schema.profile import defaults  # noqa: E402
 
 
