@@ -361,65 +361,6 @@ def device_lend(
     /,
 ) -> Any: ...
 
-# A plan of cuFFT's (a capsule), the bytes that it works in, and None; or None, 0 and what failed.
-# Of a side: embed, stride, distance, cudaDataType.
-def device_transform_plan(
-    library: int,
-    driver: int,
-    index: int,
-    sizes: tuple[int, ...],
-    batch: int,
-    source: tuple[tuple[int, ...], int, int, int],
-    result: tuple[tuple[int, ...], int, int, int],
-    execution: int,
-    /,
-) -> tuple[Any, int, tuple[str, int, str] | None]: ...
-
-# Run a plan `count` times on a stream, from address to address. None, or what failed.
-def device_transform(
-    plan: Any,
-    work: tuple[int, int, int, int, tuple[int, ...], bool],
-    source: int,
-    result: int,
-    area: int,
-    direction: int,
-    count: int,
-    input_stride: int,
-    output_stride: int,
-    /,
-) -> tuple[str, int, str] | None: ...
-
-# Of a 2:4 matrix (rows, columns, leading, cudaDataType): its bytes compressed, and of the buffer
-# for compressing; whether it is 2:4, as 0 at an address; compressing. With None, or what failed.
-_Work: TypeAlias = tuple[int, int, int, int, tuple[int, ...], bool]
-_Fault: TypeAlias = tuple[str, int, str]
-
-def device_sparse_sizes(
-    work: _Work, matrix: tuple[int, int, int, int], /
-) -> tuple[int, int, _Fault | None]: ...
-def device_sparse_check(
-    work: _Work, matrix: tuple[int, int, int, int], dense: int, invalid: int, /
-) -> _Fault | None: ...
-def device_sparse_compress(
-    work: _Work,
-    matrix: tuple[int, int, int, int],
-    dense: int,
-    compressed: int,
-    buffer: int,
-    /,
-) -> _Fault | None: ...
-
-# Of a product (m, n, k, leading of b, bias, type, type of the result, compute type, whether b is
-# transposed, algorithm, split k, its mode): the bytes that it works in; it; the fastest algorithm
-# with its splits, and the highest.
-def device_sparse_area(work: _Work, product: tuple[int, ...], /) -> tuple[int, _Fault | None]: ...
-def device_sparse_multiply(
-    work: _Work, product: tuple[int, ...], a: int, b: int, d: int, area: int, /
-) -> _Fault | None: ...
-def device_sparse_search(
-    work: _Work, product: tuple[int, ...], a: int, b: int, d: int, area: int, /
-) -> tuple[tuple[int, int, int, int], _Fault | None]: ...
-
 # The address of a recipe: how a library is called for one element type. `fallback` and `adder` are
 # those of others, or 0.
 def device_recipe(
@@ -439,6 +380,8 @@ def device_recipe(
     reduction: int,
     /,
 ) -> int: ...
+
+_Fault: TypeAlias = tuple[str, int, str]
 
 # Make a device current and its stream wait for others: what was current before, or -1, and whether
 # the stream is captured; or what failed.

@@ -103,10 +103,10 @@ HIPBLASLT = GpuLibrary(
 CUSOLVER = GpuLibrary(
     "cusolver", "cuSOLVER", NVIDIA, -1, "libcusolver.so", {12: 13, 11: 12}, also=(AMD,)
 )
-CUFFT = GpuLibrary("cufft", "cuFFT", NVIDIA, 6, "libcufft.so", {12: 13, 11: 12})
-CUDNN = GpuLibrary("cudnn", "cuDNN", NVIDIA, 7, "libcudnn.so", {9: 0})  # one for every CUDA
+CUFFT = GpuLibrary("cufft", "cuFFT", NVIDIA, -1, "libcufft.so", {12: 13, 11: 12})
+CUDNN = GpuLibrary("cudnn", "cuDNN", NVIDIA, 6, "libcudnn.so", {9: 0})  # one for every CUDA
 # One number for every toolkit.
-CUSPARSELT = GpuLibrary("cusparselt", "cuSPARSELt", NVIDIA, 8, "libcusparseLt.so", {0: 0})
+CUSPARSELT = GpuLibrary("cusparselt", "cuSPARSELt", NVIDIA, -1, "libcusparseLt.so", {0: 0})
 MAGMA = _magma("magma", NVIDIA, (AMD,))
 HIPSOLVER = GpuLibrary("hipsolver", "hipSOLVER", AMD, -1, "libhipsolver.so", {1: 7, 0: 6})
 MAGMA_HIP = _magma("magma_hip", AMD)

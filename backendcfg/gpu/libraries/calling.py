@@ -208,6 +208,7 @@ class Session:
         self._make = make
         self.handle: Any = None
         self.captured = False
+        self._before = -1
 
     def __enter__(self) -> Any:
         begun = _native.device_begin(*self._place)

@@ -121,13 +121,13 @@ class SoleLibrary:
     """The library that alone serves a family of operations on NVIDIA's devices, or why not.
 
     Attributes:
-        library: its handle; 0 where it cannot serve.
+        library: it; None where it cannot serve.
         driver: the handle of the driver.
         path: of the library's file.
         reasons: why it cannot serve, a line each.
     """
 
-    library: int = 0
+    library: OpenLibrary | None = None
     driver: int = 0
     path: str = ""
     reasons: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ def sole_library(name: str, kind: int, oldest: tuple[int, int, int] = (0, 0, 0))
         version, least = (".".join(map(str, each)) for each in (library.version, oldest[:2]))
         reason = f"{library.path} is {title} {version}: {least} is the oldest served"
         return SoleLibrary(reasons=(reason,))
-    return SoleLibrary(library.handle, driver.handle, library.path)
+    return SoleLibrary(library, driver.handle, library.path)
 
 
 def _first_usable(name: str, world: World | None) -> OpenLibrary | Unusable:

@@ -253,8 +253,78 @@ def _magma(toolkit: str, blas: str) -> Table:
 
 MAGMA, MAGMA_HIP = _magma("cuda", "cublas"), _magma("hip", "hipblas")
 
+# cufft.h and cufftXt.h of cuFFT 12.5 and 11.4. Types are cudaDataType's numbers.
+CUFFT = Table(
+    """
+    int cufftGetProperty(int, int*)
+    int cufftCreate(int*)
+    int cufftDestroy(int)
+    int cufftSetAutoAllocation(int, int)
+    int cufftXtMakePlanMany(int, int, long long*, long long*, long long, long long, int,
+        long long*, long long, long long, int, long long, size_t*, int)
+    int cufftSetStream(int, void*)
+    int cufftSetWorkArea(int, void*)
+    int cufftXtExec(int, void*, void*, int)
+    """,
+    """
+    CUFFT_: SUCCESS=0 INVALID_PLAN=1 ALLOC_FAILED=2 INVALID_TYPE=3 INVALID_VALUE=4 INTERNAL_ERROR=5
+        EXEC_FAILED=6 SETUP_FAILED=7 INVALID_SIZE=8 UNALIGNED_DATA=9 INVALID_DEVICE=11
+        NO_WORKSPACE=13 NOT_IMPLEMENTED=14 NOT_SUPPORTED=16 INVERSE=1 FORWARD=-1
+    newer CUFFT_: MISSING_DEPENDENCY=17 NVRTC_FAILURE=18 NVJITLINK_FAILURE=19 NVSHMEM_FAILURE=20
+    """,
+    version="cufftGetProperty",
+    majors=(11, 12),
+    words="CUFFT_",
+)
+
+# cusparseLt.h of cuSPARSELt 0.7.1, 0.8.1 and 0.10.0, and the cusparse.h that 0.10.0 brings. Its
+# structs are opaque memory of the caller's. A selection needs no destruction before 0.8.
+CUSPARSELT = Table(
+    """
+    int cusparseLtGetProperty(int, int*)
+    const char* cusparseLtGetErrorName(int)
+    int cusparseLtInit(void*)
+    int cusparseLtDestroy(const void*)
+    int cusparseLtDenseDescriptorInit(const void*, void*, int64_t, int64_t, int64_t, uint32_t, int,
+        int)
+    int cusparseLtStructuredDescriptorInit(const void*, void*, int64_t, int64_t, int64_t, uint32_t,
+        int, int, int)
+    int cusparseLtMatDescriptorDestroy(const void*)
+    int cusparseLtMatmulDescriptorInit(const void*, void*, int, int, const void*, const void*,
+        const void*, const void*, int)
+    int cusparseLtMatmulDescSetAttribute(const void*, void*, int, const void*, size_t)
+    int cusparseLtMatmulAlgSelectionInit(const void*, void*, const void*, int)
+    optional int cusparseLtMatmulAlgSelectionDestroy(const void*)
+    int cusparseLtMatmulAlgSetAttribute(const void*, void*, int, const void*, size_t)
+    int cusparseLtMatmulAlgGetAttribute(const void*, const void*, int, void*, size_t)
+    int cusparseLtMatmulGetWorkspace(const void*, const void*, size_t*)
+    int cusparseLtMatmulPlanInit(const void*, void*, const void*, const void*)
+    int cusparseLtMatmulPlanDestroy(const void*)
+    int cusparseLtMatmul(const void*, const void*, const void*, const void*, const void*,
+        const void*, const void*, void*, void*, void**, int32_t)
+    int cusparseLtMatmulSearch(const void*, void*, const void*, const void*, const void*,
+        const void*, const void*, void*, void*, void**, int32_t)
+    int cusparseLtSpMMAPruneCheck2(const void*, const void*, int, int, const void*, int*, void*)
+    int cusparseLtSpMMACompressedSize2(const void*, const void*, size_t*, size_t*)
+    int cusparseLtSpMMACompress2(const void*, const void*, int, int, const void*, void*, void*,
+        void*)
+    """,
+    """
+    CUSPARSE_STATUS_: SUCCESS=0 NOT_INITIALIZED=1 ALLOC_FAILED=2 INVALID_VALUE=3 ARCH_MISMATCH=4
+        EXECUTION_FAILED=6 INTERNAL_ERROR=7 NOT_SUPPORTED=10 INSUFFICIENT_RESOURCES=11
+    CUSPARSE_: OPERATION_NON_TRANSPOSE=0 OPERATION_TRANSPOSE=1 ORDER_ROW=2 COMPUTE_32I=0
+        COMPUTE_32F=2
+    CUSPARSELT_: SPARSITY_50_PERCENT=0 MATMUL_BIAS_POINTER=8 MATMUL_ALG_DEFAULT=0
+        MATMUL_ALG_CONFIG_ID=0 MATMUL_ALG_CONFIG_MAX_ID=1 MATMUL_SPLIT_K=3 MATMUL_SPLIT_K_MODE=4
+    """,
+    version="cusparseLtGetProperty",
+    words="cusparseLtGetErrorName",
+)
+
 TABLES = {
     "cublas": CUBLAS,
+    "cufft": CUFFT,
+    "cusparselt": CUSPARSELT,
     "cusolver": CUSOLVER,
     "hipsolver": HIPSOLVER,
     "magma": MAGMA,

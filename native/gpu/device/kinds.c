@@ -27,15 +27,8 @@ static const bcfg_library_symbol hipblas_symbols[] = {
 #define TABLE bcfg_hipblaslt_table
 static const bcfg_library_symbol hipblaslt_symbols[] = {BCFG_HIPBLASLT_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
-#define TABLE bcfg_cufft_table
-static const bcfg_library_symbol cufft_symbols[] = {BCFG_CUFFT_SYMBOLS(REQUIRED, OPTIONAL)};
-#undef TABLE
 #define TABLE bcfg_cudnn_table
 static const bcfg_library_symbol cudnn_symbols[] = {BCFG_CUDNN_SYMBOLS(REQUIRED, OPTIONAL)};
-#undef TABLE
-#define TABLE bcfg_cusparselt_table
-static const bcfg_library_symbol cusparselt_symbols[] = {
-    BCFG_CUSPARSELT_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
 
 static int64_t cuda_version(const void *table, void *handle) {
@@ -61,16 +54,6 @@ static int64_t cublas_version(const void *table, void *handle) {
 static int64_t cublaslt_version(const void *table, void *handle) {
     (void)handle;
     return (int64_t)((const bcfg_cublaslt_table *)table)->cublasLtGetVersion();
-}
-
-static int64_t cufft_version(const void *table, void *handle) {
-    (void)handle;
-    return properties(((const bcfg_cufft_table *)table)->cufftGetProperty);
-}
-
-static int64_t cusparselt_version(const void *table, void *handle) {
-    (void)handle;
-    return properties(((const bcfg_cusparselt_table *)table)->cusparseLtGetProperty);
 }
 
 /* Before 9 a major version had less room: 8907 is 8.9.7. */
@@ -109,9 +92,7 @@ static const bcfg_library_kind kinds[BCFG_DEVICE_KINDS] = {
     [BCFG_HIP] = KIND(hip, soname_version, 6, 7),
     [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
     [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
-    [BCFG_CUFFT] = KIND(cufft, cufft_version, 11, 12),
     [BCFG_CUDNN] = KIND(cudnn, cudnn_version, 9, 9),
-    [BCFG_CUSPARSELT] = KIND(cusparselt, cusparselt_version, 0, 0),
 };
 
 const bcfg_library_kind *bcfg_library_kind_of(int32_t kind) {

@@ -8,8 +8,6 @@
 #include "gpu/abi_cublaslt.h"
 #include "gpu/abi_cuda.h"
 #include "gpu/abi_cudnn.h"
-#include "gpu/abi_cufft.h"
-#include "gpu/abi_cusparselt.h"
 #include "gpu/abi_hip.h"
 #include "gpu/abi_hipblas.h"
 #include "gpu/abi_hipblaslt.h"
@@ -33,9 +31,7 @@ ACCESS(cublaslt)
 ACCESS(hip)
 ACCESS(hipblas)
 ACCESS(hipblaslt)
-ACCESS(cufft)
 ACCESS(cudnn)
-ACCESS(cusparselt)
 #undef ACCESS
 
 /* soname.c: what a loaded library calls itself, by its handle; NULL when it says nothing. */

@@ -118,17 +118,5 @@ PyObject *bcfg_device_time(PyObject *module, PyObject *arguments);
 /* memory.c: functions of the module for memory of the driver's. */
 PyObject *bcfg_device_memory(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_lend(PyObject *module, PyObject *arguments);
-/* transform.c: Fourier transforms. */
-PyObject *bcfg_device_transform_plan(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_transform(PyObject *module, PyObject *arguments);
-
-/* sparse.c: products of 2:4 sparse matrices. */
-PyObject *bcfg_device_sparse_sizes(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_sparse_check(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_sparse_compress(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_sparse_area(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_sparse_multiply(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_sparse_search(PyObject *module, PyObject *arguments);
-
 extern PyMethodDef bcfg_device_methods[];
 #endif

@@ -139,27 +139,5 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_lend", bcfg_device_lend, METH_VARARGS,
      "device_lend(owner, address, kind, index, code, bits, shape, versioned)\n--\n\nA capsule of DLPack's "
      "over memory that its owner keeps."},
-    {"device_transform_plan", bcfg_device_transform_plan, METH_VARARGS,
-     "device_transform_plan(library, driver, index, sizes, batch, input, output, execution)\n--\n\n"
-     "A plan of cuFFT's, the bytes that it works in, and None; or None, 0 and what failed."},
-    {"device_transform", bcfg_device_transform, METH_VARARGS,
-     "device_transform(plan, work, input, output, area, direction, count, input_stride, "
-     "output_stride)\n--\n\nRun a plan on a stream; None, or what failed."},
-    {"device_sparse_sizes", bcfg_device_sparse_sizes, METH_VARARGS,
-     "device_sparse_sizes(work, matrix)\n--\n\nThe bytes of a 2:4 matrix compressed, of the buffer "
-     "for that, and None or what failed."},
-    {"device_sparse_check", bcfg_device_sparse_check, METH_VARARGS,
-     "device_sparse_check(work, matrix, dense, invalid)\n--\n\nSet `invalid` to 0 where a matrix is "
-     "2:4; None, or what failed."},
-    {"device_sparse_compress", bcfg_device_sparse_compress, METH_VARARGS,
-     "device_sparse_compress(work, matrix, dense, compressed, buffer)\n--\n\nNone, or what failed."},
-    {"device_sparse_area", bcfg_device_sparse_area, METH_VARARGS,
-     "device_sparse_area(work, product)\n--\n\nThe bytes that a product works in, and None or what "
-     "failed."},
-    {"device_sparse_multiply", bcfg_device_sparse_multiply, METH_VARARGS,
-     "device_sparse_multiply(work, product, a, b, d, area)\n--\n\nNone, or what failed."},
-    {"device_sparse_search", bcfg_device_sparse_search, METH_VARARGS,
-     "device_sparse_search(work, product, a, b, d, area)\n--\n\nThe fastest algorithm, its two numbers "
-     "of splitting and the highest algorithm; and None or what failed."},
     {NULL, NULL, 0, NULL},
 };

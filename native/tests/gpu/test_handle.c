@@ -154,7 +154,6 @@ static void every_library_ends_its_handles(void) {
         {BCFG_CUBLAS, "libdevice_cublas.so", "cublasDestroy_v2", false},
         {BCFG_CUBLASLT, "libdevice_cublaslt.so", "cublasLtDestroy", false},
         {BCFG_CUDNN, "libdevice_cudnn.so", "cudnnDestroy", false},
-        {BCFG_CUSPARSELT, "libdevice_cusparselt.so", "cusparseLtDestroy", false},
         {BCFG_HIPBLAS, "libdevice_hipblas_3.so", "hipblasDestroy", true},
         {BCFG_HIPBLASLT, "libdevice_hipblaslt.so", "hipblasLtDestroy", true},
     };
