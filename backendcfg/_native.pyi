@@ -361,66 +361,6 @@ def device_lend(
     /,
 ) -> Any: ...
 
-# A plan of cuFFT's (a capsule), the bytes that it works in, and None; or None, 0 and what failed.
-# Of a side: embed, stride, distance, cudaDataType.
-def device_transform_plan(
-    library: int,
-    driver: int,
-    index: int,
-    sizes: tuple[int, ...],
-    batch: int,
-    source: tuple[tuple[int, ...], int, int, int],
-    result: tuple[tuple[int, ...], int, int, int],
-    execution: int,
-    /,
-) -> tuple[Any, int, tuple[str, int, str] | None]: ...
-
-# Run a plan `count` times on a stream, from address to address. None, or what failed.
-def device_transform(
-    plan: Any,
-    work: tuple[int, int, int, int, tuple[int, ...], bool],
-    source: int,
-    result: int,
-    area: int,
-    direction: int,
-    count: int,
-    input_stride: int,
-    output_stride: int,
-    /,
-) -> tuple[str, int, str] | None: ...
-
-# Of a 2:4 matrix (rows, columns, leading, cudaDataType): its bytes compressed, and of the buffer
-# for compressing; whether it is 2:4, as 0 at an address; compressing. With None, or what failed.
-_Work: TypeAlias = tuple[int, int, int, int, tuple[int, ...], bool]
-_Fault: TypeAlias = tuple[str, int, str]
-_Taken: TypeAlias = object
-
-def device_sparse_sizes(
-    work: _Work, matrix: tuple[int, int, int, int], /
-) -> tuple[int, int, _Fault | None]: ...
-def device_sparse_check(
-    work: _Work, matrix: tuple[int, int, int, int], dense: int, invalid: int, /
-) -> _Fault | None: ...
-def device_sparse_compress(
-    work: _Work,
-    matrix: tuple[int, int, int, int],
-    dense: int,
-    compressed: int,
-    buffer: int,
-    /,
-) -> _Fault | None: ...
-
-# Of a product (m, n, k, leading of b, bias, type, type of the result, compute type, whether b is
-# transposed, algorithm, split k, its mode): the bytes that it works in; it; the fastest algorithm
-# with its splits, and the highest.
-def device_sparse_area(work: _Work, product: tuple[int, ...], /) -> tuple[int, _Fault | None]: ...
-def device_sparse_multiply(
-    work: _Work, product: tuple[int, ...], a: int, b: int, d: int, area: int, /
-) -> _Fault | None: ...
-def device_sparse_search(
-    work: _Work, product: tuple[int, ...], a: int, b: int, d: int, area: int, /
-) -> tuple[tuple[int, int, int, int], _Fault | None]: ...
-
 # The address of a recipe: how a library is called for one element type. `fallback` and `adder` are
 # those of others, or 0.
 def device_recipe(
@@ -441,29 +381,28 @@ def device_recipe(
     /,
 ) -> int: ...
 
-# The arrays of one call on a device: their kind, equal for calls whose arrays are alike but for
-# their memory, and what keeps them for the call. None where one is not on the first one's device.
-def device_taken(values: tuple[object, ...], /) -> tuple[bytes, _Taken] | None: ...
+_Fault: TypeAlias = tuple[str, int, str]
 
-# Uninitialised arrays of (element, shape) by the library of the first; None where it has no table.
-def device_made(
-    taken: _Taken, memory: tuple[tuple[str, tuple[int, ...]], ...], /
-) -> list[Any] | None: ...
+# Make a device current and its stream wait for others: what was current before, or -1, and whether
+# the stream is captured; or what failed.
+def device_begin(
+    driver: int, index: int, stream: int, others: tuple[int, ...], /
+) -> tuple[int, bool] | _Fault: ...
 
-# The same for arrays that were made by other means.
-def device_added(taken: _Taken, arrays: list[Any], /) -> None: ...
+# The opposite. None, or what failed.
+def device_end(
+    driver: int,
+    index: int,
+    stream: int,
+    others: tuple[int, ...],
+    synchronizes: bool,
+    before: int,
+    failed: bool,
+    /,
+) -> _Fault | None: ...
 
-# Where an array starts: 0 to 2 are those of the call, from 3 those that were made.
-def device_address(taken: _Taken, place: int, /) -> int: ...
-
-# Steps of linear algebra, each a `dispatch.device_linalg.Step`, and bytes that they share; None
-# where a library has no such step for such sizes.
-def device_linalg_plan(
-    driver: int, index: int, area: int, steps: tuple[tuple[Any, ...], ...], /
-) -> object | None: ...
-
-# Put them on the stream of a call's arrays. None, or what failed.
-def device_linalg(plan: object, taken: _Taken, /) -> _Fault | None: ...
+# The version that the SONAME of an open library has, 10000 * major + 100 * minor; -1 for none.
+def device_soname(handle: int, /) -> int: ...
 
 # For each recipe (operation, provider, path, reason, calls).
 def device_recipes() -> list[tuple[str, str, str, str, int]]: ...

@@ -30,6 +30,7 @@ FAKES = {
     "cublaslt": "libcublasLt.so.13",
     "cufft": "libcufft.so.12",
     "cudnn": "libcudnn.so.9",
+    "cusolver": "libcusolver.so.12",
 }
 # By what is measured: the call; what PyTorch itself does in it, which is to make memory for the
 # result and to work in, to copy, and to add or scale in place; and the kernel of attention.
@@ -51,6 +52,16 @@ CALLS = {
         "empty(8, 33, dtype=c64).copy_(h.detach()); empty(8, 64).mul_(0.1); empty(4096, dtype=u8)",
         "",
     ),
+    "solve": (
+        "linalg.solve(m, m)",
+        "empty(16, 16).copy_(m); empty(16, 16).copy_(m); empty(1, dtype=i32).tolist()",
+        "",
+    ),
+    "svd": (
+        "linalg.svd(m)",
+        "empty(16, 16).copy_(m); empty(3, 16, 16); empty(16); empty(1, dtype=i32).tolist()",
+        "",
+    ),
     "conv2d": ("ops.conv2d(i, w)", "empty(2, 4, 6, 6); empty(4096, dtype=u8)", ""),
     "conv2d with a bias": (
         "ops.conv2d(i, w, b)",
@@ -63,10 +74,18 @@ CALLS = {
 def compiled(folder: Path) -> dict[str, ctypes.CDLL]:
     """The fakes, in this process under the names of what they stand for."""
     libraries = {}
+    subprocess.run([sys.executable, NATIVE / "abi/check.py", "--declare", folder], check=True)
     for source, name in FAKES.items():
         target = folder / name
         file = NATIVE / "fakes" / "gpu" / f"{source}.c"
-        command = ["cc", *FLAGS, f"-I{NATIVE / 'include'}", f"-Wl,-soname,{name}", str(file)]
+        command = [
+            "cc",
+            *FLAGS,
+            f"-I{NATIVE / 'include'}",
+            f"-I{folder}",
+            f"-Wl,-soname,{name}",
+            str(file),
+        ]
         subprocess.run([*command, "-o", str(target), "-lm"], check=True)
         libraries[source] = ctypes.CDLL(str(target))
     return libraries
@@ -106,6 +125,9 @@ def tensors() -> dict[str, Any]:
         "empty_like": torch.empty_like,
         "c64": torch.complex64,
         "u8": torch.uint8,
+        "i32": torch.int32,
+        "linalg": ops.linalg,
+        "m": torch.eye(16),
         "a": ones(16, 16),
         "out": ones(16, 16),
         "x": ones(8, 64),
@@ -139,13 +161,13 @@ def least(statements: dict[str, str], names: dict[str, object], rounds: int) -> 
     samples: dict[str, list[float]] = {name: [] for name in timers}
     for _ in range(rounds):
         for name, timer in timers.items():
-            samples[name].append(timer.timeit(200) / 200)
+            samples[name].append(timer.timeit(20) / 20)
     return {name: min(values) for name, values in samples.items()}
 
 
 def main() -> int:
     """A row for each call."""
-    rounds = 50 if "--quick" in sys.argv else 500
+    rounds = 500 if "--quick" in sys.argv else 5000
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         libraries = compiled(Path(folder))

@@ -26,8 +26,7 @@ class GpuLibrary:
         name: as profiles and the native part spell it.
         title: as its vendor spells it.
         vendor: whose devices it is for.
-        kind: its number in `native/include/backendcfg_device.h`; -1 for one that only frameworks
-            call.
+        kind: its number in `native/include/backendcfg_device.h`; -1 for one that C does not call.
         stem: of its file's name, before the major version of its interface.
         majors: of its interface, those that are served, newest first, each with the major version
             of the toolkit (CUDA, ROCm) that it belongs to.
@@ -68,13 +67,13 @@ class GpuLibrary:
         return (self.vendor, *self.also)
 
 
-def _magma(name: str, kind: int, vendor: str, also: tuple[str, ...] = ()) -> GpuLibrary:
+def _magma(name: str, vendor: str, also: tuple[str, ...] = ()) -> GpuLibrary:
     """A build of MAGMA for one vendor's devices. Debian's file is numbered, others are not."""
     return GpuLibrary(
         name,
         "MAGMA",
         vendor,
-        kind,
+        -1,
         "libmagma.so",
         {2: 0},
         plain=True,
@@ -102,15 +101,15 @@ HIPBLASLT = GpuLibrary(
 )
 # PyTorch gives hipSOLVER under the name of cuSOLVER, so that a profile's one name serves both.
 CUSOLVER = GpuLibrary(
-    "cusolver", "cuSOLVER", NVIDIA, 6, "libcusolver.so", {12: 13, 11: 12}, also=(AMD,)
+    "cusolver", "cuSOLVER", NVIDIA, -1, "libcusolver.so", {12: 13, 11: 12}, also=(AMD,)
 )
-CUFFT = GpuLibrary("cufft", "cuFFT", NVIDIA, 7, "libcufft.so", {12: 13, 11: 12})
-CUDNN = GpuLibrary("cudnn", "cuDNN", NVIDIA, 8, "libcudnn.so", {9: 0})  # one for every CUDA
+CUFFT = GpuLibrary("cufft", "cuFFT", NVIDIA, -1, "libcufft.so", {12: 13, 11: 12})
+CUDNN = GpuLibrary("cudnn", "cuDNN", NVIDIA, 6, "libcudnn.so", {9: 0})  # one for every CUDA
 # One number for every toolkit.
-CUSPARSELT = GpuLibrary("cusparselt", "cuSPARSELt", NVIDIA, 9, "libcusparseLt.so", {0: 0})
-MAGMA = _magma("magma", 10, NVIDIA, (AMD,))
-HIPSOLVER = GpuLibrary("hipsolver", "hipSOLVER", AMD, 11, "libhipsolver.so", {1: 7, 0: 6})
-MAGMA_HIP = _magma("magma_hip", 12, AMD)
+CUSPARSELT = GpuLibrary("cusparselt", "cuSPARSELt", NVIDIA, -1, "libcusparseLt.so", {0: 0})
+MAGMA = _magma("magma", NVIDIA, (AMD,))
+HIPSOLVER = GpuLibrary("hipsolver", "hipSOLVER", AMD, -1, "libhipsolver.so", {1: 7, 0: 6})
+MAGMA_HIP = _magma("magma_hip", AMD)
 CK = GpuLibrary("ck", "Composable Kernel", AMD)
 AOTRITON = GpuLibrary("aotriton", "AOTriton", AMD)
 NCCL = GpuLibrary("nccl", "NCCL", NVIDIA, stem="libnccl.so", majors={2: 0})

@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 from contextlib import suppress
+from importlib import import_module
 
 SECONDS = 30.0
 """How long a library may take to open and to answer."""
@@ -28,15 +29,16 @@ def rehearse(native: str, path: str, prefix: str, suffix: str, interface: str) -
     return _tried(native, path, prefix, suffix, interface)
 
 
-def rehearse_device(native: str, kind: int, path: str) -> str:
+def rehearse_device(native: str, who: str, path: str) -> str:
     """Why a library of devices cannot be opened, or "" when a child process opened it.
 
     Args:
         native: the file of `backendcfg._native`.
-        kind: its number in native/include/backendcfg_device.h.
+        who: who opens it: a module and what its `examine` calls the library, "module:name"; or its
+            number in native/include/backendcfg_device.h.
         path: the library's file, absolute.
     """
-    return _tried(native, str(kind), path)
+    return _tried(native, who, path)
 
 
 def _tried(*arguments: str) -> str:
@@ -77,13 +79,17 @@ def _open(path: str, prefix: str, suffix: str, interface: str) -> str:
     return "usable"
 
 
-def _open_device(kind: str, path: str) -> str:
+def _open_device(who: str, path: str) -> str:
+    module, _, name = who.partition(":")
+    if name:
+        opened = import_module(module).examine(name, path)
+        return opened if isinstance(opened, str) else "usable"
     from backendcfg import native
 
     function = native.library().bcfg_device_open
     function.argtypes = [ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
     error, handle = native._Error(), ctypes.c_void_p()
-    status = function(int(kind), os.fsencode(path), ctypes.byref(handle), ctypes.byref(error))
+    status = function(int(who), os.fsencode(path), ctypes.byref(handle), ctypes.byref(error))
     return error.detail.decode(errors="replace") or f"status {status}" if status else "usable"
 
 

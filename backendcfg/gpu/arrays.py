@@ -41,7 +41,7 @@ _NOTHING = "nothing was computed"
 _MOVE = ["move it to where the others are"]
 
 # (library, driver, device, stream, other streams, whether to wait), as device_work.c reads it.
-Work = tuple[int, int, int, int, tuple[int, ...], bool]
+Work = tuple[Any, int, int, int, tuple[int, ...], bool]
 
 
 class DeviceView(NamedTuple):
@@ -228,7 +228,7 @@ class Arguments:
                 )
         return view
 
-    def work(self, library: int, driver: int, *views: DeviceView | None) -> Work:
+    def work(self, library: Any, driver: int, *views: DeviceView | None) -> Work:
         """Where a call of C works: the device, and the stream of the first array.
 
         Args:

@@ -2,12 +2,14 @@
 
     python native/abi/check.py                        headers in wheels and usual places
     python native/abi/check.py DIRECTORY ...          headers below these directories
+    python native/abi/check.py --declare DIRECTORY    write headers for the fakes there
 
-For every header that is found, each constant, function and struct of native/include/gpu/abi_*.h
-is compared with the vendor's by a C++ compiler: numbers by value; functions by how many parameters
-they have and how each is passed (pointers by what is const, integers and enumerations by size);
-structs by size and by the places of their fields. Optional functions, and constants of a list that
-says since when there are such, may be absent.
+C declares what it calls in native/include/gpu/abi_*.h; what Python calls by ctypes stands in
+backendcfg/gpu/libraries/signatures.py. For every header that is found, each constant, function and
+struct of these is compared with the vendor's by a C++ compiler: numbers by value; functions by how
+many parameters they have and how each is passed (pointers by what is const, integers and
+enumerations by size); structs by size and by the places of their fields. Optional functions, and
+constants of a list that says since when there are such, may be absent.
 
 Prints what was compared with what. Ends with 1 when something differs, with 2 when no header was
 found.
@@ -16,14 +18,17 @@ found.
 from __future__ import annotations
 
 import glob
+import importlib.util
 import re
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 INCLUDE = Path(__file__).resolve().parents[1] / "include"
+SIGNATURES = INCLUDE.parents[1] / "backendcfg" / "gpu" / "libraries" / "signatures.py"
 MOST = 20  # differences that are shown of one header
 
 
@@ -126,8 +131,56 @@ class Declared:
     fields: list[tuple[str, str, str, str]]
 
 
+def tables() -> dict[str, Any]:
+    """The tables of what Python calls, by library; no package is imported."""
+    spec = importlib.util.spec_from_file_location("signatures", SIGNATURES)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {
+        name: table
+        for name, table in module.TABLES.items()
+        if not (INCLUDE / "gpu" / f"abi_{name}.h").is_file()
+    }
+
+
+TYPEDEFS = """
+typedef struct { float real, imaginary; } bcfg_complex64;
+typedef struct { double real, imaginary; } bcfg_complex128;
+"""
+
+
+def header(name: str, table: Any) -> str:
+    """The text of a header that declares a table, as native/include/gpu/abi_*.h do."""
+    numbers = "".join(f"    BCFG_{name} = {number},\n" for name, number in table.constants.items())
+    symbols = "".join(
+        f" \\\n    {'OPTIONAL' if one.optional else 'REQUIRED'}"
+        f"({one.result}, {function}, ({', '.join(one.parameters) or 'void'}))"
+        for function, one in table.functions.items()
+    )
+    return (
+        "/* Made by native/abi/check.py. */\n#pragma once\n"
+        "#include <stddef.h>\n#include <stdint.h>\n"
+        f"enum {{\n{numbers}}};\n{TYPEDEFS if 'complex64' in symbols else ''}"
+        f"#define BCFG_{name.upper()}_SYMBOLS(REQUIRED, OPTIONAL){symbols}\n"
+    )
+
+
+def declare(folder: Path) -> None:
+    """Write the headers that the fakes of what Python calls include."""
+    (folder / "gpu").mkdir(parents=True, exist_ok=True)
+    for name, table in tables().items():
+        (folder / "gpu" / f"abi_{name}.h").write_text(header(name, table), encoding="ascii")
+
+
 def declared(name: str) -> Declared:
-    """The lists of one of our headers."""
+    """What our headers, or the tables of what Python calls, have of one library."""
+    if table := tables().get(name):
+        constants = {constant: str(number) for constant, number in table.constants.items()}
+        functions = {
+            function: (one.result, f"({', '.join(one.parameters)})", not one.optional)
+            for function, one in table.functions.items()
+        }
+        return Declared(constants, set(table.newer), functions, {}, [])
     text = (INCLUDE / "gpu" / f"abi_{name}.h").read_text(encoding="ascii").replace("\\\n", " ")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     lists = "\n".join(re.findall(r"#define BCFG_\w+\(.*", text))
@@ -152,7 +205,8 @@ def declared(name: str) -> Declared:
 def program(library: Library, ours: Declared, vendor: str) -> tuple[str, list[str]]:
     """The C++ text that only compiles when all agrees, and what the vendor's text does not have."""
     lines = [library.prelude, f"#include <{library.header}>", COMPARISON]
-    lines.append(f'#include "gpu/abi_{library.name}.h"')
+    ours_in_c = INCLUDE / "gpu" / f"abi_{library.name}.h"
+    lines.append(f'#include "{ours_in_c}"' if ours_in_c.is_file() else TYPEDEFS)
     absent = []
     for name, value in ours.constants.items():
         if name in ours.newer and not re.search(rf"\b{name}\b", vendor):
@@ -251,4 +305,7 @@ def main(places: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if sys.argv[1:2] == ["--declare"]:
+        declare(Path(sys.argv[2]))
+    else:
+        sys.exit(main(sys.argv[1:]))

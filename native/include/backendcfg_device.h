@@ -21,13 +21,7 @@ typedef enum {
     BCFG_HIP = 3,          /* the HIP runtime, libamdhip64.so */
     BCFG_HIPBLAS = 4,
     BCFG_HIPBLASLT = 5,
-    BCFG_CUSOLVER = 6,
-    BCFG_CUFFT = 7,
-    BCFG_CUDNN = 8,
-    BCFG_CUSPARSELT = 9,
-    BCFG_MAGMA = 10,       /* built for CUDA */
-    BCFG_HIPSOLVER = 11,
-    BCFG_MAGMA_HIP = 12,   /* MAGMA built for HIP */
+    BCFG_CUDNN = 6,
     BCFG_DEVICE_KINDS
 } bcfg_device_kind;
 

@@ -20,7 +20,8 @@ from backendcfg.gpu.convolution.graph import Problem
 from backendcfg.gpu.cudnn import search as cudnn
 from backendcfg.gpu.cudnn.graph import alignment
 from backendcfg.gpu.cudnn.search import Found, NoEngineError, Search, Tensors
-from backendcfg.gpu.libraries.opening import OpenLibrary, open_device, require_device
+from backendcfg.gpu.libraries.calling import OpenLibrary
+from backendcfg.gpu.libraries.opening import open_device, require_device
 from backendcfg.ops.convolution import shapes as convolution_shapes
 from backendcfg.ops.convolution.shapes import Operand
 from backendcfg.ops.devices import CUDA

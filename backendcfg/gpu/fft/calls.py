@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backendcfg import _native
 from backendcfg.cache import ProfileCache
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, DeviceView
 from backendcfg.gpu.fft import plans
+from backendcfg.gpu.fft.cufft import CufftPlan
+from backendcfg.gpu.libraries.calling import Fault
 from backendcfg.gpu.libraries.opening import sole_library
 from backendcfg.ops.arrays import ArrayView
 from backendcfg.ops.devices import place_named
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from backendcfg.gpu.fft.plans import Pass
+    from backendcfg.gpu.libraries.calling import OpenLibrary
     from backendcfg.ops.fft.arguments import Request
 
 BECAUSE = "it transforms on NVIDIA's devices"
@@ -47,7 +49,7 @@ class _Common(NamedTuple):
         is_checked: whether a result that is not finite is refused.
     """
 
-    library: int
+    library: OpenLibrary
     driver: int
     element: str
     scale: float
@@ -195,7 +197,7 @@ def _planned(request: Request, view: DeviceView, element: str, given: Arguments)
             helps=["transform on the CPU", "use a profile of a lower tier"],
         )
     chosen = sole_library("cufft", view.kind)
-    if not chosen.library:
+    if chosen.library is None:
         raise MissingLibraryError(
             f"{operation}: no library can transform on {view.place}",
             notes=list(chosen.reasons),
@@ -268,10 +270,6 @@ def _compute(plan: TransformPlan, request: Request, view: DeviceView, given: Arg
     return own_library.turned(result, plan.back) if plan.back else result
 
 
-def _where(common: _Common, ordinal: int) -> tuple[int, int, int]:
-    return common.library, common.driver, ordinal
-
-
 def _grows(to: tuple[int, ...], of: tuple[int, ...]) -> bool:
     return any(one > other for one, other in zip(to, of, strict=True))
 
@@ -280,32 +278,20 @@ def _run(
     common: _Common, each: Pass, source: DeviceView, written: DeviceView, given: Arguments
 ) -> None:
     """Put the work of one plan of cuFFT on the stream."""
-    where = _where(common, written.ordinal)
-
-    def make() -> tuple[Any, int]:
-        plan, size, fault = _native.device_transform_plan(*where, *each.plan)
-        if fault is not None:
-            given.failed("cuFFT", fault, _words(each))
-        return plan, size
-
+    where = (common.library, common.driver, written.ordinal)
     cache = plan_cache.of_device(written.ordinal)
-    plan, size = cache.get((*where, each.plan), make, common.max_size)
-    room, area = given.make((size,), "uint8") if size else (None, None)
     ends = {"": (source, written), "input": (source, source), "output": (written, written)}
     start, end = ends[each.within]
-    fault = _native.device_transform(
-        plan,
-        given.work(0, common.driver, start, end, area),
-        start.address,
-        end.address,
-        area.address if area is not None else 0,
-        each.direction,
-        each.count,
-        *each.steps,
-    )
-    del room  # now that the work is on the stream: what its library does with it comes after
-    if fault is not None:
-        given.failed("cuFFT", fault, _words(each))
+    try:
+        key = (*where, each.plan)
+        plan = cache.get(key, lambda: CufftPlan(*where, each), common.max_size)
+        room, area = given.make((plan.bytes,), "uint8") if plan.bytes else (None, None)
+        work = given.work(common.library, common.driver, start, end, area)
+        place = area.address if area is not None else 0
+        plan.run(work, each, (start.address, end.address, place))
+        del room  # now that the work is on the stream: what its library does with it comes after
+    except Fault as fault:
+        given.failed("cuFFT", fault.args, _words(each))
 
 
 def _words(each: Pass) -> str:

@@ -79,7 +79,7 @@ class Pass:
 
     @property
     def plan(self) -> tuple[Any, ...]:
-        """What the plan depends on, as `_native.device_transform_plan` takes it."""
+        """What the plan depends on."""
         one, two = self.input, self.output
         return (
             self.sizes,

@@ -12,7 +12,7 @@ import ctypes
 import logging
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from backendcfg import _native, native
@@ -20,7 +20,10 @@ from backendcfg.catalogue.gpu import NVIDIA
 from backendcfg.dispatch.opening import is_loaded
 from backendcfg.dispatch.rehearsal import rehearse_device
 from backendcfg.errors import MissingLibraryError
+from backendcfg.gpu.libraries import calling
+from backendcfg.gpu.libraries.calling import OpenLibrary
 from backendcfg.gpu.libraries.files import BY_NAME, DeviceFile, World, find
+from backendcfg.gpu.libraries.signatures import TABLES
 from backendcfg.ops.devices import CUDA, KINDS
 
 logger = logging.getLogger("backendcfg.dispatch")
@@ -52,25 +55,6 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [ctypes.c_void_p, ctypes.POINTER(_Description)],
     ),
 }
-
-
-@dataclass(frozen=True)
-class OpenLibrary:
-    """A library that is open and checked.
-
-    Attributes:
-        name: "cublas".
-        handle: address of its `bcfg_device_library`, good for the process's life.
-        path: absolute.
-        version: major, minor and patch, as it says them itself; of AMD's libraries only the major.
-        found: what led to the file, as in `DeviceFile`.
-    """
-
-    name: str
-    handle: int
-    path: str
-    version: tuple[int, int, int]
-    found: str
 
 
 @dataclass(frozen=True)
@@ -137,13 +121,13 @@ class SoleLibrary:
     """The library that alone serves a family of operations on NVIDIA's devices, or why not.
 
     Attributes:
-        library: its handle; 0 where it cannot serve.
+        library: it; None where it cannot serve.
         driver: the handle of the driver.
         path: of the library's file.
         reasons: why it cannot serve, a line each.
     """
 
-    library: int = 0
+    library: OpenLibrary | None = None
     driver: int = 0
     path: str = ""
     reasons: tuple[str, ...] = ()
@@ -170,7 +154,7 @@ def sole_library(name: str, kind: int, oldest: tuple[int, int, int] = (0, 0, 0))
         version, least = (".".join(map(str, each)) for each in (library.version, oldest[:2]))
         reason = f"{library.path} is {title} {version}: {least} is the oldest served"
         return SoleLibrary(reasons=(reason,))
-    return SoleLibrary(library.handle, driver.handle, library.path)
+    return SoleLibrary(library, driver.handle, library.path)
 
 
 def _first_usable(name: str, world: World | None) -> OpenLibrary | Unusable:
@@ -201,8 +185,12 @@ def _open_once(file: DeviceFile) -> OpenLibrary | str:
 
 def _open(file: DeviceFile) -> OpenLibrary | str:
     kind = BY_NAME[file.library].kind
-    if not is_loaded(file.path) and (reason := rehearse_device(native.file(), kind, file.path)):
+    who = str(kind) if kind >= 0 else f"{calling.__name__}:{file.library}"
+    if not is_loaded(file.path) and (reason := rehearse_device(native.file(), who, file.path)):
         return reason if file.path in reason else f"{file.path}: {reason}"
+    if kind < 0:
+        opened = calling.examine(file.library, file.path)
+        return opened if isinstance(opened, str) else replace(opened, found=file.found)
     error, handle = native._Error(), ctypes.c_void_p()
     path = os.fsencode(file.path)
     if _function("bcfg_device_open")(kind, path, handle, error) or not handle.value:
@@ -210,7 +198,10 @@ def _open(file: DeviceFile) -> OpenLibrary | str:
     about = _Description()
     native._expect(_function("bcfg_device_describe")(handle, about))
     version = (about.version // 10000, about.version // 100 % 100, about.version % 100)
-    return OpenLibrary(file.library, handle.value, file.path, version, file.found)
+    functions = {}
+    if file.library in TABLES:
+        functions = calling.bind(ctypes.CDLL(file.path), TABLES[file.library])
+    return OpenLibrary(file.library, handle.value, file.path, version, file.found, functions)
 
 
 def _driver_too_old(library: OpenLibrary, world: World | None) -> str:

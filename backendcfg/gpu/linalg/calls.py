@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import _native
 from backendcfg._native import current
 from backendcfg.cache import BoundedCache
+from backendcfg.gpu.arrays import Arguments
 from backendcfg.gpu.linalg import functions
 from backendcfg.gpu.linalg import solver as solvers
 from backendcfg.gpu.linalg.solver import Options, Solver
@@ -16,7 +17,8 @@ from backendcfg.ops.linalg.results import TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from backendcfg.gpu.linalg.plan import LinalgPlan, Stack
+    from backendcfg.gpu.linalg.plan import LinalgPlan
+    from backendcfg.gpu.linalg.vendors import Stack
 
 _ANY_SHAPE = {"lu_factor", "lu_factor_ex", "lu", "qr", "svd", "svdvals"}
 _MATRIX = {"cholesky_solve": "L", "cholesky_inverse": "L", "lu_solve": "LU"}
@@ -26,7 +28,7 @@ _SIDES = ("solve", "solve_ex", "cholesky_solve", "lu_solve")
 
 
 def call(
-    function: str, given: dict[str, Any], names: tuple[str, ...], values: tuple[Any, ...], seen: Any
+    function: str, given: dict[str, Any], names: tuple[str, ...], values: tuple[Any, ...]
 ) -> Any:
     """A function of `ops.linalg` whose arrays are on a device.
 
@@ -35,7 +37,6 @@ def call(
         given: all arguments that were passed, by name.
         names: of those that are arrays.
         values: these arrays.
-        seen: what `_native.device_taken` gives for them; None where it refuses one of them.
 
     Raises:
         InvalidArgumentError: an argument does not fit.
@@ -44,9 +45,11 @@ def call(
         MissingLibraryError: no library can serve it.
         DeviceFailedError: the device or its library failed.
     """
-    if seen is None:
-        Solver(function, given, names)  # raises, and says why
-    kind, taken = seen
+    arrays = Arguments(f"linalg.{function}", dict(zip(names, values, strict=True)))
+    views = [arrays.take(name) for name in names]
+    kind = tuple(
+        [(one.kind, one.ordinal, one.element, one.shape, one.byte_strides) for one in views]
+    )
     key: tuple[Any, ...] = (function, kind, current(), _native.mapped())
     if len(given) > len(names):
         options = tuple(given.items())[len(names) :]
@@ -61,7 +64,7 @@ def call(
             current() is key[2]
         ):  # else another thread replaced the profile: nobody knows which chose
             _plans.put(key, plan)
-    return plan(given, values, taken)
+    return plan(given, values, arrays, views)
 
 
 def forget() -> None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import SIZES
-from backendcfg.gpu.linalg.plan import Stack
-from backendcfg.gpu.linalg.steps import (
+from backendcfg.gpu.linalg.vendors import (
     CHOLESKY,
     CHOLESKY_SOLVE,
     EIGH,
@@ -22,6 +21,7 @@ from backendcfg.gpu.linalg.steps import (
     QR_VECTORS,
     REAL,
     SVD,
+    Stack,
 )
 
 if TYPE_CHECKING:

@@ -2,51 +2,48 @@
 
 Calls are alike in the function, its options, the places, types, shapes and strides of the arrays,
 and the flags in force. To carry out a plan is to make its memory and then to do its parts in order:
-work of the arrays' own library, and steps of vendors' libraries, which C puts on the stream, as
-many in one call as follow each other.
+work of the arrays' own library, and steps of vendors' libraries.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
+from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from backendcfg import _native
-from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import SIZES, Arguments
+from backendcfg.gpu.libraries.calling import Fault, Session
+from backendcfg.gpu.linalg.steps import MAKERS
+from backendcfg.gpu.linalg.vendors import AREA, Room, Stack, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from backendcfg.gpu.arrays import DeviceView
 
     # The values of a call: its arrays from 0, what was made from `MADE`, and what the plan keeps.
     Values = list[Any]
     Doing = Callable[[Values], None]
 
-# As device_taken.c and device_linalg.c count: arrays, arrays that were made, and nowhere and the
-# memory that only C sees.
 MADE = 3
 _MOST_MADE = 12
-NOWHERE, AREA = -1, -2
 _KEPT = MADE + _MOST_MADE
 _MOST_KEPT = 6
-TAKEN, GIVEN = _KEPT + _MOST_KEPT, _KEPT + _MOST_KEPT + 1
+CALL, GIVEN = _KEPT + _MOST_KEPT, _KEPT + _MOST_KEPT + 1
 _ALIGNMENT = 256
 
 
-class Stack(NamedTuple):
-    """Where the matrices of a stack are.
+class _Call:
+    """What the steps of a call need of it: its arrays, all views, and where memory begins."""
 
-    Attributes:
-        at: of their memory among the values of a call, or `AREA`.
-        offset: bytes from there to the first matrix.
-        stride: bytes from one matrix to the next; 0 where there is one for all.
-    """
+    __slots__ = ("arrays", "bases", "views")
 
-    at: int
-    offset: int = 0
-    stride: int = 0
+    def __init__(self, arrays: Arguments, views: list[DeviceView]) -> None:
+        self.arrays, self.views = arrays, views
+        self.bases = {at: view.address for at, view in enumerate(views)}
 
 
 class LinalgPlan:
@@ -64,7 +61,7 @@ class LinalgPlan:
     def __init__(self, operation: str, names: tuple[str, ...]) -> None:
         self.operation, self.names, self.title = operation, names, ""
         self.area = self._kept = 0
-        self._memory: tuple[tuple[str, tuple[int, ...]], ...] = ()
+        self._memory: tuple[tuple[tuple[int, ...], str], ...] = ()
         self._doing: tuple[Doing, ...] = ()
         self._before = (None,) * (MADE - len(names))
         self._behind: tuple[None, ...] = ()
@@ -74,7 +71,7 @@ class LinalgPlan:
 
     def make(self, shape: tuple[int, ...], element: str, stride: int) -> Stack:
         """An array that the library of the first makes, uninitialised."""
-        self._memory += ((element, shape),)
+        self._memory += ((shape, element),)
         return Stack(MADE + len(self._memory) - 1, stride=stride)
 
     def hide(self, size: int, stride: int) -> Stack:
@@ -110,64 +107,83 @@ class LinalgPlan:
 
     # A call
 
-    def __call__(self, given: dict[str, Any], values: tuple[Any, ...], taken: Any) -> Any:
+    def __call__(
+        self,
+        given: dict[str, Any],
+        values: tuple[Any, ...],
+        arrays: Arguments,
+        views: list[DeviceView],
+    ) -> Any:
         """Carry it out.
 
         Args:
             given: all arguments that were passed, by name.
             values: the arrays among them.
-            taken: the same as `_native.device_taken` gives them.
+            arrays: the same, as the call took them.
+            views: of the arrays.
         """
-        made = _native.device_made(taken, self._memory)
-        if made is None:
-            made = self._made_by_python(given, values, taken)
+        call, made = _Call(arrays, views), []
+        for at, (shape, element) in enumerate(self._memory, start=MADE):
+            value, view = arrays.make(shape, element)
+            made.append(value)
+            call.views.append(view)
+            call.bases[at] = view.address
         all_of = [*values, *self._before, *made, *self._behind]
-        all_of[TAKEN], all_of[GIVEN] = taken, given
+        all_of[CALL], all_of[GIVEN] = call, given
         for doing in self._doing:
             doing(all_of)
         return self._of(all_of)
 
-    def _made_by_python(
-        self, given: dict[str, Any], values: tuple[Any, ...], taken: Any
-    ) -> list[Any]:
-        """The memory, where the library of the arrays has no DLPack exchange table."""
-        arguments = self.arguments(given)
-        first = arguments.take(self.names[0])
-        try:
-            made = [
-                own_library.make(values[0], shape, element, first.kind, first.ordinal)
-                for element, shape in self._memory
-            ]
-        except InvalidArgumentError:
-            arguments.refuse(
-                f"`{self.names[0]}` must be of a library that makes its results: PyTorch or CuPy",
-                helps=[f"pass it as one of theirs: `torch.from_dlpack({self.names[0]})`"],
-            )
-        _native.device_added(taken, made)
-        return made
+    def run(self, steps: tuple[Step, ...], driver: int) -> None:
+        """Add the part that puts steps on the stream."""
+        sizes: list[tuple[int, int]] = []  # of each step's workspace, once they were asked for
+        area = self.area
 
-    def arguments(self, given: dict[str, Any]) -> Arguments:
-        """The arrays of a call, for a message."""
-        return Arguments(self.operation, {name: given[name] for name in self.names})
+        def each(call: _Call, doing: Callable[[Any, int, Step], Any], *more: Any) -> list[Any]:
+            """What comes of each step: it is done with its number and the library's handle."""
+            said = []
+            for library, together in groupby(enumerate(steps), lambda one: one[1].library):
+                work = call.arrays.work(library, driver, *call.views, *more)
+                with Session(work, MAKERS[library.name].handle) as handle:
+                    said += [doing(handle, at, step) for at, step in together]
+            return said
 
-    def run(self, steps: Any) -> None:
-        """Add the part that puts steps on the stream, as `_native.device_linalg_plan` made them."""
-        put = _native.device_linalg
+        def put(values: Values) -> None:
+            call = values[CALL]
+            bases = dict(call.bases)
 
-        def doing(values: Values) -> None:
-            fault = put(steps, values[TAKEN])
-            if fault is not None:
-                title = "cuBLAS" if fault[0].startswith("cublas") else self.title
-                self.arguments(values[GIVEN]).failed(title, fault)
+            def ask(handle: Any, at: int, step: Step) -> tuple[int, int]:
+                del at
+                return MAKERS[step.library.name].sizes(handle, step, step.here(bases))
 
-        self.do(doing)
+            def compute(handle: Any, at: int, step: Step) -> None:
+                device, host = sizes[at]
+                room = Room(start, device, buffer, host)
+                MAKERS[step.library.name].compute(handle, step, bases, room)
+
+            try:
+                if not sizes:
+                    sizes[:] = each(call, ask)
+                device, host = (max(several) for several in zip(*sizes, strict=True))
+                memory, view, start = None, None, 0
+                if area + device:
+                    memory, view = call.arrays.make((area + device,), "uint8")
+                    bases[AREA], start = view.address, view.address + area
+                buffer = ctypes.create_string_buffer(host) if host else None
+                each(call, compute, view)
+            except Fault as fault:
+                title = "cuBLAS" if fault.args[0].startswith("cublas") else self.title
+                call.arrays.failed(title, fault.args)
+            del memory  # the work is on the stream: what its library does with it comes after
+
+        self.do(put)
 
     def pointers(self, stack: Stack, matrices: int) -> Stack:
         """Memory on the device with the address of each matrix."""
         made = self.make((matrices,), "int64", SIZES["int64"])
 
         def fill(values: Values) -> None:
-            start = _native.device_address(values[TAKEN], stack.at) + stack.offset
+            start = values[CALL].bases[stack.at] + stack.offset
             own_library.count_by(values[made.at], start, stack.stride)
 
         self.do(fill)

@@ -16,8 +16,8 @@ from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments, DeviceView
 from backendcfg.gpu.linalg import steps
-from backendcfg.gpu.linalg.plan import GIVEN, LinalgPlan, Stack, size_of
-from backendcfg.gpu.linalg.steps import ELEMENTS, LinalgChoice, LinalgRecipe, Step
+from backendcfg.gpu.linalg.plan import GIVEN, LinalgPlan, size_of
+from backendcfg.gpu.linalg.vendors import CHOLESKY_SOLVE, LU, LU_SOLVE, Stack, Step
 from backendcfg.gpu.messages import describe
 from backendcfg.ops import serving
 from backendcfg.ops.arrays import is_flag
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from backendcfg.gpu.linalg.plan import Values
+    from backendcfg.gpu.linalg.steps import LinalgChoice, LinalgRecipe
 
 TITLES = {"cusolver": "cuSOLVER", "hipsolver": "hipSOLVER", "magma": "MAGMA"}
 _OUTSIDE = 9  # frames from `_choose` to the caller of `ops.linalg`
 _choices: ProfileCache[Hashable, tuple[LinalgChoice, LinalgRecipe, dict[str, Any]]] = ProfileCache(
     512
 )
-_SOLVES = (steps.CHOLESKY_SOLVE, steps.LU_SOLVE)
-_BY_BLAS = (steps.LU, steps.LU_SOLVE)
+_SOLVES = (CHOLESKY_SOLVE, LU_SOLVE)
+_BY_BLAS = (LU, LU_SOLVE)
 
 
 class Described(NamedTuple):
@@ -236,7 +237,7 @@ class Solver:
         """Plan one step; `run` puts those that were planned on the stream.
 
         Args:
-            kind: `steps.LU` and so on.
+            kind: `vendors.LU` and so on.
             a: what is factorised, or the factor.
             info: LAPACK's `info` of each matrix; a stride of 0 discards it.
             sizes: rows, columns, and right-hand sides or reflectors.
@@ -259,9 +260,11 @@ class Solver:
                 more["b_pointers"] = self._pointers_to(more["b"])
             if kind in _BY_BLAS:
                 library = self.choice.blas
+        if library is None:
+            raise RuntimeError("`choose` has raised where there is no library")
         self._steps.append(
             Step(
-                library, kind, ELEMENTS.index(self.element), upper, transpose, vectors,
+                library, kind, self.element, upper, transpose, vectors,
                 self.recipe.deterministic, matrices, m, n, k, a, info=info, **more,
             )
         )  # fmt: skip
@@ -275,15 +278,12 @@ class Solver:
         """Put the steps that were planned on the stream, in one call."""
         if not self._steps:
             return
-        made = _native.device_linalg_plan(
-            self.choice.driver, self.arrays.first.ordinal, self.plan.area, tuple(self._steps)
-        )
-        if made is None:
+        if not all(steps.MAKERS[each.library.name].supports(each) for each in self._steps):
             self.arrays.refuse(
                 f"{self.plan.title} cannot serve matrices of this size",
                 helps=["compute on the CPU"],
             )
-        self.plan.run(made)
+        self.plan.run(tuple(self._steps), self.choice.driver)
         self.plan.area = 0
         self._steps = []
 

@@ -3,24 +3,45 @@
     chosen = choose(flags, kind=2, index=0, element="float32", function="solve")
     chosen.recipe.deterministic        # 1, CUSOLVER_DETERMINISTIC_RESULTS
 
-Calls and `explain` both ask `choose`. A function of `ops.linalg` is made of steps, which
-native/gpu/libraries/factorisation.h describes. A library is added with its rules here.
+Calls and `explain` both ask `choose`. A function of `ops.linalg` is made of steps, which `vendors`
+describes. A library is added with its rules here.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from backendcfg import _native, defaults
+from backendcfg import defaults
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import messages
 from backendcfg.gpu.libraries.opening import Unusable, open_device
+from backendcfg.gpu.linalg.magma import Magma
+from backendcfg.gpu.linalg.vendors import (
+    CHOLESKY,
+    CHOLESKY_SOLVE,
+    EIGH,
+    ITEM,
+    LU,
+    LU_SOLVE,
+    MOST,
+    QR,
+    QR_VECTORS,
+    SVD,
+    CublasStacks,
+    Cusolver,
+    Hipsolver,
+    Stack,
+    Step,
+    StepMaker,
+)
 from backendcfg.ops.devices import CUDA, ROCM, place_named
 from backendcfg.ops.explanation import Answer, Reason
 from backendcfg.records import field, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from backendcfg.gpu.libraries.calling import OpenLibrary
 
 LIBRARY = "cuda.preferred_linalg_library"
 ALGORITHMS = "determinism.algorithms"
@@ -37,19 +58,7 @@ FLAGS = (
 DEFAULTS: dict[str, Any] = {flag: defaults.DEFAULTS[flag] for flag in FLAGS}
 DEFAULTS[LIBRARY] = "default"  # the word for no preference
 
-ELEMENTS = ("float32", "float64", "complex64", "complex128")
-"""In the order of `bcfg_element` in C."""
-
-REAL = {
-    "float32": "float32",
-    "float64": "float64",
-    "complex64": "float32",
-    "complex128": "float64",
-}
-"""By element: the type of eigenvalues and singular values."""
-
-# bcfg_step_kind
-CHOLESKY, CHOLESKY_SOLVE, LU, LU_SOLVE, QR, QR_VECTORS, EIGH, SVD = range(8)
+ELEMENTS = tuple(ITEM)
 
 STEPS: dict[str, tuple[int, ...]] = {
     "cholesky": (CHOLESKY,),
@@ -84,53 +93,6 @@ HIP_DETERMINISTIC_SINCE = (1,)
 # PyTorch has measured it, in `lu_factor` and `lu_solve` of aten/src/ATen/native/cuda/linalg.
 _LARGEST_LU = 511
 _FEW, _LARGEST_OF_FEW = 2, 63
-_MOST = 2**31 - 1
-
-# An array of a step: its place as `LinalgPlan` counts, and bytes to its first matrix and from one
-# to the next.
-Reference = tuple[int, int, int]
-NOTHING: Reference = (-1, 0, 0)
-
-
-class Step(NamedTuple):
-    """One step as C reads it: what it is, and where its arrays are.
-
-    Attributes:
-        library: whose it is.
-        kind: `CHOLESKY` and so on.
-        element: its place in `ELEMENTS`.
-        upper: the triangle that is read and written.
-        transpose: "N", "T" or "C", of what is solved with.
-        vectors: "N" for none, "S", or "A" for a whole basis.
-        deterministic: of the recipe.
-        matrices: of the stack, at least 1.
-        m: rows.
-        n: columns.
-        k: right-hand sides, or reflectors.
-        a: the array that is factorised, or the factor.
-        a_pointers: where each matrix of `a` starts, for a whole stack in one call.
-        b_pointers: the same of `b`.
-    """
-
-    library: int
-    kind: int
-    element: int
-    upper: bool
-    transpose: str
-    vectors: str
-    deterministic: int
-    matrices: int
-    m: int
-    n: int
-    k: int
-    a: Reference
-    b: Reference = NOTHING
-    c: Reference = NOTHING
-    values: Reference = NOTHING
-    pivots: Reference = NOTHING
-    info: Reference = NOTHING
-    a_pointers: Reference = NOTHING
-    b_pointers: Reference = NOTHING
 
 
 @record(frozen=True)
@@ -169,9 +131,9 @@ class LinalgChoice:
 
     recipe: LinalgRecipe | None = None
     path: str = ""
-    library: int = 0
+    library: OpenLibrary | None = None
     driver: int = 0
-    blas: int = 0
+    blas: OpenLibrary | None = None
     because: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
     passed_over: str = ""
@@ -231,6 +193,15 @@ ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cusolver", "magma"), ROCM: ("hipso
 # The same library of the other vendor: PyTorch reads one name for both.
 _SAME: dict[int, dict[str, str]] = {CUDA: {}, ROCM: {"cusolver": "hipsolver"}}
 _DRIVERS = {CUDA: "cuda", ROCM: "hip"}
+MAKERS: dict[str, StepMaker] = {
+    "cublas": CublasStacks(),
+    "cusolver": Cusolver(),
+    "hipsolver": Hipsolver(),
+    "magma": Magma(),
+    "magma_hip": Magma(),
+}
+"""By library: how it is asked for a step."""
+
 # Which library has the steps for whole stacks that a provider lacks.
 _BLAS = {"cusolver": "cublas"}
 # MAGMA is built for one or the other, under one name.
@@ -297,9 +268,9 @@ def choose(
         chosen = LinalgChoice(
             recipe,
             opened.path,
-            opened.handle,
+            opened,
             driver.handle,
-            0 if blas is None or isinstance(blas, Unusable) else blas.handle,
+            None if isinstance(blas, Unusable) else blas,
             because,
             reasons,
             passed_over,
@@ -328,9 +299,9 @@ def is_together(
         sizes: rows, columns and right-hand sides.
     """
     m, n, k = sizes
-    if chosen.recipe is None or chosen.recipe.provider != "cusolver" or not 1 < matrices <= _MOST:
+    if chosen.recipe is None or chosen.recipe.provider != "cusolver" or not 1 < matrices <= MOST:
         return False
-    if max(sizes) > _MOST or 0 in (m, n):
+    if max(sizes) > MOST or 0 in (m, n):
         return False
     steps = STEPS[function]
     if CHOLESKY in steps:
@@ -341,7 +312,7 @@ def is_together(
         return False
     if LU_SOLVE in steps and matrices <= _FEW and n > _LARGEST_OF_FEW:
         return False
-    return bool({LU, LU_SOLVE} & set(steps)) and chosen.blas != 0
+    return bool({LU, LU_SOLVE} & set(steps)) and chosen.blas is not None
 
 
 def steps_of(
@@ -369,17 +340,18 @@ def steps_of(
     return tuple((step, of[step]) for step in STEPS[function])
 
 
-def serves(chosen: LinalgChoice, index: int, function: str, sizes: tuple[int, int, int]) -> bool:
+def serves(chosen: LinalgChoice, function: str, sizes: tuple[int, int, int]) -> bool:
     """Whether the library that was chosen has the steps of a function for matrices of a size."""
-    recipe = chosen.recipe
-    if recipe is None or 0 in sizes[:2]:
+    recipe, library = chosen.recipe, chosen.library
+    if recipe is None or library is None or 0 in sizes[:2]:
         return recipe is not None
-    element, vectors = ELEMENTS.index(recipe.element), "N" if function == "svdvals" else "A"
-    steps = tuple(
-        Step(chosen.library, kind, element, False, "N", vectors, 0, 1, *of, (0, 0, 0))
+    vectors = "N" if function == "svdvals" else "A"
+    return all(
+        MAKERS[library.name].supports(
+            Step(library, kind, recipe.element, False, "N", vectors, 0, 1, *of, Stack(0))
+        )
         for kind, of in steps_of(function, sizes)
     )
-    return _native.device_linalg_plan(chosen.driver, index, 0, steps) is not None
 
 
 _TOO_LARGE = "its 32-bit integers are too small for matrices of this size"
@@ -411,7 +383,7 @@ def explain(
     if recipe is not None and (broken := unkept(flags)):
         reasons[recipe.provider] = broken
         recipe = None
-    elif recipe is not None and not serves(chosen, index, function, sizes):
+    elif recipe is not None and not serves(chosen, function, sizes):
         reasons[recipe.provider] = _TOO_LARGE
         recipe = None
     if recipe is None:

@@ -16,7 +16,8 @@ from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.gpu import messages
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries import files
-from backendcfg.gpu.libraries.opening import OpenLibrary, Unusable, open_device, require_device
+from backendcfg.gpu.libraries.calling import OpenLibrary
+from backendcfg.gpu.libraries.opening import Unusable, open_device, require_device
 from backendcfg.gpu.products import gemm
 from backendcfg.ops.devices import CUDA, ROCM, place_named
 from backendcfg.ops.explanation import Answer, Reason

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg import _native
 from backendcfg.cache import BoundedCache
@@ -10,19 +11,32 @@ from backendcfg.errors import InvalidArgumentError, MissingLibraryError, TierNot
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import SIZES, Arguments, DeviceView
+from backendcfg.gpu.libraries.calling import Fault, Session
 from backendcfg.gpu.libraries.opening import SoleLibrary, sole_library
 from backendcfg.gpu.sparse import library
+from backendcfg.gpu.sparse.cusparselt import (
+    ALIGNMENT,
+    Matrix,
+    Operands,
+    Product,
+    SparseHandle,
+)
 from backendcfg.ops.arrays import element_named
 from backendcfg.ops.devices import place_named, place_of
 from backendcfg.ops.explanation import Answer, Question, Reason
 from backendcfg.ops.serving import served
 from backendcfg.ops.sparse import Compressed, SparseAlgorithm
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from backendcfg.gpu.libraries.calling import Work
+
 BECAUSE = "it multiplies 2:4 sparse matrices"
 
 
 # The bytes that a product works in, by library, device and `library.product`.
-_workspaces: BoundedCache[tuple[int, int, tuple[int, ...]], int] = BoundedCache(512)
+_workspaces: BoundedCache[tuple[str, int, Product], int] = BoundedCache(512)
 
 
 class _Product(NamedTuple):
@@ -30,7 +44,7 @@ class _Product(NamedTuple):
 
     given: Arguments
     chosen: SoleLibrary
-    numbers: tuple[int, ...]
+    numbers: Product
     a: DeviceView
     b: DeviceView
     bias: DeviceView | None
@@ -52,28 +66,25 @@ def sparse_compress(a: Any) -> Compressed:
     if view.strides[1] != 1 or not _is_aligned(view, leading) or leading < view.shape[1]:
         dense, view = _copied(given, "a", a, view.shape, view.element)
         leading = view.shape[1]
-    matrix = (view.shape[0], view.shape[1], leading, library.NUMBERS[view.element])
+    matrix = Matrix(view.shape[0], view.shape[1], leading, library.NUMBERS[view.element])
     invalid, answer = given.make((1,), "int32")
     work = given.work(chosen.library, chosen.driver, view, answer)
-    _succeed(given, _native.device_sparse_check(work, matrix, view.address, answer.address))
+    with _session(given, work) as handle:
+        handle.check(matrix, view.address, answer.address)
     if int(invalid.item()):
         given.refuse(
             "`a` must have at most 2 numbers other than 0 in every 4 of a row",
             helps=["prune it first: keep the 2 largest of every 4"],
         )
-    size, buffer_size, fault = _native.device_sparse_sizes(work, matrix)
-    _succeed(given, fault)
+    with _session(given, work) as handle:
+        size, buffer_size = handle.sizes(matrix)
     memory, compressed = given.make((size,), "uint8")
     room, buffer = given.make((buffer_size,), "uint8") if buffer_size else (None, None)
-    fault = _native.device_sparse_compress(
-        given.work(chosen.library, chosen.driver, view, compressed, buffer),
-        matrix,
-        view.address,
-        compressed.address,
-        buffer.address if buffer is not None else 0,
-    )
+    work = given.work(chosen.library, chosen.driver, view, compressed, buffer)
+    with _session(given, work) as handle:
+        place = buffer.address if buffer is not None else 0
+        handle.compress(matrix, view.address, compressed.address, place)
     del room, dense  # their library gives the memory to what comes next on the stream
-    _succeed(given, fault)
     served("sparse_compress", "cusparselt", BECAUSE, view.shape, view.element)
     return Compressed((view.shape[0], view.shape[1]), view.element, view.place, memory)
 
@@ -142,28 +153,39 @@ def _product(
     return _Product(given, chosen, numbers, a, view, added, copy, (m, n), result)
 
 
-def _run(it: _Product, *, search: bool) -> tuple[Any, tuple[int, int, int, int]]:
+def _run(it: _Product, *, search: bool) -> tuple[Any, tuple[int, ...]]:
     """Multiply, or search; the result, and what a search found."""
     given, chosen = it.given, it.chosen
     result, written = given.make(it.shape, it.element)
     work = given.work(chosen.library, chosen.driver, it.b, it.a, it.bias, written)
-    key = (chosen.library, written.ordinal, it.numbers)
+    key = (chosen.path, written.ordinal, it.numbers)
     size = _workspaces.get(key)
     if size is None:
-        size, fault = _native.device_sparse_area(work, it.numbers)
-        _succeed(given, fault)
+        with _session(given, work) as handle:
+            size = handle.workspace(it.numbers)
         _workspaces.put(key, size)
     room, area = given.make((size,), "uint8") if size else (None, None)
     work = given.work(chosen.library, chosen.driver, it.b, it.a, it.bias, written, area)
-    pointers = (it.a.address, it.b.address, written.address, area.address if area else 0)
-    found, fault = (0, 1, 0, -1), None
-    if search:
-        found, fault = _native.device_sparse_search(work, it.numbers, *pointers)
-    else:
-        fault = _native.device_sparse_multiply(work, it.numbers, *pointers)
+    place = area.address if area is not None else 0
+    operands = Operands(it.a.address, it.b.address, written.address, place)
+    found: tuple[int, ...] = ()
+    with _session(given, work) as handle:
+        if search:
+            found = handle.search(it.numbers, operands)
+        else:
+            handle.multiply(it.numbers, operands)
     del room  # not before: its library gives the memory to what comes next on the stream
-    _succeed(given, fault)
     return result, found
+
+
+@contextmanager
+def _session(given: Arguments, work: Work) -> Iterator[SparseHandle]:
+    """A handle for one call; what fails is raised as `Arguments.failed` does."""
+    try:
+        with Session(work, SparseHandle) as handle:
+            yield handle
+    except Fault as fault:
+        given.failed("cuSPARSELt", fault.args)
 
 
 def _view(given: Arguments, name: str) -> DeviceView:
@@ -189,7 +211,7 @@ def _chosen(given: Arguments, view: DeviceView, how: SparseAlgorithm) -> SoleLib
             helps=["use a profile of a lower tier"],
         )
     chosen = sole_library("cusparselt", view.kind, library.OLDEST)
-    if not chosen.library:
+    if chosen.library is None:
         raise MissingLibraryError(
             f"{given.operation}: no library can multiply 2:4 sparse matrices on {view.place}",
             notes=list(chosen.reasons),
@@ -202,7 +224,7 @@ def _chosen(given: Arguments, view: DeviceView, how: SparseAlgorithm) -> SoleLib
 def _is_aligned(view: DeviceView, leading: int) -> bool:
     """Whether memory and rows lie as cuSPARSELt needs it."""
     step = leading * SIZES[view.element]
-    return view.address % library.ALIGNMENT == 0 and step % library.ALIGNMENT == 0
+    return view.address % ALIGNMENT == 0 and step % ALIGNMENT == 0
 
 
 def _copied(
@@ -220,7 +242,7 @@ def _bias(given: Arguments, element: str, rows: int) -> DeviceView:
     view = given.take("bias")
     if view.element != element or view.shape != (rows,):
         given.refuse(f"`bias` must hold {rows} numbers of {element}, one for each row")
-    if not view.is_dense or view.address % library.ALIGNMENT:
+    if not view.is_dense or view.address % ALIGNMENT:
         given.refuse("`bias` must be dense and aligned to 16 bytes", helps=["copy it"])
     return view
 
@@ -235,15 +257,6 @@ def _algorithm(given: Arguments, algorithm: Any) -> SparseAlgorithm:
             f"`algorithm` must be a number from 0 on, or from `sparse_search`, not {algorithm!r}"
         )
     return SparseAlgorithm(int(algorithm))
-
-
-def _succeed(given: Arguments, fault: tuple[str, int, str] | None) -> None:
-    if fault is not None:
-        _failed(given, fault)
-
-
-def _failed(given: Arguments, fault: tuple[str, int, str]) -> NoReturn:
-    given.failed("cuSPARSELt", fault)
 
 
 def explain_sparse(question: Question) -> Answer:

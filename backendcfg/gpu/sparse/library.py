@@ -1,4 +1,4 @@
-"""What a product of a 2:4 sparse matrix asks of cuSPARSELt: numbers of its ABI, and limits.
+"""What a product of a 2:4 sparse matrix asks of cuSPARSELt: its types, and limits.
 
 The numbers and limits are PyTorch's, which has run them. Nothing is opened here.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backendcfg.gpu import messages
+from backendcfg.gpu.libraries.signatures import CUSPARSELT
 from backendcfg.gpu.products.gemm import TYPES
+from backendcfg.gpu.sparse.cusparselt import Product
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,11 +20,10 @@ if TYPE_CHECKING:
 ELEMENTS = ("float16", "bfloat16", "int8")
 NUMBERS = {**TYPES, "int8": 3, "int32": 10}
 """cudaDataType's."""
-COMPUTE_32I, COMPUTE_32F = 0, 2
+_COMPUTE = {"int8": CUSPARSELT.constants["CUSPARSE_COMPUTE_32I"]}
 RESULT = {"float16": "float16", "bfloat16": "bfloat16", "int8": "int32"}
 SPARSE_MULTIPLE = {"float16": 16, "bfloat16": 16, "int8": 32}
 DENSE_MULTIPLE = {"float16": 8, "bfloat16": 8, "int8": 16}
-ALIGNMENT = 16
 OLDEST = (0, 7, 0)
 """cuSPARSELt before that has other numbers, or was not compared with ours."""
 
@@ -77,8 +78,8 @@ def product(
     algorithm: SparseAlgorithm,
     *,
     transposed: bool,
-) -> tuple[int, ...]:
-    """A product as `_native.device_sparse_multiply` takes it.
+) -> Product:
+    """A product as cuSPARSELt plans it.
 
     Args:
         sizes: m, n and k.
@@ -88,7 +89,7 @@ def product(
         algorithm: which.
         transposed: whether b is given as (n, k).
     """
-    compute = COMPUTE_32I if element == "int8" else COMPUTE_32F
+    compute = _COMPUTE.get(element, CUSPARSELT.constants["CUSPARSE_COMPUTE_32F"])
     types = (NUMBERS[element], NUMBERS[RESULT[element]], compute)
     choice = (algorithm.number, algorithm.split_k, algorithm.split_k_mode)
-    return (*sizes, leading, bias, *types, int(transposed), *choice)
+    return Product(*sizes, leading, bias, *types, transposed, *choice)

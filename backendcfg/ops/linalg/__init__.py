@@ -71,9 +71,8 @@ __all__ = [
 def _foreign(function: str, count: int, given: dict[str, Any]) -> Any:
     """Call a function again with its first arguments as NumPy arrays, or on their device."""
     names, values = tuple(given)[:count], tuple(given.values())[:count]
-    seen = _native.device_taken(values)
-    if seen is not None or any(map(_native.device_holds, values)):
-        return devices.gpu().linalg(function, given, names, values, seen)
+    if any(map(_native.device_holds, values)):
+        return devices.gpu().linalg(function, given, names, values)
     taken: list[ArrayView] = []
     for name in names:
         one = arrays.take(given[name], name, f"linalg.{function}")

@@ -14,17 +14,17 @@
 #include "recorded.h"
 
 #include "decompositions.h"
-#include "gpu/abi_magma_hip.h"
 
 /* The prototypes of the table are those of the definitions below. */
 #define DECLARE(result, name, parameters) API result name parameters;
-BCFG_MAGMA_SYMBOLS(DECLARE)
 #ifdef HIP
-BCFG_MAGMA_HIP_SYMBOLS(DECLARE)
+#include "gpu/abi_magma_hip.h"
+BCFG_MAGMA_HIP_SYMBOLS(DECLARE, DECLARE)
 #define QUEUE_FROM magma_queue_create_from_hip_internal
 #define BLAS_OF magma_queue_get_hipblas_handle
 #else
-BCFG_MAGMA_CUDA_SYMBOLS(DECLARE)
+#include "gpu/abi_magma.h"
+BCFG_MAGMA_SYMBOLS(DECLARE, DECLARE)
 #define QUEUE_FROM magma_queue_create_from_cuda_internal
 #define BLAS_OF magma_queue_get_cublas_handle
 #endif
@@ -205,8 +205,8 @@ ALIKE(magma_z, ungqr2, 5)
     }
 TRSM(magma_strsm, 0, float, 1)
 TRSM(magma_dtrsm, 1, double, 1)
-TRSM(magma_ctrsm, 4, bcfg_magma_complex64, 1, 0)
-TRSM(magma_ztrsm, 5, bcfg_magma_complex128, 1, 0)
+TRSM(magma_ctrsm, 4, bcfg_complex64, 1, 0)
+TRSM(magma_ztrsm, 5, bcfg_complex128, 1, 0)
 
 /* What syevd and heevd need: MAGMA's minima, with blocks of 32. */
 static int eigh_needs(int vectors, int n) {

@@ -27,29 +27,8 @@ static const bcfg_library_symbol hipblas_symbols[] = {
 #define TABLE bcfg_hipblaslt_table
 static const bcfg_library_symbol hipblaslt_symbols[] = {BCFG_HIPBLASLT_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
-#define TABLE bcfg_cusolver_table
-static const bcfg_library_symbol cusolver_symbols[] = {BCFG_CUSOLVER_SYMBOLS(REQUIRED, OPTIONAL)};
-#undef TABLE
-#define TABLE bcfg_cufft_table
-static const bcfg_library_symbol cufft_symbols[] = {BCFG_CUFFT_SYMBOLS(REQUIRED, OPTIONAL)};
-#undef TABLE
 #define TABLE bcfg_cudnn_table
 static const bcfg_library_symbol cudnn_symbols[] = {BCFG_CUDNN_SYMBOLS(REQUIRED, OPTIONAL)};
-#undef TABLE
-#define TABLE bcfg_cusparselt_table
-static const bcfg_library_symbol cusparselt_symbols[] = {
-    BCFG_CUSPARSELT_SYMBOLS(REQUIRED, OPTIONAL)};
-#undef TABLE
-#define TABLE bcfg_magma_table
-static const bcfg_library_symbol magma_symbols[] = {BCFG_MAGMA_SYMBOLS(REQUIRED)
-                                                        BCFG_MAGMA_CUDA_SYMBOLS(REQUIRED)};
-#undef TABLE
-#define TABLE bcfg_hipsolver_table
-static const bcfg_library_symbol hipsolver_symbols[] = {BCFG_HIPSOLVER_SYMBOLS(REQUIRED, OPTIONAL)};
-#undef TABLE
-#define TABLE bcfg_magma_hip_table
-static const bcfg_library_symbol magma_hip_symbols[] = {BCFG_MAGMA_SYMBOLS(REQUIRED)
-                                                            BCFG_MAGMA_HIP_SYMBOLS(REQUIRED)};
 #undef TABLE
 
 static int64_t cuda_version(const void *table, void *handle) {
@@ -77,36 +56,11 @@ static int64_t cublaslt_version(const void *table, void *handle) {
     return (int64_t)((const bcfg_cublaslt_table *)table)->cublasLtGetVersion();
 }
 
-static int64_t cusolver_version(const void *table, void *handle) {
-    (void)handle;
-    return properties(((const bcfg_cusolver_table *)table)->cusolverGetProperty);
-}
-
-static int64_t cufft_version(const void *table, void *handle) {
-    (void)handle;
-    return properties(((const bcfg_cufft_table *)table)->cufftGetProperty);
-}
-
-static int64_t cusparselt_version(const void *table, void *handle) {
-    (void)handle;
-    return properties(((const bcfg_cusparselt_table *)table)->cusparseLtGetProperty);
-}
-
 /* Before 9 a major version had less room: 8907 is 8.9.7. */
 static int64_t cudnn_version(const void *table, void *handle) {
     (void)handle;
     int64_t said = (int64_t)((const bcfg_cudnn_table *)table)->cudnnGetVersion();
     return said >= 90000 ? said : said / 1000 * 10000 + said % 1000;
-}
-
-/* magma_version writes three integers of the width that all of MAGMA's have in this build. */
-static int64_t magma_version(const void *table, void *handle) {
-    (void)handle;
-    enum { MAJOR, MINOR, MICRO };
-    int parts[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
-    ((const bcfg_magma_table *)table)->magma_version(parts[MAJOR], parts[MINOR], parts[MICRO]);
-    if (parts[MAJOR][0] != -1 && parts[MAJOR][1] != -1) return BCFG_WIDE_INTEGERS;
-    return (int64_t)parts[MAJOR][0] * 10000 + (int64_t)parts[MINOR][0] * 100 + parts[MICRO][0];
 }
 
 int64_t bcfg_soname_version(void *handle) {
@@ -138,13 +92,7 @@ static const bcfg_library_kind kinds[BCFG_DEVICE_KINDS] = {
     [BCFG_HIP] = KIND(hip, soname_version, 6, 7),
     [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
     [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
-    [BCFG_CUSOLVER] = KIND(cusolver, cusolver_version, 11, 12),
-    [BCFG_CUFFT] = KIND(cufft, cufft_version, 11, 12),
     [BCFG_CUDNN] = KIND(cudnn, cudnn_version, 9, 9),
-    [BCFG_CUSPARSELT] = KIND(cusparselt, cusparselt_version, 0, 0),
-    [BCFG_MAGMA] = KIND(magma, magma_version, 2, 2),
-    [BCFG_HIPSOLVER] = KIND(hipsolver, soname_version, 0, 1),
-    [BCFG_MAGMA_HIP] = KIND(magma_hip, magma_version, 2, 2),
 };
 
 const bcfg_library_kind *bcfg_library_kind_of(int32_t kind) {

@@ -10,9 +10,6 @@ typedef struct {
     bool required;
 } bcfg_library_symbol;
 
-/* Returned instead of a version by a library that passes 64-bit integers where we pass 32-bit ones. */
-enum { BCFG_WIDE_INTEGERS = -2 };
-
 /* Major versions outside first to last are refused: their headers were not compared with ours. */
 typedef struct {
     const char *name;

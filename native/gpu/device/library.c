@@ -41,10 +41,6 @@ static bcfg_device_library *allocate(int32_t kind, const char *path) {
 static bcfg_status known_version(const bcfg_library_kind *kind, const bcfg_device_library *library,
                                  bcfg_error *error) {
     int64_t major = library->version / 10000, minor = library->version / 100 % 100;
-    if (library->version == BCFG_WIDE_INTEGERS)
-        return bcfg_fail(error, BCFG_E_INTERFACE,
-                         "%s is built with 64-bit integers (MAGMA_ILP64), which are not served",
-                         library->path);
     if (library->version < 0)
         return bcfg_fail(error, BCFG_E_INTERFACE, "%s does not say its version", library->path);
     if (major < kind->first)

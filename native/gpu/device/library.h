@@ -8,15 +8,9 @@
 #include "gpu/abi_cublaslt.h"
 #include "gpu/abi_cuda.h"
 #include "gpu/abi_cudnn.h"
-#include "gpu/abi_cufft.h"
-#include "gpu/abi_cusolver.h"
-#include "gpu/abi_cusparselt.h"
 #include "gpu/abi_hip.h"
 #include "gpu/abi_hipblas.h"
 #include "gpu/abi_hipblaslt.h"
-#include "gpu/abi_hipsolver.h"
-#include "gpu/abi_magma.h"
-#include "gpu/abi_magma_hip.h"
 
 struct bcfg_device_library {
     int32_t kind;
@@ -37,13 +31,7 @@ ACCESS(cublaslt)
 ACCESS(hip)
 ACCESS(hipblas)
 ACCESS(hipblaslt)
-ACCESS(cusolver)
-ACCESS(cufft)
 ACCESS(cudnn)
-ACCESS(cusparselt)
-ACCESS(magma) /* of both builds, except for what tells them apart: the tables begin alike */
-ACCESS(hipsolver)
-ACCESS(magma_hip)
 #undef ACCESS
 
 /* soname.c: what a loaded library calls itself, by its handle; NULL when it says nothing. */

@@ -94,6 +94,11 @@ int bcfg_parse_streams(PyObject *tuple, DeviceWork *work);
  * NULL with an exception set where the host has no memory. New reference. */
 PyObject *bcfg_fault_object(bcfg_outcome outcome, const bcfg_fault *fault);
 
+/* Functions of the module for the bounds of a call that Python makes. */
+PyObject *bcfg_device_begin(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *bcfg_device_end(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *bcfg_device_soname(PyObject *module, PyObject *handle);
+
 /* product.c. `added` and `out` may be None; Py_NotImplemented where nothing is on a device. */
 PyObject *bcfg_device_multiply(const char *operation, PyObject *a, PyObject *b, PyObject *added,
                                PyObject *out, PyObject *alpha, PyObject *beta);
@@ -105,30 +110,6 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
 
-/* views.c: views of a call's arrays, and the addresses of the arrays that were made for it. */
-enum { DEVICE_VIEWED = 3, DEVICE_MADE = 12 };
-typedef struct {
-    PyObject *values;                  /* a tuple of the arrays, owned */
-    DeviceArray arrays[DEVICE_VIEWED];
-    int count;
-    char *made[DEVICE_MADE];           /* NULL where nothing was made */
-    void *others[DEVICE_OTHERS];       /* streams other than the first array's */
-    int other_count;
-    bool synchronizes;
-} DeviceViews;
-/* NULL with an exception set for another capsule; borrowed. */
-DeviceViews *bcfg_device_views_of(PyObject *capsule);
-/* An array like the first but for its type and shape, by its library's table; new reference. */
-PyObject *bcfg_device_make_like(const DeviceViews *taken, const char *name, PyObject *shape,
-                                char **data);
-PyObject *bcfg_device_taken(PyObject *module, PyObject *values);
-PyObject *bcfg_device_made(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_added(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_address(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
-
-/* linalg.c */
-PyObject *bcfg_device_linalg_plan(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_linalg(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 /* graph.c: functions of the module for graphs of cuDNN. */
 PyObject *bcfg_device_engines(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_prepare(PyObject *module, PyObject *arguments);
@@ -137,17 +118,5 @@ PyObject *bcfg_device_time(PyObject *module, PyObject *arguments);
 /* memory.c: functions of the module for memory of the driver's. */
 PyObject *bcfg_device_memory(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_lend(PyObject *module, PyObject *arguments);
-/* transform.c: Fourier transforms. */
-PyObject *bcfg_device_transform_plan(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_transform(PyObject *module, PyObject *arguments);
-
-/* sparse.c: products of 2:4 sparse matrices. */
-PyObject *bcfg_device_sparse_sizes(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_sparse_check(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_sparse_compress(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_sparse_area(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_sparse_multiply(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_sparse_search(PyObject *module, PyObject *arguments);
-
 extern PyMethodDef bcfg_device_methods[];
 #endif

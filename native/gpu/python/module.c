@@ -113,22 +113,15 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_launch", bcfg_device_launch, METH_VARARGS,
      "device_launch(kernel, stream, others, synchronizes, grid, threads, argument)\n--\n\nPut a kernel on "
      "a stream; None, or what failed."},
-    {"device_taken", bcfg_device_taken, METH_O,
-     "device_taken(values)\n--\n\nThe kind of some arrays and what keeps them for a call; None where "
-     "one is not on their device."},
-    {"device_made", bcfg_device_made, METH_VARARGS,
-     "device_made(taken, memory)\n--\n\nUninitialised arrays for a call; None where their library has "
-     "no table of functions."},
-    {"device_added", bcfg_device_added, METH_VARARGS,
-     "device_added(taken, arrays)\n--\n\nThe same, made by Python."},
-    {"device_address", (PyCFunction)(void (*)(void))bcfg_device_address, METH_FASTCALL,
-     "device_address(taken, place)\n--\n\nWhere one of the arrays starts."},
-    {"device_linalg_plan", bcfg_device_linalg_plan, METH_VARARGS,
-     "device_linalg_plan(driver, index, area, steps)\n--\n\nSteps of linear algebra; None where a "
-     "library has no such step for such sizes."},
-    {"device_linalg", (PyCFunction)(void (*)(void))bcfg_device_linalg, METH_FASTCALL,
-     "device_linalg(plan, taken)\n--\n\nPut steps of linear algebra on a stream; None, or what "
-     "failed."},
+    {"device_begin", (PyCFunction)(void (*)(void))bcfg_device_begin, METH_FASTCALL,
+     "device_begin(driver, index, stream, others)\n--\n\nMake a device current, and its stream wait for "
+     "others: (what was current, whether the stream is captured); or what failed."},
+    {"device_end", (PyCFunction)(void (*)(void))bcfg_device_end, METH_FASTCALL,
+     "device_end(driver, index, stream, others, synchronizes, before, failed)\n--\n\nThe opposite: None, "
+     "or what failed."},
+    {"device_soname", bcfg_device_soname, METH_O,
+     "device_soname(handle)\n--\n\nThe version that a library's SONAME has: 10000 * major + 100 * "
+     "minor; -1 for none."},
     {"device_engines", bcfg_device_engines, METH_VARARGS,
      "device_engines(work, graph)\n--\n\nThe engines that cuDNN names for a graph; or what failed."},
     {"device_prepare", bcfg_device_prepare, METH_VARARGS,
@@ -146,27 +139,5 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_lend", bcfg_device_lend, METH_VARARGS,
      "device_lend(owner, address, kind, index, code, bits, shape, versioned)\n--\n\nA capsule of DLPack's "
      "over memory that its owner keeps."},
-    {"device_transform_plan", bcfg_device_transform_plan, METH_VARARGS,
-     "device_transform_plan(library, driver, index, sizes, batch, input, output, execution)\n--\n\n"
-     "A plan of cuFFT's, the bytes that it works in, and None; or None, 0 and what failed."},
-    {"device_transform", bcfg_device_transform, METH_VARARGS,
-     "device_transform(plan, work, input, output, area, direction, count, input_stride, "
-     "output_stride)\n--\n\nRun a plan on a stream; None, or what failed."},
-    {"device_sparse_sizes", bcfg_device_sparse_sizes, METH_VARARGS,
-     "device_sparse_sizes(work, matrix)\n--\n\nThe bytes of a 2:4 matrix compressed, of the buffer "
-     "for that, and None or what failed."},
-    {"device_sparse_check", bcfg_device_sparse_check, METH_VARARGS,
-     "device_sparse_check(work, matrix, dense, invalid)\n--\n\nSet `invalid` to 0 where a matrix is "
-     "2:4; None, or what failed."},
-    {"device_sparse_compress", bcfg_device_sparse_compress, METH_VARARGS,
-     "device_sparse_compress(work, matrix, dense, compressed, buffer)\n--\n\nNone, or what failed."},
-    {"device_sparse_area", bcfg_device_sparse_area, METH_VARARGS,
-     "device_sparse_area(work, product)\n--\n\nThe bytes that a product works in, and None or what "
-     "failed."},
-    {"device_sparse_multiply", bcfg_device_sparse_multiply, METH_VARARGS,
-     "device_sparse_multiply(work, product, a, b, d, area)\n--\n\nNone, or what failed."},
-    {"device_sparse_search", bcfg_device_sparse_search, METH_VARARGS,
-     "device_sparse_search(work, product, a, b, d, area)\n--\n\nThe fastest algorithm, its two numbers "
-     "of splitting and the highest algorithm; and None or what failed."},
     {NULL, NULL, 0, NULL},
 };

@@ -21,8 +21,7 @@ static void *stream_of(const bcfg_device_library *driver) {
 
 static bcfg_handle *take(const bcfg_device_library *library, void *stream) {
     const bcfg_device_library *driver =
-        strncmp(bcfg_device_kind_name(library->kind), "hip", 3) == 0 ||
-                library->kind == BCFG_MAGMA_HIP ? hip : cuda;
+        strncmp(bcfg_device_kind_name(library->kind), "hip", 3) == 0 ? hip : cuda;
     bcfg_handle *taken = NULL;
     bcfg_fault fault = {"", 0, ""};
     CHECK(bcfg_handle_take(library, driver, 0, stream, &taken, &fault) == BCFG_DEVICE_OK);
@@ -154,15 +153,9 @@ static void every_library_ends_its_handles(void) {
     } all[] = {
         {BCFG_CUBLAS, "libdevice_cublas.so", "cublasDestroy_v2", false},
         {BCFG_CUBLASLT, "libdevice_cublaslt.so", "cublasLtDestroy", false},
-        {BCFG_CUSOLVER, "libdevice_cusolver.so", "cusolverDnDestroy", false},
-        {BCFG_CUSOLVER, "libdevice_cusolver.so", "cusolverDnDestroyParams", false},
         {BCFG_CUDNN, "libdevice_cudnn.so", "cudnnDestroy", false},
-        {BCFG_CUSPARSELT, "libdevice_cusparselt.so", "cusparseLtDestroy", false},
-        {BCFG_MAGMA, "libdevice_magma.so", "magma_queue_destroy_internal", false},
         {BCFG_HIPBLAS, "libdevice_hipblas_3.so", "hipblasDestroy", true},
         {BCFG_HIPBLASLT, "libdevice_hipblaslt.so", "hipblasLtDestroy", true},
-        {BCFG_HIPSOLVER, "libdevice_hipsolver.so", "hipsolverDestroy", true},
-        {BCFG_MAGMA_HIP, "libdevice_magma_hip.so", "magma_queue_destroy_internal", true},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const bcfg_device_library *library = fake_of(all[i].kind, all[i].name);

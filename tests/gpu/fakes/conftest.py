@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 
 import pytest
-from compiling import FAKES, FLAGS, NATIVE, once
+from compiling import FAKES, FLAGS, includes, once
 
 from backendcfg.gpu.libraries import files as device_files
 from backendcfg.gpu.libraries import opening
@@ -88,7 +88,7 @@ class Fake:
 
 def compile_fake(target, source, definitions):
     """Compile one of native/fakes/gpu into a file whose name becomes its SONAME."""
-    command = ["cc", *FLAGS, *(f"-D{d}" for d in definitions), f"-I{NATIVE / 'include'}"]
+    command = ["cc", *FLAGS, *(f"-D{d}" for d in definitions), *includes()]
     command += [
         f"-Wl,-soname,{target.name}",
         str(FAKES / f"{source}.c"),

@@ -3,16 +3,26 @@
 import ctypes
 
 import device_arrays
-import numpy as np
 import pytest
 from linalg_on_device import ELEMENTS, Matrix, matrices, positive, there
 from products import under
 
-from backendcfg import _native
 from backendcfg.errors import DeviceFailedError
+from backendcfg.gpu.arrays import Arguments
 from backendcfg.gpu.libraries import opening
+from backendcfg.gpu.libraries.calling import Fault, Session
 from backendcfg.gpu.linalg import calls as linalg_calls
-from backendcfg.gpu.linalg.steps import DEFAULTS, PROVIDERS, Step, choose, order
+from backendcfg.gpu.linalg.steps import (
+    CHOLESKY,
+    DEFAULTS,
+    MAKERS,
+    PROVIDERS,
+    Stack,
+    Step,
+    choose,
+    order,
+)
+from backendcfg.gpu.linalg.vendors import Room
 from backendcfg.ops import explain, linalg
 from backendcfg.ops.devices import ROCM
 
@@ -120,11 +130,22 @@ def test_an_older_one_is_told_where_that_is_promised(version, flags, mode):
 
 def factorised(opened, devices, mode):
     """What comes of a Cholesky factor under a mode: None, or what failed."""
-    a, info = square(), there(np.zeros(1, np.int32), PLACE)
-    step = Step(opened.handle, 0, 1, False, "N", "N", mode, 1, 4, 4, 0, (0, 0, 0), info=(1, 0, 0))
-    plan = _native.device_linalg_plan(devices.find("hip").handle, 0, 0, (step,))
-    _, taken = _native.device_taken((a, info))
-    return _native.device_linalg(plan, taken)
+    given = Arguments("linalg.cholesky", {"A": square()})
+    view = given.take("A")
+    _, info = given.make((1,), "int32")
+    step = Step(opened, CHOLESKY, "float64", False, "N", "N", mode, 1, 4, 4, 0, Stack(0),
+                info=Stack(1))  # fmt: skip
+    maker, bases = MAKERS["hipsolver"], {0: view.address, 1: info.address}
+    work = given.work(opened, devices.find("hip").handle, view)
+    try:
+        with Session(work, maker.handle) as handle:
+            size, _ = maker.sizes(handle, step, step.here(bases))
+            memory, room = given.make((size,), "uint8")
+            maker.compute(handle, step, bases, Room(room.address, size, None, 0))
+            del memory
+    except Fault as fault:
+        return fault.args
+    return None
 
 
 def test_one_that_has_no_modes_says_so(devices, hipsolver, device_file):

@@ -367,29 +367,3 @@ def test_what_was_remembered_is_forgotten(solver):
     solver.reset()
     linalg.inv(square())
     assert len(solver.calls("cusolverDnXgetrf_bufferSize")) == 1
-
-
-def test_what_is_no_step_is_refused_by_the_native_part(solver, devices):
-    cusolver, cuda = (devices.find(name).handle for name in ("cusolver", "cuda"))
-    here = (0, 0, 0)
-    fine = device_linalg.Step(cusolver, device_linalg.QR, 0, False, "N", "N", 1, 1, 2, 2, 0, here)
-    for change in ({"kind": 8}, {"kind": -1}, {"element": 4}, {"matrices": 0}, {"n": 0},
-                   {"a": (15, 0, 0)}, {"a": (-3, 0, 0)},
-                   {"b": here, "a_pointers": here}):  # fmt: skip
-        with pytest.raises(ValueError, match="no such step of linear algebra"):
-            _native.device_linalg_plan(cuda, 0, 0, (fine._replace(**change),))
-    with pytest.raises(ValueError, match="no library of linear algebra"):
-        _native.device_linalg_plan(cuda, 0, 0, (fine._replace(library=cuda),))
-    with pytest.raises(ValueError, match="no driver, or too much"):
-        _native.device_linalg_plan(cusolver, 0, 0, (fine,))
-    with pytest.raises(ValueError, match="no driver, or too much"):
-        _native.device_linalg_plan(cuda, 0, 0, (fine,) * 5)
-    with pytest.raises(TypeError):
-        _native.device_linalg_plan(cuda, 0, 0, (fine[:4],))
-    _, taken = _native.device_taken((square(),))
-    with pytest.raises(ValueError, match="PyCapsule"):
-        _native.device_linalg(taken, taken)
-    for place in (1, -1, 15):
-        with pytest.raises(ValueError, match="no such array"):
-            _native.device_address(taken, place)
-    assert solver.calls() == []

@@ -12,9 +12,11 @@ from products import under
 from backendcfg import _native, ops
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu import own_library
+from backendcfg.gpu.arrays import Arguments
+from backendcfg.gpu.libraries.calling import Session
 from backendcfg.gpu.linalg import calls as device_linalg
 from backendcfg.gpu.linalg import calls as linalg_calls
-from backendcfg.gpu.linalg.steps import Step
+from backendcfg.gpu.linalg.steps import MAKERS
 from backendcfg.ops import linalg
 
 pytestmark = pytest.mark.usefixtures("solver")
@@ -68,16 +70,20 @@ def test_what_is_planned_while_another_profile_comes_into_force_is_planned_anew(
     assert planned == ["inv"] * 3
 
 
-def test_a_call_of_a_known_kind_is_one_call_of_c_for_all_its_steps(devices, monkeypatch):
-    linalg.solve(square(), there(matrices((4, 2))))
+def test_a_call_of_a_known_kind_borrows_a_handle_once_for_all_its_steps(devices, monkeypatch):
+    b = there(matrices((4, 2)))
+    linalg.solve(square(), b)
+    linalg.inv(square())
+    devices.reset()
     calls = []
-    put = _native.device_linalg
-    monkeypatch.setattr(_native, "device_linalg", lambda *given: calls.append(given) or put(*given))
-    linalg_calls.forget()
-    linalg.solve(square(), there(matrices((4, 2))))
+    begin = _native.device_begin
+    monkeypatch.setattr(
+        _native, "device_begin", lambda *given: calls.append(given) or begin(*given)
+    )
+    linalg.solve(square(), b)
     linalg.inv(square())
     assert len(calls) == 2
-    assert len(devices.cusolver.calls("cusolverDnXgetrf")) == 3
+    assert len(devices.cusolver.calls("cusolverDnXgetrf")) == 2
 
 
 KINDS = [
@@ -150,48 +156,29 @@ def test_memory_that_nobody_sees_is_asked_for_once_a_call():
 
 
 def test_streams_of_other_arrays_wait_and_are_waited_for(devices, new_stream):
-    a, info = square(), ByInterface(np.zeros(1, np.int32), place=(2, 0), stream=2)
-    library, driver = (devices.find(name).handle for name in ("cusolver", "cuda"))
-    here, said = (0, 0, 0), (1, 0, 0)
-    step = Step(library, 0, 1, False, "N", "N", 1, 1, 4, 4, 0, here, info=said)
-    plan = _native.device_linalg_plan(driver, 0, 0, (step,))
-    _native.device_linalg(plan, _native.device_taken((a, info))[1])  # which asks for sizes too
+    a, b = square(), there(matrices((4, 2)))
+    linalg.solve(a, b)
     for settles in (False, True):
-        info.stream = None if settles else 2
-        _, taken = _native.device_taken((a, info))
+        other = ByInterface(b.array, place=(2, 0), stream=None if settles else 2)
+        given = Arguments("linalg.solve", {"A": a, "B": other})
+        library, driver = (devices.find(name) for name in ("cusolver", "cuda"))
+        work = given.work(library, driver.handle, given.take("A"), given.take("B"))
         devices.reset()
-        assert _native.device_linalg(plan, taken) is None
+        with Session(work, MAKERS["cusolver"].handle) as handle:
+            assert handle.stream == new_stream
         recorded = [call["stream"] for call in devices.cuda.calls("cuEventRecord")]
         waiting = [call["stream"] for call in devices.cuda.calls("cuStreamWaitEvent")]
-        other = None if settles else 2
-        assert (recorded, waiting) == ([other, new_stream], [new_stream, other])
+        second = None if settles else 2
+        assert (recorded, waiting) == ([second, new_stream], [new_stream, second])
         assert bool(devices.cuda.calls("cuStreamSynchronize")) == settles
 
 
-@pytest.mark.parametrize("values", [(), (1,) * 4, [1]])
-def test_only_tuples_of_a_few_arrays_are_taken(values):
-    with pytest.raises(TypeError, match="a tuple of one to 3"):
-        _native.device_taken(values)
-
-
-def test_arrays_at_two_places_or_none_make_no_call():
-    far = there(np.ones((4, 2)), place=(2, 1))
-    assert _native.device_taken((square(), far)) is None
-    assert _native.device_taken((square(), np.ones(3))) is None
-    assert _native.device_taken((np.ones(3),)) is None
-
-
-def test_memory_is_refused_beyond_what_a_call_has_places_for():
-    _, taken = _native.device_taken((square(),))
-    with pytest.raises(ValueError, match="too many"):
-        _native.device_made(taken, (("float64", (1,)),) * 13)
-    with pytest.raises(ValueError, match="too many"):
-        _native.device_added(taken, [square()] * 13)
-    with pytest.raises(ValueError, match="no array on a device"):
-        _native.device_added(taken, [1])
-    for wrong in (("word", (1,)), ("float64", (1,) * 33)):
-        with pytest.raises(ValueError, match="no such shape or element"):
-            _native.device_made(taken, (wrong,))
+@pytest.mark.parametrize("other", [there(np.ones((4, 2)), place=(2, 1)), np.ones((4, 2))])
+def test_arrays_at_two_places_or_none_make_no_call(devices, other):
+    devices.reset()
+    with pytest.raises(InvalidArgumentError, match="`B` must be"):
+        linalg.solve(square(), other)
+    assert devices.cusolver.calls() == []
 
 
 TOO_LARGE = "its 32-bit integers are too small for matrices of this size"

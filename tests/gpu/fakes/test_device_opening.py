@@ -287,8 +287,9 @@ def test_the_prototypes_are_those_of_the_header():
 
 def test_the_kinds_are_those_of_the_native_part():
     name_of = opening._function("bcfg_device_kind_name")
-    assert {name: name_of(library.kind).decode() for name, library in BY_NAME.items()} == {
-        name: name for name in BY_NAME
+    kinds = {name: library.kind for name, library in BY_NAME.items() if library.kind >= 0}
+    assert {name: name_of(kind).decode() for name, kind in kinds.items()} == {
+        name: name for name in kinds
     }
     assert name_of(1 + max(library.kind for library in BY_NAME.values())) is None
 
