@@ -5,7 +5,7 @@ from typing import Any, Self, TypeAlias, TypeVar, final
 
 from numpy.typing import NDArray
 
-from backendcfg.ops.linalg.results import (
+from backendcfg.ops.linalg.outcomes import (
     CholeskyEx,
     Eigh,
     InvEx,
@@ -70,6 +70,9 @@ class Scope:
 # materialise(prepared) returns a snapshot's address. refuse(reason, detail, a, b, out) raises.
 # foreign(a, b, out) multiplies what is not NumPy's.
 # traced(operation, provider, because, sizes, dtype) hears of every call while tracing is set.
+# linalg_refuse(function, reason, detail, given) and linalg_failed(function, info, index, matrix,
+# lead) raise; linalg_foreign(function, arrays, given) computes what is not NumPy's;
+# linalg_result(function, results) gives several results their type.
 # decorate(scope, function), aenter(scope) and aexit(scope, type, value, traceback) are the
 # scope's other protocols. misplaced(scope) hears of an exit without an entry in this context.
 def bind(
@@ -193,16 +196,6 @@ def set_tracing(on: bool, /) -> None: ...
 
 # Set every counter to zero, those of `served` too.
 def reset_stats() -> None: ...
-
-# What `backendcfg.ops.linalg` is made of in Python: refuse(function, reason, detail, given),
-# foreign(function, arrays, given), failed(function, info, index, matrix) and result types by name.
-def linalg_bind(
-    *,
-    refuse: Callable[..., Any] | None = None,
-    foreign: Callable[..., Any] | None = None,
-    failed: Callable[..., Any] | None = None,
-    types: dict[str, type[tuple[Any, ...]]] = ...,
-) -> None: ...
 
 # For each provider of this context's order: name, path, verdict and what it lacks, for one matrix
 # of m by n elements (0 to 3: float32, float64, complex64, complex128) and k right-hand sides; and

@@ -199,7 +199,7 @@ def _factorisation(provider: str, operation: str, n: int) -> Callable[[], object
     # What is compiled in is one code under two names.
     if provider == NATIVE.name or listed[0][2] != 0:
         return None
-    _native.linalg_bind(refuse=_impossible, foreign=_impossible, failed=_impossible, types={})
+    _native.bind(linalg_refuse=_impossible, linalg_failed=_impossible)
     random = np.random.default_rng(0)
     real, imaginary = random.standard_normal((2, n, n))
     matrix = real + 1j * imaginary if operation[0] in "cz" else real

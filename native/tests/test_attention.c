@@ -92,7 +92,7 @@ static void forget(problem *p) {
 }
 
 /* A copy that ends where its memory ends; *memory is to be freed. */
-static attention_array lay(const problem *p, int which, attention_element element, layout how,
+static attention_array lay(const problem *p, int which, int32_t element, layout how,
                            char **memory) {
     int64_t gap = how == SPREAD ? 2 : 1, offset = how == UNALIGNED ? 1 : 0, s[4];
     shape(p, which, s);
@@ -102,9 +102,9 @@ static attention_array lay(const problem *p, int which, attention_element elemen
 }
 
 /* The output and the logarithms of the sums as float64, one after the other. */
-static double *run(const problem *p, attention_element element, layout how, bool streams,
+static double *run(const problem *p, int32_t element, layout how, bool streams,
                    int32_t threads) {
-    int64_t size = size_of(element), real = element == ATTENTION_FLOAT64 ? 8 : 4;
+    int64_t size = size_of(element), real = element == BCFG_FLOAT64 ? 8 : 4;
     int64_t rows = p->batch * p->heads * p->queries, scores = p->batch * p->queries * p->keys;
     int64_t step = p->mask == BOOLS ? 1 : size, outs = rows * p->value_width;
     char *memory[ARRAYS], *mask = malloc((size_t)(scores * step) + !scores);
@@ -128,7 +128,7 @@ static double *run(const problem *p, attention_element element, layout how, bool
     CHECK(bcfg_attention(&job, threads, &error) == BCFG_OK);
     double *found = malloc((size_t)(outs + rows + 1) * sizeof(double));
     for (int64_t i = 0; i < outs; i++) found[i] = load(element, out + i * size);
-    attention_element work = real == 8 ? ATTENTION_FLOAT64 : ATTENTION_FLOAT32;
+    int32_t work = real == 8 ? BCFG_FLOAT64 : BCFG_FLOAT32;
     for (int64_t i = 0; i < rows; i++) found[outs + i] = load(work, logsumexp + i * real);
     for (int a = 0; a < ARRAYS; a++) free(memory[a]);
     free(mask);
@@ -137,15 +137,18 @@ static double *run(const problem *p, attention_element element, layout how, bool
     return found;
 }
 
-static void compare(const problem *p, attention_element element, const double *found) {
+static void compare(const problem *p, int32_t element, const double *found) {
     /* Rounding of the result; of sums over the keys besides. */
-    static const double bounds[] = {2e-6, 1e-14, 1.2e-2, 1e-3};
+    static const double bounds[] = {[BCFG_FLOAT32] = 2e-6,
+                                    [BCFG_FLOAT64] = 1e-14,
+                                    [BCFG_BFLOAT16] = 1.2e-2,
+                                    [BCFG_FLOAT16] = 1e-3};
     int64_t rows = p->batch * p->heads * p->queries, outs = rows * p->value_width;
     for (int64_t i = 0; i < outs; i++) CHECK(fabs(found[i] - p->out[i]) <= bounds[element]);
     for (int64_t i = 0; i < rows; i++)
         CHECK(found[outs + i] == p->logsumexp[i] ||
               fabs(found[outs + i] - p->logsumexp[i]) <=
-                  (element == ATTENTION_FLOAT64 ? 1e-13 : 1e-5));
+                  (element == BCFG_FLOAT64 ? 1e-13 : 1e-5));
 }
 
 static void check(problem p) {
@@ -156,14 +159,15 @@ static void check(problem p) {
     for (int32_t isa = 0; bcfg_isa_name(isa) != NULL; isa++) {
         if (!bcfg_isa_available(isa)) continue;
         CHECK(bcfg_force_isa(isa) == BCFG_OK);
-        for (int e = ATTENTION_FLOAT32; e <= ATTENTION_FLOAT16; e++) {
+        for (int e = BCFG_FLOAT32; e <= BCFG_FLOAT16; e++) {
+            if (e == BCFG_COMPLEX64 || e == BCFG_COMPLEX128) continue;
             uint64_t before = bcfg_isa_served(isa);
-            double *expected = run(&p, (attention_element)e, DENSE, false, 1);
-            compare(&p, (attention_element)e, expected);
+            double *expected = run(&p, e, DENSE, false, 1);
+            compare(&p, e, expected);
             for (int way = 1; way < 2 * LAYOUTS; way++) {
                 bool streams = way >= LAYOUTS;
-                double *found = run(&p, (attention_element)e, (layout)(way % LAYOUTS), streams, 3);
-                if (streams && in_parts) compare(&p, (attention_element)e, found);
+                double *found = run(&p, e, (layout)(way % LAYOUTS), streams, 3);
+                if (streams && in_parts) compare(&p, e, found);
                 else CHECK(memcmp(found, expected, bytes) == 0);
                 free(found);
             }

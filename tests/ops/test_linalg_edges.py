@@ -209,7 +209,7 @@ def test_what_does_not_fit_is_refused_by_name(call, line):
 def test_wrong_calls_are_type_errors_with_the_signature():
     for call in (lambda: linalg.solve(np.eye(2)), lambda: linalg.solve(np.eye(2), np.eye(2), True),
                  lambda: linalg.solve(np.eye(2), np.eye(2), right=True)):  # fmt: skip
-        with pytest.raises(TypeError, match=r"^solve takes \(A, B, \*, left\)$"):
+        with pytest.raises(TypeError, match=r"^solve takes \(A, B, \*, left=True\)$"):
             call()
 
 

@@ -12,7 +12,7 @@ from backendcfg.gpu.linalg import functions
 from backendcfg.gpu.linalg import solver as solvers
 from backendcfg.gpu.linalg.solver import Options, Solver
 from backendcfg.gpu.linalg.steps import ELEMENTS
-from backendcfg.ops.linalg.results import TYPES
+from backendcfg.ops.linalg.outcomes import TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

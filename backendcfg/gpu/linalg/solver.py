@@ -21,7 +21,7 @@ from backendcfg.gpu.linalg.vendors import CHOLESKY_SOLVE, LU, LU_SOLVE, Stack, S
 from backendcfg.gpu.messages import describe
 from backendcfg.ops import serving
 from backendcfg.ops.arrays import is_flag
-from backendcfg.ops.linalg import refusal as linalg_refusal
+from backendcfg.ops.linalg import outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -296,14 +296,14 @@ class Solver:
         return Described(dtype, held.shape, held.place)
 
     def refuse(self, reason: str, detail: str) -> NoReturn:
-        """Refuse the call, as `linalg_refusal.refuse` does.
+        """Refuse the call, as `outcomes.refuse` does.
 
         Raises:
             InvalidArgumentError: always.
         """
         given = {name: self.seen(name) if name in self.held else value
                  for name, value in self.given.items()}  # fmt: skip
-        linalg_refusal.refuse(self.function, reason, detail, given)
+        outcomes.refuse(self.function, reason, detail, given)
 
     def failing(self, name: str) -> Callable[[int, int], NoReturn]:
         """A function that raises for one matrix of an argument, by its `info` and its number.
@@ -314,7 +314,7 @@ class Solver:
         function, seen, lead = self.function, self.seen(name), self.lead
 
         def fail(info: int, at: int) -> NoReturn:
-            linalg_refusal.fail(function, info, at if lead else -1, seen, lead)
+            outcomes.fail(function, info, at if lead else -1, seen, lead)
 
         return fail
 
@@ -361,7 +361,7 @@ class Solver:
             for at in results:
                 flat = values[at].reshape(1, -1)
                 if not all(own_library.numbers(operation, own_library.are_finite(flat))):
-                    linalg_refusal.refuse(function, "not-finite", "", {**values[GIVEN], **seen})
+                    outcomes.refuse(function, "not-finite", "", {**values[GIVEN], **seen})
 
         return look
 

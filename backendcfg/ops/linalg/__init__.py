@@ -40,8 +40,7 @@ from backendcfg._native import linalg_solve_ex as solve_ex
 from backendcfg._native import linalg_svd as svd
 from backendcfg._native import linalg_svdvals as svdvals
 from backendcfg.ops import arrays, devices
-from backendcfg.ops.linalg.refusal import LinAlgError, fail, refuse
-from backendcfg.ops.linalg.results import TYPES
+from backendcfg.ops.linalg.outcomes import LinAlgError, fail, named, refuse
 
 if TYPE_CHECKING:
     from backendcfg.ops.arrays import ArrayView
@@ -87,4 +86,4 @@ def _foreign(function: str, count: int, given: dict[str, Any]) -> Any:
     return arrays.give(result, taken[0])
 
 
-_native.linalg_bind(refuse=refuse, foreign=_foreign, failed=fail, types=TYPES)
+_native.bind(linalg_refuse=refuse, linalg_foreign=_foreign, linalg_failed=fail, linalg_result=named)

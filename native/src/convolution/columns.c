@@ -17,7 +17,7 @@
 
 void bcfg_convolution_row(const bcfg_convolution *call, const char *from, int64_t start,
                           int64_t count, char *to) {
-    int64_t low, high, step = call->stride[1], size = call->element == BCFG_FLOAT32 ? 4 : 8;
+    int64_t low, high, step = call->stride[1], size = bcfg_element_size[call->element];
     bcfg_positions_inside(start, step, call->width, count, &low, &high);
     memset(to, 0, (size_t)(low * size));
     if (step == 1)
@@ -32,7 +32,7 @@ void bcfg_convolution_row(const bcfg_convolution *call, const char *from, int64_
 void bcfg_convolution_columns(const bcfg_convolution *call, int64_t image, int64_t group,
                               int64_t first_k, int64_t last_k, int64_t first, int64_t count,
                               char *columns, int64_t leading) {
-    int64_t size = call->element == BCFG_FLOAT32 ? 4 : 8;
+    int64_t size = bcfg_element_size[call->element];
     int64_t area = call->kernel_height * call->kernel_width;
     for (int64_t k = first_k; k < last_k; k++, columns += leading * size) {
         int64_t channel = k / area, row = k % area / call->kernel_width;
@@ -66,7 +66,7 @@ enum { ROWS_OF_A_TASK = 16, WORTH_THREADS = 1 << 17 };
 static void unfold(void *context, int64_t index, int32_t worker) {
     (void)worker;
     const Unfolding *u = context;
-    int64_t from = index * ROWS_OF_A_TASK, size = u->call->element == BCFG_FLOAT32 ? 4 : 8;
+    int64_t from = index * ROWS_OF_A_TASK, size = bcfg_element_size[u->call->element];
     bcfg_convolution_columns(u->call, u->image, u->group, from,
                              bcfg_smaller(from + ROWS_OF_A_TASK, u->depth), u->first, u->count,
                              u->columns + from * u->leading * size, u->leading);

@@ -57,14 +57,7 @@ static void by_windows(const Work *work, int64_t image, int64_t group, int64_t o
         int64_t rows = bcfg_smaller(ROWS, end - output), channel = group * call->outputs + output;
         const char *weight = call->weight + channel * work->depth * size;
         const char *bias = call->bias != NULL ? call->bias + channel * size : NULL;
-        if (size == 4)
-            work->kernels->f32_window(rows, pixels, work->depth, (const float *)weight,
-                                      (const float *)bias, (const float *)base, work->offsets,
-                                      (float *)results);
-        else
-            work->kernels->f64_window(rows, pixels, work->depth, (const double *)weight,
-                                      (const double *)bias, (const double *)base, work->offsets,
-                                      (double *)results);
+        work->kernels->window(rows, pixels, work->depth, weight, bias, base, work->offsets, results);
         for (int64_t r = 0; r < rows; r++)
             place(work, results + r * work->tile * size, out_at(work, image, channel + r), first);
     }
@@ -92,20 +85,10 @@ static void through_panel(const Work *work, int64_t channel, int64_t rows, int64
     int64_t size = work->size, area = call->out_height * call->out_width;
     const char *weight = call->weight + (channel * work->depth + k) * size;
     int accumulate = k == 0 && call->bias == NULL ? TILE_WRITE : TILE_CHAIN;
-    bool fills = k == 0 && call->bias != NULL;
-    if (size == 4) {
-        if (fills)
-            work->kernels->f32_fill(rows, pixels, (const float *)call->bias + channel, (float *)out,
-                                    area);
-        work->kernels->f32_tile(rows, pixels, inner, (const float *)weight, work->depth, 1,
-                                (const float *)panel, work->tile, (float *)out, area, accumulate);
-    } else {
-        if (fills)
-            work->kernels->f64_fill(rows, pixels, (const double *)call->bias + channel,
-                                    (double *)out, area);
-        work->kernels->f64_tile(rows, pixels, inner, (const double *)weight, work->depth, 1,
-                                (const double *)panel, work->tile, (double *)out, area, accumulate);
-    }
+    if (k == 0 && call->bias != NULL)
+        work->kernels->fill(rows, pixels, call->bias + channel * size, out, area);
+    work->kernels->tile(rows, pixels, inner, weight, work->depth, 1, panel, work->tile, out, area,
+                        accumulate);
 }
 
 /* The same as by_windows; pixels are those of the result alone, and copied to a panel that fits
@@ -118,12 +101,7 @@ static void by_panels(const Work *work, int64_t image, int64_t group, int64_t ou
     int64_t count = runs_of(work, first, pixels, runs);
     for (int64_t k = 0; k < work->depth; k += work->inner) {
         int64_t inner = bcfg_smaller(work->inner, work->depth - k);
-        if (size == 4)
-            work->kernels->f32_panel(inner, (const float *)base, work->offsets + k, runs, count,
-                                     !work->in_place, (float *)panel);
-        else
-            work->kernels->f64_panel(inner, (const double *)base, work->offsets + k, runs, count,
-                                     !work->in_place, (double *)panel);
+        work->kernels->panel(inner, base, work->offsets + k, runs, count, !work->in_place, panel);
         for (int64_t at = output; at < end; at += ROWS) {
             int64_t channel = group * call->outputs + at;
             through_panel(work, channel, bcfg_smaller(ROWS, end - at), pixels, k, inner, panel,
@@ -143,16 +121,9 @@ static void by_lines(const Work *work, int64_t image, int64_t group, int64_t out
         int64_t channel = group * call->outputs + output;
         const char *weight = call->weight + channel * work->depth * size;
         char *out = out_at(work, image, channel) + first * width * size;
-        if (size == 4)
-            work->kernels->f32_lines(
-                work->depth, (const float *)weight,
-                call->bias != NULL ? ((const float *)call->bias)[channel] : 0, (const float *)base,
-                work->offsets, lines, work->columns, width, (float *)out);
-        else
-            work->kernels->f64_lines(
-                work->depth, (const double *)weight,
-                call->bias != NULL ? ((const double *)call->bias)[channel] : 0,
-                (const double *)base, work->offsets, lines, work->columns, width, (double *)out);
+        work->kernels->lines(work->depth, weight,
+                             call->bias != NULL ? call->bias + channel * size : NULL, base,
+                             work->offsets, lines, work->columns, width, out);
     }
 }
 
@@ -278,9 +249,9 @@ bcfg_status bcfg_convolve(const bcfg_convolution *call, const bcfg_kernels *kern
     if (call->batch == 0 || call->outputs == 0) return BCFG_OK;
     if (threads < 1) threads = work_of(call) < WORTH_THREADS ? 1 : bcfg_team_size();
     if (threads > BCFG_TEAM_MOST) threads = BCFG_TEAM_MOST;
-    Work work = {.call = call, .kernels = kernels};
-    work.size = call->element == BCFG_FLOAT32 ? 4 : 8;
-    work.tile = call->element == BCFG_FLOAT32 ? kernels->f32_columns : kernels->f64_columns;
+    Work work = {.call = call, .kernels = kernels->of[call->element]};
+    work.size = bcfg_element_size[call->element];
+    work.tile = work.kernels->columns;
     bool made = measure(&work, threads) && allocate(&work, threads);
     if (made) run(&work, threads);
     free(work.offsets);

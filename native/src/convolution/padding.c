@@ -92,11 +92,8 @@ void bcfg_padding_channel(const Work *work, int64_t image, int64_t channel, char
                 for (int64_t r = 0; r < bottom - top; r++)
                     memcpy(target + r * work->columns * size, source + r * row * size,
                            (size_t)((high - low) * size));
-            else if (size == 4)
-                work->kernels->f32_steps(bottom - top, high - low, (const float *)source, row, step,
-                                         (float *)target, work->columns);
             else
-                work->kernels->f64_steps(bottom - top, high - low, (const double *)source, row,
-                                         step, (double *)target, work->columns);
+                work->kernels->steps(bottom - top, high - low, source, row, step, target,
+                                     work->columns);
         }
 }

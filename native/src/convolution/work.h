@@ -3,6 +3,7 @@
 #define BACKENDCFG_CONVOLUTION_WORK_H
 
 #include "convolution.h"
+#include "core/core.h"
 
 /* How the results are made of what was padded; by each the same bits.
  *   windows   tiles of outputs by pixels, read where they lie
@@ -12,7 +13,7 @@ typedef enum { BY_WINDOWS, BY_PANELS, BY_LINES } Manner;
 
 typedef struct {
     const bcfg_convolution *call;
-    const bcfg_kernels *kernels;
+    const bcfg_arithmetic *kernels;
     Manner manner;
     int64_t size, depth, tile;
     int64_t rows, columns;                       /* of a plane */

@@ -1,19 +1,12 @@
-/* Calls LAPACK: the only file that has its signatures, for both integer widths. Fortran's
- * characters have their length as a hidden argument behind the others. */
+/* Calls LAPACK. Fortran takes the address of every argument, and behind them the length of each
+ * letter: so one call serves all routines. What a routine does not take is passed for nothing, and
+ * a 64-bit integer on a little-endian machine begins with the 32-bit one that an LP64 library
+ * reads. */
 #include <string.h>
 
 #include "lapack.h"
 
-/* A statement made for either width of integers, with `f` the routine. */
-#define IN_EITHER_WIDTH(ROUTINE, CALL)                                                             \
-    bcfg_function f = lapack->functions[BCFG_##ROUTINE][element];                                  \
-    if (lapack->interface == BCFG_LP64) {                                                          \
-        CALL(int32_t)                                                                              \
-    } else {                                                                                       \
-        CALL(int64_t)                                                                              \
-    }
-
-static inline bool is_complex(int32_t element) { return element >= BCFG_COMPLEX64; }
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers are read in either width");
 
 int64_t bcfg_pivot(const bcfg_lapack *lapack, const void *pivots, int64_t at) {
     if (lapack->interface == BCFG_LP64) return ((const int32_t *)pivots)[at];
@@ -27,125 +20,85 @@ void bcfg_set_pivot(const bcfg_lapack *lapack, void *pivots, int64_t at, int64_t
         ((int64_t *)pivots)[at] = value;
 }
 
-#define GETRF(I)                                                                                   \
-    I rows = (I)m, columns = (I)n, lead = (I)leading, info = 0;                                    \
-    ((void (*)(const I *, const I *, void *, const I *, I *, I *))f)(&rows, &columns, a, &lead,    \
-                                                                     pivots, &info);               \
-    return info;
+typedef int64_t compiled_in(void *const *given);
+typedef const void *any;
+typedef void fortran(any, any, any, any, any, any, any, any, any, any, any, any, any, any, any, any,
+                     any);
+enum { MOST = 14 };
+
+/* `given` are the arguments before `info`, the first `letters` of which are letters. */
+static int64_t call(const bcfg_lapack *lapack, int routine, int32_t element, int letters, int count,
+                    any *given) {
+    bcfg_function f = lapack->functions[routine][element];
+    if (lapack->provider == &bcfg_reference_provider)
+        return ((compiled_in *)f)((void *const *)(const void *)given);
+    static const any length_of_one = (any)1;
+    any x[MOST + 3] = {NULL};
+    int64_t info = 0;
+    memcpy(x, given, (size_t)count * sizeof *given);
+    x[count] = &info;
+    for (int i = 1; i <= letters; i++) x[count + i] = length_of_one;
+    ((fortran *)f)(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], x[11], x[12],
+                   x[13], x[14], x[15], x[16]);
+    return bcfg_pivot(lapack, &info, 0);
+}
+#define CALL(ROUTINE, letters, ...)                                                                \
+    call(lapack, BCFG_##ROUTINE, element, letters, sizeof((any[]){__VA_ARGS__}) / sizeof(any),     \
+         (any[]){__VA_ARGS__})
 
 int64_t bcfg_getrf(const bcfg_lapack *lapack, int32_t element, int64_t m, int64_t n, void *a,
                    int64_t leading, void *pivots) {
-    IN_EITHER_WIDTH(GETRF, GETRF)
+    return CALL(GETRF, 0, &m, &n, a, &leading, pivots);
 }
-
-#define GETRI(I)                                                                                   \
-    I size = (I)n, most = (I)length, info = 0;                                                     \
-    ((void (*)(const I *, void *, const I *, const I *, void *, const I *, I *))f)(                \
-        &size, a, &size, pivots, work, &most, &info);                                              \
-    return info;
 
 int64_t bcfg_getri(const bcfg_lapack *lapack, int32_t element, int64_t n, void *a,
                    const void *pivots, void *work, int64_t length) {
-    IN_EITHER_WIDTH(GETRI, GETRI)
+    return CALL(GETRI, 0, &n, a, &n, pivots, work, &length);
 }
-
-#define GETRS(I)                                                                                   \
-    I size = (I)n, sides = (I)k, info = 0;                                                         \
-    ((void (*)(const char *, const I *, const I *, const void *, const I *, const I *, void *,     \
-               const I *, I *, size_t))f)(&how, &size, &sides, a, &size, pivots, x, &size, &info,  \
-                                          1);                                                      \
-    return info;
 
 int64_t bcfg_getrs(const bcfg_lapack *lapack, int32_t element, char how, int64_t n, int64_t k,
                    const void *a, const void *pivots, void *x) {
-    IN_EITHER_WIDTH(GETRS, GETRS)
+    return CALL(GETRS, 1, &how, &n, &k, a, &n, pivots, x, &n);
 }
 
-#define TRIANGLE_ONLY(I)                                                                           \
-    I size = (I)n, info = 0;                                                                       \
-    ((void (*)(const char *, const I *, void *, const I *, I *, size_t))f)(&triangle, &size, a,    \
-                                                                           &size, &info, 1);       \
-    return info;
-
 int64_t bcfg_potrf(const bcfg_lapack *lapack, int32_t element, char triangle, int64_t n, void *a) {
-    IN_EITHER_WIDTH(POTRF, TRIANGLE_ONLY)
+    return CALL(POTRF, 1, &triangle, &n, a, &n);
 }
 
 int64_t bcfg_potri(const bcfg_lapack *lapack, int32_t element, char triangle, int64_t n, void *a) {
-    IN_EITHER_WIDTH(POTRI, TRIANGLE_ONLY)
+    return CALL(POTRI, 1, &triangle, &n, a, &n);
 }
-
-#define POTRS(I)                                                                                   \
-    I size = (I)n, sides = (I)k, info = 0;                                                         \
-    ((void (*)(const char *, const I *, const I *, const void *, const I *, void *, const I *,     \
-               I *, size_t))f)(&triangle, &size, &sides, a, &size, x, &size, &info, 1);            \
-    return info;
 
 int64_t bcfg_potrs(const bcfg_lapack *lapack, int32_t element, char triangle, int64_t n, int64_t k,
                    const void *a, void *x) {
-    IN_EITHER_WIDTH(POTRS, POTRS)
+    return CALL(POTRS, 1, &triangle, &n, &k, a, &n, x, &n);
 }
-
-#define GEQRF(I)                                                                                   \
-    I rows = (I)m, columns = (I)n, most = (I)length, info = 0;                                     \
-    ((void (*)(const I *, const I *, void *, const I *, void *, void *, const I *, I *))f)(        \
-        &rows, &columns, a, &rows, factors, work, &most, &info);                                   \
-    return info;
 
 int64_t bcfg_geqrf(const bcfg_lapack *lapack, int32_t element, int64_t m, int64_t n, void *a,
                    void *factors, void *work, int64_t length) {
-    IN_EITHER_WIDTH(GEQRF, GEQRF)
+    return CALL(GEQRF, 0, &m, &n, a, &m, factors, work, &length);
 }
-
-#define ORGQR(I)                                                                                   \
-    I rows = (I)m, columns = (I)n, reflections = (I)k, most = (I)length, info = 0;                 \
-    ((void (*)(const I *, const I *, const I *, void *, const I *, const void *, void *,           \
-               const I *, I *))f)(&rows, &columns, &reflections, a, &rows, factors, work, &most,   \
-                                  &info);                                                          \
-    return info;
 
 int64_t bcfg_orgqr(const bcfg_lapack *lapack, int32_t element, int64_t m, int64_t n, int64_t k,
                    void *a, const void *factors, void *work, int64_t length) {
-    IN_EITHER_WIDTH(ORGQR, ORGQR)
+    return CALL(ORGQR, 0, &m, &n, &k, a, &m, factors, work, &length);
 }
-
-#define SYEVD(I)                                                                                   \
-    I size = (I)n, most = (I)s->length, real = (I)s->real_length, whole = (I)s->integer_length;    \
-    I info = 0;                                                                                    \
-    if (is_complex(element))                                                                       \
-        ((void (*)(const char *, const char *, const I *, void *, const I *, void *, void *,       \
-                   const I *, void *, const I *, I *, const I *, I *, size_t, size_t))f)(          \
-            &vectors, &triangle, &size, a, &size, values, s->work, &most, s->real, &real,          \
-            s->integers, &whole, &info, 1, 1);                                                     \
-    else                                                                                           \
-        ((void (*)(const char *, const char *, const I *, void *, const I *, void *, void *,       \
-                   const I *, I *, const I *, I *, size_t, size_t))f)(                             \
-            &vectors, &triangle, &size, a, &size, values, s->work, &most, s->integers, &whole,     \
-            &info, 1, 1);                                                                          \
-    return info;
 
 int64_t bcfg_syevd(const bcfg_lapack *lapack, int32_t element, char vectors, char triangle,
                    int64_t n, void *a, void *values, const bcfg_space *s) {
-    IN_EITHER_WIDTH(SYEVD, SYEVD)
+    if (element >= BCFG_COMPLEX64)
+        return CALL(SYEVD, 2, &vectors, &triangle, &n, a, &n, values, s->work, &s->length, s->real,
+                    &s->real_length, s->integers, &s->integer_length);
+    return CALL(SYEVD, 2, &vectors, &triangle, &n, a, &n, values, s->work, &s->length, s->integers,
+                &s->integer_length);
 }
-
-#define GESDD(I)                                                                                   \
-    I rows = (I)m, columns = (I)n, u_lead = (I)u_leading, vh_lead = (I)vh_leading;                 \
-    I most = (I)s->length, info = 0;                                                               \
-    if (is_complex(element))                                                                       \
-        ((void (*)(const char *, const I *, const I *, void *, const I *, void *, void *,          \
-                   const I *, void *, const I *, void *, const I *, void *, I *, I *, size_t))f)(  \
-            &how, &rows, &columns, a, &rows, values, u, &u_lead, vh, &vh_lead, s->work, &most,     \
-            s->real, s->integers, &info, 1);                                                       \
-    else                                                                                           \
-        ((void (*)(const char *, const I *, const I *, void *, const I *, void *, void *,          \
-                   const I *, void *, const I *, void *, const I *, I *, I *, size_t))f)(          \
-            &how, &rows, &columns, a, &rows, values, u, &u_lead, vh, &vh_lead, s->work, &most,     \
-            s->integers, &info, 1);                                                                \
-    return info;
 
 int64_t bcfg_gesdd(const bcfg_lapack *lapack, int32_t element, char how, int64_t m, int64_t n,
                    void *a, void *values, void *u, int64_t u_leading, void *vh, int64_t vh_leading,
                    const bcfg_space *s) {
-    IN_EITHER_WIDTH(GESDD, GESDD)
+    if (element >= BCFG_COMPLEX64)
+        return CALL(GESDD, 1, &how, &m, &n, a, &m, values, u, &u_leading, vh, &vh_leading, s->work,
+                    &s->length, s->real, s->integers);
+    return CALL(GESDD, 1, &how, &m, &n, a, &m, values, u, &u_leading, vh, &vh_leading, s->work,
+                &s->length, s->integers);
 }

@@ -46,7 +46,7 @@ static void merge(void *context, int64_t index, int32_t worker) {
 /* Whether the micro-kernels can read the values where they lie: aligned numbers in dense rows. */
 static bool lies_well(const attention_job *job) {
     int64_t size = job->real;
-    if (job->in.element != (size == 8 ? ATTENTION_FLOAT64 : ATTENTION_FLOAT32)) return false;
+    if (job->in.element != (size == 8 ? BCFG_FLOAT64 : BCFG_FLOAT32)) return false;
     if (job->in.value.strides[3] != size && job->in.value_width > 1) return false;
     bool aligned = (uintptr_t)job->in.value.data % (uintptr_t)size == 0;
     for (int d = 0; d < 3; d++) aligned = aligned && job->in.value.strides[d] % size == 0;
@@ -59,11 +59,11 @@ static const attention_kernels *plan(attention_job *job, const bcfg_kernels *ker
     if (job->in.is_causal && job->in.keys > job->in.queries) job->in.keys = job->in.queries;
     job->group = job->in.heads / job->in.key_heads;
     job->few = job->group * job->in.queries <= ATTENTION_FEW;
-    job->pairs = job->in.element == ATTENTION_BFLOAT16 && kernels->pairs != NULL &&
+    job->pairs = job->in.element == BCFG_BFLOAT16 && kernels->pairs != NULL &&
                  !job->few;
-    const attention_kernels *chosen = job->in.element == ATTENTION_FLOAT64 ? kernels->attention64
-                                      : job->pairs                     ? kernels->pairs->attention
-                                                                       : kernels->attention32;
+    const attention_kernels *chosen =
+        job->pairs ? kernels->pairs->attention
+                   : kernels->of[job->in.element == BCFG_FLOAT64]->attention;
     int64_t fitting = ATTENTION_ROWS / job->in.queries;
     job->stacked = fitting < 1 ? 1 : fitting < job->group ? fitting : job->group;
     job->blocks = job->stacked > 1
@@ -74,7 +74,7 @@ static const attention_kernels *plan(attention_job *job, const bcfg_kernels *ker
     job->splits = cut ? (job->in.keys + ATTENTION_SPLIT - 1) / ATTENTION_SPLIT : 1;
     job->depth = job->pairs ? (job->in.width + 1) / 2 : job->in.width;
     job->out_row = attention_up(job->in.value_width, 16);
-    job->real = job->in.element == ATTENTION_FLOAT64 ? 8 : 4;
+    job->real = job->in.element == BCFG_FLOAT64 ? 8 : 4;
     job->in_place = lies_well(job);
     return chosen;
 }

@@ -74,7 +74,7 @@ static int64_t keys_per_task(const backward_job *job, int64_t threads) {
 /* Whether the sums can be made where grad_query is. */
 static bool sums_in_place(const backward_job *job, int64_t real) {
     const attention_array *to = &job->grad_query;
-    bool same = job->in.element == ATTENTION_FLOAT32 || job->in.element == ATTENTION_FLOAT64;
+    bool same = job->in.element == BCFG_FLOAT32 || job->in.element == BCFG_FLOAT64;
     return same && to->strides[3] == real && to->strides[2] % real == 0 &&
            to->strides[2] >= real * job->in.width && (uintptr_t)to->data % (uintptr_t)real == 0 &&
            to->strides[0] % real == 0 && to->strides[1] % real == 0;
@@ -100,9 +100,9 @@ static int32_t threads_for(const backward_job *job, int32_t threads) {
 }
 
 bcfg_status bcfg_attention_backward(backward_job *job, int32_t threads, bcfg_error *error) {
-    bool is_double = job->in.element == ATTENTION_FLOAT64;
+    bool is_double = job->in.element == BCFG_FLOAT64;
     int64_t real = is_double ? 8 : 4;
-    int64_t size = is_double ? 8 : job->in.element == ATTENTION_FLOAT32 ? 4 : 2;
+    int64_t size = is_double ? 8 : job->in.element == BCFG_FLOAT32 ? 4 : 2;
     const bcfg_kernels *kernels = bcfg_kernels_here();
     bcfg_kernels_served(kernels->isa);
     if (job->in.keys == 0 || job->in.batch * job->in.heads == 0) {
@@ -114,8 +114,8 @@ bcfg_status bcfg_attention_backward(backward_job *job, int32_t threads, bcfg_err
     threads = threads_for(job, threads);
     job->keys_per_task = keys_per_task(job, threads);
     job->tasks_per_head = (job->in.keys + job->keys_per_task - 1) / job->keys_per_task;
-    Run run = {.job = job, .kernels = is_double ? kernels->backward64 : kernels->backward32};
-    if (job->in.element == ATTENTION_BFLOAT16 && kernels->pairs != NULL)
+    Run run = {.job = job, .kernels = kernels->of[is_double]->backward};
+    if (job->in.element == BCFG_BFLOAT16 && kernels->pairs != NULL)
         run.kernels = kernels->pairs->backward;
     run.tasks = job->tasks_per_head * job->in.batch * job->in.key_heads;
     run.rows_per_head = (job->in.queries + ROWS_PER_TASK - 1) / ROWS_PER_TASK;

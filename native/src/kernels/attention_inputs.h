@@ -5,14 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Elements that are read and written. The work itself is in float32, or float64 for FLOAT64. */
-typedef enum {
-    ATTENTION_FLOAT32,
-    ATTENTION_FLOAT64,
-    ATTENTION_BFLOAT16,
-    ATTENTION_FLOAT16,
-    ATTENTION_BOOL /* masks only: whether a key is seen */
-} attention_element;
+#include "backendcfg.h"
+
+/* What a mask may hold beside numbers: whether a key is seen. */
+enum { ATTENTION_BOOL = BCFG_ELEMENTS };
 
 /* A four-dimensional array, (batch, heads, length, width); strides in bytes. */
 typedef struct {
@@ -20,8 +16,16 @@ typedef struct {
     int64_t strides[4];
 } attention_array;
 
+static inline char *attention_at(const attention_array *array, int64_t batch, int64_t head,
+                                 int64_t row) {
+    return array->data + batch * array->strides[0] + head * array->strides[1] +
+           row * array->strides[2];
+}
+
+/* `element` is float32, float64, bfloat16 or float16. The work itself is in float32, or float64 for
+ * float64. */
 typedef struct {
-    attention_element element, mask_element;
+    int32_t element, mask_element;
     int64_t batch, heads, key_heads, queries, keys, width, value_width;
     bool is_causal;
     double scale, dropout;

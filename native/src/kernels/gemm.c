@@ -141,17 +141,15 @@ static int64_t space_of(const Run *run, int64_t size, int64_t most_columns) {
 
 bcfg_status bcfg_gemm_run(const bcfg_product *product, int32_t threads, bcfg_error *error) {
     const bcfg_kernels *kernels = bcfg_kernels_here();
-    bool is_double = product->element == BCFG_FLOAT64;
-    int64_t size = is_double ? 8 : 4, most_columns = GEMM_COLUMN_BYTES / size;
-    Run run = {.product = product,
-               .matrices = 1,
-               .block = is_double ? kernels->f64_gemm : kernels->f32_gemm};
+    const bcfg_arithmetic *arithmetic = kernels->of[product->element == BCFG_FLOAT64];
+    int64_t size = product->element == BCFG_FLOAT64 ? 8 : 4, most_columns = GEMM_COLUMN_BYTES / size;
+    Run run = {.product = product, .matrices = 1, .block = arithmetic->gemm};
     for (int32_t d = 0; d < product->batch_dimensions; d++) run.matrices *= product->batch_shape[d];
     take_layout(&run);
     double work = (double)run.m * (double)run.n * (double)product->k * (double)run.matrices;
     if (work < SMALL) threads = 1;
     if (threads <= 0) threads = bcfg_team_size();
-    cut(&run, threads, is_double ? kernels->f64_columns : kernels->f32_columns, most_columns);
+    cut(&run, threads, arithmetic->columns, most_columns);
     int64_t blocks = run.down * run.across;
     int64_t tasks = blocks > 1 ? blocks * run.matrices : parts(run.matrices, run.together);
     if (threads > tasks) threads = (int32_t)tasks;

@@ -25,49 +25,37 @@ typedef enum {
     TILE_ADD = 2    /* the chain starts at 0, and its sum is added to it */
 } bcfg_accumulate;
 
-/* C (+)= A B for 1 to 6 rows and 1 to X_columns columns; see tile.inc for what is guaranteed of the
- * bits. Strides in elements. Element (i, k) of A is a[i * a_row + k * a_step]; rows of B and C are
- * dense. Nothing outside of the tile is read or written. `accumulate` is a bcfg_accumulate. */
-typedef void bcfg_f32_tile(int64_t rows, int64_t columns, int64_t k, const float *a, int64_t a_row,
-                           int64_t a_step, const float *b, int64_t b_row, float *c, int64_t c_row,
-                           int accumulate);
-typedef void bcfg_f64_tile(int64_t rows, int64_t columns, int64_t k, const double *a,
-                           int64_t a_row, int64_t a_step, const double *b, int64_t b_row,
-                           double *c, int64_t c_row, int accumulate);
-
-/* c[rows][X_columns] = the chains of 1 to 6 outputs of a convolution for 1 to X_columns pixels; see
- * window.inc. The weights of an output are k dense numbers; `bias` may be NULL. */
-typedef void bcfg_f32_window(int64_t rows, int64_t pixels, int64_t k, const float *weight,
-                             const float *bias, const float *base, const int64_t *offsets,
-                             float *c);
-typedef void bcfg_f64_window(int64_t rows, int64_t pixels, int64_t k, const double *weight,
-                             const double *bias, const double *base, const int64_t *offsets,
-                             double *c);
-
 /* A part of a row of pixels: elements from a base on. */
 typedef struct {
     int64_t from, count;
 } bcfg_run;
 
-/* What else convolution needs of vectors; see lines.inc. */
-typedef void bcfg_f32_panel(int64_t k, const float *base, const int64_t *offsets,
-                            const bcfg_run *runs, int64_t count, bool beyond, float *panel);
-typedef void bcfg_f64_panel(int64_t k, const double *base, const int64_t *offsets,
-                            const bcfg_run *runs, int64_t count, bool beyond, double *panel);
-typedef void bcfg_f32_lines(int64_t k, const float *weight, float bias, const float *base,
-                            const int64_t *offsets, int64_t lines, int64_t columns, int64_t width,
-                            float *out);
-typedef void bcfg_f64_lines(int64_t k, const double *weight, double bias, const double *base,
-                            const int64_t *offsets, int64_t lines, int64_t columns, int64_t width,
-                            double *out);
-typedef void bcfg_f32_fill(int64_t rows, int64_t count, const float *values, float *to,
-                           int64_t to_row);
-typedef void bcfg_f64_fill(int64_t rows, int64_t count, const double *values, double *to,
-                           int64_t to_row);
-typedef void bcfg_f32_steps(int64_t rows, int64_t count, const float *from, int64_t from_row,
-                            int64_t step, float *to, int64_t to_row);
-typedef void bcfg_f64_steps(int64_t rows, int64_t count, const double *from, int64_t from_row,
-                            int64_t step, double *to, int64_t to_row);
+/* The kernels of one type of arithmetic: all pointers to numbers are to such, all strides count
+ * them. */
+typedef struct {
+    int32_t columns; /* of the widest tile */
+    /* C (+)= A B for 1 to 6 rows and 1 to `columns` columns; see tile.inc for what is guaranteed of
+     * the bits. Element (i, k) of A is a[i * a_row + k * a_step]; rows of B and C are dense. Nothing
+     * outside of the tile is read or written. `accumulate` is a bcfg_accumulate. */
+    void (*tile)(int64_t rows, int64_t columns, int64_t k, const void *a, int64_t a_row,
+                 int64_t a_step, const void *b, int64_t b_row, void *c, int64_t c_row,
+                 int accumulate);
+    bcfg_gemm_block *gemm;
+    const attention_kernels *attention;
+    const backward_kernels *backward;
+    /* c[rows][columns] = the chains of 1 to 6 outputs of a convolution for 1 to `columns` pixels; see
+     * window.inc. The weights of an output are k dense numbers; `bias` may be NULL. */
+    void (*window)(int64_t rows, int64_t pixels, int64_t k, const void *weight, const void *bias,
+                   const void *base, const int64_t *offsets, void *c);
+    /* What else convolution needs of vectors; see lines.inc. */
+    void (*panel)(int64_t k, const void *base, const int64_t *offsets, const bcfg_run *runs,
+                  int64_t count, bool beyond, void *panel);
+    void (*lines)(int64_t k, const void *weight, const void *bias, const void *base,
+                  const int64_t *offsets, int64_t lines, int64_t columns, int64_t width, void *out);
+    void (*fill)(int64_t rows, int64_t count, const void *values, void *to, int64_t to_row);
+    void (*steps)(int64_t rows, int64_t count, const void *from, int64_t from_row, int64_t step,
+                  void *to, int64_t to_row);
+} bcfg_arithmetic;
 
 /* What multiplies bfloat16 by pairs. */
 typedef struct {
@@ -77,23 +65,8 @@ typedef struct {
 
 typedef struct {
     bcfg_isa isa;
-    int32_t f32_columns, f64_columns; /* the widest tile */
-    bcfg_f32_tile *f32_tile;
-    bcfg_f64_tile *f64_tile;
-    bcfg_gemm_block *f32_gemm, *f64_gemm;
-    const bcfg_pairs_kernels *pairs;  /* NULL without BF16 instructions */
-    const attention_kernels *attention32, *attention64; /* by the type of arithmetic */
-    const backward_kernels *backward32, *backward64;
-    bcfg_f32_window *f32_window;
-    bcfg_f64_window *f64_window;
-    bcfg_f32_panel *f32_panel;
-    bcfg_f64_panel *f64_panel;
-    bcfg_f32_lines *f32_lines;
-    bcfg_f64_lines *f64_lines;
-    bcfg_f32_fill *f32_fill;
-    bcfg_f64_fill *f64_fill;
-    bcfg_f32_steps *f32_steps;
-    bcfg_f64_steps *f64_steps;
+    const bcfg_arithmetic *of[2];    /* by BCFG_FLOAT32 and BCFG_FLOAT64 */
+    const bcfg_pairs_kernels *pairs; /* NULL without BF16 instructions */
 } bcfg_kernels;
 
 extern const bcfg_kernels bcfg_kernels_portable;

@@ -1,29 +1,25 @@
-/* What AVX-512 BF16 adds to the kernels of kernels_avx512.c: products of pairs of bfloat16. All else
- * is compiled once, there; kernels.c puts the two together. */
-#define PAIRS_ONLY
+/* What AVX-512 BF16 adds to the kernels of kernels_avx512.c: products of pairs of bfloat16, two
+ * neighbours along what is summed over, the first one low. All else is compiled once, there;
+ * kernels.c puts the two together. */
 #include "simd_avx512.h"
 
-#include "kernels.h"
 #include "simd_common.h"
-
-#include <sched.h>
-
-#include "philox.h"
-#include "tile.inc"
-
-#define REAL float
-#define VECTOR f32x
-#define X(name) f32_##name
-#define BACKWARD(name) backward32_##name
-#define IS_DOUBLE 0
-#include "attention_backward.inc"
-#include "attention_backward_pairs.inc"
-
 #include "simd_transpose.h"
 
-#include "attention_kinds.inc"
+#include "float32.inc"
+#include "rows.inc"
+
+#define NUMBER uint32_t
+#define NUMBERS pairs
+#define N(name) pairs_##name
+#define CHAIN(a, b, c) pairs_dot(c, a, b)
+#define IS_PAIRS 1
+#include "tile.inc"
+#include "attention_pack.inc"
+#include "attention_forward.inc"
+#include "attention_backward.inc"
 
 const bcfg_pairs_kernels bcfg_kernels_pairs = {
-    .attention = &attention_pairs_kernels,
-    .backward = &backward_pairs_kernels,
+    .attention = &pairs_attention_kernels,
+    .backward = &pairs_backward_kernels,
 };

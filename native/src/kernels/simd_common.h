@@ -3,12 +3,31 @@
 #define BACKENDCFG_SIMD_COMMON_H
 
 #include <math.h>
+#include <sched.h>
 #include <string.h>
+
+#include "kernels.h"
+#include "philox.h"
 
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+/* The widest tile; and vectors of pixels side by side, as many chains as hide the latency of an
+ * addition. */
+enum { F32_COLUMNS = TILE_VECTORS * F32_LANES, F64_COLUMNS = TILE_VECTORS * F64_LANES };
+enum { LINE_VECTORS = 4 };
+
+/* `CASE(rows, vectors)` for every size of a tile. */
+#define TILE_ROWS(CASE, vectors)                                                                   \
+    CASE(1, vectors) CASE(2, vectors) CASE(3, vectors) CASE(4, vectors) CASE(5, vectors)           \
+    CASE(6, vectors)
+#if defined(__AVX512F__)
+#define TILE_CASES(CASE) TILE_ROWS(CASE, 1) TILE_ROWS(CASE, 2) TILE_ROWS(CASE, 3) TILE_ROWS(CASE, 4)
+#else
+#define TILE_CASES(CASE) TILE_ROWS(CASE, 1)
 #endif
 
 /* exp(x) = 2^n p(r) with n = round(x / ln 2). Exactly 1 at 0; 0 below -104; infinity above 89;
@@ -66,18 +85,6 @@ static SIMD f64x f64_power_of_two(f64x x) {
     return f64_scale(f64_exp_series(r), n);
 }
 
-/* A square of vectors, transposed; rows are `row` (`to_row`) numbers apart. */
-#ifndef SIMD_TRANSPOSES
-static SIMD void f32_transpose(const float *p, int64_t row, float *to, int64_t to_row) {
-    for (int i = 0; i < F32_LANES; i++)
-        for (int j = 0; j < F32_LANES; j++) memcpy(to + i * to_row + j, p + j * row + i, sizeof *p);
-}
-static SIMD void f64_transpose(const double *p, int64_t row, double *to, int64_t to_row) {
-    for (int i = 0; i < F64_LANES; i++)
-        for (int j = 0; j < F64_LANES; j++) memcpy(to + i * to_row + j, p + j * row + i, sizeof *p);
-}
-#endif
-
 /* The first n numbers of 16, zeros behind them. `n` may be all. */
 static SIMD f32x f32_from_bfloat16_first(int64_t n, const uint16_t *p) {
     uint16_t part[F32_LANES] = {0};
@@ -88,16 +95,6 @@ static SIMD f32x f32_from_float16_first(int64_t n, const uint16_t *p) {
     uint16_t part[F32_LANES] = {0};
     memcpy(part, p, (size_t)n * sizeof *p);
     return f32_from_float16(part);
-}
-static SIMD void f32_to_bfloat16_first(int64_t n, uint16_t *p, f32x a) {
-    uint16_t part[F32_LANES];
-    f32_to_bfloat16(part, a);
-    memcpy(p, part, (size_t)n * sizeof *p);
-}
-static SIMD void f32_to_float16_first(int64_t n, uint16_t *p, f32x a) {
-    uint16_t part[F32_LANES];
-    f32_to_float16(part, a);
-    memcpy(p, part, (size_t)n * sizeof *p);
 }
 
 #endif

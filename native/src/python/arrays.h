@@ -12,4 +12,10 @@
 
 extern bool bcfg_array_api_ready;
 
+/* By bcfg_element: its name, and NumPy's number of its type, which has no bfloat16. */
+extern const char *const bcfg_element_names[BCFG_ELEMENTS];
+extern const int bcfg_element_types[BCFG_ELEMENTS];
+/* The element of one of NumPy's types, -1 for none. */
+int bcfg_element_of(int type);
+
 #endif

@@ -51,6 +51,7 @@ extern PyTypeObject bcfg_PreparedType, bcfg_ScopeType, bcfg_FrameType, bcfg_Boun
 typedef struct {
     PyObject *enter_switches, *leave_switches, *materialise, *decorate, *aenter, *aexit, *misplaced;
     PyObject *refuse, *foreign, *traced;
+    PyObject *linalg_refuse, *linalg_foreign, *linalg_failed, *linalg_result;
 } Callbacks;
 extern Callbacks bcfg_callbacks;
 PyObject *bcfg_bind(PyObject *module, PyObject *arguments, PyObject *keywords);
@@ -113,7 +114,7 @@ PyObject *bcfg_convolve_call(PyObject *module, PyObject *arguments);
 PyObject *bcfg_unfold_call(PyObject *module, PyObject *arguments);
 PyObject *bcfg_matmul_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given,
                            PyObject *keywords);
-/* attention.c, attention_backward.c */
+/* attention.c */
 PyObject *bcfg_attention_call(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *bcfg_kernel_isas(PyObject *module, PyObject *ignored);
 PyObject *bcfg_force_kernel_isa(PyObject *module, PyObject *given);
@@ -140,9 +141,9 @@ int bcfg_trace_served(const char *operation, const char *provider, const char *r
 int bcfg_trace_product(const char *operation, const bcfg_snapshot *snapshot,
                        const bcfg_product *product, const char *dtype);
 
-/* linalg.c, linalg_module.c: the functions of backendcfg.ops.linalg, and what they need. */
+/* linalg.c: the functions of backendcfg.ops.linalg, once bcfg_linear_ready has been called. */
 extern PyMethodDef bcfg_linear_methods[];
-PyObject *bcfg_linear_bind(PyObject *module, PyObject *arguments, PyObject *keywords);
+void bcfg_linear_ready(void);
 PyObject *bcfg_linear_verdicts(PyObject *module, PyObject *arguments);
 
 #endif

@@ -1,58 +1,67 @@
-/* The functions of backendcfg.ops.linalg: arguments, choice, computation. */
+/* The functions of backendcfg.ops.linalg: arguments, choice, computation; and who would serve. */
 #include "linalg_call.h"
 
 /* Below this many multiplications a call takes less time than other threads would gain. */
 #define WORTH_RELEASING 20000.0
 
-PyObject *bcfg_linear_refuse, *bcfg_linear_foreign, *bcfg_linear_failed, *bcfg_linear_types;
+/* The words of each bcfg_linear_reason, which ops.serving has sentences for. */
+static const char *const reasons[BCFG_LINEAR_REASONS] = {"first", "able", "small", "steady",
+                                                         "fastest"};
 
-const char *const bcfg_linear_reasons[BCFG_LINEAR_REASONS] = {"first", "able", "small", "steady",
-                                                              "fastest"};
-static const char *const type_names[] = {"float32", "float64", "complex64", "complex128"};
-
-const LinearSpec bcfg_linear_specs[LINEAR_FUNCTIONS] = {
-    {"inv", BCFG_INV, 1, 1, 1, {"A"}, true},
-    {"inv_ex", BCFG_INV, 1, 1, 1, {"A", "check_errors"}, false},
-    {"cholesky", BCFG_CHOLESKY, 1, 1, 1, {"A", "upper"}, true},
-    {"cholesky_ex", BCFG_CHOLESKY, 1, 1, 1, {"A", "upper", "check_errors"}, false},
-    {"cholesky_solve", BCFG_CHOLESKY_SOLVE, 2, 2, 3, {"B", "L", "upper"}, true},
-    {"cholesky_inverse", BCFG_CHOLESKY_INVERSE, 1, 1, 2, {"L", "upper"}, true},
-    {"lu_factor", BCFG_LU_FACTOR, 1, 1, 1, {"A", "pivot"}, true},
-    {"lu_factor_ex", BCFG_LU_FACTOR, 1, 1, 1, {"A", "pivot", "check_errors"}, false},
-    {"lu", BCFG_LU, 1, 1, 1, {"A", "pivot"}, false},
-    {"lu_solve", BCFG_LU_SOLVE, 3, 3, 3, {"LU", "pivots", "B", "left", "adjoint"}, true},
-    {"qr", BCFG_QR, 1, 1, 2, {"A", "mode"}, true},
-    {"eigh", BCFG_EIGH, 1, 1, 2, {"A", "UPLO"}, true},
-    {"eigvalsh", BCFG_EIGVALSH, 1, 1, 2, {"A", "UPLO"}, true},
-    {"svd", BCFG_SVD, 1, 1, 2, {"A", "full_matrices", "driver"}, true},
-    {"svdvals", BCFG_SVDVALS, 1, 1, 1, {"A", "driver"}, true},
-    {"solve", BCFG_SOLVE, 2, 2, 2, {"A", "B", "left"}, true},
-    {"solve_ex", BCFG_SOLVE, 2, 2, 2, {"A", "B", "left", "check_errors"}, false},
+enum {
+#define LINEAR_FUNCTION(name, OPERATION, arrays, raises, signature, text) NUMBER_##name,
+#include "linalg_functions.inc"
+#undef LINEAR_FUNCTION
+    LINEAR_FUNCTIONS
 };
 
-int bcfg_linear_refused(const LinearCall *call, const char *reason, const char *detail) {
+static LinearSpec specs[LINEAR_FUNCTIONS] = {
+#define LINEAR_FUNCTION(name, OPERATION, arrays, raises, signature, text)                          \
+    {#name, BCFG_##OPERATION, arrays, raises, signature, 0, 0, {""}},
+#include "linalg_functions.inc"
+#undef LINEAR_FUNCTION
+};
+
+void bcfg_linear_ready(void) {
+    for (LinearSpec *spec = specs; spec < specs + LINEAR_FUNCTIONS; spec++) {
+        int count = 0;
+        spec->positional = MOST_ARGUMENTS;
+        for (const char *at = spec->signature + 1; *at != '\0'; at += strspn(at, ",) ")) {
+            size_t length = strcspn(at, "=,)");
+            if (*at == '*') {
+                spec->positional = count;
+            } else {
+                if (at[length] != '=') spec->required = count + 1;
+                memcpy(spec->arguments[count++], at, length);
+            }
+            at += strcspn(at, ",)");
+        }
+        if (spec->positional > count) spec->positional = count;
+    }
+}
+
+/* {name: what was given}. */
+static PyObject *given_by_name(const LinearCall *call) {
     PyObject *given = PyDict_New();
     for (int i = 0; given != NULL && i < MOST_ARGUMENTS; i++)
         if (call->given[i] != NULL &&
             PyDict_SetItemString(given, call->spec->arguments[i], call->given[i]) < 0)
             Py_CLEAR(given);
-    if (given == NULL) return -1;
-    PyObject *done = PyObject_CallFunction(bcfg_linear_refuse, "sssO", call->spec->name, reason,
-                                           detail, given);
-    Py_DECREF(given);
+    return given;
+}
+
+int bcfg_linear_refused(const LinearCall *call, const char *reason, const char *detail) {
+    PyObject *given = given_by_name(call), *done = NULL;
+    if (given != NULL)
+        done = PyObject_CallFunction(bcfg_callbacks.linalg_refuse, "sssN", call->spec->name, reason,
+                                     detail, given);
     if (done != NULL) PyErr_Format(PyExc_RuntimeError, "refuse did not raise: %s", reason);
     Py_XDECREF(done);
     return -1;
 }
 
 static int wrong_call(const LinearSpec *spec) {
-    char names[128] = "";
-    for (int i = 0; i < MOST_ARGUMENTS && spec->arguments[i] != NULL; i++) {
-        const char *before = i == spec->positional ? ", *, " : i > 0 ? ", " : "";
-        size_t at = strlen(names);
-        PyOS_snprintf(names + at, sizeof names - at, "%s%s", before, spec->arguments[i]);
-    }
-    PyErr_Format(PyExc_TypeError, "%s takes (%s)", spec->name, names);
+    PyErr_Format(PyExc_TypeError, "%s takes %s", spec->name, spec->signature);
     return -1;
 }
 
@@ -64,10 +73,10 @@ static int take_arguments(LinearCall *call, PyObject *const *arguments, Py_ssize
     for (Py_ssize_t i = 0; keywords != NULL && i < PyTuple_GET_SIZE(keywords); i++) {
         PyObject *name = PyTuple_GET_ITEM(keywords, i);
         int at = 0;
-        while (at < MOST_ARGUMENTS && spec->arguments[at] != NULL &&
+        while (at < MOST_ARGUMENTS &&
                PyUnicode_CompareWithASCIIString(name, spec->arguments[at]) != 0)
             at++;
-        if (at == MOST_ARGUMENTS || spec->arguments[at] == NULL || call->given[at] != NULL)
+        if (at == MOST_ARGUMENTS || spec->arguments[at][0] == '\0' || call->given[at] != NULL)
             return wrong_call(spec);
         call->given[at] = arguments[given + i];
     }
@@ -78,7 +87,7 @@ static int take_arguments(LinearCall *call, PyObject *const *arguments, Py_ssize
 
 /* The value of an argument, NULL where it was not given. Borrowed. */
 static PyObject *option(const LinearCall *call, const char *name) {
-    for (int i = call->spec->arrays; i < MOST_ARGUMENTS && call->spec->arguments[i] != NULL; i++)
+    for (int i = call->spec->arrays; i < MOST_ARGUMENTS; i++)
         if (strcmp(call->spec->arguments[i], name) == 0) return call->given[i];
     return NULL;
 }
@@ -120,11 +129,11 @@ static int take_triangle(LinearCall *call) {
 static int take_options(LinearCall *call) {
     bcfg_problem *p = &call->problem;
     bool left = true, full = true, pivot = true;
-    call->checks = call->spec->checks;
+    call->raises = call->spec->raises;
     if (take_flag(call, "upper", &p->upper) < 0 || take_flag(call, "left", &left) < 0 ||
         take_flag(call, "adjoint", &p->adjoint) < 0 ||
         take_flag(call, "full_matrices", &full) < 0 ||
-        take_flag(call, "check_errors", &call->checks) < 0 ||
+        take_flag(call, "check_errors", &call->raises) < 0 ||
         take_flag(call, "pivot", &pivot) < 0)
         return -1;
     if (!pivot) return bcfg_linear_refused(call, "pivot", "pivot");
@@ -149,18 +158,18 @@ static PyObject *sizes_of(const bcfg_problem *p) {
 
 /* Counts the call, and tells the traces that are open. */
 static int tell(const LinearCall *call, const bcfg_provider *provider, int32_t why) {
-    static PyObject *functions[LINEAR_FUNCTIONS], *reasons[BCFG_LINEAR_REASONS], *name;
+    static PyObject *functions[LINEAR_FUNCTIONS], *words[BCFG_LINEAR_REASONS], *name;
     static const bcfg_provider *named;
     const bcfg_problem *p = &call->problem;
     if (named != provider) Py_CLEAR(name);
     named = provider;
     PyObject *arguments[5] = {
-        text(&functions[call->spec - bcfg_linear_specs], "linalg.", call->spec->name),
-        text(&name, "", provider->name), text(&reasons[why], "", bcfg_linear_reasons[why])};
+        text(&functions[call->spec - specs], "linalg.", call->spec->name),
+        text(&name, "", provider->name), text(&words[why], "", reasons[why])};
     if (arguments[0] == NULL || arguments[1] == NULL || arguments[2] == NULL) return -1;
     if (bcfg_tracing) {
         arguments[3] = sizes_of(p);
-        arguments[4] = PyUnicode_FromString(type_names[p->element]);
+        arguments[4] = PyUnicode_FromString(bcfg_element_names[p->element]);
     }
     PyObject *done = NULL;
     if (!bcfg_tracing || (arguments[3] != NULL && arguments[4] != NULL))
@@ -213,29 +222,22 @@ static bool all_arrays(const LinearCall *call) {
 
 /* Arguments that are no ndarray go to Python, which calls again with arrays over their memory. */
 static PyObject *foreign(const LinearCall *call) {
-    PyObject *given = PyDict_New();
-    for (int i = 0; given != NULL && i < MOST_ARGUMENTS; i++)
-        if (call->given[i] != NULL &&
-            PyDict_SetItemString(given, call->spec->arguments[i], call->given[i]) < 0)
-            Py_CLEAR(given);
+    PyObject *given = given_by_name(call);
     if (given == NULL) return NULL;
-    PyObject *result = PyObject_CallFunction(bcfg_linear_foreign, "siO", call->spec->name,
-                                             call->spec->arrays, given);
-    Py_DECREF(given);
-    return result;
+    return PyObject_CallFunction(bcfg_callbacks.linalg_foreign, "siN", call->spec->name,
+                                 call->spec->arrays, given);
 }
 
 static PyObject *called(int number, PyObject *const *arguments, Py_ssize_t given,
                         PyObject *keywords) {
-    const LinearSpec *spec = &bcfg_linear_specs[number];
+    const LinearSpec *spec = &specs[number];
     LinearCall call;
     memset(&call, 0, offsetof(LinearCall, shape));
     call.spec = spec;
     call.problem.operation = spec->operation;
-    if (bcfg_linear_refuse == NULL || !bcfg_array_api_ready) {
-        PyErr_SetString(PyExc_RuntimeError, "linalg_bind() has not been called");
-        return NULL;
-    }
+    if (bcfg_need(bcfg_callbacks.linalg_refuse, "linalg_refuse") == NULL) return NULL;
+    if (!bcfg_array_api_ready)
+        return PyErr_Format(PyExc_RuntimeError, "set_array_api() has not been called");
     if (take_arguments(&call, arguments, given, keywords) < 0) return NULL;
     if (!all_arrays(&call)) return foreign(&call);
     PyObject *result = compute(&call) < 0 ? NULL : bcfg_linear_returned(&call);
@@ -247,19 +249,55 @@ static PyObject *called(int number, PyObject *const *arguments, Py_ssize_t given
     return result;
 }
 
-#define LINEAR_FUNCTION(number, name, signature, text)                                             \
+#define LINEAR_FUNCTION(name, OPERATION, arrays, raises, signature, text)                          \
     static PyObject *name##_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given,   \
                                  PyObject *keywords) {                                             \
         (void)module;                                                                              \
-        return called(number, arguments, given, keywords);                                         \
+        return called(NUMBER_##name, arguments, given, keywords);                                  \
     }
 #include "linalg_functions.inc"
 #undef LINEAR_FUNCTION
 
 PyMethodDef bcfg_linear_methods[LINEAR_FUNCTIONS + 1] = {
-#define LINEAR_FUNCTION(number, name, signature, text)                                             \
-    [number] = {"linalg_" #name, (PyCFunction)(void (*)(void))name##_call,                         \
-                METH_FASTCALL | METH_KEYWORDS, "linalg_" #name signature "\n--\n\n" text},
+#define LINEAR_FUNCTION(name, OPERATION, arrays, raises, signature, text)                          \
+    {"linalg_" #name, (PyCFunction)(void (*)(void))name##_call, METH_FASTCALL | METH_KEYWORDS,     \
+     "linalg_" #name signature "\n--\n\n" text},
 #include "linalg_functions.inc"
 #undef LINEAR_FUNCTION
 };
+
+PyObject *bcfg_linear_verdicts(PyObject *module, PyObject *arguments) {
+    (void)module;
+    const char *function;
+    int element;
+    long long m, n, k;
+    if (!PyArg_ParseTuple(arguments, "siLLL:linalg_choice", &function, &element, &m, &n, &k))
+        return NULL;
+    int operation = -1;
+    for (int i = 0; i < LINEAR_FUNCTIONS; i++)
+        if (strcmp(specs[i].name, function) == 0) operation = specs[i].operation;
+    if (operation < 0 || element < BCFG_FLOAT32 || element > BCFG_COMPLEX128)
+        return PyErr_Format(PyExc_ValueError, "no function %s of element %d", function, element);
+    const bcfg_snapshot *snapshot = bcfg_take_snapshot();
+    if (snapshot == NULL) return NULL;
+    int32_t verdicts[64];
+    uint32_t count = 0;
+    while (count < 64 && bcfg_ordered(snapshot, BCFG_SGEMM + element, count) != NULL) count++;
+    if (count == 64) return PyErr_Format(PyExc_ValueError, "more than 63 providers");
+    bcfg_linear_choice choice;
+    (void)bcfg_linalg_choose(snapshot, operation, element, m, n, k, verdicts, &choice);
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        const bcfg_provider *provider = bcfg_ordered(snapshot, BCFG_SGEMM + element, i);
+        bcfg_description is = {.abi = BCFG_ABI, .size = sizeof is};
+        (void)bcfg_describe(provider, &is);
+        const char *lacking =
+            verdicts[i] == BCFG_LINEAR_LACKS ? bcfg_lapack_of(provider)->lacking : "";
+        PyObject *one = Py_BuildValue("(ssis)", is.name, is.path, verdicts[i], lacking);
+        if (one == NULL || PyList_Append(list, one) < 0) Py_CLEAR(list);
+        Py_XDECREF(one);
+    }
+    if (list == NULL) return NULL;
+    const char *why = choice.provider != NULL ? reasons[choice.why] : "";
+    return Py_BuildValue("(Nsi)", list, why, bcfg_linalg_measured_by(operation, element));
+}

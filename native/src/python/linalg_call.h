@@ -5,17 +5,18 @@
 #include "arrays.h"
 #include "../core/linalg.h"
 
-/* `arguments` are all names, arrays first; the first `required` must be given, those from
- * `positional` on by name only. */
+enum { MOST_ARGUMENTS = 5, MOST_RESULTS = 4 };
+
+/* A line of linalg_functions.inc, and what its signature says: the names of the arguments, of which
+ * the first `required` must be given, and those from `positional` on by name only. */
 typedef struct {
     const char *name;
-    int operation;
-    int arrays, required, positional;
-    const char *arguments[6];
-    bool checks;                     /* raises for a matrix that cannot be served */
+    int operation, arrays;
+    bool raises;
+    const char *signature;
+    int required, positional;
+    char arguments[MOST_ARGUMENTS][16]; /* "" where there is none */
 } LinearSpec;
-extern const LinearSpec bcfg_linear_specs[];
-enum { LINEAR_FUNCTIONS = 17, MOST_ARGUMENTS = 6, MOST_RESULTS = 4 };
 
 typedef struct {
     const LinearSpec *spec;
@@ -23,18 +24,12 @@ typedef struct {
     PyArrayObject *a, *b, *pivots;   /* owned */
     PyArrayObject *results[MOST_RESULTS], *info;
     int result_count;
-    bool is_vector, left, checks, finite;
+    bool is_vector, raises, finite;
     bcfg_problem problem;
     int64_t shape[NPY_MAXDIMS], a_strides[NPY_MAXDIMS], b_strides[NPY_MAXDIMS];
     int64_t pivot_strides[NPY_MAXDIMS];
     int32_t one_info;
 } LinearCall; /* finite: `ops.check_finite` is on */
-
-/* Python callables and types that backendcfg.ops.linalg binds; NULL before. */
-extern PyObject *bcfg_linear_refuse, *bcfg_linear_foreign, *bcfg_linear_failed, *bcfg_linear_types;
-
-/* The words of each bcfg_linear_reason, which ops.serving has sentences for. */
-extern const char *const bcfg_linear_reasons[];
 
 /* Has Python raise InvalidArgumentError; returns -1. */
 int bcfg_linear_refused(const LinearCall *call, const char *reason, const char *detail);

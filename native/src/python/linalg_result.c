@@ -1,9 +1,6 @@
 /* Allocates the results of a call, and makes of them what the caller gets. */
 #include "linalg_call.h"
 
-static const int type_numbers[] = {NPY_FLOAT, NPY_DOUBLE, NPY_CFLOAT, NPY_CDOUBLE};
-static const int real_numbers[] = {NPY_FLOAT, NPY_DOUBLE, NPY_FLOAT, NPY_DOUBLE};
-
 /* A stack of `inner` (0, 1 or 2) more dimensions; matrices by columns unless `by_rows`. */
 static PyArrayObject *stacked(LinearCall *call, int type, int inner, int64_t m, int64_t n,
                               bool by_rows, bcfg_result *result) {
@@ -43,19 +40,19 @@ static int keep(LinearCall *call, PyArrayObject *array) {
 }
 
 static int matrix(LinearCall *call, int64_t m, int64_t n, bool by_rows, bcfg_result *result) {
-    int type = type_numbers[call->problem.element];
+    int type = bcfg_element_types[call->problem.element];
     return keep(call, stacked(call, type, 2, m, n, by_rows, result));
 }
 
 static int values(LinearCall *call, int64_t count) {
-    int type = real_numbers[call->problem.element];
+    int type = bcfg_element_types[call->problem.element % 2];
     return keep(call, stacked(call, type, 1, count, 0, true, &call->problem.values));
 }
 
 static int solution(LinearCall *call) {
     bcfg_problem *p = &call->problem;
     if (call->is_vector) {
-        int type = type_numbers[p->element];
+        int type = bcfg_element_types[p->element];
         return keep(call, stacked(call, type, 1, p->n, 0, true, &p->x));
     }
     if (p->from_right) return matrix(call, p->k, p->n, true, &p->x);
@@ -67,7 +64,7 @@ static int orthogonal(LinearCall *call) {
     int64_t least = p->m < p->n ? p->m : p->n, inner = p->mode == 'A' ? p->m : least;
     if (p->mode == 'r') {
         npy_intp nothing[1] = {0};
-        int type = type_numbers[p->element];
+        int type = bcfg_element_types[p->element];
         if (keep(call, (PyArrayObject *)PyArray_SimpleNew(1, nothing, type)) < 0) return -1;
     } else if (matrix(call, p->m, inner, false, &p->x) < 0) {
         return -1;
@@ -142,7 +139,7 @@ static int failed(LinearCall *call) {
                      -p->info[at]);
         return -1;
     }
-    if (!call->checks) return 0;
+    if (!call->raises) return 0;
     PyObject *stack = PyTuple_New(p->dimensions);
     for (int d = 0; stack != NULL && d < p->dimensions; d++) {
         PyObject *count = PyLong_FromLongLong(call->shape[d]);
@@ -151,7 +148,7 @@ static int failed(LinearCall *call) {
     }
     if (stack == NULL) return -1;
     PyObject *done =
-        PyObject_CallFunction(bcfg_linear_failed, "siLON", call->spec->name, p->info[at],
+        PyObject_CallFunction(bcfg_callbacks.linalg_failed, "siLON", call->spec->name, p->info[at],
                               (long long)(p->dimensions > 0 ? at : -1),
                               call->given[p->operation == BCFG_CHOLESKY_SOLVE ? 1 : 0], stack);
     if (done != NULL) PyErr_Format(PyExc_RuntimeError, "failed did not raise");
@@ -163,10 +160,9 @@ static int failed(LinearCall *call) {
 static int check_finite(const LinearCall *call) {
     for (int i = 0; i < call->result_count; i++) {
         PyArrayObject *array = call->results[i];
-        int element = 0;
-        while (element < 4 && type_numbers[element] != PyArray_TYPE(array)) element++;
+        int element = bcfg_element_of(PyArray_TYPE(array));
         /* Results are dense, by rows or by columns: one long row either way. */
-        if (element < 4 && bcfg_not_finite(element, PyArray_DATA(array), 0, 1,
+        if (element >= 0 && bcfg_not_finite(element, PyArray_DATA(array), 0, 1,
                                            PyArray_SIZE(array)) >= 0)
             return bcfg_linear_refused(call, "not-finite", "");
     }
@@ -188,12 +184,6 @@ PyObject *bcfg_linear_returned(LinearCall *call) {
         PyObject *item = (PyObject *)(i < call->result_count ? call->results[i] : call->info);
         PyTuple_SET_ITEM(tuple, i, Py_NewRef(item));
     }
-    PyObject *type = PyDict_GetItemString(bcfg_linear_types, call->spec->name);
-    if (type == NULL) return tuple;
-    PyObject *arguments = PyTuple_Pack(1, tuple), *named = NULL;
-    if (arguments != NULL)
-        named = PyTuple_Type.tp_new((PyTypeObject *)type, arguments, NULL);
-    Py_XDECREF(arguments);
-    Py_DECREF(tuple);
-    return named;
+    if (bcfg_callbacks.linalg_result == NULL) return tuple;
+    return PyObject_CallFunction(bcfg_callbacks.linalg_result, "sN", call->spec->name, tuple);
 }

@@ -2,13 +2,8 @@
 #include "linalg_call.h"
 
 static int element_of(PyArrayObject *array) {
-    switch (PyArray_TYPE(array)) {
-    case NPY_FLOAT: return BCFG_FLOAT32;
-    case NPY_DOUBLE: return BCFG_FLOAT64;
-    case NPY_CFLOAT: return BCFG_COMPLEX64;
-    case NPY_CDOUBLE: return BCFG_COMPLEX128;
-    default: return -1;
-    }
+    int element = bcfg_element_of(PyArray_TYPE(array));
+    return element <= BCFG_COMPLEX128 ? element : -1;
 }
 
 /* In the byte order of the machine. A new reference. */

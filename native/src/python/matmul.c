@@ -6,9 +6,6 @@
  * would gain. */
 enum { WORTH_RELEASING = 1 << 15 };
 
-static const char *const type_names[] = {"float32",    "float64",  "complex64",
-                                         "complex128", "bfloat16", "float16"};
-
 /* One call: what was passed, and what is multiplied. */
 typedef struct {
     PyObject *given_a, *given_b, *given_out;
@@ -40,14 +37,8 @@ static bool is_bfloat16(const Call *call, PyArrayObject *array) {
 
 static int element_of(Call *call, PyObject *given) {
     PyArrayObject *array = (PyArrayObject *)given;
-    switch (PyArray_TYPE(array)) {
-    case NPY_FLOAT: return BCFG_FLOAT32;
-    case NPY_DOUBLE: return BCFG_FLOAT64;
-    case NPY_CFLOAT: return BCFG_COMPLEX64;
-    case NPY_CDOUBLE: return BCFG_COMPLEX128;
-    case NPY_HALF: return BCFG_FLOAT16;
-    default: break;
-    }
+    int element = bcfg_element_of(PyArray_TYPE(array));
+    if (element >= 0) return element;
     if (!is_bfloat16(call, array)) return -1;
     call->bfloat16_type = PyArray_TYPE(array);
     return BCFG_BFLOAT16;
@@ -55,8 +46,7 @@ static int element_of(Call *call, PyObject *given) {
 
 /* NumPy's number of an element type. */
 static int type_of(const Call *call, int element) {
-    static const int numbers[] = {NPY_FLOAT, NPY_DOUBLE, NPY_CFLOAT, NPY_CDOUBLE, 0, NPY_HALF};
-    return element == BCFG_BFLOAT16 ? call->bfloat16_type : numbers[element];
+    return element == BCFG_BFLOAT16 ? call->bfloat16_type : bcfg_element_types[element];
 }
 
 /* What two types promote to; the two with 16 bits have only float32 in common. */
@@ -142,7 +132,7 @@ static int take_result(Call *call, int type) {
     } else {
         PyArrayObject *out = (PyArrayObject *)call->given_out;
         if (PyArray_TYPE(out) != type || !PyArray_ISNOTSWAPPED(out))
-            return refuse(call, "out-type", type_names[call->product.element]);
+            return refuse(call, "out-type", bcfg_element_names[call->product.element]);
         if (PyArray_NDIM(out) != dimensions ||
             !PyArray_CompareLists(PyArray_DIMS(out), shape, dimensions))
             return refuse(call, "out-shape", "");
@@ -194,7 +184,7 @@ static int multiply(Call *call, const bcfg_snapshot *snapshot) {
     switch (status) {
     case BCFG_OK:
         return bcfg_tracing
-                   ? bcfg_trace_product("matmul", snapshot, p, type_names[p->element])
+                   ? bcfg_trace_product("matmul", snapshot, p, bcfg_element_names[p->element])
                    : 0;
     case BCFG_E_MEMORY: PyErr_NoMemory(); return -1;
     case BCFG_E_RANGE: return refuse(call, "range", error.detail);

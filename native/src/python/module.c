@@ -3,16 +3,15 @@
 
 Callbacks bcfg_callbacks;
 
+#define SLOT(name) {#name, &bcfg_callbacks.name}
 static const struct {
     const char *name;
     PyObject **slot;
 } slots[] = {
-    {"enter_switches", &bcfg_callbacks.enter_switches}, {"leave_switches", &bcfg_callbacks.leave_switches},
-    {"materialise", &bcfg_callbacks.materialise}, {"decorate", &bcfg_callbacks.decorate},
-    {"aenter", &bcfg_callbacks.aenter},           {"aexit", &bcfg_callbacks.aexit},
-    {"misplaced", &bcfg_callbacks.misplaced},     {"refuse", &bcfg_callbacks.refuse},
-    {"foreign", &bcfg_callbacks.foreign},
-    {"traced", &bcfg_callbacks.traced},
+    SLOT(enter_switches), SLOT(leave_switches), SLOT(materialise),    SLOT(decorate),
+    SLOT(aenter),         SLOT(aexit),          SLOT(misplaced),      SLOT(refuse),
+    SLOT(foreign),        SLOT(traced),         SLOT(linalg_refuse),  SLOT(linalg_foreign),
+    SLOT(linalg_failed),  SLOT(linalg_result),
 };
 enum { SLOTS = sizeof slots / sizeof *slots };
 
@@ -108,9 +107,6 @@ static PyMethodDef methods[] = {
      "set_tracing(on)\n--\n\nWhether the callback `traced` hears of every call."},
     {"reset_stats", bcfg_reset_stats, METH_NOARGS,
      "reset_stats()\n--\n\nSet every counter to zero, those of `served` too."},
-    {"linalg_bind", (PyCFunction)(void (*)(void))bcfg_linear_bind, METH_VARARGS | METH_KEYWORDS,
-     "linalg_bind(refuse, foreign, failed, types)\n--\n\nWhat backendcfg.ops.linalg is made of "
-     "in Python."},
     {"linalg_choice", bcfg_linear_verdicts, METH_VARARGS,
      "linalg_choice(function, element, m, n, k)\n--\n\nFor each provider of the order (name, "
      "path, verdict, what it lacks); why the one that serves does; the factorisation it goes by."},
@@ -125,6 +121,7 @@ static int execute(PyObject *module) {
     if (bcfg_frames_ready() < 0 || PyType_Ready(&bcfg_FrameType) < 0 || bcfg_scope_ready() < 0)
         return -1;
     if (PyModule_AddType(module, &bcfg_PreparedType) < 0) return -1;
+    bcfg_linear_ready();
     if (PyModule_AddFunctions(module, bcfg_linear_methods) < 0) return -1;
     if (PyModule_AddFunctions(module, bcfg_device_methods) < 0) return -1;
     if (PyModule_AddType(module, &bcfg_ScopeType) < 0) return -1;

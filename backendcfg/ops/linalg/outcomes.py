@@ -1,14 +1,14 @@
-"""What linear algebra says of arguments that do not fit, and of matrices without an answer."""
+"""What the functions of `ops.linalg` return that is more than one array, and what they raise."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from backendcfg.errors import InvalidArgumentError
 
-TYPES = "float32, float64, complex64 or complex128"
+ELEMENTS = "float32, float64, complex64 or complex128"
 UNFINISHED = ("eigh", "eigvalsh", "svd", "svdvals")
 
 
@@ -16,6 +16,92 @@ class LinAlgError(InvalidArgumentError, np.linalg.LinAlgError):
     """A matrix has no inverse, factor or decomposition; also what NumPy raises for that."""
 
     __module__ = "backendcfg.ops.linalg"  # where users find it
+
+
+class InvEx(NamedTuple):
+    """`info` is 0, or the place of a zero pivot from 1; `inverse` is NaN there."""
+
+    inverse: Any
+    info: Any
+
+
+class CholeskyEx(NamedTuple):
+    """`info` is 0, or the order of the leading minor that is not positive."""
+
+    L: Any
+    info: Any
+
+
+class LuFactor(NamedTuple):
+    """`LU` holds U, and L below its diagonal; row i was exchanged with row `pivots[i] - 1`."""
+
+    LU: Any
+    pivots: Any
+
+
+class LuFactorEx(NamedTuple):
+    """The same; `info` is 0, or the place of the first zero on U's diagonal from 1."""
+
+    LU: Any
+    pivots: Any
+    info: Any
+
+
+class Lu(NamedTuple):
+    """P L U is the matrix."""
+
+    P: Any
+    L: Any
+    U: Any
+
+
+class Qr(NamedTuple):
+    """Q R is the matrix; `Q` is empty for mode "r"."""
+
+    Q: Any
+    R: Any
+
+
+class Eigh(NamedTuple):
+    """Ascending; column i of `eigenvectors` belongs to eigenvalue i."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class Svd(NamedTuple):
+    """U diag(S) Vh is the matrix; `S` descends."""
+
+    U: Any
+    S: Any
+    Vh: Any
+
+
+class SolveEx(NamedTuple):
+    """`info` is 0, or the place of a zero pivot from 1; `result` is NaN there."""
+
+    result: Any
+    info: Any
+
+
+TYPES: dict[str, type[tuple[Any, ...]]] = {
+    "inv_ex": InvEx,
+    "cholesky_ex": CholeskyEx,
+    "lu_factor": LuFactor,
+    "lu_factor_ex": LuFactorEx,
+    "lu": Lu,
+    "qr": Qr,
+    "eigh": Eigh,
+    "svd": Svd,
+    "solve_ex": SolveEx,
+}
+"""By the function that returns it."""
+
+
+def named(function: str, results: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The results of a function as the type that it returns."""
+    kind = TYPES.get(function)
+    return results if kind is None else kind(*results)
 
 
 def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> NoReturn:
@@ -34,7 +120,7 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
     word = repr(value) if isinstance(value, str) else type(value).__name__
     matrix = "L" if function == "cholesky_solve" else first
     messages = {
-        "type": f"`{detail}` must hold {TYPES}, not {_dtype(value)}",
+        "type": f"`{detail}` must hold {ELEMENTS}, not {_dtype(value)}",
         "types": f"`{detail}` must hold {_dtype(given.get(matrix))}, as `{matrix}` does, "
         f"not {_dtype(value)}",
         "matrix": f"`{detail}` must have at least two dimensions",
