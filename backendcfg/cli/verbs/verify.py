@@ -81,11 +81,10 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"{of} not as {found['profile']} wants"
     else:
         yield f"{counted(len(readings), 'switch', 'switches')} read, none differs"
+    if found["tier"] != "none":
+        yield f"the tier `{found['tier']}` is {'' if found['in_force'] else 'not '}in force"
     if found["in_force"]:
-        if found["tier"] != "none":
-            yield f"the tier `{found['tier']}` is in force"
         return
-    yield f"the tier `{found['tier']}` is not in force"
     if found["unkept"]:
         yield f"  this release does not set {', '.join(found['unkept'])} yet"
     if pending:
