@@ -6,7 +6,9 @@ crash, or starts from a clean environment.
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 
 from backendcfg import errors
 from backendcfg.errors import BackendCfgError, InternalError
@@ -15,7 +17,7 @@ from backendcfg.records import record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from typing import IO, Any
 
 LIMIT_SECONDS = 120.0
 """How long a child may take that imports every framework."""
@@ -160,6 +162,126 @@ def ask(
     if "error" in answer:
         raise from_record(answer["error"])
     return answer
+
+
+class Dialogue:
+    """A child that is told lines of JSON and answers with such lines, until it is closed.
+
+    It has a session of its own: Ctrl-C is for the process that asks, which then ends the child.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        isolated: bool = False,
+        complaints: IO[bytes] | None = None,
+    ) -> None:
+        """Start it.
+
+        Args:
+            arguments: as for `command`.
+            environment: of the child.
+            isolated: as for `command`.
+            complaints: the file that gets its standard error; None for nowhere.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        import subprocess
+
+        self.process = subprocess.Popen(
+            command(arguments, isolated=isolated),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if complaints is None else complaints,
+            env=dict(environment),
+            start_new_session=True,
+        )
+        self._heard = b""
+
+    def tell(self, *records: Mapping[str, Any], last: bool = False) -> None:
+        """Write lines, after the `last` of which nothing follows; one that is gone hears none."""
+        import json
+
+        stream = self.process.stdin
+        with suppress(OSError, ValueError):
+            if stream is not None:
+                stream.write(b"".join(json.dumps(one).encode() + b"\n" for one in records))
+                stream.flush()
+                if last:
+                    stream.close()
+
+    def hear(self, seconds: float) -> dict[str, Any]:
+        """The next line; what is no JSON object did not come from us, and is passed over.
+
+        Raises:
+            TimeoutError: none came in so many seconds.
+            EOFError: none will come any more.
+        """
+        import json
+        from select import select
+
+        stream = self.process.stdout
+        while True:
+            while b"\n" not in self._heard:
+                if stream is None or stream.closed:
+                    raise EOFError
+                if not select([stream], [], [], seconds)[0]:
+                    raise TimeoutError
+                if not (more := os.read(stream.fileno(), 65536)):
+                    raise EOFError
+                self._heard += more
+            line, _, self._heard = self._heard.partition(b"\n")
+            with suppress(ValueError):
+                if isinstance(answer := json.loads(line), dict):
+                    return answer
+
+    def status(self) -> int | None:
+        """Its exit status; None for one stuck inside a driver: nobody waits for it."""
+        import subprocess
+
+        try:
+            return self.process.wait(1)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def close(self) -> None:
+        """Kill it, whatever it does, and what it started."""
+        import signal
+
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.status()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+
+_PR_SET_PDEATHSIG = 1
+_SIGKILL = 9
+
+
+def begin_answers() -> int:
+    """In a child that opens libraries: its standard output, which they cannot reach.
+
+    What they print goes to standard error. When one crashes, no core file is left; and the kernel
+    ends this process with the one that started it, even if that was killed.
+    """
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    return answers
 
 
 def from_record(record: Mapping[str, Any]) -> BackendCfgError:

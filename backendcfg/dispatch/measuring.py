@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
-from contextlib import suppress
 from functools import cache
 from math import inf
-from select import select
 
-from backendcfg import environ
+from backendcfg import childprocess, environ
 from backendcfg.catalogue.cpu import BY_NAME, NATIVE
 from backendcfg.dispatch.calibration import THREADS
 from backendcfg.dispatch.tuning import Case, ContenderLostError, cases
@@ -89,16 +86,7 @@ class Process:
         }
         variables |= dict.fromkeys(THREADS, str(threads))
         variables[environ.DISABLE.name] = "1"  # nothing but what is asked for acts in it
-        self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "backendcfg.dispatch.measuring"],
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            # Ctrl-C is for the process that asked; it ends this one.
-            start_new_session=True,
-        )
+        self._child = childprocess.Dialogue(["-m", "backendcfg.dispatch.measuring"], variables)
         try:
             self.path = str(self._ask({"provider": name, "plan": compiled.to_json()})["path"])
         except BaseException:  # an interrupt too: the child would outlive us
@@ -114,28 +102,18 @@ class Process:
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        self._child.kill()
-        self._child.wait()
-        for stream in (self._child.stdin, self._child.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        self._child.close()
 
     def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        inward, outward = self._child.stdin, self._child.stdout
-        line = ""
-        with suppress(OSError, ValueError):  # it ended, or was closed
-            if inward is not None and outward is not None:
-                inward.write(json.dumps(question) + "\n")
-                inward.flush()
-                if not select([outward], [], [], PATIENCE)[0]:
-                    raise ContenderLostError(f"its process did not answer within {PATIENCE:g} s")
-                line = outward.readline()
-        if not line:
-            status = self._child.wait()
+        self._child.tell(question)
+        try:
+            answer = self._child.hear(PATIENCE)
+        except TimeoutError:
+            raise ContenderLostError(f"its process did not answer within {PATIENCE:g} s") from None
+        except EOFError:
+            status = self._child.status() or 0
             how = f"signal {-status}" if status < 0 else f"status {status}"
-            raise ContenderLostError(f"its process ended with {how}")
-        answer: dict[str, Any] = json.loads(line)
+            raise ContenderLostError(f"its process ended with {how}") from None
         if "error" in answer:
             raise ContenderLostError(answer["error"])
         return answer
@@ -238,13 +216,7 @@ def _seconds(call: Callable[[], object], turn: Turn) -> float:
 
 def main() -> None:
     """The child: open, then answer until nobody asks."""
-    answers = os.dup(1)
-    os.dup2(2, 1)
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        # A library that crashes here is no surprise; a core file of it is none to keep.
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answers = childprocess.begin_answers()
 
     def answer(data: Mapping[str, Any]) -> None:
         os.write(answers, json.dumps(data).encode() + b"\n")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from contextlib import suppress
 from importlib import import_module
 
 SECONDS = 30.0
@@ -94,15 +93,11 @@ def _open_device(who: str, path: str) -> str:
 
 
 def _main() -> None:
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        # A library that crashes here is expected; a core file of it is not.
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    answer = os.dup(1)
-    os.dup2(2, 1)  # where libraries print, as MKL does under MKL_VERBOSE
     native, *arguments = sys.argv[1:]
     _lend_package(native)
+    from backendcfg.childprocess import begin_answers
+
+    answer = begin_answers()  # libraries print, as MKL does under MKL_VERBOSE
     said = _open_device(*arguments) if len(arguments) == 2 else _open(*arguments)
     os.write(answer, said.encode())
 

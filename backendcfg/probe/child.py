@@ -12,38 +12,19 @@ import importlib.util
 import json
 import os
 import sys
-from contextlib import suppress
 from typing import Any
-
-_PR_SET_PDEATHSIG = 1
-_SIGKILL = 9
 
 
 def main() -> None:
     """Answer every request, then leave without running anybody's destructors."""
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        # A library that crashes here is expected; a core file of it is not.
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _end_with_parent()
     _lend_package()
-    answers = os.dup(1)
-    # What libraries print goes where the parent looks for the reason of a death.
-    os.dup2(2, 1)
+    from backendcfg.childprocess import begin_answers
+
+    answers = begin_answers()
     for number, line in enumerate(sys.stdin.read().splitlines()):
         write(answers, {"begin": number})
         write(answers, {"number": number, **answer(json.loads(line))})
     os._exit(0)
-
-
-def _end_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it dies, even of SIGKILL."""
-    if sys.platform.startswith("linux"):
-        import ctypes
-
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
 
 
 def _lend_package() -> None:

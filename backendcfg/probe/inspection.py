@@ -6,20 +6,14 @@ in a child of its own - the library before may be to blame - and the rest goes o
 
 from __future__ import annotations
 
-import json
 import os
-import select
-import signal
 import threading
-import time
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from backendcfg import childprocess, environ
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Mapping, Sequence
 
 TIMEOUT = 10.0
@@ -45,10 +39,10 @@ class Request:
     path: str
     kind: str = ""
 
-    def to_json(self) -> str:
-        """The line that the child reads."""
+    def to_dict(self) -> dict[str, str]:
+        """What the child reads."""
         module = os.path.join(_HERE, f"{self.subject}.py")
-        return json.dumps({"module": module, "path": self.path, "kind": self.kind})
+        return {"module": module, "path": self.path, "kind": self.kind}
 
 
 @dataclass(frozen=True)
@@ -103,12 +97,11 @@ def _ask_group(
     pending = list(group)
     while pending:
         try:
-            run = _Run(pending, variables)
+            answered, failure = _asked(pending, timeout, variables)
         except OSError as error:
             for request in pending:
                 answers[request] = Answer(error=f"no child process could be started: {error}")
             return
-        answered, failure = run.collect(timeout)
         answers.update(zip(pending, answered, strict=False))
         del pending[: len(answered)]
         if failure is None:
@@ -119,101 +112,39 @@ def _ask_group(
             answers[pending.pop(0)] = failure
 
 
-@dataclass
-class _Run:
-    """One child that was given requests."""
+def _asked(
+    requests: Sequence[Request], timeout: float, variables: Mapping[str, str]
+) -> tuple[list[Answer], Answer | None]:
+    """The answers of one child, and why the next one did not come, if one is missing."""
+    # Imported when something must be asked: what is remembered does not need it.
+    from tempfile import TemporaryFile
 
-    requests: Sequence[Request]
-    variables: Mapping[str, str]
-    process: subprocess.Popen[bytes] = field(init=False)
-    spoken: IO[bytes] = field(init=False)
-
-    def __post_init__(self) -> None:
-        # Imported when something must be asked: what is remembered needs neither.
-        import subprocess
-        import tempfile
-
-        self.spoken = tempfile.TemporaryFile()  # noqa: SIM115
+    answers: list[Answer] = []
+    with TemporaryFile() as spoken:
+        child = childprocess.Dialogue(["-B", _CHILD], variables, isolated=True, complaints=spoken)
         try:
-            self.process = subprocess.Popen(
-                childprocess.command(["-B", _CHILD], isolated=True),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self.spoken,
-                env=dict(self.variables),
-                start_new_session=True,
-            )
-        except OSError:
-            self.spoken.close()
-            raise
-
-    def collect(self, timeout: float) -> tuple[list[Answer], Answer | None]:
-        """The answers that came, and why the next one did not, if one is missing."""
-        assert self.process.stdin is not None  # noqa: S101 - it was asked for
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(
-                "".join(f"{request.to_json()}\n" for request in self.requests).encode()
-            )
-            self.process.stdin.close()
-        answers: list[Answer] = []
-        try:
-            hung = not self._read(answers, timeout)
-            if len(answers) == len(self.requests):
-                return answers, None
-            return answers, self._failure(timeout, hung=hung)
+            child.tell(*(request.to_dict() for request in requests), last=True)
+            while len(answers) < len(requests):
+                said = child.hear(timeout)
+                if "begin" not in said:
+                    answers.append(Answer(said.get("facts"), said.get("error", "")))
+        except TimeoutError:
+            why = f"no answer within {timeout:g} s of being opened"
+            return answers, Answer(error=why, hung=True)
+        except EOFError:
+            return answers, Answer(error=_death(child.status(), spoken))
         finally:
-            self._end()
+            child.close()
+    return answers, None
 
-    def _read(self, answers: list[Answer], timeout: float) -> bool:
-        """Collect answers until all are there or the child is gone; False when it hangs."""
-        assert self.process.stdout is not None  # noqa: S101 - it was asked for
-        descriptor = self.process.stdout.fileno()
-        text = b""
-        deadline = time.monotonic() + timeout
-        while len(answers) < len(self.requests):
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-                return False
-            if not (more := os.read(descriptor, 65536)):
-                return True
-            *lines, text = (text + more).split(b"\n")
-            for line in lines:
-                deadline = time.monotonic() + timeout
-                with suppress(ValueError, AttributeError):
-                    record = json.loads(line)
-                    if "begin" not in record:
-                        answers.append(Answer(record.get("facts"), record.get("error", "")))
-        return True
 
-    def _failure(self, timeout: float, *, hung: bool) -> Answer:
-        if hung:
-            return Answer(error=f"no answer within {timeout:g} s of being opened", hung=True)
-        status = self._reap()
-        if status is not None and status < 0:
-            how = f"killed the process that opened it ({childprocess.signal_name(-status)})"
-        else:
-            how = f"ended the process that opened it (status {status})"
-        self.spoken.seek(0)
-        said = self.spoken.read().decode(errors="replace").strip().splitlines()
-        # The last line is often no more than "Aborting."
-        return Answer(
-            error=f"{how}: {' '.join(line.strip() for line in said[-2:])}" if said else how
-        )
-
-    def _reap(self) -> int | None:
-        """The exit status; None for a process stuck inside a driver: nobody waits for it."""
-        import subprocess
-
-        try:
-            return self.process.wait(1)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def _end(self) -> None:
-        """Kill whatever is left, also what the library started, and forget it."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self._reap()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self.spoken.close()
+def _death(status: int | None, spoken: IO[bytes]) -> str:
+    """How a child ended that had more to answer, and what it said before."""
+    if status is not None and status < 0:
+        how = f"killed the process that opened it ({childprocess.signal_name(-status)})"
+    else:
+        how = f"ended the process that opened it (status {status})"
+    spoken.seek(0)
+    said = spoken.read().decode(errors="replace").strip().splitlines()
+    # The last line is often no more than "Aborting."
+    return f"{how}: {' '.join(line.strip() for line in said[-2:])}" if said else how

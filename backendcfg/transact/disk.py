@@ -30,8 +30,12 @@ def unwritable(path: str, error: OSError, doing: str) -> StateUnwritableError:
         errno.EDQUOT: "free some of your quota on that file system, then repeat the command",
         errno.EROFS: "that file system is read-only: set BACKENDCFG_STATE_DIR to another place",
     }
+    reason = os.strerror(error.errno or 0)
+    if error.errno in (errno.ENOTDIR, errno.EEXIST) and (file := _file_above(path)):
+        reason = f"{file} is a file, not a directory"
+        helps[error.errno] = "set BACKENDCFG_STATE_DIR to a directory, or to a place for one"
     return StateUnwritableError(
-        f"cannot {doing} {path}: {os.strerror(error.errno or 0)}",
+        f"cannot {doing} {path}: {reason}",
         state="the active profile is as before the call",
         helps=[
             helps.get(
@@ -40,6 +44,14 @@ def unwritable(path: str, error: OSError, doing: str) -> StateUnwritableError:
             )
         ],
     )
+
+
+def _file_above(path: str) -> str:
+    """What stands where a directory of a path would have to be, or ""."""
+    path = os.path.abspath(path)
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return "" if os.path.isdir(path) else path
 
 
 def replace(path: str, content: bytes, *, commits: bool = False, shared: bool = False) -> None:
@@ -116,7 +128,7 @@ def make_directory(path: str, *, shared: bool = False) -> None:
                 os.chmod(directory, 0o755)  # noqa: S103 - it holds no secret
         except FileExistsError as error:
             if not os.path.isdir(directory):
-                raise unwritable(directory, error, "make") from error
+                raise unwritable(path, error, "make") from error
         except OSError as error:
             raise unwritable(directory, error, "make") from error
         flush_directory(os.path.dirname(directory))

@@ -83,3 +83,37 @@ def test_a_child_that_is_asked_and_hangs_is_an_internal_error(monkeypatch):
     monkeypatch.setattr(childprocess, "LIMIT_SECONDS", 0.2)
     with pytest.raises(InternalError, match=r"the test did not end within 0\.2 s"):
         ask("import time; time.sleep(60)")
+
+
+ECHO = """
+import os, sys
+from backendcfg.childprocess import begin_answers
+answers = begin_answers()
+print("a library talks", flush=True)
+for line in sys.stdin:
+    os.write(answers, b"no JSON\\n[1]\\n" + line.encode())
+"""
+
+
+def test_a_dialogue_hears_the_answers_of_a_child_and_nothing_that_libraries_print():
+    child = childprocess.Dialogue(["-c", ECHO], os.environ)
+    child.tell({"number": 1}, {"number": 2})
+    assert [child.hear(60), child.hear(60)] == [{"number": 1}, {"number": 2}]
+    with pytest.raises(TimeoutError):
+        child.hear(0)
+    child.tell(last=True)
+    with pytest.raises(EOFError):
+        child.hear(60)
+    assert child.status() == 0
+    child.close()
+    with pytest.raises(EOFError):
+        child.hear(60)
+
+
+def test_a_dialogue_that_is_closed_ends_its_child():
+    child = childprocess.Dialogue(["-c", ECHO], os.environ)
+    child.close()
+    assert child.status() == -signal.SIGKILL
+    child.tell({"number": 1})
+    with pytest.raises(EOFError):
+        child.hear(60)

@@ -295,6 +295,42 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
     )
 
 
+def test_verify_says_nothing_of_a_tier_that_guarantees_nothing(call, monkeypatch):
+    answer = {
+        "profile": "mine",
+        "tier": "none",
+        "in_force": False,
+        "readings": [reading("PYTHONHASHSEED", "pending", None, "this interpreter has started")],
+        "unkept": [],
+        "overrides": [],
+    }
+    monkeypatch.setattr("backendcfg.cli.witness.ask", lambda name: answer)
+    assert call("verify", "mine").out == (
+        "state    switch          wanted\n"
+        "pending  PYTHONHASHSEED  2       this interpreter has started\n"
+        "\n"
+        "1 switch read, none differs\n"
+        "  1 pending: start programs with `backendcfg run -- COMMAND`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("verb", "doing"), [(("apply", "mine"), "make"), (("status",), "read"), (("undo",), "read")]
+)
+def test_a_state_directory_under_a_file_names_that_file(verb, doing, process, project):
+    file = project / "file"
+    file.write_text("")
+    result = process(*verb, variables={"BACKENDCFG_STATE_DIR": str(file / "state")})
+    assert result.code == 3
+    first, *rest = result.err.splitlines()
+    assert first.startswith(f"error[state-unwritable]: cannot {doing} {file}/state/")
+    assert first.endswith(f": {file} is a file, not a directory")
+    assert rest == [
+        "  state: the active profile is as before the call",
+        "  help: set BACKENDCFG_STATE_DIR to a directory, or to a place for one",
+    ]
+
+
 def test_a_damaged_generation_is_a_line_of_the_history(call):
     from backendcfg.transact import generations
 

@@ -183,7 +183,7 @@ def test_a_process_that_does_not_answer_is_given_up(fake, monkeypatch):
 def test_a_process_that_is_killed_is_lost_and_says_how(fake):
     process = Process("blis", plan(fake("lp64", "measured")), os.environ, 1)
     try:
-        os.kill(process._child.pid, signal.SIGTERM)
+        os.kill(process._child.process.pid, signal.SIGTERM)
         with pytest.raises(ContenderLostError, match="its process ended with signal 15"):
             process.take(CASES[0])
     finally:
