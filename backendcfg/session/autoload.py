@@ -64,6 +64,11 @@ def installed() -> tuple[StartFile, ...]:
     return tuple(found)
 
 
+def files() -> tuple[str, ...]:
+    """Every file of ours in the folders of this environment, in the order of removing."""
+    return tuple(path for folder in _folders() for path in _files(folder))
+
+
 def on(*, user: bool = False) -> tuple[str, bool]:
     """Install the start-up file in this environment.
 

@@ -12,7 +12,7 @@ import capabilities
 
 pytestmark = pytest.mark.skipif(not capabilities.PAGE.exists(), reason="needs the source tree")
 
-VERBS = """apply autoload capture completion detect diff doctor env explain history init list off plan
+VERBS = """apply autoload capture completion detect diff doctor env explain history init list off plan purge
 recommend run schema show status trust tune undo validate verify why-not"""
 
 ENTRIES = list(capabilities.entries(capabilities.PAGE.read_text()))
