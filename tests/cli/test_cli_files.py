@@ -324,9 +324,9 @@ def read_host_of_this_machine():
 
 @pytest.mark.parametrize("which", ["profile", "settings", "host", "plan"])
 def test_schema_prints_a_json_schema(which, call):
-    text = call("schema", which).out
+    text = call("validate", "--schema", which).out
     assert json.loads(text)["$schema"].startswith("https://json-schema.org/")
-    assert json.loads(call("schema", which, "--json").out) == json.loads(text)
+    assert json.loads(call("validate", "--schema", which, "--json").out) == json.loads(text)
 
 
 def test_doctor_lists_every_variable_and_exits_with_0_when_nothing_is_wrong(call, project):

@@ -175,7 +175,7 @@ def test_why_not_names_what_is_missing_and_exits_with_1(call, project, host):
     (project / "profiles" / "gpu.toml").write_text(
         'schema = 1\n[requires]\ngpu.compute_capability = ">=8.0"\n'
     )
-    result = call("why-not", "gpu", "--host", host)
+    result = call("plan", "gpu", "--why-not", "--host", host)
     assert (result.code, result.err) == (1, "")
     lines = result.out.splitlines()
     assert lines[0].startswith("no   CUDA compute capability 8.0 or newer; found no GPU")
@@ -184,7 +184,7 @@ def test_why_not_names_what_is_missing_and_exits_with_1(call, project, host):
 
 
 def test_why_not_of_a_profile_that_fits_exits_with_0(call, project, host):
-    result = call("why-not", "mine", "--host", host)
+    result = call("plan", "mine", "--why-not", "--host", host)
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith(
         "yes  Linux; found this machine runs Linux\n"
@@ -247,7 +247,7 @@ def test_list_shows_whose_each_profile_is_and_its_tier(call, project):
 
 
 def test_show_is_toml_with_a_comment_for_each_origin(call, project):
-    result = call("show", "mine")
+    result = call("plan", "mine", "--toml")
     assert (result.code, result.err) == (0, "")
     assert result.out == (
         "# mine\n"
@@ -267,7 +267,7 @@ def test_show_is_toml_with_a_comment_for_each_origin(call, project):
 @pytest.mark.parametrize("name", ["mine", "base", "base+tf32-off", "fast+base", *SHIPPED])
 def test_what_show_prints_means_the_same_as_the_profile(name, call, project, host):
     copy = project / "profiles" / "copy.toml"
-    copy.write_text(call("show", name).out)
+    copy.write_text(call("plan", name, "--toml").out)
     trust(copy)  # a project's own file may not set variables before
     machine = read_host(host)
     plans = [
@@ -282,17 +282,17 @@ def test_what_show_prints_means_the_same_as_the_profile(name, call, project, hos
     "words",
     [
         ("list",),
-        ("show", "mine"),
+        ("plan", "mine", "--toml"),
         ("plan", "mine"),
         ("explain", "blas.library"),
         ("diff", "base", "mine"),
-        ("why-not", "mine"),
+        ("plan", "mine", "--why-not"),
         ("recommend",),
         ("status",),
         ("history",),
         ("detect",),
         ("validate", "profiles/mine.toml"),
-        ("schema", "profile"),
+        ("validate", "--schema"),
         ("trust", "--list"),
         ("completion", "bash"),
         ("env", "mine"),
@@ -309,7 +309,7 @@ def test_under_json_standard_output_is_one_document(words, call, project, monkey
 def test_colour_adds_nothing_but_colour(call, project, host, monkeypatch):
     import re
 
-    for words in (("plan", "mine"), ("why-not", "mine"), ("explain", "threads.count")):
+    for words in (("plan", "mine"), ("plan", "mine", "--why-not"), ("explain", "threads.count")):
         monkeypatch.setenv("NO_COLOR", "1")
         plain = call(*words, "--host", host)
         monkeypatch.delenv("NO_COLOR")

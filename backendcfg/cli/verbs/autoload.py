@@ -19,7 +19,7 @@ ACTIONS = ("on", "off", "status")
 
 @verb(
     "autoload",
-    "Use a profile",
+    "Manage",
     tolerant=True,
     interrupted="the start-up file is there or not; see `backendcfg autoload status`",
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.host import Gpu, Host, Library
 
 
-@verb("detect", "Look before", interrupted="the file of --capture is as it was, or whole")
+@verb("detect", "Look", interrupted="the file of --capture is as it was, or whole")
 @click.option(
     "--capture",
     metavar="FILE",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from backendcfg.transact.generations import Generation
 
 
-@verb("history", "Look after")
+@verb("history", "Look")
 @user_option
 def command(user: bool) -> None:
     """List the generations of this project, newest first.

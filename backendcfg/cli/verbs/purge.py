@@ -23,10 +23,10 @@ MEANS = {
 }
 
 
-@verb("purge", "This tool", tolerant=True, interrupted="what it removed before is gone")
+@verb("purge", "Manage", tolerant=True, interrupted="what it removed before is gone")
 @click.option("--yes", is_flag=True, help="Remove it.")
 def command(*, yes: bool) -> None:
-    """Show everything that backendcfg keeps on this machine; with `--yes` remove it.
+    """Show everything that backendcfg keeps; with `--yes`, remove it.
 
     That is the state, the cache, the record of trust and the start-up files of this environment.
     Settings and profiles that you wrote stay.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@verb("status", "Look after")
+@verb("status", "Look")
 def command() -> None:
     """Show which profile is in force here, and who picked it."""
     document = standing()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BAR = 30
 
 
-@verb("tune", "Use a profile", interrupted="the calibration of before, if any, is as it was")
+@verb("tune", "Manage", interrupted="the calibration of before, if any, is as it was")
 @profile_argument()
 @click.option(
     "--seconds",
