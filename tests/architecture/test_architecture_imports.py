@@ -16,6 +16,7 @@ import backendcfg
 PACKAGE = Path(backendcfg.__file__).parent
 ORDER = (
     "records",
+    "tables",
     "errors",
     "environ",
     "defaults",
