@@ -35,7 +35,7 @@ parts as attributes; with `--json` it is one JSON object.
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | a check says no: `verify` found a difference, `why-not` a reason, `doctor` a fault |
+| 1 | a check says no: `verify` found a difference, `plan --why-not` a reason, `doctor` a fault |
 | 2 | the request is wrong: the same request fails again anywhere |
 | 3 | the request is right and this machine cannot serve it |
 | 4 | it was tried, failed, and everything was undone |

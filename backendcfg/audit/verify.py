@@ -20,6 +20,7 @@ from backendcfg.registry.base import applied
 from backendcfg.registry.entering import holdings, stuck
 from backendcfg.session import installed, threads, wiring
 from backendcfg.session.wiring import SCOPED
+from backendcfg.tables import html
 from backendcfg.transact.switch import in_force, told
 from backendcfg.transact.wording import reason
 
@@ -120,6 +121,22 @@ class Verification:
     because: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
+        lines = [self._title()]
+        for one in self.readings:
+            if one.state not in ("ok", "dormant"):
+                values = f"wanted {one.wanted!r}, found {one.found!r}; {one.because}"
+                lines.append(f"  {one.state} {one.switch}: {values}")
+        return "\n".join(lines + [f"  override {text}" for text in self.overrides])
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.state, one.switch, repr(one.wanted), repr(one.found), one.because)
+            for one in sorted(self.readings, key=lambda one: one.state in ("ok", "dormant"))
+        ]
+        head = ("state", "switch", "wanted", "found", "because")
+        return html(self._title(), head, rows, [f"override {text}" for text in self.overrides])
+
+    def _title(self) -> str:
         if not self.profile:
             return "no profile is in force"
         counts: dict[str, int] = {}
@@ -127,12 +144,7 @@ class Verification:
             counts[one.state] = counts.get(one.state, 0) + 1
         found = ", ".join(f"{number} {state}" for state, number in counts.items())
         tier = f"{self.tier}, {'' if self.in_force else 'not '}in force"
-        lines = [f"{self.profile} ({tier if self.tier != 'none' else 'no tier'}): {found}"]
-        for one in self.readings:
-            if one.state not in ("ok", "dormant"):
-                values = f"wanted {one.wanted!r}, found {one.found!r}; {one.because}"
-                lines.append(f"  {one.state} {one.switch}: {values}")
-        return "\n".join(lines + [f"  override {text}" for text in self.overrides])
+        return f"{self.profile} ({tier if self.tier != 'none' else 'no tier'}): {found}"
 
     @property
     def ok(self) -> bool:

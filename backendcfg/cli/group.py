@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import click
 
@@ -15,14 +15,15 @@ from backendcfg.errors import UsageError
 
 VERBS = "backendcfg.cli.verbs"
 
-Section = Literal["Use a profile", "Look before", "Look after", "Write profiles", "This tool"]
-SECTIONS: tuple[Section, ...] = (
-    "Use a profile",
-    "Look before",
-    "Look after",
-    "Write profiles",
-    "This tool",
-)
+Section = Literal["Use", "Look", "Write", "Prove", "Manage"]
+SECTIONS: tuple[Section, ...] = get_args(Section)
+
+SUCCESSORS = {
+    "schema": "validate --schema",
+    "show": "plan PROFILE --toml",
+    "why-not": "plan PROFILE --why-not",
+}
+"""Verbs of 0.1.0, and what does the same now."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -132,6 +133,11 @@ def verb_names() -> list[str]:
 
 def unknown_verb(word: str) -> UsageError:
     """The error for a word that is no verb."""
+    if word in SUCCESSORS:
+        return UsageError(
+            f"`backendcfg {word}` is `backendcfg {SUCCESSORS[word]}` now",
+            helps=[f"write `backendcfg {SUCCESSORS[word]}`"],
+        )
     near = difflib.get_close_matches(word, verb_names(), n=1, cutoff=0.6)
     return UsageError(
         f"`backendcfg {word}` is not a command",

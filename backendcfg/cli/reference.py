@@ -87,7 +87,10 @@ def _codes() -> Iterator[str]:
             named.setdefault(cls.exit_code, []).append(cls.code)
     for code, meaning in (
         (0, "done"),
-        (1, "a check says no: `verify`, `why-not`, `doctor`, `diff --exit-code`"),
+        (
+            1,
+            "a check says no: `verify`, `validate`, `plan --why-not`, `doctor`, `diff --exit-code`",
+        ),
         (2, "the request is wrong"),
         (3, "this machine cannot"),
         (4, "tried, failed, and everything was undone"),

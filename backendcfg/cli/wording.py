@@ -29,6 +29,16 @@ def counted(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
+def size(number: int) -> str:
+    """Bytes as people read them: `512 B`, `12 KiB`, `79.6 GiB`."""
+    amount = float(number)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
+
+
 def grouped_reasons(dormant: Mapping[str, str]) -> list[str]:
     """Dormant flags by their reason, the commonest first: "14 flags: no NVIDIA GPU here"."""
     by_reason: dict[str, list[str]] = {}

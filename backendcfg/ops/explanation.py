@@ -31,6 +31,7 @@ from backendcfg.defaults import DEFAULTS
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops.arrays import element_named, is_flag
+from backendcfg.tables import aligned, html
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -254,20 +255,28 @@ class Explanation:
     what: str = field(default="", repr=False)
 
     def __str__(self) -> str:
+        lines = [*aligned(self._rows()), *self._notes()]
+        return "\n".join([self._title(), *(f"  {line}" for line in lines)])
+
+    def _repr_html_(self) -> str:
+        return html(self._title(), ("provider", "why"), self._rows(), self._notes())
+
+    def _title(self) -> str:
         under = f"profile `{self.profile}`" if self.profile else "no profile"
-        lines = [f"{self.what or self.operation} under {under}"]
-        width = max(len(name) for name in (self.provider, *(r.provider for r in self.reasons)))
-        if self.provider:
-            place = self.path or ("compiled in" if self.provider in COMPILED_IN else "")
-            said = ", ".join(filter(None, (place, self.because)))
-            lines.append(f"  {self.provider:<{width}}  serves: {said}")
-        lines += [f"  {r.provider:<{width}}  {r.why}" for r in self.reasons]
-        if self.flags:
-            looked = ", ".join(f"{flag} = {_literal(value)}" for flag, value in self.flags.items())
-            lines.append(f"  flags: {looked}")
-        if self.calibration:
-            lines.append(f"  calibration {self.calibration}")
-        return "\n".join(lines)
+        return f"{self.what or self.operation} under {under}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [(one.provider, one.why) for one in self.reasons]
+        if not self.provider:
+            return rows
+        place = self.path or ("compiled in" if self.provider in COMPILED_IN else "")
+        said = ", ".join(filter(None, (place, self.because)))
+        return [(self.provider, f"serves: {said}"), *rows]
+
+    def _notes(self) -> list[str]:
+        looked = ", ".join(f"{flag} = {_literal(value)}" for flag, value in self.flags.items())
+        notes = [f"flags: {looked}"] if looked else []
+        return notes + ([f"calibration {self.calibration}"] if self.calibration else [])
 
 
 def explain(operation: str, shapes: Any, dtype: Any = "float64", **options: Any) -> Explanation:

@@ -25,6 +25,7 @@ from typing import Self, overload
 from backendcfg import _native
 from backendcfg._native import served, served_counts
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.tables import MOST_ROWS, aligned, html
 
 __all__ = [
     "WORDS",
@@ -90,7 +91,7 @@ class Record:
     calls: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Statistics(Sequence[Served]):
     """What was served since the start or the last `reset_stats`; printed as a table.
 
@@ -120,12 +121,19 @@ class Statistics(Sequence[Served]):
     def __str__(self) -> str:
         if not self.operations:
             return "nothing was served"
-        rows = [(one.operation, one.provider, str(one.calls)) for one in self.operations]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}  {one.because}"
-            for row, one in zip(rows, self.operations, strict=True)
-        )
+        return "\n".join(aligned(self._rows()))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html("served", ("operation", "provider", "calls", "because"), self._rows())
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        wide = max((len(str(one.calls)) for one in self.operations), default=0)
+        return [
+            (one.operation, one.provider, str(one.calls).rjust(wide), one.because)
+            for one in self.operations
+        ]
 
 
 def stats() -> Statistics:
@@ -220,20 +228,35 @@ class Trace:
         _count(-1)
 
     def __str__(self) -> str:
-        calls = self.calls
-        rows = [
-            (one.operation, "x".join(map(str, one.sizes)), one.dtype, one.provider or "-")
+        rows = self._rows(self.calls)
+        return "\n".join([*aligned(rows), *self._unkept()]) if rows else "nothing was called"
+
+    def __repr__(self) -> str:
+        """What a session shows: the first calls, as there may be very many."""
+        if len(self) <= MOST_ROWS:
+            return str(self)
+        more = f"and {len(self) - MOST_ROWS} more; `print` shows all of them"
+        return "\n".join([*aligned(self._rows(self.calls[:MOST_ROWS])), more, *self._unkept()])
+
+    def _repr_html_(self) -> str:
+        head = ("operation", "sizes", "type", "provider", "because")
+        return html("calls", head, self._rows(self.calls), self._unkept())
+
+    @staticmethod
+    def _rows(calls: Sequence[Call]) -> list[tuple[str, ...]]:
+        return [
+            (
+                one.operation,
+                "x".join(map(str, one.sizes)),
+                one.dtype,
+                one.provider or "-",
+                one.because,
+            )
             for one in calls
         ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True))
-            + f"  {one.because}"
-            for row, one in zip(rows, calls, strict=True)
-        ]
-        if self.left_out:
-            lines.append(f"and {self.left_out} more, which were not kept")
-        return "\n".join(lines) if lines else "nothing was called"
+
+    def _unkept(self) -> list[str]:
+        return [f"and {self.left_out} more, which were not kept"] if self.left_out else []
 
 
 _open: ContextVar[tuple[Trace, ...]] = ContextVar("backendcfg_traces", default=())

@@ -87,7 +87,7 @@ def explain_flag(plan: Plan, flag: str) -> tuple[str, ...]:
             f"no flag is called `{flag}`",
             helps=[
                 *([f"did you mean `{near[0]}`?"] if near else []),
-                "run `backendcfg show` to list every flag",
+                "run `backendcfg explain` to list every flag",
             ],
         )
     meant = dict.fromkeys(name for spelled in field.flag.spells.values() for name in spelled)

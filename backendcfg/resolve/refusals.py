@@ -204,4 +204,4 @@ def _line(one: Kept) -> str:
 
 
 def _why_not(name: str) -> str:
-    return f"run `backendcfg why-not {name}` to list every unmet requirement"
+    return f"run `backendcfg plan {name} --why-not` to list every unmet requirement"

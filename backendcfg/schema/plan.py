@@ -145,6 +145,27 @@ class Plan(Document):
         yield from (("name", self.name), ("tier", self.tier), ("host", self.host))
         yield ("asked", self.asked())
 
+    def _repr_html_(self) -> str:
+        from backendcfg.schema import describe
+        from backendcfg.tables import html
+
+        shown = [e for e in self.entries if e.origin.rank != "default" or e.adaptation]
+        rows = [
+            (
+                e.flag,
+                describe.toml(e.value),
+                "default" if e.origin.rank == "default" else e.origin.title,
+                e.adaptation.because if e.adaptation else e.idle,
+            )
+            for e in shown
+        ]
+        return html(
+            f"{self.name} (tier {self.tier}) on {self.host}",
+            ("flag", "value", "from", "because"),
+            rows,
+            [*self.overrides, f"{len(self.entries) - len(shown)} other flags at their default"],
+        )
+
     def entry(self, flag: str) -> Entry:
         """The entry of a flag.
 

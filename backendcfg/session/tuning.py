@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 """How long measuring takes at most."""
 
+NOISE = 0.2
+"""Turns that differ by more than this part say too little of who is the fastest to be stored."""
+
 
 @record(frozen=True)
 class Tuned:
@@ -27,7 +30,7 @@ class Tuned:
 
     Attributes:
         table: as it was stored.
-        path: of its file.
+        path: of its file; "" where turns differed too much to store it.
         order: the providers, the preferred one first.
         absent: why others were not measured, by name.
         seconds: how long it took.
@@ -47,6 +50,7 @@ class Tuned:
 def tune(
     compiled: Compiled,
     seconds: float = SECONDS,
+    noise: float = NOISE,
     *,
     progress: Callable[[float, str], None] = lambda done, what: None,
 ) -> Tuned:
@@ -58,6 +62,7 @@ def tune(
     Args:
         compiled: the profile.
         seconds: after which nothing more is measured, once the libraries are open.
+        noise: how much turns may differ, as a part of what they take, to be stored.
         progress: hears what part is done, and what comes.
 
     Raises:
@@ -82,7 +87,7 @@ def tune(
     table = _table(libraries, outcome.times, threads, environment)
     return Tuned(
         table,
-        calibration.write(table),
+        calibration.write(table) if outcome.noise <= noise else "",
         tuple(libraries),
         {**absent, **outcome.lost},
         time.monotonic() - begin,

@@ -32,6 +32,14 @@ class Active:
     scoped: bool
     compiled: Compiled = field(repr=False)
 
+    def _repr_html_(self) -> str:
+        from backendcfg.tables import html
+
+        compiled = self.compiled
+        rows = [(flag, repr(compiled.values.get(flag))) for flag in compiled.asked]
+        title = f"{self.name} (tier {self.tier}), from {self.source}"
+        return html(title, ("flag", "value"), rows)
+
 
 def active() -> Active | None:
     """The profile in force in this thread or task: the innermost scope's, else the process's."""

@@ -17,6 +17,7 @@ PACKAGE = Path(backendcfg.__file__).parent
 ORDER = (
     "startup",
     "records",
+    "tables",
     "errors",
     "environ",
     "defaults",

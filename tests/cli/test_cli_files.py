@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -323,9 +324,9 @@ def read_host_of_this_machine():
 
 @pytest.mark.parametrize("which", ["profile", "settings", "host", "plan"])
 def test_schema_prints_a_json_schema(which, call):
-    text = call("schema", which).out
+    text = call("validate", "--schema", which).out
     assert json.loads(text)["$schema"].startswith("https://json-schema.org/")
-    assert json.loads(call("schema", which, "--json").out) == json.loads(text)
+    assert json.loads(call("validate", "--schema", which, "--json").out) == json.loads(text)
 
 
 def test_doctor_lists_every_variable_and_exits_with_0_when_nothing_is_wrong(call, project):
@@ -418,3 +419,30 @@ def test_a_question_that_fails_hides_no_other(host, monkeypatch, project):
         ("versions", "fine", findings[1].detail),
         ("packages", "fine", "numpy 2.4.6"),
     ]
+
+
+def test_purge_shows_what_is_kept_and_removes_it_when_told(call, project, monkeypatch, tmp_path):
+    for name in ("STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"BACKENDCFG_{name}", str(tmp_path / name))
+    assert call("purge").out == "nothing is kept\n"
+    call("apply", "mine")
+    call("trust")
+    result = call("purge")
+    assert (result.code, result.err) == (0, "")
+    kept = json.loads(call("purge", "--json").out)["kept"]
+    assert [(one["kind"], one["path"], one["files"]) for one in kept] == [
+        ("state", f"{tmp_path}/STATE_DIR/{os.uname().nodename}/v1", 3),
+        ("cache", f"{tmp_path}/CACHE_DIR/libraries.json", 1),
+        ("trust", f"{tmp_path}/CONFIG_DIR/trusted.json", 1),
+        ("trust", f"{tmp_path}/CONFIG_DIR/trusted.lock", 1),
+    ]
+    words = result.out.split()
+    assert [one["path"] for one in kept if one["path"] not in words] == []
+    assert result.out.splitlines()[-1] == "next      backendcfg purge --yes"
+    assert call("status").out.startswith("profile   mine\n")
+    removed = call("purge", "--yes").out
+    assert removed == "".join(f"removed {one['path']}\n" for one in kept) + (
+        "next      pip uninstall backendcfg\n"
+    )
+    assert call("purge").out == "nothing is kept\n"
+    assert (project / "profiles" / "mine.toml").exists()

@@ -23,7 +23,7 @@ COMMANDS = [
     ["plan", "reproducible", "--host", H100],
     ["plan", "fast", "--host", H100, "-v"],
     ["explain", "cuda.preferred_blas_library", "--profile", "fast", "--host", H100],
-    ["why-not", "reproducible", "--host", H100],
+    ["plan", "reproducible", "--why-not", "--host", H100],
     ["diff", "fast", "reproducible", "--host", H100],
     ["detect"],
     ["status"],
@@ -167,9 +167,9 @@ def test_notes_of_an_error_fit(call, terminal):
 
 def test_what_a_machine_reads_is_not_broken(call, terminal):
     terminal(None)
-    whole = call("show", "reproducible").out, call("env", "fast").out
+    whole = call("plan", "reproducible", "--toml").out, call("env", "fast").out
     terminal(60)
-    assert whole == (call("show", "reproducible").out, call("env", "fast").out)
+    assert whole == (call("plan", "reproducible", "--toml").out, call("env", "fast").out)
 
 
 @pytest.mark.parametrize("columns", [60, 100])

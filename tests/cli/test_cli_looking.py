@@ -83,7 +83,8 @@ def test_explain_says_what_a_value_hides(call, project, host):
         "  hides 1 from profile `base` (profiles/base.toml:5)\n"
         '  hides "auto" from default\n'
         "\n"
-        'does      Threads of every pool; "auto" is the cores of this process, or of its rank.\n'
+        'does      Threads of every pool; "auto" is the cores that affinity and the cgroup allow, divided\n'
+        "          among the ranks that a launcher starts on this machine.\n"
         'accepts   an integer from 1 to 4096 or "auto"\n'
         'default   "auto"\n'
         "read by   native, openblas, mkl, blis, openmp, torch, tensorflow, jax\n"
@@ -126,12 +127,6 @@ mkldnn.rnn.fp32_precision     Internal precision of float32 in oneDNN.
 determinism.algorithms                 torch.use_deterministic_algorithms: off, warn only, on.
 cudnn.deterministic                    Only deterministic convolution algorithms.
 determinism.fill_uninitialized_memory  Under deterministic algorithms, fill torch.empty.
-""",
-    ("threads",): """\
-threads.count                 Threads of every pool; "auto" is the cores of this process, or of its rank.
-threads.interop               Threads of PyTorch's and TensorFlow's inter-operator pools; "auto" is 2 at most.
-threads.dynamic               Let MKL and OpenMP use fewer threads than asked (MKL_DYNAMIC, OMP_DYNAMIC).
-blas.openblas.thread_timeout  Idle spin of its threads, as a power of two; 0 keeps its default.
 """,
 }
 
@@ -180,7 +175,7 @@ def test_why_not_names_what_is_missing_and_exits_with_1(call, project, host):
     (project / "profiles" / "gpu.toml").write_text(
         'schema = 1\n[requires]\ngpu.compute_capability = ">=8.0"\n'
     )
-    result = call("why-not", "gpu", "--host", host)
+    result = call("plan", "gpu", "--why-not", "--host", host)
     assert (result.code, result.err) == (1, "")
     lines = result.out.splitlines()
     assert lines[0].startswith("no   CUDA compute capability 8.0 or newer; found no GPU")
@@ -189,7 +184,7 @@ def test_why_not_names_what_is_missing_and_exits_with_1(call, project, host):
 
 
 def test_why_not_of_a_profile_that_fits_exits_with_0(call, project, host):
-    result = call("why-not", "mine", "--host", host)
+    result = call("plan", "mine", "--why-not", "--host", host)
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith(
         "yes  Linux; found this machine runs Linux\n"
@@ -252,7 +247,7 @@ def test_list_shows_whose_each_profile_is_and_its_tier(call, project):
 
 
 def test_show_is_toml_with_a_comment_for_each_origin(call, project):
-    result = call("show", "mine")
+    result = call("plan", "mine", "--toml")
     assert (result.code, result.err) == (0, "")
     assert result.out == (
         "# mine\n"
@@ -272,7 +267,7 @@ def test_show_is_toml_with_a_comment_for_each_origin(call, project):
 @pytest.mark.parametrize("name", ["mine", "base", "base+tf32-off", "fast+base", *SHIPPED])
 def test_what_show_prints_means_the_same_as_the_profile(name, call, project, host):
     copy = project / "profiles" / "copy.toml"
-    copy.write_text(call("show", name).out)
+    copy.write_text(call("plan", name, "--toml").out)
     trust(copy)  # a project's own file may not set variables before
     machine = read_host(host)
     plans = [
@@ -287,17 +282,17 @@ def test_what_show_prints_means_the_same_as_the_profile(name, call, project, hos
     "words",
     [
         ("list",),
-        ("show", "mine"),
+        ("plan", "mine", "--toml"),
         ("plan", "mine"),
         ("explain", "blas.library"),
         ("diff", "base", "mine"),
-        ("why-not", "mine"),
+        ("plan", "mine", "--why-not"),
         ("recommend",),
         ("status",),
         ("history",),
         ("detect",),
         ("validate", "profiles/mine.toml"),
-        ("schema", "profile"),
+        ("validate", "--schema"),
         ("trust", "--list"),
         ("completion", "bash"),
         ("env", "mine"),
@@ -314,7 +309,7 @@ def test_under_json_standard_output_is_one_document(words, call, project, monkey
 def test_colour_adds_nothing_but_colour(call, project, host, monkeypatch):
     import re
 
-    for words in (("plan", "mine"), ("why-not", "mine"), ("explain", "threads.count")):
+    for words in (("plan", "mine"), ("plan", "mine", "--why-not"), ("explain", "threads.count")):
         monkeypatch.setenv("NO_COLOR", "1")
         plain = call(*words, "--host", host)
         monkeypatch.delenv("NO_COLOR")

@@ -27,7 +27,7 @@ def shown(result):
 def test_data_goes_to_standard_output_and_errors_to_standard_error(process):
     listed = process("list")
     assert (listed.code, listed.err) == (0, "")
-    wrong = process("show", "nope")
+    wrong = process("plan", "nope", "--toml")
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.err.startswith("error[unknown-profile]: profile `nope` does not exist\n")
     assert "Traceback" not in wrong.err
@@ -209,7 +209,7 @@ def test_verify_says_what_the_child_could_not_do(process, project):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["backendcfg", "wh"], {"why-not"}),
+        (["backendcfg", "ver"], {"verify"}),
         (["backendcfg", "plan", "reproducible-"], {"reproducible-anywhere"}),
         (["backendcfg", "plan", "fast+mi"], {"fast+mine"}),
         (["backendcfg", "run", "tf"], {"tf32-off"}),
@@ -278,7 +278,9 @@ def test_a_profile_named_by_its_path_is_found_from_any_folder(process, project):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("words", [("list",), ("explain", "--json"), ("show", "nope", "--json")])
+@pytest.mark.parametrize(
+    "words", [("list",), ("explain", "--json"), ("plan", "nope", "--toml", "--json")]
+)
 def test_output_that_cannot_be_written_is_an_error(words, project):
     with open("/dev/full", "w") as full:
         done = subprocess.run(

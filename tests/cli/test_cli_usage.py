@@ -131,3 +131,33 @@ def test_every_verb_has_help_in_one_line(call):
         if len(text := group.get_command(context, name).get_short_help_str(limit=200)) > 72
     }
     assert long == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("schema", "validate --schema"),
+        ("show", "plan PROFILE --toml"),
+        ("why-not", "plan PROFILE --why-not"),
+    ],
+)
+def test_an_old_name_says_what_does_the_same_now(old, new, call):
+    result = call(old, "fast")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
+        f"error[usage]: `backendcfg {old}` is `backendcfg {new}` now\n"
+        "  state: nothing was changed\n"
+        f"  help: write `backendcfg {new}`\n"
+    )
+
+
+def test_options_that_do_not_go_together_are_refused(call, host):
+    assert call("plan", "fast", "--toml", "--host", host).err.startswith(
+        "error[usage]: `backendcfg plan --toml` takes nothing but a profile\n"
+    )
+    assert call("validate", "--schema", "host", "x.toml").err.startswith(
+        "error[usage]: `backendcfg validate --schema` takes no file\n"
+    )
+    assert call("plan", "--toml").err.startswith(
+        "error[usage]: no profile is named, and none is in force here\n"
+    )

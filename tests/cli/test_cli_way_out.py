@@ -26,7 +26,7 @@ def _verb(monkeypatch):
     """A verb that does what the test says."""
 
     def install(action, **settings):
-        made = Verb("act", callback=action, section="This tool", **settings)
+        made = Verb("act", callback=action, section="Manage", **settings)
         monkeypatch.setattr(groups, "verb_names", lambda: ["act"])
         monkeypatch.setattr(groups.VerbGroup, "get_command", lambda *_: made)
 

@@ -12,8 +12,8 @@ import capabilities
 
 pytestmark = pytest.mark.skipif(not capabilities.PAGE.exists(), reason="needs the source tree")
 
-VERBS = """apply autoload capture completion detect diff doctor env explain history init list off plan
-recommend run schema show status trust tune undo validate verify why-not"""
+VERBS = """apply autoload capture completion detect diff doctor env explain history init list off plan purge
+recommend run status trust tune undo validate verify"""
 
 ENTRIES = list(capabilities.entries(capabilities.PAGE.read_text()))
 

@@ -33,7 +33,7 @@ def test_an_unmet_requirement_reads_as_in_the_manual():
         "  note: gpu 0 is Tesla T4, compute capability 7.5, driver 550.144.03\n"
         "  state: nothing was changed\n"
         "  help: profiles that fit this machine: `base`, `cpu-openblas`\n"
-        "  help: run `backendcfg why-not h200-tf32` to list every unmet requirement"
+        "  help: run `backendcfg plan h200-tf32 --why-not` to list every unmet requirement"
     )
 
 

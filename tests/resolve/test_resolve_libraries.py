@@ -174,7 +174,7 @@ def test_a_required_library_that_is_not_usable_is_an_error():
         "own layers and ends the process\n"
         "  state: nothing was changed\n"
         '  help: to allow another library, write `library = { prefer = ["mkl"] }` under `[blas]`\n'
-        "  help: run `backendcfg why-not mine` to list every unmet requirement"
+        "  help: run `backendcfg plan mine --why-not` to list every unmet requirement"
     )
 
 

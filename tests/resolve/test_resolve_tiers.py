@@ -241,7 +241,7 @@ def test_the_error_lists_each_unmet_line_and_what_would_keep_it():
         "  help: set `threads.dynamic = false`\n"
         "  help: set `threads.count` to a number\n"
         '  help: set `determinism.tier = "none"` to guarantee nothing\n'
-        "  help: run `backendcfg why-not fast` to list every unmet requirement"
+        "  help: run `backendcfg plan fast --why-not` to list every unmet requirement"
     )
 
 

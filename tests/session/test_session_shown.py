@@ -52,3 +52,37 @@ def test_a_plan_shows_what_was_asked_for(python):
 def test_the_flags_in_force_stay_a_public_name_when_operations_are_imported(python):
     code = "import backendcfg, backendcfg.ops; print(backendcfg.flags['cudnn.enabled'])"
     assert python(code) == "True\n"
+
+
+def test_a_notebook_shows_tables(python):
+    shown = python(
+        """
+        import numpy as np
+        import backendcfg
+        from backendcfg import ops
+
+        def first(answer):
+            lines = answer._repr_html_().splitlines()
+            assert lines[0] == "<table>" and "</table>" in lines
+            return lines[1], lines[2].count("<th "), sum("<td " in line for line in lines)
+
+        with backendcfg.profile("tf32-off"):
+            print(*first(backendcfg.active()), sep="|")
+            print(*first(backendcfg.verify()), sep="|")
+        print(*first(backendcfg.plan("tf32-off")), sep="|")
+        with ops.trace() as calls:
+            ops.matmul(np.eye(4), np.eye(4))
+        print(*first(calls), sep="|")
+        print(*first(ops.explain("matmul", ((4, 4), (4, 4)))), sep="|")
+        print(*first(ops.stats()), sep="|")
+        print(repr(calls) == str(calls), repr(calls).startswith("matmul  "))
+        """
+    )
+    active, verified, plan, calls, explained, stats, same = shown.splitlines()
+    assert active.startswith("<caption>tf32-off (tier none), from a scope</caption>|2|")
+    assert verified.startswith("<caption>tf32-off (no tier): ")
+    assert plan.startswith("<caption>tf32-off (tier none) on ")
+    assert calls == "<caption>calls</caption>|5|1"
+    assert explained.startswith("<caption>dgemm")
+    assert stats.startswith("<caption>served</caption>|4|")
+    assert same == "True True"

@@ -26,7 +26,7 @@ FIRST = {each.name: rank for rank, each in enumerate((NUMPY, TORCH, SCIPY, JAX, 
 
 @verb(
     "apply",
-    "Use a profile",
+    "Use",
     interrupted="the profile that was active still is, or the new one is; "
     "`backendcfg status` tells",
 )

@@ -19,7 +19,7 @@ ACTIONS = ("on", "off", "status")
 
 @verb(
     "autoload",
-    "Use a profile",
+    "Manage",
     tolerant=True,
     interrupted="autoload is on or off; see `backendcfg autoload status`",
 )

@@ -24,7 +24,7 @@ STANDARD_OUTPUT = "-"
 
 @verb(
     "capture",
-    "Use a profile",
+    "Write",
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
 )

@@ -10,7 +10,7 @@ from backendcfg.cli.output import current
 SHELLS = ("bash", "zsh", "fish")
 
 
-@verb("completion", "This tool")
+@verb("completion", "Manage")
 @click.argument("shell", metavar="SHELL", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
     """Print the script that makes a shell complete our words.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.host import Gpu, Host, Library
 
 
-@verb("detect", "Look before", interrupted="the file of --capture is as it was, or whole")
+@verb("detect", "Look", interrupted="the file of --capture is as it was, or whole")
 @click.option(
     "--capture",
     metavar="FILE",
@@ -35,6 +35,8 @@ def command(capture: str | None) -> None:
 
 
 def _lines(host: Host) -> Iterator[str]:
+    from backendcfg.cli.wording import size
+
     system, cpu = host.system, host.cpu
     distribution = f", {system.distribution}" if system.distribution else ""
     libc = f", {system.libc}" if system.libc else ""
@@ -49,8 +51,8 @@ def _lines(host: Host) -> Iterator[str]:
         ],
         "bold",
     )
-    limit = f", limited to {_bytes(host.memory.limit)}" if host.memory.limit else ""
-    yield from block("memory", [_bytes(host.memory.total) + limit], "bold")
+    limit = f", limited to {size(host.memory.limit)}" if host.memory.limit else ""
+    yield from block("memory", [size(host.memory.total) + limit], "bold")
     yield from block("gpus", [_gpu(gpu) for gpu in host.gpus] or ["none"], "bold")
     yield from block("drivers", [f"{k} {v}" for k, v in sorted(host.drivers.items())], "bold")
     yield from block(
@@ -73,13 +75,15 @@ def _lines(host: Host) -> Iterator[str]:
 
 
 def _gpu(gpu: Gpu) -> str:
+    from backendcfg.cli.wording import size
+
     facts = [gpu.name]
     if gpu.compute_capability:
         facts.append(f"compute capability {gpu.compute_capability}")
     elif gpu.architecture:
         facts.append(gpu.architecture)
     if gpu.memory:
-        facts.append(_bytes(gpu.memory))
+        facts.append(size(gpu.memory))
     return f"{gpu.index}: {', '.join(facts)}{'' if gpu.visible else ' (hidden by a variable)'}"
 
 
@@ -88,12 +92,3 @@ def _library(library: Library) -> str:
     details = (library.version, library.interface, library.threading, library.core_type)
     facts += [detail for detail in details if detail]
     return f"{' '.join(facts)}: {library.path}"
-
-
-def _bytes(number: int) -> str:
-    size = float(number)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

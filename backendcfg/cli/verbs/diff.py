@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.plan import Plan
 
 
-@verb("diff", "Look before")
+@verb("diff", "Look")
 @click.argument("first", metavar="A", type=ProfileName())
 @click.argument("second", metavar="B", type=ProfileName())
 @set_option

@@ -20,7 +20,7 @@ MARKS: dict[str, tuple[str, Colour]] = {
 }
 
 
-@verb("doctor", "This tool", tolerant=True)
+@verb("doctor", "Manage", tolerant=True)
 def command() -> None:
     """Check this installation and list every variable that is read.
 

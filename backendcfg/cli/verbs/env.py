@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FORMATS = ("sh", "dotenv", "json")
 
 
-@verb("env", "Use a profile")
+@verb("env", "Use")
 @profile_argument()
 @set_option
 @click.option(

@@ -21,7 +21,7 @@ CALIBRATED = ("blas.library", "ops.calibration")
 """Flags that decide together with the calibration who serves."""
 
 
-@verb("explain", "Look before")
+@verb("explain", "Look")
 @click.argument("words", metavar="[FLAG | WORDS...]", type=FlagName(), nargs=-1)
 @click.option(
     "--profile",

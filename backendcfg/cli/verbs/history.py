@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from backendcfg.transact.generations import Generation
 
 
-@verb("history", "Look after")
+@verb("history", "Look")
 @user_option
 @environment_option
 def command(user: bool, environment: bool) -> None:

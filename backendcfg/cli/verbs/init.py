@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-@verb("init", "Write profiles", interrupted="the files that it names are there, or some of them")
+@verb("init", "Write", interrupted="the files that it names are there, or some of them")
 @click.argument("name", metavar="[NAME]", default="team")
 @click.option(
     "--extends",

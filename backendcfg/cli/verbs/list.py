@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from backendcfg.load.locations import Listed
 
 
-@verb("list", "Look before")
+@verb("list", "Look")
 def command() -> None:
     """List the profiles: where from, what their tier is, what they are.
 

@@ -9,7 +9,7 @@ from backendcfg.cli.output import block, current
 
 @verb(
     "off",
-    "Use a profile",
+    "Use",
     interrupted="what was active still is, or nothing is; `backendcfg status` tells",
 )
 @user_option

@@ -1,4 +1,4 @@
-"""`backendcfg plan`: every flag with its value, who set it, and how the host changed it."""
+"""`backendcfg plan`: what a profile means here, what it needs, and its text in one piece."""
 
 from __future__ import annotations
 
@@ -8,30 +8,84 @@ import click
 
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import host_option, profile_argument, set_option
-from backendcfg.cli.output import block, current, table_rows
+from backendcfg.cli.output import block, current, says_no, table_rows
+from backendcfg.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from backendcfg.schema.plan import Entry, Plan
+    from backendcfg.cli.sources import Asked
+    from backendcfg.resolve.explain import WhyNot
+    from backendcfg.schema.host import Host
+    from backendcfg.schema.plan import Check, Entry, Plan
 
 
-@verb("plan", "Look before")
+@verb("plan", "Look")
 @profile_argument()
 @set_option
 @host_option
 @click.option("-v", "--verbose", is_flag=True, help="All flags, also those at their default.")
+@click.option(
+    "--why-not",
+    is_flag=True,
+    help="Print what it needs, and whether this machine has it; exit with 1 when it has not.",
+)
+@click.option("--toml", is_flag=True, help="Print its text with everything that it extends.")
 def command(
-    name: str | None, settings: Mapping[str, str], host_file: str | None, verbose: bool
+    name: str | None,
+    settings: Mapping[str, str],
+    host_file: str | None,
+    *,
+    verbose: bool,
+    why_not: bool,
+    toml: bool,
 ) -> None:
     """Resolve a profile for this machine, changing nothing.
 
-    Without PROFILE it is the one that is in force here.
+    Without PROFILE it is the one that is in force here. `--toml` prints TOML that means the same
+    by itself, with a comment that says where each value is written.
     """
     from backendcfg.cli import sources
 
-    plan = sources.plan(name, settings, host_file)
-    current().answer(plan.model_dump(mode="json", by_alias=True), _lines(plan, verbose))
+    if toml and (why_not or verbose or settings or host_file is not None):
+        raise UsageError(
+            "`backendcfg plan --toml` takes nothing but a profile",
+            helps=["it prints what is written, for every machine"],
+        )
+    asked = sources.asked(name, settings)
+    if toml:
+        _toml(asked)
+    elif why_not:
+        _why_not(asked, sources.host(host_file))
+    else:
+        plan = sources.plan(name, settings, host_file)
+        current().answer(plan.model_dump(mode="json", by_alias=True), _lines(plan, verbose))
+
+
+def _toml(asked: Asked) -> None:
+    from backendcfg.load.stack import Request, load
+    from backendcfg.resolve.merged import toml
+
+    if asked.name is None:
+        raise UsageError(
+            "no profile is named, and none is in force here",
+            helps=["name one: `backendcfg plan reproducible --toml`"],
+        )
+    stack = load(Request(name=asked.name, use_environment=False))
+    document = {
+        "name": stack.name,
+        "layers": [layer.model_dump(mode="json") for layer in stack.layers if layer.profile],
+    }
+    current().answer(document, toml(stack), exact=True)
+
+
+def _why_not(asked: Asked, host: Host) -> None:
+    from backendcfg.resolve.explain import why_not
+
+    answer = why_not(asked.stack(), host)
+    current().answer(answer.to_dict(), _needs(answer))
+    if not answer.fits:
+        says_no()
 
 
 def _lines(plan: Plan, verbose: bool) -> Iterator[str]:
@@ -94,3 +148,39 @@ def _entries(entries: list[Entry]) -> Iterator[str]:
         yield from (current().paint(line, "dim") if entry.idle else line for line in lines)
         if change := entry.adaptation:
             yield f"    requested {literal(change.requested)}, because {change.because}"
+
+
+def _needs(answer: WhyNot) -> Iterator[str]:
+    from backendcfg.cli.wording import counted
+
+    paint = current().paint
+    for check in sorted(answer.checks, key=lambda check: check.met):
+        mark = paint("yes", "green") if check.met else paint("no ", "red")
+        yield from _check(mark, check)
+    for check in answer.conditions:
+        yield from _check(paint("on ", "green") if check.met else paint("off", "dim"), check)
+    for choice in answer.choices:
+        if not choice.rejected or choice.chosen == "default":
+            continue
+        refused = choice.chosen in {rejected.candidate for rejected in choice.rejected}
+        outcome = "is required and cannot be used" if refused else "is used"
+        yield f"{choice.flag}: {choice.chosen or 'none'} {outcome}"
+        for each in choice.conditional:
+            yield f"     {each.candidate} {'; '.join(each.reasons)}"
+        for rejected in choice.rejected:
+            yield f"     not {rejected.candidate}: {'; '.join(rejected.reasons)}"
+    if answer.fits:
+        yield f"{answer.name} can be used here"
+        return
+    yield ""
+    yield f"{answer.name} cannot be used here, for {counted(len(answer.refusals), 'reason')}:"
+    for error in answer.refusals:
+        yield f"  {error.code}: {error.message}"
+        yield from (f"    note: {note}" for note in error.notes)
+        yield from (f"    help: {text}" for text in error.helps if "why-not" not in text)
+
+
+def _check(mark: str, check: Check) -> Iterator[str]:
+    place = f" ({check.place})" if str(check.place) else ""
+    yield f"{mark}  {check.need}; found {check.found}"
+    yield f"     asked by {check.because}{place}"

@@ -20,7 +20,7 @@ PURPOSES = ("training", "inference", "papers", "debugging")
 MOST_REASONS = 3
 
 
-@verb("recommend", "Look before")
+@verb("recommend", "Look")
 @click.option(
     "--for",
     "purpose",
@@ -29,7 +29,7 @@ MOST_REASONS = 3
 )
 @host_option
 def command(purpose: Purpose | None, host_file: str | None) -> None:
-    """List the profiles by how well they fit this machine and a purpose, and why.
+    """List the profiles by how well they fit this machine and a purpose.
 
     For training and inference TF32 may come first; for papers the strongest tier; for debugging
     what makes libraries print what they do.

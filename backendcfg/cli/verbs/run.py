@@ -82,7 +82,7 @@ class Words(ProfileName):
 
 @verb(
     "run",
-    "Use a profile",
+    "Use",
     cls=RunVerb,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS]",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from backendcfg.session.choice import Picked
 
 
-@verb("status", "Look after")
+@verb("status", "Look")
 def command() -> None:
     """Show which profile is in force here, and who picked it."""
     document = standing()

@@ -13,7 +13,7 @@ from backendcfg.errors import UsageError
 
 @verb(
     "trust",
-    "Write profiles",
+    "Write",
     interrupted="what was trusted still is, or all of it changed; see `backendcfg trust --list`",
 )
 @click.argument("path", metavar="[PATH]", type=click.Path(), required=False)

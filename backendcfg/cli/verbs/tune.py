@@ -10,7 +10,7 @@ import click
 
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import profile_argument
-from backendcfg.cli.output import block, current, table
+from backendcfg.cli.output import block, current, says_no, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,13 +19,10 @@ if TYPE_CHECKING:
     from backendcfg.session.tuning import Tuned
     from backendcfg.transact.compiled import Compiled
 
-BUSY = 0.15
-"""Turns that differ by more than this part leave little to tell providers apart by."""
-
 BAR = 30
 
 
-@verb("tune", "Use a profile", interrupted="the calibration of before, if any, is as it was")
+@verb("tune", "Manage", interrupted="the calibration of before, if any, is as it was")
 @profile_argument()
 @click.option(
     "--seconds",
@@ -35,12 +32,21 @@ BAR = 30
     show_default=True,
     help="Measure for N seconds at most.",
 )
+@click.option(
+    "--noise",
+    metavar="PERCENT",
+    type=click.FloatRange(min=0),
+    default=20.0,
+    show_default=True,
+    help="Store nothing when turns differ by more than PERCENT.",
+)
 @click.option("--show", is_flag=True, help="Measure nothing; show what is stored, and who uses it.")
-def command(name: str | None, seconds: float, *, show: bool) -> None:
+def command(name: str | None, seconds: float, noise: float, *, show: bool) -> None:
     """Measure which library is fastest here, by operation, type and size.
 
     With the threads and kernels of PROFILE, and the libraries that it may use. `backendcfg.ops`
-    goes by it from then on, but under a profile that has a tier.
+    goes by it from then on, but under a profile that has a tier. Exits with 1 when turns differ too
+    much for the result to be stored.
     """
     compiled = _compiled(name)
     if show:
@@ -48,29 +54,37 @@ def command(name: str | None, seconds: float, *, show: bool) -> None:
         return
     from backendcfg.session.tuning import tune
 
-    tuned = tune(compiled, seconds, progress=_progress())
+    tuned = tune(compiled, seconds, noise / 100, progress=_progress())
     document = _document(compiled, tuned.table, tuned.path)
     if not tuned.complete:
         current().note(f"the time of {seconds:g} s was up before every turn was taken")
-    if busy := _busy(tuned):
+    if busy := _busy():
         current().note(f"{busy}: measure again when no other program computes")
     for other, why in tuned.absent.items():
         current().note(f"not measured: {other}: {why}")
     document["seconds"] = round(tuned.seconds, 1)
     document["complete"] = tuned.complete
     document["absent"] = tuned.absent
+    document["noise"] = round(tuned.noise, 3)
+    if not tuned.path:
+        document["unused"] = (
+            f"turns differ by {100 * tuned.noise:.0f} %, more than {noise:g} %, so it is not "
+            "stored; measure again when no other program computes"
+        )
     current().answer(document, [*_lines(document), *_end(tuned)])
+    if not tuned.path:
+        says_no()
 
 
-def _busy(tuned: Tuned) -> str:
-    """What says that other programs were computing, or ""."""
+def _busy() -> str:
+    """What says that other programs are computing, or ""."""
     from backendcfg.probe.limits import read_limits
 
     usable = read_limits().usable
     load = os.getloadavg()[0]
     if load > 1.5 * usable + 1:
         return f"{load:.0f} programs were computing on {usable} processors"
-    return f"turns differ by {tuned.noise:.0%}" if tuned.noise > BUSY else ""
+    return ""
 
 
 def _compiled(name: str | None) -> Compiled:
@@ -108,7 +122,13 @@ def _document(compiled: Compiled, found: Table, path: str) -> dict[str, Any]:
         "profile": compiled.name,
         "path": path,
         "unused": usable if isinstance(usable, str) else "",
-        "fastest": decision.fastest,
+        "fastest": {
+            operation: {
+                size: min(row, key=lambda name: row[name].seconds) for size, row in sizes.items()
+            }
+            for operation, sizes in found.times.items()
+        },
+        "served_by": decision.fastest,
         "threads_of": decision.pool,
         "table": found.to_dict(),
     }
@@ -118,7 +138,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     from backendcfg.dispatch.calibration import Table, in_words
 
     found = Table.from_dict(document["table"])
-    yield from block("stored", [document["path"]], "bold")
+    yield from block("stored", [document["path"]] if document["path"] else [], "bold")
     yield from block(
         "measured", [f"{found.day} with {in_words(found.threads)} on {found.processor}"], "bold"
     )
@@ -133,19 +153,21 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         )
     yield ""
     yield from table(
-        list(_rows(found, document["fastest"])), ["operation", "size", "served by", "took"]
+        list(_rows(found, document["served_by"])),
+        ["operation", "size", "fastest", "served by", "took"],
     )
 
 
-def _rows(found: Table, fastest: dict[str, dict[int, str]]) -> Iterator[tuple[str, ...]]:
-    """One row for each operation and size: who serves, and what everybody took."""
+def _rows(found: Table, served_by: dict[str, dict[int, str]]) -> Iterator[tuple[str, ...]]:
+    """One row for each operation and size: the fastest, who serves, and what everybody took."""
     for operation, sizes in found.times.items():
         for size, row in sorted(sizes.items()):
             took = sorted(row.items(), key=lambda entry: entry[1].seconds)
             yield (
                 operation,
                 _size(operation, size),
-                fastest.get(operation, {}).get(size, "-"),
+                took[0][0],
+                served_by.get(operation, {}).get(size, "-"),
                 ", ".join(f"{name} {_time(one.seconds)}" for name, one in took),
             )
 
@@ -164,6 +186,8 @@ def _time(seconds: float) -> str:
 
 
 def _end(tuned: Tuned) -> Iterator[str]:
+    if not tuned.path:
+        return
     yield ""
     yield from block("next", ["processes that start from now on use it; docs/tuning.md"], "bold")
 

@@ -9,7 +9,7 @@ from backendcfg.cli.output import current
 
 @verb(
     "undo",
-    "Use a profile",
+    "Use",
     interrupted="what was active still is, or what was before is; `backendcfg status` tells",
 )
 @user_option

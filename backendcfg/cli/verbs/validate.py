@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import click
@@ -17,19 +18,34 @@ if TYPE_CHECKING:
     from backendcfg.session.project import Checked
 
 
-@verb("validate", "Write profiles")
+DOCUMENTS = ("profile", "settings", "host", "plan")
+
+
+@verb("validate", "Write")
 @click.argument("files", metavar="[FILE...]", type=click.Path(), nargs=-1)
 @host_option
-def command(files: tuple[str, ...], host_file: str | None) -> None:
+@click.option(
+    "--schema",
+    metavar="DOCUMENT",
+    type=click.Choice(DOCUMENTS),
+    is_flag=False,
+    flag_value="profile",
+    help="Print the JSON Schema of a profile, or of DOCUMENT: settings, host or plan.",
+)
+def command(files: tuple[str, ...], host_file: str | None, schema: str | None) -> None:
     """Check profile and settings files, every fault of each at once.
 
     Without FILE, those of this project. A file named backendcfg.toml, config.toml or pyproject.toml
     is read as settings, any other as a profile: with the profiles that it extends, and whether its
-    flags fit together on this machine. Exits with 1 when one is wrong.
+    flags fit together on this machine. Exits with 1 when one is wrong. `--schema` is for editors,
+    which check while you write.
     """
     from backendcfg.cli import sources
     from backendcfg.session import project
 
+    if schema is not None:
+        _print_schema(schema, files)
+        return
     files = files or project.files()
     if not files:
         raise UsageError(
@@ -52,6 +68,18 @@ def command(files: tuple[str, ...], host_file: str | None) -> None:
         if not current().as_json:
             _complain(checked)
         says_no()
+
+
+def _print_schema(document: str, files: tuple[str, ...]) -> None:
+    from backendcfg.schema.export import json_schema
+
+    if files:
+        raise UsageError(
+            "`backendcfg validate --schema` takes no file",
+            helps=["write `backendcfg validate --schema profile` for the schema of a profile"],
+        )
+    text = json_schema(document)
+    current().answer(json.loads(text), text.splitlines(), exact=True)
 
 
 def _complain(checked: list[Checked]) -> None:

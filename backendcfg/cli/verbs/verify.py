@@ -25,7 +25,7 @@ COLOURS: dict[str, Colour] = {
 }
 
 
-@verb("verify", "Look after")
+@verb("verify", "Prove")
 @profile_argument()
 def command(name: str | None) -> None:
     """Read every switch back in a new process, and compare.

@@ -1,13 +1,12 @@
-"""`backendcfg show PROFILE`: a profile with everything that it extends, as one TOML document."""
+"""A profile with everything that it extends, as one TOML document that means the same."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.cli.group import verb
-from backendcfg.cli.options import profile_argument
-from backendcfg.cli.output import current
 from backendcfg.errors import shown_path
+from backendcfg.resolve.words import assignment, literal
+from backendcfg.schema.profile import flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,29 +14,9 @@ if TYPE_CHECKING:
     from backendcfg.schema.layer import Assignment, Layer, Stack
 
 
-@verb("show", "Look before")
-@profile_argument(required=True)
-def command(name: str) -> None:
-    """Print a profile with everything it extends merged in.
-
-    The text is TOML that means the same by itself; a comment says where each value is written.
-    What it means on this machine is what `plan` shows.
-    """
-    from backendcfg.load.stack import Request, load
-
-    stack = load(Request(name=name, use_environment=False))
+def toml(stack: Stack) -> Iterator[str]:
+    """The profile as TOML lines, each value with the file and line that it comes from."""
     layers = [layer for layer in stack.layers if layer.profile]
-    document = {
-        "name": stack.name,
-        "layers": [layer.model_dump(mode="json") for layer in layers],
-    }
-    current().answer(document, toml(stack, layers), exact=True)
-
-
-def toml(stack: Stack, layers: list[Layer]) -> Iterator[str]:
-    """The merged profile as TOML lines."""
-    from backendcfg.resolve.words import literal
-
     yield f"# {stack.name}"
     for layer in layers:
         yield f"# {layer.title}: {shown_path(layer.path)}{', shipped' if layer.shipped else ''}"
@@ -79,8 +58,6 @@ def _drop(name: str, found: dict[str, tuple[Assignment, Layer]]) -> None:
 
 def _covers(name: str, flag: str) -> bool:
     """Whether dropping `name` unsets `flag`."""
-    from backendcfg.schema.profile import flags
-
     declared = flags().get(name)
     spelled = declared.flag.spells.values() if declared else ()
     names = {name, *(target for values in spelled for target in values)}
@@ -90,8 +67,6 @@ def _covers(name: str, flag: str) -> bool:
 def _requirements(layers: list[Layer]) -> Iterator[str]:
     needed: dict[str, Any] = {}
     others: list[str] = []
-    from backendcfg.resolve.words import assignment
-
     for layer in layers:
         for requirement in layer.requires:
             condition = requirement.condition.model_dump(mode="json", exclude_defaults=True)
@@ -106,8 +81,6 @@ def _requirements(layers: list[Layer]) -> Iterator[str]:
 
 
 def _conditionals(layers: list[Layer]) -> Iterator[str]:
-    from backendcfg.resolve.words import assignment
-
     for number, layer in enumerate(layers):
         later = layers[number + 1 :]
         written = {one.flag for after in later for one in after.assignments}

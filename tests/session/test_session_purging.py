@@ -1,0 +1,95 @@
+"""What we keep is shown and removed, all of it and nothing else."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import backendcfg
+from backendcfg import environ, session, startup
+from backendcfg.errors import StateUnwritableError
+from backendcfg.load.trust import trust
+from backendcfg.session import purging
+
+PACKAGE = Path(backendcfg.__file__).parent
+
+
+def test_everything_that_somebody_caches_is_known():
+    written = set()
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        written |= set(re.findall(r'environ\.cache_directory\(\), "([\w.]+)"', text))
+    assert written == set(purging.CACHED)
+
+
+@pytest.fixture(name="used")
+def _used(tmp_path, monkeypatch):
+    """Somebody who has used most of it, with files of their own beside ours."""
+    for name in ("STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"BACKENDCFG_{name}", str(tmp_path / name))
+    monkeypatch.setattr(startup, "environment_directory", lambda: str(tmp_path / "environment"))
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "backendcfg.toml").write_text("")
+    monkeypatch.chdir(project)
+    session.activate("tf32-off")
+    trust(project)
+    own = tmp_path / "CONFIG_DIR" / "config.toml"
+    own.write_text("threads.count = 1\n")
+    other = tmp_path / "CACHE_DIR" / "of-somebody-else"
+    other.write_text("")
+    return own, other
+
+
+def test_what_is_kept_is_shown_with_its_size(used):
+    found = purging.kept()
+    assert {one.kind for one in found} == {"state", "cache", "trust"}
+    assert all(one.files for one in found)
+    assert sum(one.bytes for one in found) > 1000
+    assert session.current() is not None
+
+
+def test_it_is_removed_and_what_others_wrote_stays(used, tmp_path):
+    purging.remove(purging.kept())
+    assert purging.kept() == ()
+    assert session.current() is None
+    left = [Path(where, name) for where, _, names in os.walk(tmp_path) for name in names]
+    assert sorted(left) == sorted([*used, tmp_path / "project" / "backendcfg.toml"])
+    assert not (tmp_path / "STATE_DIR").exists()
+
+
+def test_what_is_active_for_the_environment_is_removed_and_what_0_1_0_kept_by_host(used, tmp_path):
+    for name in ("environment/active", "STATE_DIR/a-host/v1/active"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    found = {one.path for one in purging.kept() if one.kind == "state"}
+    assert found == {
+        str(tmp_path / name)
+        for name in ("environment/active", "STATE_DIR/a-host/v1", "STATE_DIR/v2")
+    }
+    purging.remove(purging.kept())
+    assert not (tmp_path / "environment").exists()
+    assert not (tmp_path / "STATE_DIR").exists()
+
+
+def test_a_link_is_removed_and_not_what_it_points_to(used, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("")
+    Path(environ.cache_directory(), "kernels").symlink_to(elsewhere)
+    purging.remove(purging.kept())
+    assert (elsewhere / "precious").exists()
+
+
+def test_what_cannot_be_removed_says_what_was(used, monkeypatch):
+    found = purging.kept()
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(purging.os, "unlink", refuse)
+    with pytest.raises(StateUnwritableError) as raised:
+        purging.remove([one for one in found if one.kind == "trust"])
+    assert raised.value.state == "removed: nothing"
+    assert "Permission denied" in raised.value.message
