@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import sys
 
+from backendcfg.bridges import imports
 from backendcfg.catalogue import frameworks
 from backendcfg.errors import BackendCfgError, InternalError
 
@@ -36,6 +36,9 @@ def settings(
 ) -> list[Setting]:
     """What a plan wants of every switch in this process, in the order of writing.
 
+    Each bridge has a function `settings(values, asked, name)`, which is called when its framework
+    has been imported.
+
     Args:
         values: every flag with its value, as in `Compiled.values`.
         asked: the flags that somebody set and that matter here; no switch is touched for others.
@@ -51,7 +54,7 @@ def settings(
     """
     result: list[Setting] = []
     for bridge in bridges:
-        if FRAMEWORKS.get(bridge, "sys") not in sys.modules:
+        if not imports.is_imported(FRAMEWORKS.get(bridge, "sys")):
             continue
         try:
             module = importlib.import_module(f"backendcfg.bridges.{bridge}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 
-from backendcfg.bridges import imports
 from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
@@ -73,14 +72,8 @@ class ComputeType(AnytimeSwitch):
 def settings(
     values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
 ) -> list[Setting]:
-    """The setting of the CuPy in this process, if the profile asks for a compute type.
-
-    Args:
-        values: every flag with its value.
-        asked: the flags that somebody set.
-        name: the profile; nothing here is ever too late.
-    """
-    if "cupy.compute_type" not in asked or not imports.is_imported("cupy"):
+    """The setting of the CuPy in this process, if the profile asks for a compute type."""
+    if "cupy.compute_type" not in asked:
         return []
     wanted = values["cupy.compute_type"]
     return [Setting(ComputeType(wanted), wanted, "cupy.compute_type")]

@@ -20,7 +20,7 @@ from _frozen_importlib import ModuleSpec
 from _thread import get_ident
 
 from backendcfg.catalogue.cpu import MKL
-from backendcfg.catalogue.frameworks import FRAMEWORKS, SKLEARN
+from backendcfg.catalogue.frameworks import FRAMEWORKS, NUMPY, SKLEARN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MODULES = (
-    *dict.fromkeys(each.bridge_after for each in FRAMEWORKS if each.bridge_after),
+    NUMPY.name,
+    *(each.bridge_after for each in FRAMEWORKS if each.bridge_after),
     "random",
     "numpy.random",
     # SciPy opens its own OpenBLAS with the first of these, not with `import scipy`.

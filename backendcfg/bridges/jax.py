@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 
-from backendcfg.bridges import imports
 from backendcfg.records import record
 from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
 
@@ -103,15 +102,7 @@ class ThreadOption(AnytimeSwitch):
 def settings(
     values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
 ) -> list[Setting]:
-    """The settings of the JAX in this process, for the flags that were asked.
-
-    Args:
-        values: every flag with its value.
-        asked: the flags that somebody set; others are left alone.
-        name: the profile; nothing here is ever too late.
-    """
-    if not imports.is_imported("jax"):
-        return []
+    """The settings of the JAX in this process, for the flags that were asked."""
     return [
         Setting(switch(option), values[flag], flag)
         for flag, option in OPTIONS.items()

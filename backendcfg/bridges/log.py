@@ -50,13 +50,7 @@ class Level(AnytimeSwitch):
 def settings(
     values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
 ) -> list[Setting]:
-    """The logger's setting, if the profile asks for a level.
-
-    Args:
-        values: every flag with its value.
-        asked: the flags that somebody set.
-        name: the profile; nothing here is ever too late.
-    """
+    """The logger's setting, if the profile asks for a level."""
     if "log.level" not in asked:
         return []
     return [Setting(Level(), _LEVELS[values["log.level"]], "log.level")]

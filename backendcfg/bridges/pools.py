@@ -1,28 +1,40 @@
-"""Thread counts of every BLAS and OpenMP runtime in the process, and the kernels they run.
+"""Thread counts of every BLAS and OpenMP runtime in the process, and the kernels that run.
 
 `pool_calls.py` finds the calls; this file makes switches of them. Switches are named after the
 library and who brought it: `openblas[numpy].threads`, `mkl[torch].dynamic`,
 `openmp[libgomp torch].threads`, `openblas[scipy].core_type`.
+
+NumPy's own loops have kernels too, of which NPY_DISABLE_CPU_FEATURES leaves some out. NumPy reads
+it when it is imported, ignores a name that it does not know with no more than an ImportWarning, and
+its releases have different names for the same thing. So it is asked what it uses (seen with 2.4).
 """
 
 from __future__ import annotations
 
+import sys
+
 from backendcfg import environ
-from backendcfg.bridges import afresh
+from backendcfg.bridges import afresh, imports
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.catalogue.cpu import BLIS, MKL, OPENBLAS
+from backendcfg.catalogue.frameworks import NUMPY
 from backendcfg.records import record
 from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from types import ModuleType
     from typing import Any
 
     from backendcfg.bridges.pool_calls import Inventory, Pool
 
 FRAMEWORK: str | None = None
 SCOPED_FLAGS = frozenset({"threads.count", "threads.dynamic"})
+
+FEATURES = "NPY_DISABLE_CPU_FEATURES"
+# The package moved in 2.0.
+_MODULES = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
 
 
 @record(frozen=True)
@@ -192,6 +204,40 @@ class CoreType(AnytimeSwitch):
         return self.pool.kind == OPENBLAS.name and told.lower() == self.wanted.lower()
 
 
+class DisabledFeatures(AnytimeSwitch):
+    """Of the instruction sets that shall be left out, those that NumPy leaves out; sorted names."""
+
+    name = "numpy.disabled_cpu_features"
+    latch = Latch.BEFORE_IMPORT
+    reversible = False
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def read(self) -> tuple[str, ...]:
+        used = _features()
+        return tuple(
+            name for name in self.names if name in _dispatched() and used.get(name) is False
+        )
+
+    def write(self, value: tuple[str, ...]) -> None:
+        raise RuntimeError(self.too_late())
+
+    def too_late(self) -> str:
+        used = _features()
+        version = sys.modules[NUMPY.name].__version__
+        said = []
+        if unknown := [name for name in self.names if name not in _dispatched()]:
+            said.append(
+                f"NumPy {version} ignores {', '.join(unknown)}: it has no loops for that name"
+            )
+        if taken := [name for name in self.names if name not in unknown and used.get(name)]:
+            said.append(
+                f"NumPy uses {', '.join(taken)}, as it read {FEATURES} when it was imported"
+            )
+        return "; ".join(said)
+
+
 def settings(
     values: Mapping[str, Any],
     asked: Collection[str],
@@ -207,10 +253,11 @@ def settings(
         name: the profile, for the remedies.
         found: the pools to steer, else those of this process.
     """
+    remedy = f"backendcfg run {name} -- python ..."
+    result = _left_out(values, asked, remedy)
     if _FLAGS.isdisjoint(asked):
-        return []
+        return result
     pools = (inventory() if found is None else found).pools
-    result = []
     if "threads.dynamic" in asked:
         # Before the counts, which MKL clips while it is on.
         wanted = bool(values["threads.dynamic"])
@@ -228,7 +275,7 @@ def settings(
     for flag, kind in _CORE_TYPES.items():
         if flag in asked and values[flag] != "auto":
             result += [
-                _core_type(pool, values[flag], flag, name)
+                _core_type(pool, values[flag], flag, remedy)
                 for pool in pools
                 if pool.kind == kind and pool.core_type is not None
             ]
@@ -251,11 +298,33 @@ _CORE_TYPES = {"blas.openblas.core_type": OPENBLAS.name, "blas.blis.arch_type": 
 _FLAGS = frozenset({"threads.count", "threads.dynamic", *_CORE_TYPES})
 
 
-def _core_type(pool: Pool, wanted: str, flag: str, name: str) -> Setting:
+def _core_type(pool: Pool, wanted: str, flag: str, remedy: str) -> Setting:
     switch = CoreType(pool, wanted)
     running = switch.read()
     if running.lower() == wanted.lower():
         # OpenBLAS compares without regard to case, and answers in its own spelling.
         wanted = running
-    remedy = "" if switch.was_told() else f"backendcfg run {name} -- python ..."
-    return Setting(switch, wanted, flag, remedy)
+    return Setting(switch, wanted, flag, "" if switch.was_told() else remedy)
+
+
+def _left_out(values: Mapping[str, Any], asked: Collection[str], remedy: str) -> list[Setting]:
+    """The instruction sets that a profile leaves out of the loops of the NumPy in this process."""
+    text = (values.get("environment") or {}).get(FEATURES) if "environment" in asked else None
+    names = tuple(sorted(set((text or "").replace(",", " ").split())))
+    if not names or not imports.is_imported(NUMPY.name) or not _features():
+        return []
+    return [Setting(DisabledFeatures(names), names, "environment", remedy)]
+
+
+def _features() -> dict[str, bool]:
+    """What NumPy says of each instruction set that it knows: whether it uses it."""
+    return getattr(_compiled(), "__cpu_features__", {})
+
+
+def _dispatched() -> tuple[str, ...]:
+    """The instruction sets that NumPy has loops of their own for, and can leave out."""
+    return tuple(getattr(_compiled(), "__cpu_dispatch__", ()))
+
+
+def _compiled() -> ModuleType | None:
+    return next(filter(None, map(sys.modules.get, _MODULES)), None)

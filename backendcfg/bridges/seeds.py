@@ -269,13 +269,7 @@ _GENERATORS: tuple[type[_Generator], ...] = (Python, NumPy, Torch, TensorFlow)
 def settings(
     values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
 ) -> list[Setting]:
-    """The seeds of the generators that are loaded, if the profile asks for one.
-
-    Args:
-        values: every flag with its value.
-        asked: the flags that somebody set.
-        name: the profile; nothing here is ever too late.
-    """
+    """The seeds of the generators that are loaded, if the profile asks for one."""
     if "seed.value" not in asked or values["seed.value"] == "off":
         return []
     seed = derived(values["seed.value"], _who())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 
-from backendcfg.bridges import imports
 from backendcfg.transact.switch import AnytimeSwitch, Latch, Setting
 
 TYPE_CHECKING = False
@@ -145,15 +144,7 @@ _SWITCHES: tuple[tuple[type[_Switch], str], ...] = (
 def settings(
     values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
 ) -> list[Setting]:
-    """The settings of the TensorFlow in this process, for the flags that were asked.
-
-    Args:
-        values: every flag with its value; thread counts are numbers.
-        asked: the flags that somebody set; others are left alone.
-        name: the profile, for the remedies.
-    """
-    if not imports.is_imported("tensorflow"):
-        return []
+    """The settings of the TensorFlow in this process, for the flags that were asked."""
     remedy = f"backendcfg run {name} -- python ..."
     return [
         Setting(switch(sys.modules["tensorflow"]), values[flag], flag, remedy)

@@ -37,7 +37,6 @@ NUMPY = Framework(
     "NumPy",
     ("numpy",),
     bundles=("numpy.libs/*", "numpy/.dylibs/*"),
-    bridge_after="numpy",
 )
 SCIPY = Framework("scipy", "SciPy", ("scipy",), bundles=("scipy.libs/*", "scipy/.dylibs/*"))
 TORCH = Framework(
@@ -73,9 +72,7 @@ SKLEARN = Framework(
     bundles=("scikit_learn.libs/*", "sklearn/.dylibs/*"),
 )
 # PyTorch plans einsum with it and has its switches; no plan depends on its version.
-OPT_EINSUM = Framework(
-    "opt_einsum", "opt_einsum", ("opt-einsum",), in_host=False, bridge_after=TORCH.name
-)
+OPT_EINSUM = Framework("opt_einsum", "opt_einsum", ("opt-einsum",), in_host=False)
 NUMEXPR = Framework("numexpr", "numexpr", ("numexpr",))
 NUMBA = Framework("numba", "Numba", ("numba",))
 TRITON = Framework("triton", "Triton", ("triton", "pytorch-triton"))

@@ -121,7 +121,7 @@ print(sorted(token.parts), token.parts["versions"]["numpy"] == numpy.__version__
 
 
 def test_libraries_are_told_apart_by_content_and_not_by_place(tmp_path):
-    from backendcfg.audit import computing
+    from backendcfg.audit import token
 
     numpy = pytest.importorskip("numpy")
     real = next((Path(numpy.__file__).parent / "_core").glob("_multiarray_umath*.so"))
@@ -129,7 +129,7 @@ def test_libraries_are_told_apart_by_content_and_not_by_place(tmp_path):
     shutil.copyfile(real, copy)
 
     def identity(path):
-        return computing._identity(str(path), *computing._stat(str(path)))
+        return token._identity(str(path), *token._stat(str(path)))
 
     assert identity(copy) == identity(real)
     with copy.open("r+b") as file:
@@ -137,7 +137,7 @@ def test_libraries_are_told_apart_by_content_and_not_by_place(tmp_path):
         file.seek(file.tell() - 5)
         file.write(b"other")
     assert identity(copy) != identity(real)
-    assert computing._identity("/nowhere.so", 0, 0) == "unreadable: No such file or directory"
+    assert token._identity("/nowhere.so", 0, 0) == "unreadable: No such file or directory"
 
 
 def test_the_second_token_is_cheap(python):

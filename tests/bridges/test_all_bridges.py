@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 import backendcfg
 from backendcfg.bridges import all as bridges
 from backendcfg.errors import InternalError, MissingLibraryError
+from backendcfg.schema.profile import defaults
 from backendcfg.transact.protocol import Switch
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +115,24 @@ heavy = {"pydantic", "numpy", "click", "packaging", "archspec", "platformdirs", 
 print(json.dumps(sorted(heavy & set(sys.modules))))
 """
     assert answer(code) == []
+
+
+def test_where_no_framework_is_imported_none_is_asked_nor_imported(answer):
+    code = """
+import json, sys
+from backendcfg.bridges import all as bridges
+from backendcfg.schema.profile import defaults
+found = bridges.settings(defaults(), list(defaults()), bridges=list(bridges.FRAMEWORKS))
+print(json.dumps([found, sorted(bridges.FRAMEWORKS.keys() & sys.modules.keys())]))
+"""
+    assert answer(code) == [[], []]
+
+
+@pytest.mark.parametrize("framework", bridges.FRAMEWORKS)
+def test_a_framework_that_is_still_being_imported_is_left_alone(monkeypatch, framework):
+    half = SimpleNamespace(__spec__=SimpleNamespace(_initializing=True))
+    monkeypatch.setitem(sys.modules, framework, half)
+    assert bridges.settings(defaults(), list(defaults()), bridges=[framework]) == []
 
 
 def test_nothing_asked_means_nothing_wanted():

@@ -54,11 +54,6 @@ def _says(answer, tmp_path):
     return lambda code, **variables: answer(PRELUDE + code, STANDIN=str(tmp_path), **variables)
 
 
-def test_a_process_without_cupy_has_no_setting_and_imports_nothing(says):
-    code = 'print(json.dumps([settings("tf32"), "cupy" in sys.modules]))'
-    assert says(code) == [[], False]
-
-
 @pytest.mark.parametrize(
     ("value", "number"), [("default", 1), ("pedantic", 2), ("fp32", 4), ("tf32", 7)]
 )

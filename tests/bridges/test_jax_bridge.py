@@ -39,17 +39,6 @@ pytestmark = pytest.mark.jax
 real = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
 
 
-def test_a_process_without_jax_has_no_settings_and_imports_nothing(answer):
-    code = PRELUDE + f"print(json.dumps([settings({ASKED!r}), 'jax' in sys.modules]))"
-    assert answer(code) == [{}, False]
-
-
-def test_a_jax_that_is_still_being_imported_is_left_alone(monkeypatch):
-    half = SimpleNamespace(__spec__=SimpleNamespace(_initializing=True))
-    monkeypatch.setitem(sys.modules, "jax", half)
-    assert bridge.settings(ASKED, ASKED) == []
-
-
 def test_a_jax_that_keeps_its_options_otherwise_is_told_nothing(monkeypatch):
     old = SimpleNamespace(__version__="0.2.1", __spec__=None)
     monkeypatch.setitem(sys.modules, "jax", old)

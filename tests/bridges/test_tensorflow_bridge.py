@@ -46,17 +46,6 @@ def _says(child):
     return says
 
 
-def test_a_process_without_tensorflow_has_no_settings_and_imports_nothing(answer):
-    code = PRELUDE + f"print(json.dumps([settings({ASKED!r}), 'tensorflow' in sys.modules]))"
-    assert answer(code) == [[], False]
-
-
-def test_a_tensorflow_that_is_still_being_imported_is_left_alone(monkeypatch):
-    half = SimpleNamespace(__spec__=SimpleNamespace(_initializing=True))
-    monkeypatch.setitem(sys.modules, "tensorflow", half)
-    assert bridge.settings(ASKED, ASKED) == []
-
-
 def test_what_cannot_be_undone_says_so_beforehand(monkeypatch):
     whole = SimpleNamespace(__spec__=None)
     monkeypatch.setitem(sys.modules, "tensorflow", whole)

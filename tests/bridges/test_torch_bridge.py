@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import pytest
-
-from backendcfg.bridges import torch as bridge
 
 ASKED = {
     "threads.count": 1,
@@ -32,17 +28,6 @@ def undo(settings, before):
 
 pytestmark = pytest.mark.torch
 real = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
-
-
-def test_a_process_without_torch_has_no_settings_and_imports_nothing(answer):
-    code = PRELUDE + f"print(json.dumps([settings({ASKED!r}), 'torch' in sys.modules]))"
-    assert answer(code) == [{}, False]
-
-
-def test_a_torch_that_is_still_being_imported_is_left_alone(monkeypatch):
-    half = SimpleNamespace(__spec__=SimpleNamespace(_initializing=True))
-    monkeypatch.setitem(sys.modules, "torch", half)
-    assert bridge.settings(ASKED, ASKED) == []
 
 
 @real

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.bridges.torch import kernels, libraries, precision, switches
+from backendcfg.bridges.torch import kernels, libraries, opt_einsum, precision, switches
 from backendcfg.bridges.torch.determinism import Algorithms, Fill, Inductor
 from backendcfg.bridges.torch.threads import InteropThreads, Threads
 from backendcfg.transact import log
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FRAMEWORK: str | None = "torch"
 MIRRORS = True
-GROUPS = (precision, libraries, switches, kernels)
+GROUPS = (precision, libraries, switches, kernels, opt_einsum)
 """Precision first: what is chosen and tuned afterwards depends on it."""
 SCOPED_FLAGS = frozenset(
     {
@@ -53,15 +53,7 @@ _told: list[bool] = []
 def settings(
     values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
 ) -> list[Setting]:
-    """The settings of the PyTorch in this process, for the flags that were asked.
-
-    Args:
-        values: every flag with its value; thread counts are numbers, preferences the library.
-        asked: the flags that somebody set; others are left alone.
-        name: the profile, for the remedies.
-    """
-    if not imports.is_imported("torch"):
-        return []
+    """The settings of the PyTorch in this process, for the flags that were asked."""
     torch = sys.modules["torch"]
     remedy = f"backendcfg run {name} -- python ..."
     wanted = [

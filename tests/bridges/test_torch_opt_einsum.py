@@ -8,13 +8,13 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from backendcfg.bridges import opt_einsum as bridge
+from backendcfg.bridges.torch import opt_einsum as bridge
 
 ASKED = {"opt_einsum.enabled": True, "opt_einsum.strategy": "greedy"}
 PRELUDE = """
 import json, sys
-from backendcfg.bridges import opt_einsum as bridge
-def settings(values): return {s.switch.attribute: s for s in bridge.settings(values, values)}
+from backendcfg.bridges.torch import opt_einsum as bridge
+def settings(values): return {s.switch.attribute: s for s in bridge.collect(None, values, values)}
 def apply(settings):
     before = {name: s.switch.read() for name, s in settings.items()}
     for each in settings.values(): each.switch.write(each.wanted)
@@ -31,23 +31,16 @@ real = pytest.mark.skipif(
 )
 
 
-def test_a_process_without_torch_has_no_settings_and_imports_nothing(answer):
-    code = PRELUDE + f"print(json.dumps([settings({ASKED!r}), sorted(sys.modules)]))"
-    found, modules = answer(code)
-    assert found == {}
-    assert not {"torch", "opt_einsum"} & set(modules)
-
-
 def test_without_the_package_only_off_can_be_had(monkeypatch):
     module = ModuleType("torch.backends.opt_einsum")
     module.is_available = lambda: False
     module.enabled, module.strategy = False, None
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__spec__=None))
     monkeypatch.setitem(sys.modules, "torch.backends.opt_einsum", module)
-    found = bridge.settings(ASKED, ASKED)
+    found = bridge.collect(None, ASKED, ASKED)
     because = "PyTorch found no opt_einsum when it was imported, and contracts from left to right"
     assert [each.switch.unsupported() for each in found] == [because] * 2
-    (off,) = bridge.settings({"opt_einsum.enabled": False}, ["opt_einsum.enabled"])
+    (off,) = bridge.collect(None, {"opt_einsum.enabled": False}, ["opt_einsum.enabled"])
     assert (off.switch.unsupported(), off.switch.read()) == ("", False)
 
 

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from backendcfg.bridges import numpy as bridge
+from backendcfg.bridges import pools as bridge
 from backendcfg.transact.switch import Latch
 
 CODE = """
 import json, warnings
 warnings.simplefilter("ignore")
 import numpy
-from backendcfg.bridges import numpy as bridge
+from backendcfg.bridges import pools as bridge
 values = {"environment": {"NPY_DISABLE_CPU_FEATURES": "TEXT"}}
 found = bridge.settings(values, values, "mine")
 print(json.dumps([[s.switch.read(), s.wanted, s.switch.too_late(), s.remedy] for s in found]))
@@ -42,7 +42,7 @@ def test_a_profile_that_leaves_nothing_out_has_no_switch_here():
 def test_a_process_without_numpy_imports_nothing(answer):
     code = """
 import json, sys
-from backendcfg.bridges import numpy as bridge
+from backendcfg.bridges import pools as bridge
 values = {"environment": {"NPY_DISABLE_CPU_FEATURES": "X86_V4"}}
 print(json.dumps([bridge.settings(values, values), "numpy" in sys.modules]))
 """

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import sys
 
-from backendcfg.bridges import imports
-from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-FRAMEWORK: str | None = TORCH.name
-MIRRORS = True
-SCOPED_FLAGS = frozenset({"opt_einsum.enabled", "opt_einsum.strategy"})
+FLAGS = frozenset({"opt_einsum.enabled", "opt_einsum.strategy"})
 
 _MODULE = "torch.backends.opt_einsum"
 
@@ -57,21 +53,11 @@ class OptEinsumSwitch(AnytimeSwitch):
         return "PyTorch found no opt_einsum when it was imported, and contracts from left to right"
 
 
-def settings(
-    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
-) -> list[Setting]:
-    """The settings of the PyTorch in this process, for the flags that were asked.
-
-    Args:
-        values: every flag with its value.
-        asked: the flags that somebody set; others are left alone.
-        name: the profile; nothing here is ever too late.
-    """
-    if not imports.is_imported(TORCH.name) or _MODULE not in sys.modules:
-        return []
-    module = sys.modules[_MODULE]
+def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:
+    """The settings of `torch.backends.opt_einsum`, for the flags that were asked."""
+    module = sys.modules.get(_MODULE)
     return [
         Setting(OptEinsumSwitch(module, flag.rpartition(".")[2], values[flag]), values[flag], flag)
-        for flag in ("opt_einsum.enabled", "opt_einsum.strategy")
-        if flag in asked
+        for flag in sorted(FLAGS & set(asked))
+        if module is not None
     ]
