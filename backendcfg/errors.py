@@ -349,6 +349,10 @@ class TooLateError(MachineError):
     code = "too-late"
 
 
+class PendingWarning(UserWarning):
+    """Something that a profile's tier rests on can no longer be set in this process."""
+
+
 class UnreadableSwitchError(MachineError):
     """A switch cannot be read, so it could not be put back; it is not written."""
 

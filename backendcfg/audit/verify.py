@@ -38,13 +38,14 @@ State = Literal[
     "pending",
     "dormant",
     "unsupported",
+    "undone",
     "unreadable",
     "stuck",
 ]
 HOLDS = ("ok", "irreversible")
 """The states of a switch that has the value wanted, and whose readers obey it."""
 
-FAILS = ("differs", "overridden", "unreadable", "stuck")
+FAILS = ("differs", "overridden", "undone", "unreadable", "stuck")
 """The states that make a verification say no."""
 
 _MATMUL = "cuda.matmul.fp32_precision"
@@ -81,7 +82,8 @@ class Reading:
         state: ok; irreversible, as wanted, and what it held before cannot be put back; differs,
             somebody else wrote it; overridden, as wanted, but a variable or a context outranks it;
             pending, it can no longer be set in this process; dormant, nothing here reads it;
-            unsupported, this build of the library cannot take the value; unreadable; stuck, a scope
+            unsupported, this build of the library cannot take the value; undone, its library was
+            imported later and could not be given all that was wanted; unreadable; stuck, a scope
             could not put it back.
         because: why, for anything but ok.
         by: for overridden the variable that outranks it, `NAME=text`, or the context in words; for
@@ -107,6 +109,7 @@ class Verification:
         in_force: whether everything that the tier rests on was found as wanted.
         readings: one per switch, then one per changed variable and per dormant flag.
         overrides: variables of this process that contradict the profile, in words.
+        because: why not everything that the tier rests on was found as wanted, in words.
     """
 
     profile: str
@@ -114,6 +117,7 @@ class Verification:
     in_force: bool
     readings: tuple[Reading, ...]
     overrides: tuple[str, ...] = ()
+    because: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         if not self.profile:
@@ -157,9 +161,11 @@ def verify() -> Verification:
     else:
         readings += _changed_variables({reading.switch for reading in readings})
     readings += _stuck_readings()
-    in_force = not compiled.unkept and all(
-        reading.state in HOLDS or reading.flag in compiled.dormant for reading in readings
-    )
+    missing = [
+        reading
+        for reading in readings
+        if reading.state not in (*HOLDS, "dormant") and reading.flag not in compiled.dormant
+    ]
     read = {reading.flag for reading in readings}
     readings += [
         Reading(flag, flag, compiled.values.get(flag), None, "dormant", because)
@@ -169,10 +175,14 @@ def verify() -> Verification:
     return Verification(
         compiled.name,
         compiled.tier,
-        in_force,
+        not (missing or compiled.unkept),
         tuple(readings),
         # A scope acts by calls, which win over variables.
         () if scoped else tuple(contradictions(compiled.values, compiled.effective)),
+        (
+            *(f"`{one.switch}` is {one.state}: {one.because}" for one in missing),
+            *(f"this release does not set `{flag}` yet" for flag in compiled.unkept),
+        ),
     )
 
 
@@ -196,11 +206,9 @@ class _Judge:
         self.held = {holding.switch: holding for holding in holdings()}
         self.applied = applied()
         report = installed.report()
-        self.one_way = {
-            outcome.switch
-            for outcome in (report.outcomes if report is not None else ())
-            if outcome.state == "irreversible"
-        }
+        outcomes = report.outcomes if report is not None else ()
+        self.one_way = {one.switch for one in outcomes if one.state == "irreversible"}
+        self.undone = {one.switch: one.because for one in outcomes if one.state == "undone"}
 
     def reading(self, setting: Setting, found: Any, obstacle: str) -> Reading:
         try:
@@ -218,8 +226,12 @@ class _Judge:
             if switch.name in self.one_way:
                 return "irreversible", "the value it had cannot be written back", ""
             return "ok", "", ""
+        if idle := told(switch, "dormant"):
+            return "dormant", idle, ""
         if cannot := told(switch, "unsupported"):
             return "unsupported", cannot, ""
+        if because := self.undone.get(switch.name):
+            return "undone", because, ""
         if obstacle:
             return "unreadable", obstacle, ""
         if (above := told(switch, "overridden")) and switch.read() == setting.wanted:

@@ -12,8 +12,10 @@ would have taken without the variable, and the outcome of a switch that cannot r
 from __future__ import annotations
 
 from backendcfg import _native
+from backendcfg.errors import BackendCfgError
 from backendcfg.records import record, replace
 from backendcfg.registry import entering, owners
+from backendcfg.transact import log
 from backendcfg.transact.journal import carry_out, foresee
 from backendcfg.transact.outcome import Outcome
 from backendcfg.transact.switch import AnytimeSwitch, Reach, Setting, told
@@ -45,6 +47,10 @@ class CoveredSwitch(AnytimeSwitch):
     def write(self, value: Any) -> None:
         """Change the base; the switch follows when the last scope ends."""
         self.cell.base = value
+
+    def dormant(self) -> str:
+        """Why nothing reads the switch, or ""."""
+        return told(self.switch, "dormant")
 
     def unsupported(self) -> str:
         """Why the library cannot take the value wanted, or ""."""
@@ -152,7 +158,11 @@ def set_base(
             `journal.transact`.
     """
     # A switch that cannot take its new value must not keep that of the profile before.
-    names = {one.switch.name for one in settings if not told(one.switch, "unsupported")}
+    names = {
+        one.switch.name
+        for one in settings
+        if not (told(one.switch, "dormant") or told(one.switch, "unsupported"))
+    }
     # Before the lock is taken, because a library may have to be asked in a child process.
     gone = returns(
         entry
@@ -177,16 +187,52 @@ def set_base(
     return outcomes
 
 
-def extend_base(settings: Sequence[Setting], *, profile: str = "") -> tuple[Outcome, ...]:
-    """Set what a library that was just loaded has, beside what the base already set.
+def extend_base(
+    settings: Sequence[Setting], *, profile: str = "", strict: bool = False
+) -> tuple[Outcome, ...]:
+    """Set what libraries that were just loaded have, beside what the base already set.
+
+    What one of them cannot be given is undone for that library alone and logged.
+
+    Args:
+        settings: what they bring, in the order of writing.
+        profile: the profile in force, for messages.
+        strict: raise instead.
+
+    Returns:
+        One outcome per setting, in the order given.
 
     Raises:
-        UnreadableSwitchError, RolledBackError, RollbackIncompleteError: as `journal.transact`; only
-            these
-            settings are undone.
+        UnreadableSwitchError, RolledBackError, RollbackIncompleteError: `strict`; as
+            `journal.transact`.
     """
-    with owners.LOCK:
-        return _apply(settings, lambda: None, profile=profile, active=profile)
+    found: dict[str, Outcome] = {}
+    for library, group in _by_library(settings).items():
+        try:
+            with owners.LOCK:
+                outcomes = _apply(group, lambda: None, profile=profile, active=profile)
+        except BackendCfgError as error:
+            if strict:
+                raise
+            because = f"{library} is left as it was: {reason(error.__cause__ or error)}"
+            log.warning("profile %s: %s\n%s", profile, because, "\n".join(error.__notes__))
+            outcomes = tuple(
+                Outcome(one.switch.name, one.flag, one.wanted, None, "undone", because)
+                for one in group
+            )
+        found.update({outcome.switch: outcome for outcome in outcomes})
+    return tuple(found[setting.switch.name] for setting in settings)
+
+
+def _by_library(settings: Iterable[Setting]) -> dict[str, list[Setting]]:
+    """Settings by what their switches' names begin with: `torch`, `openblas[scipy]`."""
+    groups: dict[str, list[Setting]] = {}
+    for setting in settings:
+        library, bracket, _ = setting.switch.name.partition("]")
+        groups.setdefault(library + bracket if bracket else library.partition(".")[0], []).append(
+            setting
+        )
+    return groups
 
 
 def applied() -> dict[str, AppliedSwitch]:
@@ -212,7 +258,7 @@ def _apply(
         # Together: a signal that comes later must find the table as the switches are.
         publish()
         for setting, outcome, read in zip(settings, foreseen.outcomes, read_by, strict=True):
-            if outcome.state not in ("pending", "unsupported"):
+            if outcome.state not in ("pending", "unsupported", "dormant"):
                 _record(setting, outcome.before, read)
         for each in forgotten:
             switch = each.entry.setting.switch

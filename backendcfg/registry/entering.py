@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 
 from backendcfg import _native
-from backendcfg.errors import ProfileBusyError
+from backendcfg.errors import BackendCfgError, ProfileBusyError
 from backendcfg.records import record
 from backendcfg.registry import busy, owners, restoring
 from backendcfg.registry.busy import RAISE, SKIP, WAIT
@@ -243,10 +243,13 @@ def extend() -> None:
         claim = claims[at]
         have = {line[0].switch.name for line in claim.held}
         settings = [s for s in claim.prepared.switches() if s.switch.name not in have]
-        with owners.LOCK:
-            blocked = owners.take(claim, settings, claims[at + 1 :]) if settings else []
-        if blocked:
-            log.error("%s", _refusal(claim, settings, blocked))
+        try:
+            with owners.LOCK:
+                blocked = owners.take(claim, settings, claims[at + 1 :]) if settings else []
+            if blocked:
+                log.error("%s", _refusal(claim, settings, blocked))
+        except BackendCfgError as error:  # the program's import goes on
+            log.error("%s", error.render())
 
 
 @record(frozen=True)

@@ -26,7 +26,7 @@ from backendcfg.transact.switch import Latch, Reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from backendcfg._native import Prepared, Scope
@@ -142,7 +142,7 @@ class Wanted(list["Setting"]):
 
     __slots__ = ("by_thread", "lines")
 
-    def __init__(self, settings: Sequence[Setting] = ()) -> None:
+    def __init__(self, settings: Iterable[Setting] = ()) -> None:
         super().__init__(settings)
         self.lines: list[Line] | None = None
         self.by_thread = False

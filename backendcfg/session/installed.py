@@ -26,6 +26,7 @@ class AppliedProfile:
             innermost in the parent, outermost first: they hold for the switches it leaves alone.
         found: whether a program that this one starts finds the profile as this one did, in its
             variables or among the active profiles.
+        strict: whether an import fails that brings what cannot be set.
     """
 
     prepared: Prepared
@@ -33,6 +34,7 @@ class AppliedProfile:
     outcomes: tuple[Outcome, ...]
     beneath: tuple[Compiled, ...] = ()
     found: bool = False
+    strict: bool = False
 
     @property
     def plans(self) -> tuple[Compiled, ...]:
@@ -44,7 +46,8 @@ class AppliedProfile:
         """The same for people and machines."""
         compiled: Compiled = self.prepared.payload
         left = any(
-            outcome.state in ("pending", "unsupported") and outcome.flag not in compiled.dormant
+            outcome.state in ("pending", "unsupported", "undone")
+            and outcome.flag not in compiled.dormant
             for outcome in self.outcomes
         )
         return Report(

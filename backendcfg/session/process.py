@@ -13,12 +13,14 @@ from backendcfg.records import replace
 from backendcfg.registry import base, entering, owners
 from backendcfg.session import children, installed, threads, wiring
 from backendcfg.session.installed import AppliedProfile, stack, surroundings
+from backendcfg.transact import log
 from backendcfg.transact.interrupts import Deferral
-from backendcfg.transact.outcome import Report
+from backendcfg.transact.outcome import Report, warn_of_pending
+from backendcfg.transact.wording import reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from backendcfg.session.choice import Picked
@@ -48,13 +50,15 @@ def apply(
 
     What is imported later gets its values the moment that it is imported. Open scopes keep what
     they have. What can no longer be set in this process is reported as pending, with the command
-    that starts a process where it holds. `undo()` takes it back.
+    that starts a process where it holds; a `PendingWarning` says so where the tier rests on it.
+    `undo()` takes it back.
 
     Args:
         name: a profile, several joined by `+`, or a path to a file; None takes whoever picks one:
             BACKENDCFG_PROFILE, else the active one, else a settings file.
         settings: flags to set over it: `{"threads.count": 4}`.
-        strict: refuse what is pending, and change nothing.
+        strict: refuse what is pending, and change nothing; and fail the import of a library that
+            cannot be given what the profile wants of it, which is otherwise left as it was.
 
     Returns:
         What became of every switch.
@@ -72,12 +76,15 @@ def apply(
 
     arguments = as_arguments(settings)
     if name is not None:
-        return install(compiled(name, arguments=arguments), "backendcfg.apply", strict=strict)
-    choice = chosen()
-    if choice is None:
-        return install(compiled(None, arguments=arguments), "settings files", strict=strict)
-    plan = compiled(choice.name, arguments={**choice.arguments, **arguments}, rank=choice.rank)
-    return install(plan, choice.source, strict=strict, found=not arguments)
+        report = install(compiled(name, arguments=arguments), "backendcfg.apply", strict=strict)
+    elif (choice := chosen()) is None:
+        report = install(compiled(None, arguments=arguments), "settings files", strict=strict)
+    else:
+        plan = compiled(choice.name, arguments={**choice.arguments, **arguments}, rank=choice.rank)
+        report = install(plan, choice.source, strict=strict, found=not arguments)
+    rested_on = [one for one in report.outcomes if one.flag not in report.dormant]
+    warn_of_pending(report.tier, report.profile, rested_on, depth=1)
+    return report
 
 
 def install(
@@ -95,7 +102,7 @@ def install(
     prepared = wiring.prepare_base(compiled)
     with _CHANGING, Deferral():
         outcomes = _set([compiled], prepared, strict=strict)
-        stack.append(AppliedProfile(prepared, source, outcomes, found=found))
+        stack.append(AppliedProfile(prepared, source, outcomes, found=found, strict=strict))
         _follow()
         return stack[-1].report
 
@@ -238,9 +245,10 @@ def _follow_imports() -> None:
 
 
 def catch_up(module: str = "") -> None:
-    """Set the switches that came with a library since; a failure undoes only these.
+    """Set the switches that came with a library since; what it cannot be given is undone for it.
 
-    Also every switch again when the code of a module ran again, which made its switches anew.
+    Also every switch again when the code of a module ran again, which made its switches anew. An
+    import of the program does not fail for it, unless the profile was applied with `strict`.
     """
     # A setter may import something. This thread then holds the owners' lock, for which the thread
     # that changes the profile may wait, so it must not wait for that one. What was imported is
@@ -251,23 +259,30 @@ def catch_up(module: str = "") -> None:
     try:
         with Deferral():
             entering.extend()
-            if not stack:
-                return
-            entry = stack[-1]
-            have = {outcome.switch for outcome in entry.outcomes}
-            new = [
-                setting
-                for setting in wiring.merged(entry.plans, wiring.FOLLOWED)
-                if setting.switch.name not in have or imports.runs_again(module)
-            ]
-            if new:
-                found: Iterable[Outcome] = base.extend_base(new, profile=entry.prepared.name)
-                threads.base_grew(new, found)
-                again = {setting.switch.name for setting in new}
-                kept = [outcome for outcome in entry.outcomes if outcome.switch not in again]
-                stack[-1] = replace(entry, outcomes=(*kept, *found))
+            if stack:
+                _extend(stack[-1], again=imports.runs_again(module))
+    except Exception as error:
+        if stack and stack[-1].strict:
+            raise
+        log.error("what `import %s` brought could not be set: %s", module, reason(error))
     finally:
         changing.release()
+
+
+def _extend(entry: AppliedProfile, *, again: bool) -> None:
+    """Set the switches that the profile of this process has not set yet, or all of them again."""
+    have = {outcome.switch for outcome in entry.outcomes}
+    new = [
+        setting
+        for setting in wiring.merged(entry.plans, wiring.FOLLOWED)
+        if again or (setting.switch.name not in have and getattr(setting.switch, "follows", True))
+    ]
+    if new:
+        found = base.extend_base(new, profile=entry.prepared.name, strict=entry.strict)
+        threads.base_grew(new, found)
+        set_now = {setting.switch.name for setting in new}
+        kept = [outcome for outcome in entry.outcomes if outcome.switch not in set_now]
+        stack[-1] = replace(entry, outcomes=(*kept, *found))
 
 
 children.connect(take_over)

@@ -9,6 +9,8 @@ from backendcfg import environ
 from backendcfg._native import Prepared, Scope
 from backendcfg.registry.busy import BUSY, refuse_unknown
 from backendcfg.session import children, process, threads, wiring
+from backendcfg.transact.journal import foresee
+from backendcfg.transact.outcome import warn_of_pending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ def profile(name: str, *, busy: Busy = "raise") -> Scope:
     generators. Scopes nest, and one object may be entered again. What our own operations read is
     per context: threads and asyncio tasks do not see each other's scopes. What is process-wide in
     somebody's library is shared by scopes that agree.
+
+    Where the tier rests on what only the start of a process can set, a `PendingWarning` says so.
 
     Args:
         name: a profile, or several joined by `+`. It is resolved once per process, until
@@ -57,7 +61,11 @@ def _prepare(name: str) -> Prepared:
     wiring.connect()
     with _lock:
         if name not in _prepared:
-            prepared = wiring.prepare(_compiled(name))
+            prepared = wiring.prepare(plan := _compiled(name))
+            if plan.tier != "none":
+                # A scope writes no variable, but its tier may rest on one.
+                late = foresee(wiring.settings(plan, ("environment",))).outcomes
+                warn_of_pending(plan.tier, name, late, depth=2)
             if prepared.switches is not None:
                 process.follow_imports_for_scopes()
             children.scopes_may_open()

@@ -101,7 +101,11 @@ class ScopeSwitches:
         finished = imports.finished
         if libraries != self.libraries or finished != self.finished:
             found = settings(self.compiled, SCOPED, scoped=True)
-            self.settings = Wanted([one for one in found if not told(one.switch, "unsupported")])
+            self.settings = Wanted(
+                one
+                for one in found
+                if not (told(one.switch, "dormant") or told(one.switch, "unsupported"))
+            )
             # As they were before: what comes while this collects is collected by the next entry.
             self.libraries = libraries
             self.finished = finished

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import backendcfg
-from backendcfg.errors import BackendCfgError
+from backendcfg.errors import BackendCfgError, PendingWarning
 from backendcfg.session import installed
 from backendcfg.testing.leaks import Leaks
 
@@ -46,7 +47,9 @@ class Suite:
         _refuse_old()
         if self.profile:
             try:
-                self.report = backendcfg.apply(self.profile)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", PendingWarning)  # the header says it
+                    self.report = backendcfg.apply(self.profile)
             except BackendCfgError as error:
                 raise pytest.UsageError(error.render()) from error
         self.config.pluginmanager.register(self, "backendcfg-suite")

@@ -270,9 +270,11 @@ def foresee(settings: Iterable[Setting]) -> Foreseen:
     irreversible: list[Step] = []
     for setting in settings:
         switch = setting.switch
-        cannot, obstacle = _reading(told, switch, "unsupported")
-        because = ""
-        if not cannot and not obstacle:
+        idle, obstacle = _reading(told, switch, "dormant")
+        cannot = because = ""
+        if not idle and not obstacle:
+            cannot, obstacle = _reading(told, switch, "unsupported")
+        if not idle and not cannot and not obstacle:
             because, obstacle = _reading(switch.too_late)
         if obstacle:
             _refuse_unreadable(setting, obstacle)
@@ -280,6 +282,8 @@ def foresee(settings: Iterable[Setting]) -> Foreseen:
         if not obstacle and before == setting.wanted:
             # Also when it is too late: the process was started with it.
             outcomes.append(_outcome(setting, before, "unchanged"))
+        elif idle:
+            outcomes.append(_outcome(setting, before, "dormant", idle))
         elif cannot:
             outcomes.append(_outcome(setting, before, "unsupported", cannot))
         elif because:

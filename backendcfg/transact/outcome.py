@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from backendcfg.errors import PendingWarning
 from backendcfg.records import field, record
+from backendcfg.transact.wording import listed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any, Literal
 
-    State = Literal["set", "unchanged", "pending", "dormant", "unsupported", "irreversible"]
+    State = Literal[
+        "set", "unchanged", "pending", "dormant", "unsupported", "irreversible", "undone"
+    ]
 
 
 @record(frozen=True)
@@ -20,7 +25,8 @@ class Outcome:
         flag: the flag that drives it.
         wanted: the value wanted.
         before: the value found, or None.
-        state: what happened; unsupported, this build of the library cannot take the value.
+        state: what happened; unsupported, this build of the library cannot take the value; undone,
+            its library was imported later and could not be given all that the profile wants.
         because: why, for anything but set and unchanged.
         remedy: for pending, the command that starts a process where it holds.
     """
@@ -63,7 +69,7 @@ class Report:
         done = ", ".join(f"{number} {state}" for state, number in counts.items())
         tier = f"{self.tier}, {'' if self.in_force else 'not '}in force"
         lines = [f"{self.profile} ({tier if self.tier != 'none' else 'no tier'}): {done}"]
-        left = ("pending", "unsupported", "irreversible")
+        left = ("pending", "unsupported", "irreversible", "undone")
         late = [one for one in self.outcomes if one.state in left]
         for one in late:
             remedy = f"; run `{one.remedy}`" if one.remedy else ""
@@ -75,3 +81,32 @@ class Report:
         from dataclasses import asdict
 
         return asdict(self)
+
+
+_warned: set[str] = set()
+
+
+def warn_of_pending(tier: str, profile: str, outcomes: Iterable[Outcome], *, depth: int) -> None:
+    """Warn, once for each reason in a process, of what a tier rests on and comes too late.
+
+    Args:
+        tier: the tier; "none" rests on nothing.
+        profile: whose it is.
+        outcomes: what became of the switches that the tier rests on.
+        depth: how many functions lie between this one and the program's line.
+    """
+    late: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if tier != "none" and outcome.state == "pending" and outcome.because not in _warned:
+            late.setdefault(outcome.because, []).append(outcome)
+    for because, those in late.items():
+        import warnings
+
+        _warned.add(because)
+        remedy = f"; start it with `{those[0].remedy}`" if those[0].remedy else ""
+        warnings.warn(
+            f"the tier `{tier}` of profile `{profile}` is not in force in this process:"
+            f" {listed([one.switch for one in those])} can no longer be set, {because}{remedy}",
+            PendingWarning,
+            stacklevel=depth + 2,
+        )

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 class Switch(Protocol):
     """How to read and write one switch.
 
-    Four further methods are optional, each answering "" where it has nothing to say:
-    `unsupported()`, why this build or version of the library cannot take the value wanted, which is
-    then not written; `overridden()`, which variable or context outranks the switch in whoever reads
-    it; `writer()`, who probably wrote a value that is not the one wanted; `lasting()`, why what was
-    made of the value stays when it is given back, which is then done whatever `too_late` says.
+    Five further methods are optional, each answering "" where it has nothing to say: `dormant()`,
+    why nothing in this process reads the switch; `unsupported()`, why this build or version of the
+    library cannot take the value wanted; it is not written in either case. `overridden()`, which
+    variable or context outranks the switch in whoever reads it; `writer()`, who probably wrote a
+    value that is not the one wanted; `lasting()`, why what was made of the value stays when it is
+    given back, which is then done whatever `too_late` says.
 
     A switch that can take its value from elsewhere, and whose own value says less than what holds,
     tells what holds by `in_force()`; that is what `verify`, `capture` and the token look at.
@@ -29,6 +30,8 @@ class Switch(Protocol):
     `afresh(variables)` tells what it would hold had the library found those texts, None for unset;
     it raises anything where that cannot be known. `begins(variables)`, for a switch of threads,
     tells what one that starts would hold; there is none where it gets what was set last.
+
+    A switch with `follows = False` is set by an apply alone, and not where a later import finds it.
 
     Attributes:
         name: unique in the process: "openblas[numpy].threads".

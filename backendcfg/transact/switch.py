@@ -64,7 +64,9 @@ class Setting:
     remedy: str = ""
 
 
-def told(switch: Switch, what: Literal["unsupported", "overridden", "writer", "lasting"]) -> str:
+def told(
+    switch: Switch, what: Literal["dormant", "unsupported", "overridden", "writer", "lasting"]
+) -> str:
     """What a switch says of itself, or "": the optional methods of `protocol.Switch`."""
     method = getattr(switch, what, None)
     return str(method()) if method is not None else ""

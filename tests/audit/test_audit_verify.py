@@ -303,3 +303,108 @@ print(shown("differs"))
 
 def test_without_a_profile_there_is_nothing_to_verify(python):
     assert python("import backendcfg; print(backendcfg.verify())") == "no profile is in force\n"
+
+
+LATE = """
+import sys, types
+sys.path.insert(0, "FOLDER")
+from fake_bridge import SWITCHES, Switch
+class Deaf(Switch):
+    def write(self, value): pass
+FLAGS = {"mha.fastpath_enabled": False, "mkldnn.enabled": False, "nnpack.enabled": False}
+def come():
+    SWITCHES["mha.fastpath_enabled"] = Switch("late.first", True)
+    SWITCHES["mkldnn.enabled"] = Deaf("late.second", True)
+    SWITCHES["nnpack.enabled"] = Switch("other.one", True)
+    import mkl
+    return mkl
+"""
+
+
+@pytest.fixture(name="late")
+def _late(fake, tmp_path):
+    """The same with a library that comes with an import, and of whose switches one is deaf."""
+    (tmp_path / "mkl.py").write_text("")
+    return lambda program, **more: fake(LATE.replace("FOLDER", str(tmp_path)) + program, **more)
+
+
+def test_a_library_that_comes_later_and_refuses_is_left_alone_and_the_import_goes_on(late):
+    first, readings, told = late(
+        """
+import logging
+said = []
+logging.getLogger("backendcfg").addFilter(lambda record: said.append(record.getMessage()))
+backendcfg.apply(settings=FLAGS)
+come()
+print([switch.value for switch in SWITCHES.values()])
+print(shown("undone", "ok"))
+print(said[0].splitlines()[0], len(said), backendcfg.verify().ok)
+"""
+    ).splitlines()
+    because = "late is left as it was: wrote false, read back true"
+    assert first == "[True, True, False]"
+    assert [one for one in json.loads(readings) if one[0][:5] in ("late.", "other")] == [
+        ["late.first", "undone", False, True, because, ""],
+        ["late.second", "undone", False, True, because, ""],
+        ["other.one", "ok", False, False, "", ""],
+    ]
+    assert told == f"profile default: {because} 1 False"
+
+
+def test_under_strict_the_import_of_such_a_library_fails(late):
+    printed = late(
+        """
+backendcfg.apply(settings=FLAGS, strict=True)
+try:
+    come()
+except backendcfg.errors.RolledBackError as error:
+    print(error.message, [switch.value for switch in SWITCHES.values()], "mkl" in sys.modules)
+"""
+    )
+    told = "applying profile `default` failed at step 2 of 2; step 1 was undone"
+    assert printed == f"{told} [True, True, True] False\n"
+
+
+def test_a_scope_does_not_fail_an_import_either(late):
+    printed = late(
+        """
+import fake_bridge
+fake_bridge.LIBRARY.SCOPED_FLAGS = frozenset(FLAGS)
+from backendcfg.session import wiring
+wiring.SCOPED = (*wiring.SCOPED, "fake")
+with open("deaf.toml", "w") as file:
+    file.write("schema = 1\\n[mha]\\nfastpath_enabled = false\\n[mkldnn]\\nenabled = false\\n")
+with backendcfg.profile("./deaf.toml"):
+    print(come().__name__, [switch.value for switch in SWITCHES.values()])
+"""
+    )
+    assert printed == "mkl [True, True, True]\n"
+
+
+def test_a_switch_that_nothing_reads_does_not_break_a_tier(fake):
+    printed = fake(
+        """
+from fake_bridge import SWITCHES, Switch
+SWITCHES["opt_einsum.strategy"] = Switch("idle", "auto", dormant="no opt_einsum")
+report = backendcfg.apply("reproducible")
+told = backendcfg.verify()
+print(SWITCHES["opt_einsum.strategy"].value, report.in_force, told.in_force, told.because)
+print(shown("dormant").count("no opt_einsum"))
+""",
+        PYTHONHASHSEED="0",
+    )
+    assert printed == "auto True True ()\n1\n"
+
+
+def test_why_a_tier_is_not_in_force_is_told(fake):
+    printed = fake(
+        """
+from fake_bridge import SWITCHES, Switch
+cannot = "this build has none"
+SWITCHES["mkldnn.deterministic"] = Switch("here", False, unsupported=cannot)
+report = backendcfg.apply("reproducible")
+print(report.in_force, backendcfg.verify().because)
+""",
+        PYTHONHASHSEED="0",
+    )
+    assert printed == "False ('`here` is unsupported: this build has none',)\n"

@@ -31,7 +31,7 @@ real = pytest.mark.skipif(
 )
 
 
-def test_without_the_package_only_off_can_be_had(monkeypatch):
+def test_without_the_package_torch_looks_at_neither_switch(monkeypatch):
     module = ModuleType("torch.backends.opt_einsum")
     module.is_available = lambda: False
     module.enabled, module.strategy = False, None
@@ -39,9 +39,9 @@ def test_without_the_package_only_off_can_be_had(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.backends.opt_einsum", module)
     found = bridge.collect(None, ASKED, ASKED)
     because = "PyTorch found no opt_einsum when it was imported, and contracts from left to right"
-    assert [each.switch.unsupported() for each in found] == [because] * 2
+    assert [each.switch.dormant() for each in found] == [because] * 2
     (off,) = bridge.collect(None, {"opt_einsum.enabled": False}, ["opt_einsum.enabled"])
-    assert (off.switch.unsupported(), off.switch.read()) == ("", False)
+    assert (off.switch.dormant(), off.switch.read()) == (because, False)
 
 
 @real
@@ -112,3 +112,23 @@ def test_a_strategy_that_torch_would_run_into_is_refused_before_torch_sees_it():
         from_arguments({"opt_einsum.strategy": '"dp"'})
     with pytest.raises(WrongTypeError):
         from_arguments({"opt_einsum.enabled": '"false"'})
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+def test_the_tier_of_reproducible_is_in_force_without_the_package(python, tmp_path):
+    """As after a plain `pip install torch`; the module hides what is installed here."""
+    (tmp_path / "opt_einsum.py").write_text("raise ImportError('hidden')")
+    printed = python(
+        """
+import sys; sys.path.insert(0, "")
+import backendcfg, torch
+told = backendcfg.verify()
+idle = [one.because for one in told.readings if one.switch.endswith("opt_einsum.strategy")]
+print(told.in_force, told.because, idle, torch.backends.opt_einsum.is_available())
+""",
+        BACKENDCFG_PROFILE="reproducible",
+        PYTHONHASHSEED="0",
+        MKL_CBWR="AUTO",
+    )
+    because = "PyTorch found no opt_einsum when it was imported, and contracts from left to right"
+    assert printed == f"True () ['{because}'] False\n"

@@ -226,7 +226,7 @@ def reading(switch, state, found=2, because="", flag="threads.count"):
     }
 
 
-@pytest.mark.parametrize("state", ["differs", "overridden", "unreadable", "stuck"])
+@pytest.mark.parametrize("state", ["differs", "overridden", "undone", "unreadable", "stuck"])
 def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeypatch):
     answer = {
         "profile": "mine",
@@ -240,6 +240,7 @@ def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeyp
         ],
         "unkept": ["cudnn.benchmark"],
         "overrides": ["OMP_NUM_THREADS=4 contradicts `threads.count = 2`"],
+        "because": ["`PYTHONHASHSEED` is pending: this interpreter has started"],
     }
     monkeypatch.setattr("backendcfg.cli.witness.ask", lambda name: answer)
     result = call("verify", "mine")
@@ -256,8 +257,32 @@ def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeyp
         "\n"
         "1 switch of 3 not as mine wants\n"
         "the tier `run-to-run` is not in force\n"
-        "  this release does not set cudnn.benchmark yet\n"
-        "  1 pending: start programs with `backendcfg run -- COMMAND`\n"
+        "  `PYTHONHASHSEED` is pending: this interpreter has started\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("tier", "in_force", "code"),
+    [("run-to-run", False, 1), ("run-to-run", True, 0), ("none", False, 0)],
+)
+def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
+    tier, in_force, code, call, monkeypatch
+):
+    because = [] if in_force else ["`MKL_CBWR` is pending: mkl[torch] read it when loaded"]
+    answer = {
+        "profile": "mine",
+        "tier": tier,
+        "in_force": in_force,
+        "readings": [reading("MKL_CBWR", "ok" if in_force else "pending", None)],
+        "overrides": [],
+        "because": because,
+    }
+    monkeypatch.setattr("backendcfg.cli.witness.ask", lambda name: answer)
+    result = call("verify", "mine")
+    assert result.code == code
+    told = f"the tier `{tier}` is {'' if in_force else 'not '}in force\n" if tier != "none" else ""
+    assert result.out.endswith(
+        f"1 switch read, none differs\n{told}" + "".join(f"  {one}\n" for one in because)
     )
 
 

@@ -121,6 +121,33 @@ print(json.dumps([report.in_force, backendcfg.verify().in_force, pending]))
     assert [True, True, []] == json.loads(python(program, PYTHONHASHSEED="0"))
 
 
+def test_apply_warns_once_for_each_reason_of_what_its_tier_rests_on_and_is_too_late(python):
+    program = """
+import backendcfg, json, warnings
+from backendcfg.errors import PendingWarning
+def told(deed):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        deed()
+    return [[str(one.message), one.category is PendingWarning, one.filename] for one in seen]
+def scope():
+    with backendcfg.profile("reproducible"): pass
+calm = told(lambda: backendcfg.apply("fast"))
+deeds = [lambda: backendcfg.apply("reproducible"), scope]
+print(json.dumps([calm, *[told(deed) for deed in ORDER]]))
+"""
+    told = (
+        "the tier `run-to-run` of profile `reproducible` is not in force in this process:"
+        " `PYTHONHASHSEED` can no longer be set, this interpreter has started;"
+        " start it with `backendcfg run reproducible -- python ...`"
+    )
+    for order in ("deeds", "deeds[::-1]"):
+        printed = json.loads(python(program.replace("ORDER", order)))
+        assert printed == [[], [[told, True, "<string>"]], []]
+        printed = json.loads(python(program.replace("ORDER", order), PYTHONHASHSEED="0"))
+        assert printed == [[], [], []]
+
+
 def test_verify_names_what_somebody_else_wrote(python):
     printed = python(
         """

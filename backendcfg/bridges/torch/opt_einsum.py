@@ -46,9 +46,9 @@ class OptEinsumSwitch(AnytimeSwitch):
         if self.module is not original:
             vars(self.module).pop(self.attribute, None)
 
-    def unsupported(self) -> str:
-        """Why PyTorch cannot take the value."""
-        if self.wanted is False or self.module.is_available():
+    def dormant(self) -> str:
+        """Why PyTorch does not look at it."""
+        if self.module.is_available():
             return ""
         return "PyTorch found no opt_einsum when it was imported, and contracts from left to right"
 

@@ -118,6 +118,7 @@ class Readable(AnytimeSwitch):
 
     name = "torch.backends.older_precision_switches_readable"
     reversible = False
+    follows = False
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree

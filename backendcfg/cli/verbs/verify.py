@@ -17,6 +17,7 @@ COLOURS: dict[str, Colour] = {
     "irreversible": "green",
     "differs": "red",
     "overridden": "red",
+    "undone": "red",
     "unreadable": "red",
     "stuck": "red",
     "pending": "yellow",
@@ -31,7 +32,8 @@ def command(name: str | None) -> None:
 
     The process imports the frameworks that are installed. It is started as from this shell;
     `backendcfg run -- backendcfg verify` looks at what `run` starts. Exits with 1 when a switch
-    has another value than the profile wants, or when a variable outranks it.
+    has another value than the profile wants, when a variable outranks it, or when the tier of the
+    profile is not in force.
     """
     from backendcfg import environ
     from backendcfg.audit.verify import FAILS
@@ -53,7 +55,8 @@ def command(name: str | None) -> None:
         sources.asked(name, {}).stack()
     found = witness.ask(name)
     current().answer(found, _lines(found))
-    if any(reading["state"] in FAILS for reading in found["readings"]):
+    broken = found["tier"] != "none" and not found["in_force"]
+    if broken or any(reading["state"] in FAILS for reading in found["readings"]):
         says_no()
 
 
@@ -74,22 +77,16 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield from block("dormant", grouped_reasons(dormant), "bold")
     yield from block("overrides", found["overrides"], "bold", "yellow")
     wrong = sum(one["state"] in FAILS for one in readings)
-    pending = sum(one["state"] == "pending" for one in readings)
     yield ""
     if wrong:
         of = f"{counted(wrong, 'switch', 'switches')} of {len(readings)}"
         yield f"{of} not as {found['profile']} wants"
     else:
         yield f"{counted(len(readings), 'switch', 'switches')} read, none differs"
-    if found["in_force"]:
-        if found["tier"] != "none":
-            yield f"the tier `{found['tier']}` is in force"
-        return
-    yield f"the tier `{found['tier']}` is not in force"
-    if found["unkept"]:
-        yield f"  this release does not set {', '.join(found['unkept'])} yet"
-    if pending:
-        yield f"  {pending} pending: start programs with `backendcfg run -- COMMAND`"
+    if found["tier"] != "none":
+        yield f"the tier `{found['tier']}` is {'' if found['in_force'] else 'not '}in force"
+    for because in found["because"]:
+        yield f"  {because}"
 
 
 def _coloured(state: str) -> str:
