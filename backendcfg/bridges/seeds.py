@@ -9,12 +9,16 @@ are the same in every run.
 What a generator was seeded with can be read from PyTorch and TensorFlow. From the other two only
 their state can be, and it has moved with the first draw; for them the seed is remembered, and was
 compared with a fresh generator when it was set. JAX has no generator: its keys are arguments.
+
+What NumPy's generator objects start from, where nobody gives them a seed, is another switch.
+Security's randomness (`secrets`, `SystemRandom`, `uuid4`, `tempfile`) is never touched.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from itertools import count
 
 from backendcfg.bridges import imports
 from backendcfg.catalogue.frameworks import TENSORFLOW, TORCH
@@ -22,7 +26,7 @@ from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import Any, Self
 
 FRAMEWORK: str | None = None
@@ -196,6 +200,65 @@ class NumPy(_Generator):
         return "" if kind == "MT19937" else f"the program put a {kind} there, which takes no seed"
 
 
+class EntropyOfNumPy(AnytimeSwitch):
+    """Where NumPy's generators that are made without a seed take theirs, also inside libraries.
+
+    `default_rng()`, `SeedSequence()`, `PCG64()` and `RandomState()` call `secrets.randbits` by a
+    name of one module of NumPy. That name is replaced; `secrets` is as it was.
+    """
+
+    name, flag, module = "numpy.random.default_rng", "seed.numpy", "numpy.random"
+
+    def read(self) -> int | str:
+        found = vars(self._reader()).get(_RANDBITS)
+        return found.seed if isinstance(found, SeededBits) else "system"
+
+    def write(self, value: int | str) -> None:
+        reader = self._reader()
+        found = getattr(reader, _RANDBITS)
+        original = found.original if isinstance(found, SeededBits) else found
+        bits = original if isinstance(value, str) else SeededBits(value, original)
+        setattr(reader, _RANDBITS, bits)
+
+    def unsupported(self) -> str:
+        """Why this NumPy takes its entropy in another way, or ""."""
+        if hasattr(self._reader(), _RANDBITS):
+            return ""
+        return "this NumPy does not call `secrets.randbits` by a name that can be replaced"
+
+    def _reader(self) -> Any:
+        return sys.modules.get(f"{self.module}.bit_generator")
+
+
+_RANDBITS = "randbits"
+_forks = [0]
+
+
+class SeededBits:
+    """What stands for `secrets.randbits`: the same numbers in the same order in every run.
+
+    Attributes:
+        seed: what the numbers follow from.
+        original: what it stands for.
+        path: which forks of which forks this process is, where nobody gave it a seed of its own.
+        count: how many numbers were drawn.
+    """
+
+    def __init__(self, seed: int, original: Callable[[int], int]) -> None:
+        self.seed = seed
+        self.original = original
+        self.path: tuple[int, ...] = ()
+        self.count = count()
+
+    def __call__(self, bits: int) -> int:
+        from _sha1 import sha1
+
+        start = "/".join(map(str, (self.seed, "entropy", *self.path, next(self.count))))
+        parts = range(0, bits, 160)
+        data = b"".join(sha1(f"{start}/{part}".encode()).digest() for part in parts)
+        return int.from_bytes(data, "big") >> (len(data) * 8 - bits)
+
+
 class Torch(_Generator):
     """`torch.manual_seed`: the default generators of every device, and `initial_seed` to read it.
 
@@ -263,7 +326,7 @@ class TensorFlow(_Generator):
             self.context._rng.setstate(internal)
 
 
-_GENERATORS: tuple[type[_Generator], ...] = (Python, NumPy, Torch, TensorFlow)
+_GENERATORS = (Python, NumPy, EntropyOfNumPy, Torch, TensorFlow)
 
 
 def settings(
@@ -280,9 +343,18 @@ def settings(
     ]
 
 
+def _before_fork() -> None:
+    _forks[0] += 1
+
+
 def _after_fork() -> None:
     """In the child: Python has seeded its own generator anew, from the system's randomness."""
     _seeded.pop(Python.name, None)
+    bits = getattr(sys.modules.get(f"{EntropyOfNumPy.module}.bit_generator"), _RANDBITS, None)
+    if isinstance(bits, SeededBits):
+        # Else it would draw what its parent draws.
+        bits.path, bits.count = (*bits.path, _forks[0]), count()
+    _forks[0] = 0
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

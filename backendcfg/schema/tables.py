@@ -193,7 +193,7 @@ class Seed(Document):
     numpy: Annotated[
         bool,
         Flag(
-            "Let the seed set NumPy's legacy generator (numpy.random.seed).",
+            "Let the seed set NumPy's legacy generator, and what others start from without a seed.",
             ("numpy",),
             source="https://numpy.org/doc/stable/reference/random/generated/numpy.random.seed.html",
         ),

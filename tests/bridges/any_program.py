@@ -59,6 +59,21 @@ WRITES = {
 }
 """Attributes of PyTorch and what is assigned to them, older and newer names of one switch alike."""
 
+ALONE = {
+    "torch.backends.cuda.matmul.allow_fp16_accumulation",
+    "torch.backends.cudnn.enabled",
+    "torch.backends.cudnn.benchmark",
+    "torch.backends.cudnn.deterministic",
+    "torch.backends.mkldnn.enabled",
+    "torch.backends.mkldnn.deterministic",
+    "torch.backends.opt_einsum.enabled",
+    "torch.backends.opt_einsum.strategy",
+    "torch.backends.quantized.engine",
+    "torch.backends.miopen.immediate",
+    "torch.utils.deterministic.fill_uninitialized_memory",
+}
+"""Those that no other assignment touches."""
+
 CALLS = {
     "": (
         'os.environ["OMP_NUM_THREADS"] = "2"',
@@ -172,41 +187,49 @@ def attend():
 """
 
 LATER = {"sklearn": "from threadpoolctl import threadpool_info, threadpool_limits"}
+"""What a program needs beside the import itself."""
 
 
-def program(seed):
-    """The lines of a program; the first is an import, or nothing is imported before a switch is set.
-
-    Some lines raise in themselves, as where a switch was written by its older and its newer name:
-    such a program is not one that works.
-    """
-    choose = random.Random(seed)
+def trunk(batch):
+    """How the programs of a batch begin, and what they import after that: libraries by their names."""
+    choose = random.Random(batch)
     order = choose.sample(sorted(IMPORTS), choose.randint(2, len(IMPORTS)))
-    lines, have = [], [""]
-    if choose.random() < 0.2:
-        lines += choose.sample(CALLS[""], 2)
+    shared = choose.randint(0, len(order) - 1)
+    return order[:shared], order[shared:]
+
+
+def lines_of(library):
+    """The lines that import a library."""
+    return [IMPORTS[library], *filter(None, [LATER.get(library)])]
+
+
+def program(batch, number):
+    """The lines of one program of a batch that come after what they all begin with.
+
+    Some raise in themselves, as where a switch was written by its older and its newer name.
+    """
+    choose = random.Random(f"{batch} {number}")
+    begun, order = trunk(batch)
+    have, lines, written = ["", *begun], [], {}
     for library in order:
-        lines.append(IMPORTS[library])
+        lines += [step(choose, have, written) for _ in range(choose.randint(1, 5))]
+        lines += lines_of(library)
         have.append(library)
-        if library in LATER:
-            lines.append(LATER[library])
-        for _ in range(choose.randint(0, 5)):
-            lines.append(step(choose, have))
-    return lines
+    lines += [step(choose, have, written) for _ in range(3)]
+    # What a program sets after the start of a profile stays as it set it.
+    kept = [f"assert {name} == {value}, {name}" for name, value in written.items() if name in ALONE]
+    return lines + kept
 
 
-def step(choose, have):
-    """One line that uses what is imported."""
+def step(choose, have, written):
+    """One line that uses what is imported; `written` gets what it assigns."""
+    # PyTorch has most of the switches.
     library = choose.choice([*have, *[name for name in have if name == "torch"] * 2])
-    if library == "torch" and choose.random() < 0.6:
-        attribute = choose.choice(sorted(WRITES))
-        return f"{attribute} = {choose.choice(WRITES[attribute])}"
-    return choose.choice(CALLS[library])
-
-
-def trunk(lines):
-    """How many lines of a program others may begin with too: its first import."""
-    return 1 if lines[0] in IMPORTS.values() else 0
+    if library != "torch" or choose.random() < 0.4:
+        return choose.choice(CALLS[library])
+    name = choose.choice(sorted(WRITES))
+    written[name] = choose.choice(WRITES[name])
+    return f"{name} = {written[name]}"
 
 
 def run(lines, names):
@@ -221,17 +244,16 @@ def run(lines, names):
 
 
 def main():
-    """Run the first argument's line, then each program of standard input in a child of its own."""
+    """Run the lines that the argument has, then each program of standard input in a child of its own."""
     names = {"__name__": "__main__"}
     exec(PRELUDE, names)
-    begun = run([sys.argv[1]] if sys.argv[1] else [], names)
+    begun = run(json.loads(sys.argv[1]), names)
     for text in sys.stdin:
         number, lines = json.loads(text)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            raised = {**begun, **run(lines, names)}
-            os.write(writing, json.dumps(raised).encode())
+            os.write(writing, json.dumps({**begun, **run(lines, names)}).encode())
             sys.exit(0)
         os.close(writing)
         with os.fdopen(reading) as said:

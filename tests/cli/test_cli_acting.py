@@ -295,25 +295,6 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
     )
 
 
-def test_verify_says_nothing_of_a_tier_that_guarantees_nothing(call, monkeypatch):
-    answer = {
-        "profile": "mine",
-        "tier": "none",
-        "in_force": False,
-        "readings": [reading("PYTHONHASHSEED", "pending", None, "this interpreter has started")],
-        "unkept": [],
-        "overrides": [],
-    }
-    monkeypatch.setattr("backendcfg.cli.witness.ask", lambda name: answer)
-    assert call("verify", "mine").out == (
-        "state    switch          wanted\n"
-        "pending  PYTHONHASHSEED  2       this interpreter has started\n"
-        "\n"
-        "1 switch read, none differs\n"
-        "  1 pending: start programs with `backendcfg run -- COMMAND`\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("verb", "doing"), [(("apply", "mine"), "make"), (("status",), "read"), (("undo",), "read")]
 )
