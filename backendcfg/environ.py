@@ -45,6 +45,9 @@ CACHE_DIR = Variable("BACKENDCFG_CACHE_DIR", "0.1", "Replaces the directory of c
 STARTED_BY = Variable(
     "BACKENDCFG_STARTED_BY", "0.1", "Set by `backendcfg run` for its child; not for users."
 )
+STARTED_ANEW = Variable(
+    "BACKENDCFG_STARTED_ANEW", "0.2", "Set by the start-up file for itself; not for users."
+)
 CARRIED = Variable(
     "BACKENDCFG_CARRIED", "0.1", "PyTorch's variables that backendcfg set itself; not for users."
 )
@@ -62,6 +65,7 @@ VARIABLES = (
     STATE_DIR,
     CACHE_DIR,
     STARTED_BY,
+    STARTED_ANEW,
     CAPTURE,
     CARRIED,
     INHERIT,

@@ -27,6 +27,7 @@ SILENT = (
     "BACKENDCFG_STATE_DIR",
     "BACKENDCFG_CACHE_DIR",
     "BACKENDCFG_STARTED_BY",
+    "BACKENDCFG_STARTED_ANEW",
     "BACKENDCFG_CARRIED",
     "BACKENDCFG_DISABLE",
 )
@@ -46,6 +47,12 @@ MARKERS = ("backendcfg.toml", "pyproject.toml")
 USER = "*user*"
 ENVIRONMENT = "*environment*"
 """What the index of active profiles has instead of a project's path."""
+
+ANEW = "BACKENDCFG_STARTED_ANEW"
+"""The variable that says which process was started anew, and what its variables were before."""
+
+AT_START = "_backendcfg_at_start"
+"""What `sys` has while backendcfg is imported at the start of an interpreter: `anew` below."""
 
 OFF = "autoload-off"
 """The file whose presence says that `backendcfg autoload off` was run."""
@@ -296,6 +303,11 @@ def off_files() -> "tuple[str, ...]":
     return tuple(os.path.join(place, OFF) for place in places)
 
 
+def is_off() -> bool:
+    """Whether `backendcfg autoload off` was run."""
+    return any(os.path.lexists(path) for path in off_files())
+
+
 def program(words: "list[str]") -> "tuple[str, str]":
     """What a command line runs: ("-c", its text), ("-m", a module) or ("", a script's file name).
 
@@ -339,7 +351,10 @@ def start(required: bool = False) -> None:
     if sys.version_info < OLDEST:
         _say("warning: backendcfg does not act in " + sys.executable + ": it needs Python 3.11")
         return
+    started_anew = _is_anew()
     try:
+        if not (required or started_anew):
+            setattr(sys, AT_START, anew)
         __import__(PACKAGE)
     except KeyboardInterrupt:
         import signal
@@ -360,6 +375,84 @@ def start(required: bool = False) -> None:
                 + what
                 + "; `backendcfg status` says more, BACKENDCFG_DISABLE=1 starts without it"
             )
+    finally:
+        if hasattr(sys, AT_START):
+            delattr(sys, AT_START)
+
+
+def anew(wanted: "dict[str, str | None]", profile: str) -> None:
+    """Start the same command line anew, with variables that must be there before the interpreter.
+
+    Where that is not safe it says so, and returns.
+
+    Args:
+        wanted: the variables, None for one that must be unset.
+        profile: the profile that asks for them.
+    """
+    why = _in_the_way()
+    if not why:
+        before = [
+            name + ("=" + os.environ[name] if name in os.environ else "")  # noqa: TID251
+            for name in wanted
+        ]
+        environment = dict(os.environ)  # noqa: TID251
+        for name, text in wanted.items():
+            environment.pop(name, None)
+            if text is not None:
+                environment[name] = text
+        environment[ANEW] = "\x1f".join([str(os.getpid()), *before])
+        try:
+            os.execve(sys.executable, sys.orig_argv, environment)  # noqa: S606 - no shell
+        except OSError as error:
+            why = "it cannot be started anew: " + str(error)
+    _say(
+        "note: {} of profile `{}` must be set before Python starts, and {}; "
+        "`backendcfg run {} -- COMMAND` sets it".format(", ".join(wanted), profile, why, profile)
+    )
+
+
+def _is_anew() -> bool:
+    """Whether this process was started anew.
+
+    What was set for it stays, so that workers find it, but for what the loader obeys in any program
+    that this one starts.
+    """
+    mark = os.environ.pop(ANEW, "").split("\x1f")  # noqa: TID251
+    if mark[0] != str(os.getpid()):
+        return False
+    for entry in mark[1:]:
+        name, was_set, text = entry.partition("=")
+        if name.startswith(("LD_", "GLIBC_")):
+            os.environ.pop(name, None)  # noqa: TID251
+            if was_set:
+                os.environ[name] = text  # noqa: TID251
+    return True
+
+
+def _in_the_way() -> str:
+    """Why this interpreter cannot be started anew, or ""."""
+    words = getattr(sys, "orig_argv", [])
+    _, name = program(words)
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            status = dict(line.split(":", 1) for line in file if ":" in line)
+        if not (words and sys.executable and os.path.samefile("/proc/self/exe", sys.executable)):
+            return "this Python is part of another program"
+    except (OSError, ValueError):
+        return "this system does not tell whether this Python can be started anew"
+    if (os.getuid(), os.getgid()) != (os.geteuid(), os.getegid()):
+        return "this Python runs with the rights of another user"
+    if status.get("Threads", "").strip() != "1":
+        return "this Python has started threads"
+    monitoring = getattr(sys, "monitoring", None)
+    watched = monitoring and any(monitoring.get_tool(number) for number in range(6))
+    if sys.gettrace() or sys.getprofile() or watched or status.get("TracerPid", "").strip() != "0":
+        return "a debugger or a profiler watches this Python"
+    if "--multiprocessing-fork" in words or "multiprocessing" in name or "loky" in name:
+        return "this Python is a worker of another"
+    if not standing(committed=False)[0]:
+        return "nobody applied or trusted anything in this project"
+    return ""
 
 
 def _stop(error: "Exception") -> None:
@@ -417,9 +510,7 @@ def begin() -> None:
     words = getattr(sys, "orig_argv", sys.argv)
     kind, name = program(words)
     active, ignored = standing(committed=kind == "-m" and name in KERNELS)
-    if not (active or ignored) or disabled() or is_spared(words):
-        return
-    if any(os.path.lexists(path) for path in off_files()):
+    if not (active or ignored) or is_spared(words) or disabled() or is_off():
         return
 
     def action() -> None:
@@ -432,7 +523,3 @@ def begin() -> None:
         action()
     else:
         _when_path_is_complete(action)
-
-
-if __name__ == "_backendcfg_startup":
-    begin()

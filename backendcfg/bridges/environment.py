@@ -119,6 +119,17 @@ def settings(
     return result
 
 
+def before_interpreter(
+    values: Mapping[str, Any], asked: Collection[str], name: str
+) -> dict[str, str | None]:
+    """The variables that this interpreter should have been started with, and was not."""
+    return {
+        setting.switch.name: setting.wanted
+        for setting in settings(values, asked, name)
+        if setting.switch.latch is Latch.BEFORE_PROCESS and setting.switch.read() != setting.wanted
+    }
+
+
 def contradictions(
     values: Mapping[str, Any],
     asked: Collection[str],

@@ -52,6 +52,7 @@ _NOT_FLAGS = frozenset(
         environ.STATE_DIR,
         environ.CACHE_DIR,
         environ.STARTED_BY,
+        environ.STARTED_ANEW,
         environ.CARRIED,
         environ.INHERIT,
     )

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from backendcfg.session.choice import Picked
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.outcome import Outcome
 
@@ -105,13 +104,6 @@ def install(
         stack.append(AppliedProfile(prepared, source, outcomes, found=found, strict=strict))
         _follow()
         return stack[-1].report
-
-
-def install_pick(picked: Picked) -> Report:
-    """Make the profile that somebody picked for this process its base; see `apply`."""
-    from backendcfg.session.planning import compiled_pick
-
-    return install(compiled_pick(picked), picked.source, found=True)
 
 
 def take_over(plans: Sequence[Compiled], source: str) -> None:

@@ -51,10 +51,18 @@ def start_alone() -> None:
         return
     from backendcfg.session.choice import chosen
 
-    if (picked := chosen()) is not None:
-        from backendcfg.session.process import install_pick
+    if (picked := chosen()) is None:
+        return
+    from backendcfg.session.planning import compiled_pick
+    from backendcfg.session.process import install
 
-        install_pick(picked)
+    plan = compiled_pick(picked)
+    if (anew := getattr(sys, startup.AT_START, None)) is not None:
+        from backendcfg.bridges.environment import before_interpreter
+
+        if wanted := before_interpreter(plan.values, plan.effective, plan.name):
+            anew(wanted, plan.name)
+    install(plan, picked.source, found=True)
 
 
 def receive(given: str) -> None:
@@ -65,7 +73,7 @@ def receive(given: str) -> None:
     """
     import json
 
-    from backendcfg.session import children, installed
+    from backendcfg.session import children, installed, process
     from backendcfg.transact import log
     from backendcfg.transact.compiled import Compiled
 
@@ -80,6 +88,7 @@ def receive(given: str) -> None:
         )
         start_alone()
         return
+    children.connect(process.take_over)
     base = installed.in_force()
     there = base is not None and [plan.to_json() for plan in base.plans] == data["plans"]
     plans = tuple(Compiled.from_dict(json.loads(text)) for text in data["plans"])

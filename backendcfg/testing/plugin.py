@@ -28,7 +28,7 @@ class Suite:
 
     Args:
         config: pytest's.
-        profile: the profile of the whole run; "" for none.
+        profile: the profile of the whole run; "" for the one in force here, if there is one.
         guard: whether to guard every test.
     """
 
@@ -52,6 +52,8 @@ class Suite:
                     self.report = backendcfg.apply(self.profile)
             except BackendCfgError as error:
                 raise pytest.UsageError(error.render()) from error
+        else:
+            self.report = installed.report()
         self.config.pluginmanager.register(self, "backendcfg-suite")
         if self.guard:
             self.config.pluginmanager.register(Leaks(), "backendcfg-leaks")
@@ -62,11 +64,12 @@ class Suite:
         if self.report is not None:
             tier = self.report.tier
             in_force = f"{tier}, {'' if self.report.in_force else 'not '}in force"
-            lines.append(f"backendcfg: profile {self.profile} ({in_force})")
+            by = "" if self.profile else f", by {installed.source()}"
+            lines.append(f"backendcfg: profile {self.report.profile} ({in_force}){by}")
             pending = [one for one in self.report.outcomes if one.state == "pending"]
             lines += [f"backendcfg: pending {one.switch}: {one.because}" for one in pending]
             if pending:
-                words = f"backendcfg run {self.profile} -- pytest ..."
+                words = f"backendcfg run {self.report.profile} -- pytest ..."
                 lines.append(f"backendcfg: what is pending holds under `{words}`")
         if self.guard:
             lines.append("backendcfg: tests must leave numeric switches as they find them")
@@ -74,7 +77,7 @@ class Suite:
 
     def pytest_unconfigure(self) -> None:
         """Take the profile back: pytest may run inside a program that goes on."""
-        if self.report is not None and installed.depth():
+        if self.profile and self.report is not None and installed.depth():
             backendcfg.undo()
 
 

@@ -553,3 +553,79 @@ def test_the_search_ends_where_a_folder_belongs_to_somebody_else(tmp_path, monke
 def test_a_pyproject_makes_a_project_where_it_has_our_table(text, is_ours, tmp_path):
     (tmp_path / "pyproject.toml").write_text(text)
     assert bool(startup.marker(str(tmp_path))) is is_ours
+
+
+ANEW = {"BACKENDCFG_PROFILE": "reproducible", "PYTHONDONTWRITEBYTECODE": "1"}
+FOUND = """
+import os, sys
+print(sys.flags.hash_randomization, os.environ["PYTHONHASHSEED"], sys.argv[1:],
+      [n for n in os.environ if n.startswith("BACKENDCFG_STARTED")])
+"""
+
+
+@pytest.mark.parametrize("way", ["-c", "-m", "script", "standard input", "pipe"])
+def test_what_must_be_there_before_python_is_had_by_starting_it_anew(real, way):
+    (real.root / "found.py").write_text(FOUND)
+    shell = {
+        "-c": '"$PYTHON" -X utf8 -c "$FOUND" a "b c"',
+        "-m": '"$PYTHON" -W error -m found a "b c"',
+        "script": '"$PYTHON" found.py a "b c"',
+        "standard input": '"$PYTHON" - a "b c" < found.py',
+        "pipe": 'cat found.py | "$PYTHON" - a "b c"',
+    }[way]
+    start = (
+        "import os, subprocess, sys; sys.exit(subprocess.run(sys.argv[1], shell=True).returncode)"
+    )
+    variables = {**ANEW, "PYTHON": real.executable, "FOUND": FOUND}
+    said = real.said("-I", "-c", start, shell, **variables)
+    assert said == ("0 0 ['a', 'b c'] []\n", "", 0)
+
+
+def test_what_a_program_is_sent_is_there_after_it_was_started_anew(real):
+    start = (
+        "import subprocess, sys; print(subprocess.run([sys.executable, '-c', sys.argv[1]],"
+        " input=b'sent', capture_output=True).stdout)"
+    )
+    code = "import sys; print(sys.flags.hash_randomization, sys.stdin.read())"
+    assert real.said("-I", "-c", start, code, **ANEW)[0] == "b'0 sent\\n'\n"
+
+
+def test_workers_find_what_their_parent_was_started_anew_with(real):
+    (real.root / "pool.py").write_text(
+        "import multiprocessing as m, sys\n"
+        "def work(n):\n    return sys.flags.hash_randomization\n"
+        "if __name__ == '__main__':\n"
+        "    with m.get_context('spawn').Pool(1) as pool: print(pool.map(work, [1]))\n"
+    )
+    assert real.said("pool.py", **ANEW) == ("[0]\n", "", 0)
+
+
+def test_a_preload_does_not_reach_programs_that_the_program_starts(real):
+    (real.root / "backendcfg.toml").write_text(
+        "[environment]\nLD_PRELOAD = 'libm.so.6'\nMINE = 'yes'\n"
+    )
+    assert real.run("-m", "backendcfg", "trust").returncode == 0
+    assert real.run("-m", "backendcfg", "apply", "fast").returncode == 0
+    code = (
+        "import os; print(os.environ.get('LD_PRELOAD'), os.environ['MINE'],"
+        " b'LD_PRELOAD=libm' in open('/proc/self/environ', 'rb').read())"
+    )
+    assert real.said("-c", code) == ("None yes True\n", "", 0)
+
+
+@pytest.mark.parametrize(
+    "setup", ["sys.settrace(lambda *_: None)", "_thread.start_new_thread(time.sleep, (60,))"]
+)
+def test_where_it_is_not_safe_one_line_says_what_is_pending(real, setup):
+    (real.site / "aa-early.pth").write_text(f"import sys, time, _thread; {setup}\n")
+    done = real.run("-c", "import os; print(os.environ.get('PYTHONHASHSEED'))", **ANEW)
+    assert (done.stdout, done.returncode) == ("None\n", 0)
+    why = (
+        "a debugger or a profiler watches this Python"
+        if "trace" in setup
+        else ("this Python has started threads")
+    )
+    assert done.stderr == (
+        f"note: PYTHONHASHSEED of profile `reproducible` must be set before Python starts, and {why};"
+        " `backendcfg run reproducible -- COMMAND` sets it\n"
+    )

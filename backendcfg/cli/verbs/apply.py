@@ -115,6 +115,7 @@ def _lines(activation: Activation) -> Iterator[str]:
     """What a person reads: never more than a screen of 24 lines, however much there is to say."""
     from backendcfg.cli.wording import adaptation, grouped_reasons, tier_lines
     from backendcfg.resolve.words import assignment
+    from backendcfg.session import autoload
     from backendcfg.transact.generations import whose
 
     plan, paint = activation.plan, current().paint
@@ -131,7 +132,7 @@ def _lines(activation: Activation) -> Iterator[str]:
     yield from limited("adapted", adapted, "bold", most=3, see=see)
     at_start = present(activation.variables)
     yield from listing("at start", at_start, "bold", most=2, see=f"backendcfg env {plan.name}")
-    if at_start:
+    if at_start and autoload.silent():
         yield " " * LABEL_WIDTH + "only in processes that `backendcfg run` starts"
     dormant = {e.flag: e.idle for e in plan.entries if e.idle and e.origin.rank != "default"}
     yield from limited("dormant", grouped_reasons(dormant), "bold", most=3, see=see)

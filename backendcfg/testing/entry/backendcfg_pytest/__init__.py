@@ -1,7 +1,7 @@
 """What pytest loads in every environment that has backendcfg: two options, and nothing else.
 
 Importing `backendcfg` applies the profile in force, so this stands outside that package, and loads
-it only for a run that asks for it by an option, a setting or a marker.
+it only for a run that has a profile: by an option, a setting, a marker, or in force where it runs.
 """
 
 from __future__ import annotations
@@ -39,11 +39,26 @@ def pytest_configure(config: pytest.Config) -> None:
     guard = config.getoption("backendcfg_guard")
     if guard is None:
         guard = config.getini("backendcfg_guard")
-    if not (profile or guard):
+    if not (profile or guard or _is_in_force()):
         return
-    from backendcfg.testing.plugin import Suite
+    import pytest
 
+    try:
+        from backendcfg.testing.plugin import Suite
+    except Exception as error:
+        if hasattr(error, "render"):  # an error of ours: what is in force cannot be applied
+            raise pytest.UsageError(error.render()) from error
+        raise
     Suite(config, profile, guard=guard).register()
+
+
+def _is_in_force() -> bool:
+    """Whether a profile may be in force here, a project's file included."""
+    try:
+        import _backendcfg_startup as startup
+    except ImportError:  # backendcfg is on PYTHONPATH only
+        return False
+    return startup.standing(committed=True)[0] and not startup.disabled() and not startup.is_off()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
