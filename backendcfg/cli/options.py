@@ -1,16 +1,22 @@
-"""Arguments and options that several verbs share, declared once, with their completion."""
+"""Arguments and options that verbs share, with their completion; and those that bind instances."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from backendcfg.cli.output import current, flush
 from backendcfg.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from click.shell_completion import CompletionItem
+
+    from backendcfg.launch.launcher import Options
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -143,3 +149,131 @@ def _each_once(
             )
         settings[flag] = text
     return settings
+
+
+PRELOADS = ("tcmalloc", "jemalloc", "iomp5")
+
+
+def launch_options(function: Function) -> Function:
+    """Add the options; they reach the verb as keywords."""
+    for declarations, settings in reversed(_OPTIONS):
+        function = click.option(*declarations, **settings)(function)
+    return function
+
+
+_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (
+        ("--instances", "--ninstances", "instances"),
+        {"type": click.IntRange(1), "metavar": "N", "help": "Start the command N times."},
+    ),
+    (
+        ("--cores-per-instance", "--ncores-per-instance", "cores"),
+        {"type": click.IntRange(1), "metavar": "K", "help": "Bind each instance to K cores."},
+    ),
+    (
+        ("--node", "--node-id", "node"),
+        {"type": click.IntRange(0), "metavar": "NODE", "help": "Use one memory node's cores."},
+    ),
+    (("--core-list",), {"metavar": "LIST", "help": "Use these cores, as 0-3,8."}),
+    (
+        ("--rank",),
+        {"type": click.IntRange(0), "metavar": "I", "help": "Start only instance I of them."},
+    ),
+    (
+        ("--latency-mode", "mode"),
+        {"flag_value": "latency", "help": "Instances of four cores each."},
+    ),
+    (
+        ("--throughput-mode", "mode"),
+        {"flag_value": "throughput", "help": "One instance per memory node."},
+    ),
+    (
+        ("--use-logical-core", "logical"),
+        {"is_flag": True, "help": "Use every logical processor, not one of each core."},
+    ),
+    (
+        ("--skip-cross-node-cores", "skip_cross_node"),
+        {"is_flag": True, "help": "No instance gets cores of two nodes."},
+    ),
+    (
+        ("--preload",),
+        {
+            "type": click.Choice(PRELOADS),
+            "multiple": True,
+            "help": "Preload it where it is installed. May be repeated.",
+        },
+    ),
+    (
+        ("--log-path",),
+        {"type": click.Path(), "metavar": "DIR", "help": "Write each instance's output there."},
+    ),
+    (
+        ("--log-file-prefix", "log_prefix"),
+        {"metavar": "NAME", "help": "What log files and lines begin with, instead of `run`."},
+    ),
+)
+
+
+def chosen_launch(given: Mapping[str, Any]) -> Options | None:
+    """How to start instances; None when no option asks for any.
+
+    Raises:
+        UsageError: the prefix of log files is a path.
+        InvalidArgumentError: the list of cores is none.
+    """
+    if not any(value not in (None, False, ()) for value in given.values()):
+        return None
+    if "/" in (given["log_prefix"] or ""):
+        raise UsageError(
+            "`--log-file-prefix` is a name, not a path",
+            helps=["give the folder with `--log-path`"],
+        )
+    from backendcfg.launch.arrangement import Request, listed
+    from backendcfg.launch.launcher import Options
+
+    return Options(
+        Request(
+            instances=given["instances"],
+            cores=given["cores"],
+            node=given["node"],
+            processors=listed(given["core_list"]),
+            rank=given["rank"],
+            mode=given["mode"] or "",
+            logical=given["logical"],
+            skip_cross_node=given["skip_cross_node"],
+        ),
+        preload=tuple(given["preload"]),
+        log_path=given["log_path"] or "",
+        log_prefix=given["log_prefix"] or "run",
+    )
+
+
+def launch(
+    argv: Sequence[str], options: Options, changes: Callable[[], Mapping[str, str | None]]
+) -> NoReturn:
+    """Start the instances and leave with their status; a single one takes this process's place.
+
+    Args:
+        argv: the command.
+        options: how to start it.
+        changes: what an instance's environment has that ours has not; see `launcher.prepare`.
+
+    Raises:
+        InvalidArgumentError: this machine lacks the cores.
+        CommandNotFoundError: there is no such command.
+    """
+    from backendcfg import environ
+    from backendcfg.launch import launcher
+
+    output = current()
+    ready = launcher.prepare(argv, options, changes, environ.current())
+    for note in ready.notes:
+        output.note(f"note: {note}")
+    if len(ready.shares) == 1 and not options.log_path:
+        flush()
+        words = ready.words(ready.shares[0], supervised=False)
+        os.execve(words[0], words, ready.environments[0])  # noqa: S606 - no shell between
+    ended = launcher.start(ready, options)
+    if told := launcher.told(ended, ready):
+        output.note(told)
+    raise click.exceptions.Exit(ended.status)

@@ -133,7 +133,7 @@ def test_an_interrupt_while_the_command_line_is_imported_shows_no_traceback():
         "        if name == 'click':\n"
         "            raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupt())\n"
-        "from backendcfg.cli.entry import main\n"
+        "from backendcfg.__main__ import main\n"
         "sys.exit(main())\n"
     )
     done = subprocess.run(

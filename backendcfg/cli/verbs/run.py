@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from backendcfg.cli.group import Verb, verb
-from backendcfg.cli.launching import chosen, launch, launch_options
-from backendcfg.cli.options import ProfileName, set_option
+from backendcfg.cli.options import (
+    ProfileName,
+    chosen_launch,
+    launch,
+    launch_options,
+    set_option,
+)
 from backendcfg.cli.output import current
 from backendcfg.errors import (
     CommandNotExecutableError,
@@ -101,7 +106,7 @@ def command(
     """
     from backendcfg import environ
 
-    options = chosen(launching)
+    options = chosen_launch(launching)
     name, argv = split(words, ctx.meta["profile"], separated=ctx.meta["separated"])
     if environ.disabled():
         current().note("backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone")
