@@ -276,6 +276,6 @@ def first(
 def _library(call: Call) -> str:
     """Who would serve the products of `math` here and now."""
     snapshot = _native.snapshot()
-    operation = "dgemm" if call.query.dtype == "float64" else "sgemm"
+    operation = "dgemm" if call.query.element == "float64" else "sgemm"
     handles = native.ordered(snapshot, operation)
     return native.describe(handles[0]).name if handles else ""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from backendcfg.records import record
 
 if TYPE_CHECKING:
-    from backendcfg.dispatch.attention_facts import Call, Tensor
+    from backendcfg.dispatch.array_facts import ArrayFacts
+    from backendcfg.dispatch.attention_facts import Call
 
 ELEMENTS = ("float32", "float64", "bfloat16", "float16")
 """What attention computes with."""
@@ -85,17 +86,17 @@ def _dimensions(call: Call) -> str:
 
 
 def _elements(call: Call) -> str:
-    if call.query.dtype not in ELEMENTS:
-        return f"`query` must hold {listed(ELEMENTS)}, not {call.query.dtype}"
+    if call.query.element not in ELEMENTS:
+        return f"`query` must hold {listed(ELEMENTS)}, not {call.query.element}"
     for name, array in _named(call).items():
-        if array.dtype != call.query.dtype:
-            return f"`{name}` must hold {call.query.dtype}, as `query` does, not {array.dtype}"
+        if array.element != call.query.element:
+            return f"`{name}` must hold {call.query.element}, as `query` does, not {array.element}"
     # PyTorch takes float32 beside 16 bits as well.
-    allowed = tuple(dict.fromkeys(("bool", "float32", call.query.dtype)))
-    if call.query.dtype == "float64":
+    allowed = tuple(dict.fromkeys(("bool", "float32", call.query.element)))
+    if call.query.element == "float64":
         allowed = ("bool", "float64")
-    if call.mask is not None and call.mask.dtype not in allowed:
-        return f"`attn_mask` must hold {listed(allowed)}, not {call.mask.dtype}"
+    if call.mask is not None and call.mask.element not in allowed:
+        return f"`attn_mask` must hold {listed(allowed)}, not {call.mask.element}"
     return ""
 
 
@@ -135,7 +136,7 @@ def _mask(call: Call) -> str:
     return f"`attn_mask` of shape {call.mask.shape} must broadcast to the scores, {scores}"
 
 
-def _named(call: Call) -> dict[str, Tensor]:
+def _named(call: Call) -> dict[str, ArrayFacts]:
     return {"query": call.query, "key": call.key, "value": call.value}
 
 

@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from backendcfg import _native
-from backendcfg.dispatch import attention_facts
+from backendcfg.dispatch.array_facts import ArrayFacts, grad_enabled
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.gpu import messages, own_library
 from backendcfg.ops import devices
@@ -158,6 +158,11 @@ class Arguments:
             self.refuse(f"`{name}` must have strides that are multiples of its numbers' size")
         return view
 
+    def facts(self, name: str, view: DeviceView, *, requires_grad: bool = False) -> ArrayFacts:
+        """What is known of an argument; an element that no view names is as its array says it."""
+        element = view.element or messages.dtype_of(self.given[name])
+        return ArrayFacts(view.shape, view.strides, element, "cuda", view.ordinal, requires_grad)
+
     def make(self, shape: tuple[int, ...], element: str) -> tuple[Any, DeviceView]:
         """Uninitialised memory for a result, or to work in, by the library that owns the first.
 
@@ -291,7 +296,7 @@ class Arguments:
 
 def needs_gradient(value: Any) -> bool:
     """Whether a tensor needs a gradient, and gradients are recorded now."""
-    return getattr(value, "requires_grad", False) is True and attention_facts.grad_enabled(value)
+    return getattr(value, "requires_grad", False) is True and grad_enabled(value)
 
 
 def refuse_tangents(operation: str, names: tuple[str, ...], arrays: tuple[Any, ...]) -> None:

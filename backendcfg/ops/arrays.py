@@ -17,6 +17,7 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg.catalogue.frameworks import JAX, NUMPY, TORCH
+from backendcfg.dispatch.array_facts import ArrayFacts
 from backendcfg.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ class ArrayView(NamedTuple):
     element: str
     framework: str
     origin: Any = None
+
+    @property
+    def facts(self) -> ArrayFacts:
+        """What is known of it without its memory; gradients are not recorded on the CPU."""
+        array, size = self.array, max(1, self.array.itemsize)
+        steps = tuple([step // size for step in array.strides])
+        return ArrayFacts(array.shape, steps, self.element)
 
 
 def take(value: Any, name: str, operation: str) -> ArrayView:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backendcfg.dispatch.attention_facts import AttentionFlags, Tensor, flags_of, tensor
+from backendcfg.dispatch.array_facts import ArrayFacts, array_facts
+from backendcfg.dispatch.attention_facts import AttentionFlags, flags_of
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.schema.profile import defaults
 
@@ -27,7 +28,7 @@ def test_the_flags_that_attention_obeys():
 
 def test_the_facts_of_a_numpy_array_count_strides_in_elements():
     made = np.zeros((2, 3, 4, 8), np.float32).transpose(0, 2, 1, 3)
-    assert tensor(made, "query") == Tensor((2, 4, 3, 8), (96, 8, 32, 1), "float32", "cpu")
+    assert array_facts(made, "query") == ArrayFacts((2, 4, 3, 8), (96, 8, 32, 1), "float32", "cpu")
 
 
 class OnDevice:
@@ -59,11 +60,11 @@ class Place:
     ids=["none", "text", "pytorch", "pytorch-mps", "cupy", "jax", "old-jax"],
 )
 def test_where_an_array_of_another_library_is(made, device, index):
-    facts = tensor(made, "query")
-    assert (facts.device, facts.index, facts.strides) == (device, index, (3, 1))
+    facts = array_facts(made, "query")
+    assert (facts.device, facts.ordinal, facts.strides) == (device, index, (3, 1))
 
 
 @pytest.mark.parametrize("wrong", [3, None, "text", np.ndarray, [1.0]])
 def test_what_is_no_array_is_named(wrong):
     with pytest.raises(InvalidArgumentError, match="`mask` must be an array, not"):
-        tensor(wrong, "mask")
+        array_facts(wrong, "mask")

@@ -3,8 +3,9 @@
 import pytest
 
 from backendcfg.dispatch import attention
+from backendcfg.dispatch.array_facts import ArrayFacts
 from backendcfg.dispatch.attention import ON_CPU, reasons, unmet
-from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device, Tensor
+from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device
 from backendcfg.dispatch.attention_shapes import broadcast, problem, sizes
 from backendcfg.records import replace
 
@@ -13,7 +14,7 @@ ON = AttentionFlags()
 
 
 def array(*shape, dtype="float32", **more):
-    return Tensor(shape, (1,) * len(shape), dtype, **more)
+    return ArrayFacts(shape, (1,) * len(shape), dtype, **more)
 
 
 def call(query=(2, 4, 7, 16), key=(2, 4, 9, 16), value=(2, 4, 9, 16), mask=None, **more):
@@ -75,7 +76,7 @@ def test_a_mixture_of_devices_is_named(kernel):
 
 @pytest.mark.parametrize("kernel", attention.OURS)
 def test_ragged_tensors_are_not_taken(kernel):
-    ragged = Tensor((4,), (), "float32", nested=True)
+    ragged = ArrayFacts((4,), (), "float32", nested=True)
     assert reasons(kernel, Call(ragged, ragged, ragged), Device(), ON) == (
         "Our kernels do not support nested tensors.",
     )

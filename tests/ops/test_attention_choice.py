@@ -10,8 +10,9 @@ from backendcfg import ops
 from backendcfg.backends import cuda
 from backendcfg.backends.cuda import SDPBackend, sdpa_kernel
 from backendcfg.dispatch import attention
+from backendcfg.dispatch.array_facts import ArrayFacts
 from backendcfg.dispatch.attention import Choice, choose
-from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg.dispatch.attention_facts import Call
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import serving
 from backendcfg.ops.attention import calls as attention_calls
@@ -25,7 +26,7 @@ FLASH, EFFICIENT, MATH, CUDNN = (
     SDPBackend.CUDNN_ATTENTION,
 )
 ARRAY = np.ones((1, 2, 5, 8), np.float32)
-CALL = Call(*(Tensor((1, 2, 5, 8), (80, 40, 8, 1), "float32"),) * 3)
+CALL = Call(*(ArrayFacts((1, 2, 5, 8), (80, 40, 8, 1), "float32"),) * 3)
 
 
 def served_by(*arrays, **options):

@@ -10,10 +10,11 @@ from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.cache import BoundedCache
 from backendcfg.defaults import DEFAULTS
+from backendcfg.dispatch.array_facts import dense_facts
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import serving
 from backendcfg.ops.convolution import ways
-from backendcfg.ops.convolution.shapes import Operand, geometry
+from backendcfg.ops.convolution.shapes import geometry
 from backendcfg.ops.convolution.ways import WAYS
 from backendcfg.schema.profile import defaults
 from backendcfg.transact.compiled import Compiled
@@ -35,7 +36,7 @@ def served(operation, provider):
 
 
 def described(element):
-    return geometry(Operand(X.shape, element), Operand(W.shape, element), None, 1, 0, 1, 1)
+    return geometry(dense_facts(X.shape, element), dense_facts(W.shape, element), None, 1, 0, 1, 1)
 
 
 BENCHMARK = {"cudnn__benchmark": True}

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import _native, ops
+from backendcfg.dispatch.array_facts import dense_facts
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import convolution
 from backendcfg.ops.convolution import shapes
-from backendcfg.ops.convolution.shapes import Operand
 from backendcfg.ops.convolution.ways import WAYS, Convolution
 
 KERNELS = ctypes.CDLL(_native.__file__)
@@ -118,7 +118,7 @@ def test_not_a_number_and_infinity_reach_what_sees_them_and_nothing_else():
 
 def described(x, w, b=None, stride=1, padding=0, dilation=1, groups=1):
     operands = [
-        None if each is None else Operand(each.shape, each.dtype.name) for each in (x, w, b)
+        None if each is None else dense_facts(each.shape, each.dtype.name) for each in (x, w, b)
     ]
     return shapes.geometry(*operands, stride, padding, dilation, groups)
 

@@ -15,6 +15,7 @@ from backendcfg import environ
 from backendcfg.backends import presence
 from backendcfg.backends.base import assign, read, remembered, scoped
 from backendcfg.dispatch import attention, attention_facts
+from backendcfg.dispatch.array_facts import array_facts
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.gpu.attention import torch_rules
 
@@ -88,10 +89,10 @@ class SDPAParams:
                 raise InvalidArgumentError(f"`{name}` must be a bool, not {option!r}")
         self._given = (query, key, value, attn_mask)
         self._call = attention_facts.Call(
-            attention_facts.tensor(query, "query"),
-            attention_facts.tensor(key, "key"),
-            attention_facts.tensor(value, "value"),
-            None if attn_mask is None else attention_facts.tensor(attn_mask, "attn_mask"),
+            array_facts(query, "query"),
+            array_facts(key, "key"),
+            array_facts(value, "value"),
+            None if attn_mask is None else array_facts(attn_mask, "attn_mask"),
             float(dropout),
             is_causal,
             enable_gqa,
@@ -286,7 +287,7 @@ def _kernels() -> frozenset[str]:
 def _device(call: Call) -> Device:
     """The GPU that the call's arrays are on, else the first; and what there is to compute with."""
     gpus = presence.gpus("nvidia", "amd")
-    index = call.query.index if call.query.device == "cuda" else 0
+    index = call.query.ordinal if call.query.device == "cuda" else 0
     gpu = gpus[index] if index < len(gpus) else None
     major, _, minor = (gpu.compute_capability if gpu else "").partition(".")
     flash_3 = presence.ask_torch(lambda torch: torch._C._get_fa3_sdp_enabled())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention_shapes
-from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg.dispatch.attention_facts import Call
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments
@@ -27,7 +27,6 @@ from backendcfg.records import replace
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from backendcfg.gpu.arrays import DeviceView
     from backendcfg.gpu.attention.call import Four, Options
 
 _HELPS = [
@@ -145,12 +144,11 @@ def _plan(
     logsumexp: bool,
 ) -> AttentionPlan:
     """Check a call and choose its kernel, for all calls of its kind."""
-    arrays = tuple(given.given.values())
-    query, key, value = (
-        _fact(each, array, needs)
-        for each, array, needs in zip(held[:3], arrays[:3], trains[:3], strict=True)
+    query, key, value, mask = (
+        None if each is None else given.facts(name, each, requires_grad=needs)
+        for name, each, needs in zip(NAMES, held, trains, strict=True)
     )
-    mask = None if held[3] is None else _fact(held[3], arrays[3], trains[3])
+    assert query and key and value  # noqa: PT018, S101 - only a mask may be missing
     call = Call(
         *(query, key, value, mask, options.dropout, options.is_causal, options.enable_gqa),
         scale=options.scale,
@@ -213,8 +211,3 @@ def _by_cudnn(
         return prepared, None
     gradients = cudnn.prepare_gradients(given, held, problem, driver, values)
     return gradients if isinstance(gradients, str) else (prepared, gradients)
-
-
-def _fact(held: DeviceView, value: Any, needs: bool) -> Tensor:
-    element = held.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
-    return Tensor(held.shape, held.strides, element, "cuda", held.ordinal, needs)

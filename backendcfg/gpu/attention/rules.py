@@ -91,7 +91,7 @@ def products(case: Case) -> str:
 @requirement("sixteen-bits", "bfloat16 or float16", _FLASH)
 def sixteen_bits(case: Case) -> str:
     """bfloat16 or float16."""
-    if (element := case.call.query.dtype) in HALF:
+    if (element := case.call.query.element) in HALF:
         return ""
     return f"It computes bfloat16 and float16, not {element}."
 
@@ -221,7 +221,7 @@ def cudnn_layout(case: Case) -> str:
 @requirement("cudnn-mask", "a mask is added, and not bool", _CUDNN)
 def added_mask(case: Case) -> str:
     """A mask is added."""
-    if case.call.mask is None or case.call.mask.dtype != "bool":
+    if case.call.mask is None or case.call.mask.element != "bool":
         return ""
     return "It adds a mask to the scores, and attn_mask is bool: nothing is converted."
 
@@ -370,8 +370,8 @@ def choose_at(
 def _no_products(call: Call, values: Mapping[str, Any]) -> str:
     """Why no library multiplies for `math` where the arrays are, or ""."""
     rounds = values["cuda.allow_fp16_bf16_reduction_math_sdp"]
-    element = multiplied_in(call.query.dtype, rounds=bool(rounds))
-    place = CUDA, call.query.index
+    element = multiplied_in(call.query.element, rounds=bool(rounds))
+    place = CUDA, call.query.ordinal
     chosen = recipes.choose(_native.snapshot(), *place, element, start=False)
     if chosen.recipe is not None:
         return ""

@@ -15,7 +15,8 @@ from backendcfg.dispatch.attention import Requirement, requirement
 from backendcfg.records import replace
 
 if TYPE_CHECKING:
-    from backendcfg.dispatch.attention_facts import Call, Case, Tensor
+    from backendcfg.dispatch.array_facts import ArrayFacts
+    from backendcfg.dispatch.attention_facts import Call, Case
 
 HALF = ("float16", "bfloat16")
 
@@ -186,9 +187,9 @@ def equal_widths(case: Case) -> str:
 )
 def aligned_widths(case: Case) -> str:
     """Widths fit the loads of the kernel."""
-    half = case.call.query.dtype in HALF
+    half = case.call.query.element in HALF
     if case.device.vendor == "nvidia":
-        # Tensor cores take 128 bits at once, and any device from sm80 at least 4 numbers.
+        # ArrayFacts cores take 128 bits at once, and any device from sm80 at least 4 numbers.
         tensor_cores = case.device.sm[0] >= 8 or (case.device.sm[0] >= 7 and half)
         least = 4 if case.device.sm[0] >= 8 else 1
         step = max(least, 128 // (16 if half else 32)) if tensor_cores else least
@@ -269,7 +270,7 @@ def dtype(case: Case) -> str:
         allowed.insert(1, "float32")
     elif case.kernel == "flash" and case.device.flash_3 and case.device.sm[0] >= 9:
         allowed.insert(0, "float8_e4m3fn")
-    query, key, value = (each.dtype for each in case.call.arrays)
+    query, key, value = (each.element for each in case.call.arrays)
     if query == key == value and query in allowed:
         return ""
     return (
@@ -347,7 +348,7 @@ def last_stride(case: Case) -> str:
     )
 
 
-def _last(tensor: Tensor) -> int:
+def _last(tensor: ArrayFacts) -> int:
     return tensor.strides[-1] if tensor.strides else 1
 
 

@@ -23,7 +23,6 @@ from backendcfg.gpu.cudnn.search import Found, NoEngineError, Search, Tensors
 from backendcfg.gpu.libraries.calling import OpenLibrary
 from backendcfg.gpu.libraries.opening import open_device, require_device
 from backendcfg.ops.convolution import shapes as convolution_shapes
-from backendcfg.ops.convolution.shapes import Operand
 from backendcfg.ops.devices import CUDA
 from backendcfg.ops.explanation import Answer, Reason
 from backendcfg.ops.serving import served
@@ -108,11 +107,10 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -
     given = Arguments(OPERATION, dict(zip(NAMES, arrays, strict=True)))
     x, w = given.take("input"), given.take("weight")
     b = given.take("bias") if arrays[2] is not None else None
-    operands = [
-        Operand(each.shape, _element(each, value)) if each is not None else None
-        for each, value in zip((x, w, b), arrays, strict=True)
-    ]
-    geometry = convolution_shapes.geometry(operands[0], operands[1], operands[2], *options)  # type: ignore[arg-type]  # only the bias may be None
+    bias = None if b is None else given.facts("bias", b)
+    geometry = convolution_shapes.geometry(
+        given.facts("input", x), given.facts("weight", w), bias, *options
+    )
     layout = _layouts.find(
         (geometry, x.byte_strides, w.byte_strides, x.kind), lambda: _layout(given, geometry, x, w)
     )
@@ -128,10 +126,6 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -
             own_library.check_finite(OPERATION, out)
         served(OPERATION, "cudnn", chosen.because, geometry.shape, geometry.element)
     return out if len(x.shape) == 4 else out.reshape(out.shape[1:])
-
-
-def _element(view: DeviceView, value: Any) -> str:
-    return view.element or str(getattr(value, "dtype", "")).rpartition(".")[2]
 
 
 def _check(given: Arguments, geometry: Geometry, x: DeviceView) -> None:

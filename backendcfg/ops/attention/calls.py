@@ -16,7 +16,8 @@ import numpy as np
 from backendcfg._native import broadcast
 from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention, attention_facts, attention_shapes
-from backendcfg.dispatch.attention_facts import Call, Tensor
+from backendcfg.dispatch.array_facts import dense_facts
+from backendcfg.dispatch.attention_facts import Call
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops.arrays import element_named, is_flag
@@ -85,14 +86,8 @@ class NotFiniteError(InvalidArgumentError):
 def facts(arrays: Arrays, options: tuple[float, bool, bool]) -> Call:
     """What the choice looks at; gradients are nobody's business here."""
     query, key, value, mask = arrays
-    hidden = None if mask is None else _fact(mask)
-    return Call(_fact(query), _fact(key), _fact(value), hidden, *options)
-
-
-def _fact(taken: ArrayView) -> Tensor:
-    array = taken.array
-    steps = tuple(step // max(1, array.itemsize) for step in array.strides)
-    return Tensor(array.shape, steps, taken.element)
+    hidden = None if mask is None else mask.facts
+    return Call(query.facts, key.facts, value.facts, hidden, *options)
 
 
 def check_options(
@@ -151,7 +146,7 @@ def plan(operation: str, arrays: Arrays, call: Call) -> Route:
     shapes = attention_shapes.sizes(call)
     return Route(
         shapes,
-        call.query.dtype,
+        call.query.element,
         choice.kernel,
         choice.because,
         shapes.width**-0.5 if shapes.width else 1.0,
@@ -159,7 +154,7 @@ def plan(operation: str, arrays: Arrays, call: Call) -> Route:
         call.enable_gqa,
         0 in shapes.out or shapes.keys == 0,
         bool(values["cuda.allow_fp16_bf16_reduction_math_sdp"])
-        and call.query.dtype in ("float16", "bfloat16"),
+        and call.query.element in ("float16", "bfloat16"),
         bool(values["ops.check_finite"]),
         (*shapes.scores, shapes.width),
     )
@@ -289,7 +284,7 @@ def explain(question: Question) -> Answer:
     place = place_of(question.option("device", "cpu"))
     # On a device the backward pass is that of the kernel that gives gradients.
     trains = place is not None and question.operation != OPERATION
-    query, key, value = (_tensor(shape, name, requires_grad=trains) for shape in shapes[:3])
+    query, key, value = (dense_facts(shape, name, requires_grad=trains) for shape in shapes[:3])
     dropout, scale = question.option("dropout_p", 0.0), question.option("scale")
     is_causal = question.flag("is_causal", default=False)
     if question.operation == OPERATION:
@@ -302,7 +297,7 @@ def explain(question: Question) -> Answer:
         query,
         key,
         value,
-        _tensor(shapes[3], hidden) if len(shapes) == 4 else None,
+        dense_facts(shapes[3], hidden) if len(shapes) == 4 else None,
         float(dropout),
         is_causal,
         question.flag("enable_gqa", default=False),
@@ -331,8 +326,3 @@ def explain(question: Question) -> Answer:
         ),
         attention_facts.FLAGS,
     )
-
-
-def _tensor(shape: tuple[int, ...], dtype: str, *, requires_grad: bool = False) -> Tensor:
-    strides = attention_facts.row_major(shape)
-    return Tensor(shape, strides, dtype, requires_grad=requires_grad)

@@ -11,7 +11,6 @@ from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import devices
 from backendcfg.ops.arrays import ArrayView, check_finite, give, round_to, take, widen
 from backendcfg.ops.convolution import shapes
-from backendcfg.ops.convolution.shapes import Operand
 from backendcfg.ops.convolution.ways import Convolution, compute
 
 if TYPE_CHECKING:
@@ -62,9 +61,9 @@ def conv2d(  # noqa: PLR0917 - torch.nn.functional's order
     images, kernel = take(input, "input", "conv2d"), take(weight, "weight", "conv2d")
     shift = take(bias, "bias", "conv2d") if bias is not None else None
     geometry = shapes.geometry(
-        Operand(images.array.shape, images.element),
-        Operand(kernel.array.shape, kernel.element),
-        None if shift is None else Operand(shift.array.shape, shift.element),
+        images.facts,
+        kernel.facts,
+        None if shift is None else shift.facts,
         stride,
         padding,
         dilation,

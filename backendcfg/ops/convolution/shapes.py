@@ -16,6 +16,8 @@ from backendcfg.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from backendcfg.dispatch.array_facts import ArrayFacts
+
 ARITHMETIC = {
     "float32": "float32",
     "float64": "float64",
@@ -27,13 +29,6 @@ ARITHMETIC = {
 """In what each type of element is computed. A complex convolution is a real one, twice as wide."""
 
 _MOST = 1 << 31
-
-
-class Operand(NamedTuple):
-    """What an argument is, without its memory; `element` as `arrays.ArrayView` names it."""
-
-    shape: tuple[int, ...]
-    element: str
 
 
 class Geometry(NamedTuple):
@@ -97,9 +92,9 @@ class Geometry(NamedTuple):
 
 
 def geometry(  # noqa: PLR0917 - the order of conv2d
-    images: Operand,
-    kernel: Operand,
-    shift: Operand | None,
+    images: ArrayFacts,
+    kernel: ArrayFacts,
+    shift: ArrayFacts | None,
     stride: int | Sequence[int],
     padding: int | Sequence[int] | str,
     dilation: int | Sequence[int],
@@ -123,9 +118,9 @@ def geometry(  # noqa: PLR0917 - the order of conv2d
 
 @lru_cache(maxsize=512)
 def _geometry(  # noqa: PLR0917
-    images: Operand,
-    kernel: Operand,
-    shift: Operand | None,
+    images: ArrayFacts,
+    kernel: ArrayFacts,
+    shift: ArrayFacts | None,
     stride: tuple[int, int],
     padding: tuple[int, int] | str,
     dilation: tuple[int, int],
@@ -152,7 +147,7 @@ def _geometry(  # noqa: PLR0917
     )
 
 
-def _check_element(name: str, operand: Operand, images: Operand) -> None:
+def _check_element(name: str, operand: ArrayFacts, images: ArrayFacts) -> None:
     if operand.element not in ARITHMETIC:
         *most, last = ARITHMETIC
         _refuse(
@@ -164,7 +159,7 @@ def _check_element(name: str, operand: Operand, images: Operand) -> None:
 
 
 def _check_shapes(
-    images: Operand, kernel: Operand, shift: Operand | None, groups: int
+    images: ArrayFacts, kernel: ArrayFacts, shift: ArrayFacts | None, groups: int
 ) -> tuple[int, ...]:
     """The shape of the input with its batch."""
     shape, weights = images.shape, kernel.shape

@@ -24,10 +24,11 @@ from backendcfg import _native
 from backendcfg.cache import BoundedCache
 from backendcfg.catalogue.cpu import ONEDNN
 from backendcfg.catalogue.frameworks import TORCH
+from backendcfg.dispatch.array_facts import dense_facts
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import devices
-from backendcfg.ops.convolution.shapes import Operand, geometry
+from backendcfg.ops.convolution.shapes import geometry
 from backendcfg.ops.explanation import Answer, Question, Reason, element_of, of_explain
 from backendcfg.ops.serving import served
 
@@ -282,7 +283,7 @@ def _key(call: Geometry, ways: list[str]) -> tuple[Any, ...]:
 def explain(question: Question) -> Answer:
     """`shapes` are of the input, the weight and perhaps the bias; the rest is named as there."""
     shapes, name = question.shapes_of(2, 3), element_of(question.dtype)
-    operands = [Operand(shape, name) for shape in shapes]
+    operands = [dense_facts(shape, name) for shape in shapes]
     try:
         call = geometry(
             operands[0],

@@ -16,12 +16,8 @@ import numpy as np
 import pytest
 
 from backendcfg.dispatch import attention
-from backendcfg.dispatch.attention_facts import (
-    AttentionFlags,
-    Call,
-    Device,
-    Tensor,
-)
+from backendcfg.dispatch.array_facts import ArrayFacts
+from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device
 from backendcfg.gpu.attention import rules
 from backendcfg.gpu.attention.rules import ON_DEVICES
 from backendcfg.gpu.attention.torch_rules import ON_CUDA
@@ -35,7 +31,7 @@ ON = AttentionFlags()
 def array(*shape, dtype="float16", device="cuda", strides=None, **more):
     if strides is None:
         strides = [int(np.prod(shape[at + 1 :])) for at in range(len(shape))]
-    return Tensor(shape, tuple(strides), dtype, device, **more)
+    return ArrayFacts(shape, tuple(strides), dtype, device, **more)
 
 
 def call(width=64, *, lengths=(32, 32), batch=2, heads=(4, 4, 4), dtype="float16", **more):
@@ -79,14 +75,14 @@ def test_the_blocks_of_gradients_are_counted_too(kernel):
     wide, value = array(1024, 1024, 32, 64000), array(1024, 1024, 32, 64)
     assert reasons(kernel, Call(wide, wide, value), ours, ON, ON_DEVICES) == ()
     told = ("It counts in 32 bits, and 32 rows of 1048576 heads are more.",)
-    trained = replace(value, requires_grad=True)
+    trained = value._replace(requires_grad=True)
     assert reasons(kernel, Call(wide, wide, trained), ours, ON, ON_DEVICES) == told
     long, mask = array(1, 2**25, 64), array(2**25, 2**25, dtype="float32", requires_grad=True)
     assert "countable" in broken(kernel, Call(long, long, long, mask), ours, table=ON_DEVICES)
     assert (
         broken(
             kernel,
-            Call(long, long, long, replace(mask, requires_grad=False)),
+            Call(long, long, long, mask._replace(requires_grad=False)),
             ours,
             table=ON_DEVICES,
         )
@@ -97,7 +93,7 @@ def test_the_blocks_of_gradients_are_counted_too(kernel):
 def test_our_kernels_on_a_gpu_give_gradients_and_two_that_of_a_mask():
     ours = Device("nvidia", (9, 0))
     query = array(2, 4, 32, 64)
-    needs, mask = replace(query, requires_grad=True), array(32, 32, requires_grad=True)
+    needs, mask = query._replace(requires_grad=True), array(32, 32, requires_grad=True)
     for kernel in ("flash", "efficient", "math"):
         assert broken(kernel, Call(needs, query, query), ours, table=ON_DEVICES) == []
     asked = Call(query, query, query, mask)
@@ -428,9 +424,9 @@ def test_the_shape_of_three_dimensions_is_the_only_thing_said_about_shapes():
 
 
 def test_ragged_tensors():
-    ragged = Tensor((4,), (), "float16", "cuda", nested=True)
+    ragged = ArrayFacts((4,), (), "float16", "cuda", nested=True)
     made = Call(ragged, ragged, ragged)
-    trained = Call(replace(ragged, requires_grad=True), ragged, ragged)
+    trained = Call(ragged._replace(requires_grad=True), ragged, ragged)
     assert (broken("flash", made), broken("efficient", made)) == ([], [])
     assert broken("efficient", trained) == ["dense"]
     assert broken("cudnn", made) == ["dense"]
@@ -457,7 +453,8 @@ import json, warnings, torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from backendcfg.dispatch.attention import reasons
 from backendcfg.gpu.attention.torch_rules import ON_CUDA
-from backendcfg.dispatch.attention_facts import Call, Device, AttentionFlags, tensor
+from backendcfg.dispatch.array_facts import array_facts
+from backendcfg.dispatch.attention_facts import Call, Device, AttentionFlags
 from backendcfg.records import replace
 zeros = torch.zeros
 query = zeros(2, 4, 8, 16)
@@ -480,7 +477,7 @@ for name, (arrays, options) in calls.items():
             pass
     told = [str(each.message).partition(" (Triggered")[0].strip() for each in caught]
     # The same on a GPU, for which these rules are.
-    facts = [replace(tensor(array, "query"), device="cuda") for array in arrays]
+    facts = [array_facts(array, "query")._replace(device="cuda") for array in arrays]
     call = Call(*facts, **options)
     found[name] = [told[1:], reasons("flash", call, Device(), AttentionFlags(), ON_CUDA)]
 print(json.dumps(found))

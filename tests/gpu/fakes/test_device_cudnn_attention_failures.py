@@ -7,7 +7,8 @@ from products import under
 
 from backendcfg import ops
 from backendcfg.dispatch import attention
-from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device, Tensor, row_major
+from backendcfg.dispatch.array_facts import ArrayFacts, row_major
+from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.gpu.attention import forward as device_attention
 from backendcfg.gpu.attention.rules import ON_DEVICES
@@ -161,9 +162,9 @@ def test_a_bool_mask_is_not_converted(devices):
     assert devices.cudnn.calls("cudnnBackendExecute") == []
 
 
-def tensor(*shape, **more):
-    more = {"dtype": "bfloat16", "device": "cuda", "strides": row_major(shape), **more}
-    return Tensor(shape, **more)
+def on_device(*shape, **more):
+    more = {"element": "bfloat16", "device": "cuda", "strides": row_major(shape), **more}
+    return ArrayFacts(shape, **more)
 
 
 H200 = Device("nvidia", (9, 0), cudnn=92800)
@@ -174,7 +175,7 @@ def against(call, device=H200, **switches):
 
 
 def call_of(*shape, keys=None, **more):
-    return Call(tensor(*shape), tensor(*(keys or shape)), tensor(*(keys or shape)), **more)
+    return Call(on_device(*shape), on_device(*(keys or shape)), on_device(*(keys or shape)), **more)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,7 @@ def call_of(*shape, keys=None, **more):
         ),
         (call_of(0, 3, 40, 64), H200, ("It computes nothing of arrays without numbers.",)),
         (
-            Call(*[tensor(2, 3, 40, 0, strides=(0, 8, 8, 1))] * 2, tensor(2, 3, 40, 8)),
+            Call(*[on_device(2, 3, 40, 0, strides=(0, 8, 8, 1))] * 2, on_device(2, 3, 40, 8)),
             H200,
             (
                 "It computes nothing of arrays without numbers.",
@@ -276,7 +277,7 @@ def call_of(*shape, keys=None, **more):
             ),
         ),
         (
-            Call(*[tensor(2, 3, 40, 64, strides=(0, 2560, 64, 1))] * 3),
+            Call(*[on_device(2, 3, 40, 64, strides=(0, 2560, 64, 1))] * 3),
             H200,
             (
                 (

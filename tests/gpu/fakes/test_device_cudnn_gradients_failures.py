@@ -8,7 +8,8 @@ from products import under
 
 from backendcfg import ops
 from backendcfg.dispatch import attention
-from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device, Tensor, row_major
+from backendcfg.dispatch.array_facts import ArrayFacts, row_major
+from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.gpu.attention import forward
 from backendcfg.gpu.attention.rules import ON_DEVICES
@@ -195,13 +196,17 @@ def test_the_backward_pass_is_explained_too(devices):
 
 
 def against(*shape, version=92800, capability=(9, 0), keys=None, **switches):
-    def tensor(*lengths):
-        return Tensor(lengths, row_major(lengths), "bfloat16", "cuda", requires_grad=True)
+    def on_device(*lengths):
+        return ArrayFacts(lengths, row_major(lengths), "bfloat16", "cuda", requires_grad=True)
 
-    keys = tensor(*(keys or shape))
+    keys = on_device(*(keys or shape))
     device = Device("nvidia", capability, cudnn=version)
     return attention.reasons(
-        "cudnn", Call(tensor(*shape), keys, keys), device, AttentionFlags(**switches), ON_DEVICES
+        "cudnn",
+        Call(on_device(*shape), keys, keys),
+        device,
+        AttentionFlags(**switches),
+        ON_DEVICES,
     )
 
 
