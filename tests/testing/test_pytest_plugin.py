@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import backendcfg
+from backendcfg import startup
 
 SHIM = Path(backendcfg.__file__).parent / "testing" / "entry"
 INSTALLED = any(entry.name == "backendcfg" for entry in entry_points(group="pytest11"))
@@ -276,3 +277,21 @@ def test_workers_of_xdist_are_guarded_too(run, one):
     output = run(LEAKS, "--backendcfg-guard", f"--backendcfg={one}", "-n", "2", code=1)
     assert outcomes(output) == {"passed": 3, "error": 1}
     assert "`NVIDIA_TF32_OVERRIDE` was unset and is 1" in output
+
+
+def test_what_is_in_force_here_holds_for_the_run_and_is_in_its_header(run, tmp_path):
+    os.unlink(startup.off_files()[-1])
+    file = tmp_path / "backendcfg.toml"
+    file.write_text('profile = "tf32-off"\n')
+    output = run(
+        """
+        import sys
+        def test_it():
+            assert sys.modules["backendcfg"].active().name == "tf32-off"
+        """,
+        code=0,
+    )
+    assert f"backendcfg: profile tf32-off (none, in force), by {file}\n" in output
+    file.write_text('profile = "tf32-of"\n')
+    output = run("def test_it(): pass", code=4)
+    assert "profile `tf32-of`, which does not exist" in output
