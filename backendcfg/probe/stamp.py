@@ -15,7 +15,7 @@ from backendcfg.catalogue.cpu import LIBRARIES
 from backendcfg.catalogue.frameworks import FRAMEWORKS
 from backendcfg.errors import shown_path
 from backendcfg.probe import environment as foreign
-from backendcfg.probe import first_line_of
+from backendcfg.probe import first_line_of, first_processor
 from backendcfg.probe.cores import read_share
 from backendcfg.probe.limits import read_limits
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
-VERSION = 1
+VERSION = 2
 # This file, because an upgrade of an editable install keeps its version; the loader's list,
 # because installing a system library changes nothing else that is looked at here.
 _ALWAYS = (__file__, "/etc/ld.so.cache")
@@ -175,8 +175,12 @@ def relevant_environment(environment: Mapping[str, str] | None = None) -> dict[s
 
 
 def _limits() -> dict[str, Any]:
+    """The hardware and what of it this process may use; a home directory may be shared by hosts."""
+    first = first_processor()
     limits = read_limits()
     return {
+        "the processor": first.get("model name") or first.get("CPU part") or first.get("cpu") or "",
+        "the list of NVIDIA GPUs": _nvidia_gpus(),
         "the number of processors": limits.logical,
         # Their number and not which: instances on cores of their own share a plan.
         "the number of processors that the affinity allows": limits.affinity,
@@ -185,6 +189,16 @@ def _limits() -> dict[str, Any]:
         "the processor quota": limits.quota,
         "the memory limit": limits.memory,
     }
+
+
+def _nvidia_gpus() -> list[str]:
+    """The first line of what the driver says of each GPU, which is its model."""
+    folder = "/proc/driver/nvidia/gpus"
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    return [first_line_of(os.path.join(folder, name, "information")) or "" for name in names]
 
 
 def _packages(directory: str) -> dict[str, list[int]]:

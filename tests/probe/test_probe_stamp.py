@@ -229,3 +229,10 @@ def test_a_start_up_file_that_runs_before_the_path_is_whole_still_holds(site, mo
 )
 def test_a_stamp_of_another_release_does_not_hold(made):
     assert holds(made) == "the stored plan is from another release of backendcfg"
+
+
+@pytest.mark.parametrize("what", ["the processor", "the list of NVIDIA GPUs"])
+def test_a_plan_of_another_host_that_shares_the_home_does_not_hold(what):
+    made = through_json(stamp([]))
+    made["limits"][what] = "another"
+    assert holds(made).startswith(f"{what} was another and is ")
