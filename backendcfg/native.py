@@ -1,7 +1,7 @@
 """Control of the compiled part through its C ABI: open libraries, make snapshots, ask for reasons.
 
-Every prototype is declared here, one for one with native/include/backendcfg.h, which says what each
-function means. Calls with data go through `backendcfg._native` instead: ctypes costs a microsecond.
+The prototypes are those of what native/include/backendcfg.h exports; it says what each means.
+Calls with data go through `backendcfg._native` instead: ctypes costs a microsecond.
 """
 
 from __future__ import annotations
@@ -114,58 +114,21 @@ class _Content(_Struct):
     ]
 
 
-class _Operand(ctypes.Structure):
-    _fields_ = [
-        ("data", c_void_p),
-        ("row_stride", c_int64),
-        ("column_stride", c_int64),
-        ("batch_strides", POINTER(c_int64)),
-    ]
-
-
-class _Product(_Struct):
-    _fields_ = [
-        ("abi", c_uint32),
-        ("size", c_uint32),
-        ("element", c_int32),
-        ("batch_dimensions", c_int32),
-        ("batch_shape", POINTER(c_int64)),
-        ("m", c_int64),
-        ("n", c_int64),
-        ("k", c_int64),
-        ("a", _Operand),
-        ("b", _Operand),
-        ("c", _Operand),
-    ]
-
-
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "bcfg_abi": (c_uint32, []),
-    "bcfg_operation_name": (c_char_p, [c_int32]),
     "bcfg_open": (c_int32, [POINTER(_Library), POINTER(c_void_p), POINTER(_Error)]),
     "bcfg_reference": (c_void_p, []),
     "bcfg_native": (c_void_p, []),
     "bcfg_describe": (c_int32, [c_void_p, POINTER(_Description)]),
-    "bcfg_next_provider": (c_void_p, [c_void_p]),
-    "bcfg_reset_calls": (None, []),
     "bcfg_flag_count": (c_uint32, []),
     "bcfg_flag_at": (c_int32, [c_uint32, POINTER(_Flag)]),
     "bcfg_intern": (c_int32, [POINTER(_Content), POINTER(c_void_p), POINTER(_Error)]),
-    "bcfg_snapshot_known": (c_int32, [c_void_p]),
-    "bcfg_publish": (None, [c_void_p]),
-    "bcfg_current": (c_void_p, []),
     "bcfg_set_default": (None, [c_void_p]),
     "bcfg_value": (c_int64, [c_void_p, c_uint32]),
     "bcfg_size_class": (c_uint32, [c_int64, c_int64, c_int64]),
-    "bcfg_choose": (c_int32, [c_void_p, c_int32, c_int64, c_int64, c_int64]),
     "bcfg_choice_reason": (c_int32, [c_void_p, c_int32, c_int64, c_int64, c_int64]),
     "bcfg_ordered": (c_void_p, [c_void_p, c_int32, c_uint32]),
     "bcfg_judge": (c_int32, [c_void_p, c_int32, c_void_p, c_int64, c_int64, c_int64]),
-    "bcfg_isa_name": (c_char_p, [c_int32]),
-    "bcfg_isa_available": (c_int32, [c_int32]),
-    "bcfg_force_isa": (c_int32, [c_int32]),
-    "bcfg_isa_served": (c_uint64, [c_int32]),
-    "bcfg_matmul": (c_int32, [c_void_p, POINTER(_Product), POINTER(_Error)]),
 }
 
 _library: ctypes.CDLL | None = None

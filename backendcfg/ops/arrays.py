@@ -117,6 +117,19 @@ def place_named(kind: int, index: int) -> str:
     return f"{_DEVICES.get(int(kind), f'DLPack device {int(kind)}')}:{index}"
 
 
+def dtype_of(value: Any) -> str:
+    """The element type of an array, or the type of what is none."""
+    return str(getattr(value, "dtype", type(value).__name__))
+
+
+def described(value: Any) -> str:
+    """An argument for people: "float32 array of shape (2, 3) on cuda:0", or its type."""
+    shape, place = getattr(value, "shape", None), getattr(value, "place", "")
+    if shape is None:
+        return _kind(value)
+    return f"{dtype_of(value)} array of shape {tuple(shape)}{place and f' on {place}'}"
+
+
 def give(array: NDArray[Any], like: ArrayView) -> Any:
     """A result as what an argument was, over the same memory.
 

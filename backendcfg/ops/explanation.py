@@ -85,21 +85,6 @@ class Question:
         """The shapes as numbers; None where they are no shapes."""
         return read_shapes(self.shapes)
 
-    def some_shapes(self, least: int, most: int = 0) -> tuple[tuple[int, ...], ...]:
-        """The shapes of from `least` to `most` operands; `most` is `least` where it is 0.
-
-        Raises:
-            InvalidArgumentError: there are more or fewer, or they are no shapes.
-        """
-        shapes = self.read_shapes()
-        if shapes is None or not least <= len(shapes) <= (most or least):
-            wanted = f"{least}" if not most else f"{least} to {most}"
-            raise InvalidArgumentError(
-                f"explain: `shapes` of {self.operation} must be {wanted} shapes, "
-                f"not {self.shapes!r}"
-            )
-        return shapes
-
     def shapes_of(self, *counts: int) -> tuple[tuple[int, ...], ...]:
         """The shapes, as many as one of `counts` says; any number where it says nothing.
 
@@ -108,9 +93,9 @@ class Question:
         """
         shapes = self.read_shapes()
         if shapes is None or (counts and len(shapes) not in counts):
-            many = "a shape for each operand"
-            if counts:
-                many = f"{counts[0]} or {counts[-1]} shapes"
+            many = (
+                f"{' or '.join(map(str, counts))} shapes" if counts else "a shape for each operand"
+            )
             many = "one shape in a list" if counts == (1,) else many
             raise InvalidArgumentError(f"explain: `shapes` must be {many}, not {self.shapes!r}")
         return shapes

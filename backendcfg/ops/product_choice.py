@@ -14,7 +14,7 @@ from backendcfg.ops.explanation import Answer, Question, Reason, read_shapes
 from backendcfg.ops.serving import WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from backendcfg.dispatch.calibration import Measured
     from backendcfg.dispatch.snapshots import Listing
@@ -62,12 +62,10 @@ def of_product(
     row = measured_row(listing, name, of)
     reasons = [Reason(r.provider, r.path, _why(r, serving, reason, row)) for r in others]
     listed = {r.provider for r in reasons} | ({serving.name} if serving else set())
-    absent, otherwise = listing.reasons, "not among those that the profile may use"
     if name in native.OWN:
-        absent, otherwise = {}, f"has no products of {element_named(dtype)}"
-    reasons += [
-        Reason(p.name, "", absent.get(p.name, otherwise)) for p in PROVIDERS if p.name not in listed
-    ]
+        reasons += unlisted({}, listed, f"has no products of {element_named(dtype)}")
+    else:
+        reasons += unlisted(listing.reasons, listed)
     return Answer(
         name,
         f"{name} of ({m}, {k}) and ({k}, {n})",
@@ -79,6 +77,19 @@ def of_product(
         FLAGS,
         calibration_of(listing, name),
     )
+
+
+def unlisted(
+    reasons: Mapping[str, str],
+    listed: Collection[str],
+    otherwise: str = "not among those that the profile may use",
+) -> list[Reason]:
+    """Why the providers that the order does not list are not there."""
+    return [
+        Reason(p.name, "", reasons.get(p.name, otherwise))
+        for p in PROVIDERS
+        if p.name not in listed
+    ]
 
 
 def measured_row(listing: Listing, operation: str, of: tuple[int, int, int]) -> dict[str, Measured]:
@@ -170,7 +181,7 @@ def _has_product(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 def explain_added(question: Question) -> Answer:
     """`addmm`, `bmm` and `baddbmm`: by the product in them, of the last two shapes."""
-    shapes = question.some_shapes(2 if question.operation == "bmm" else 3)
+    shapes = question.shapes_of(2 if question.operation == "bmm" else 3)
     device = question.option("device", "cpu")
     of = sizes(shapes[-2:])
     adds = question.operation == "addmm" and shapes[0] == of[1:2]  # a vector, for each row

@@ -19,6 +19,8 @@ from backendcfg.ops.arrays import (
     NARROW,
     ArrayView,
     check_finite,
+    described,
+    dtype_of,
     give,
     round_to,
     take,
@@ -283,8 +285,8 @@ def refuse(reason: str, detail: str, a: Any, b: Any, out: Any) -> NoReturn:
     """
     named = {"a": a, "b": b, "out": out}
     messages = {
-        "type": f"`{detail}` must hold {TYPES}, not {_dtype(named.get(detail))}",
-        "out-type": f"`out` must hold {detail}, as the product does, not {_dtype(out)}",
+        "type": f"`{detail}` must hold {TYPES}, not {dtype_of(named.get(detail))}",
+        "out-type": f"`out` must hold {detail}, as the product does, not {dtype_of(out)}",
         "dimensions": f"`{detail}` must have at least one dimension",
         "inner": f"the last dimension of `a` and the {_rows(b)} of `b` must be equal",
         "batch": "the leading dimensions of `a` and `b` must broadcast",
@@ -302,24 +304,11 @@ def refuse(reason: str, detail: str, a: Any, b: Any, out: Any) -> NoReturn:
     }
     raise InvalidArgumentError(
         f"matmul: {messages[reason]}",
-        notes=[f"{name}: {_describe(value)}" for name, value in named.items() if value is not None],
+        notes=[f"{name}: {described(value)}" for name, value in named.items() if value is not None],
         state="nothing was computed" if reason != "not-finite" else "`out` was not written",
         helps=helps.get(reason, []),
     )
 
 
-def _kind(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-
-
-def _dtype(value: Any) -> str:
-    return str(getattr(value, "dtype", type(value).__name__))
-
-
 def _rows(value: Any) -> str:
     return "only dimension" if getattr(value, "ndim", 0) == 1 else "second to last dimension"
-
-
-def _describe(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return _kind(value) if shape is None else f"{_dtype(value)} array of shape {tuple(shape)}"

@@ -1,8 +1,8 @@
 /* backendcfg.h - the C side of backendcfg, and its manual.
  *
- * backendcfg._native is one shared object: a CPython extension module whose exported `bcfg_*`
- * functions are this C ABI. Python uses the ABI through ctypes for control (opening libraries,
- * making snapshots); products of arrays go through the extension's own entry points.
+ * backendcfg._native is one shared object: a CPython extension module whose exported functions, those
+ * with BCFG_API, are this C ABI. Python uses it through ctypes for control (opening libraries, making
+ * snapshots); products of arrays go through the extension's own entry points.
  *
  *     providers   libraries that serve operations, opened once and kept
  *     snapshots   immutable: the values of all flags and an ordered list of providers per operation
@@ -18,9 +18,9 @@
  *     that change something take one internal lock; reading and computing take none.
  *   - Providers and snapshots are never freed: another thread may be inside one. Both are interned,
  *     so asking twice for the same gives the same pointer and memory does not grow with use.
- *   - Every struct that is passed starts with `abi` and `size`, filled in by the caller; bcfg_order
- *     and bcfg_operand only occur inside such structs. A function that gets other numbers than it
- *     was compiled with returns BCFG_E_ABI.
+ *   - Every struct that is passed to an exported function starts with `abi` and `size`, filled in by
+ *     the caller; bcfg_order only occurs inside such a struct. A function that gets other numbers
+ *     than it was compiled with returns BCFG_E_ABI.
  */
 #ifndef BACKENDCFG_H
 #define BACKENDCFG_H
@@ -76,7 +76,7 @@ enum {
 };
 
 /* Name of an operation, "sgemm"; NULL for another id. Static storage. */
-BCFG_API const char *bcfg_operation_name(int32_t operation);
+const char *bcfg_operation_name(int32_t operation);
 
 /* --- providers ------------------------------------------------------------------------------- */
 
@@ -144,10 +144,10 @@ BCFG_API bcfg_status bcfg_describe(const bcfg_provider *provider, bcfg_descripti
 
 /* The provider opened after `previous`: the reference for NULL, then our own; NULL after the
  * last. */
-BCFG_API const bcfg_provider *bcfg_next_provider(const bcfg_provider *previous);
+const bcfg_provider *bcfg_next_provider(const bcfg_provider *previous);
 
 /* Sets every counter of every provider to zero. */
-BCFG_API void bcfg_reset_calls(void);
+void bcfg_reset_calls(void);
 
 /* --- flags ----------------------------------------------------------------------------------- */
 
@@ -225,13 +225,13 @@ BCFG_API bcfg_status bcfg_intern(const bcfg_content *content, const bcfg_snapsho
                                  bcfg_error *error);
 
 /* Whether an address is that of a snapshot. */
-BCFG_API int32_t bcfg_snapshot_known(const bcfg_snapshot *snapshot);
+int32_t bcfg_snapshot_known(const bcfg_snapshot *snapshot);
 
 /* Makes a snapshot the base of the process, with one release store; NULL returns to the default. */
-BCFG_API void bcfg_publish(const bcfg_snapshot *snapshot);
+void bcfg_publish(const bcfg_snapshot *snapshot);
 
 /* The base snapshot, with one acquire load; the default when none is published. Never NULL. */
-BCFG_API const bcfg_snapshot *bcfg_current(void);
+const bcfg_snapshot *bcfg_current(void);
 
 /* What bcfg_current returns while nothing is published. NULL returns to the built-in one: every
  * flag 0, and the reference for every operation. */
@@ -262,10 +262,9 @@ typedef struct {
     const int64_t *batch_strides;
 } bcfg_operand;
 
-/* c = a b, for every index of the batch: a is m by k, b is k by n, c is m by n.
- * Any size may be 0; k = 0 gives zeros. */
+/* c = a b, for every index of the batch: a is m by k, b is k by n, c is m by n. There are up to 64
+ * batch dimensions. Any size may be 0; k = 0 gives zeros. */
 typedef struct {
-    uint32_t abi, size;
     int32_t element;
     int32_t batch_dimensions;
     const int64_t *batch_shape;
@@ -291,7 +290,7 @@ typedef enum {
 
 /* Who serves an m by k times k by n product under a snapshot: the index in that operation's list,
  * or -1 when nobody does. bcfg_matmul asks the same function. */
-BCFG_API int32_t bcfg_choose(const bcfg_snapshot *snapshot, int32_t operation, int64_t m, int64_t n,
+int32_t bcfg_choose(const bcfg_snapshot *snapshot, int32_t operation, int64_t m, int64_t n,
                              int64_t k);
 
 /* Why: a bcfg_reason, or -1 when nobody serves. */
@@ -309,8 +308,8 @@ BCFG_API bcfg_verdict bcfg_judge(const bcfg_snapshot *snapshot, int32_t operatio
 /* Computes a product under a snapshot; NULL means bcfg_current(). c may overlap a and b: the result
  * is as if it did not. Matrices that BLAS can read where they lie are not copied. Under
  * `ops.check_finite` a result reaches c only when it is finite.
- * Errors: BCFG_E_ABI, _ARGUMENT, _MEMORY, _RANGE, _UNSERVED, _NOT_FINITE; c is then untouched. */
-BCFG_API bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *product,
+ * Errors: BCFG_E_ARGUMENT, _MEMORY, _RANGE, _UNSERVED, _NOT_FINITE; c is then untouched. */
+bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *product,
                                  bcfg_error *error);
 
 /* --- instruction sets ------------------------------------------------------------------------ */
@@ -318,17 +317,17 @@ BCFG_API bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_produ
 /* The name of an instruction set that our own kernels may use, in order of preference, the last
  * one first: 0 "portable", 1 "avx2", 2 "avx512", 3 "avx512_bf16"; "" for one that this library was
  * built without; NULL for another number. Static storage. */
-BCFG_API const char *bcfg_isa_name(int32_t isa);
+const char *bcfg_isa_name(int32_t isa);
 
 /* Whether it was built in and this CPU and its system can run it. */
-BCFG_API int32_t bcfg_isa_available(int32_t isa);
+int32_t bcfg_isa_available(int32_t isa);
 
 /* Makes every operation that starts from now on use one instruction set; -1 returns to the best.
  * For tests: it is process-wide. Errors: BCFG_E_ARGUMENT when it is not available. */
-BCFG_API bcfg_status bcfg_force_isa(int32_t isa);
+bcfg_status bcfg_force_isa(int32_t isa);
 
 /* How many operations the code of an instruction set has served. */
-BCFG_API uint64_t bcfg_isa_served(int32_t isa);
+uint64_t bcfg_isa_served(int32_t isa);
 
 #ifdef __cplusplus
 }

@@ -59,8 +59,8 @@ static void pose(problem *p) {
         int64_t head = row / p->queries, i = row % p->queries, b = head / p->heads;
         int64_t kh = b * p->key_heads + head % p->heads / (p->heads / p->key_heads);
         const double *query = p->numbers[QUERY] + row * p->width;
-        bcfg_dropout_row(9, bcfg_dropout_threshold(p->dropout), bcfg_dropout_factor(p->dropout),
-                         (uint64_t)head, i, 0, p->keys, drop);
+        bcfg_dropout_row(9, p->dropout, (uint64_t)head, i, 0, p->keys, drop);
+        for (int64_t j = 0; j < p->keys; j++) drop[j] *= (float)bcfg_dropout_factor(p->dropout);
         double highest = -INFINITY, sum = 0;
         for (int64_t j = 0; j < p->keys; j++) {
             const double *key = p->numbers[KEY] + (kh * p->keys + j) * p->width;

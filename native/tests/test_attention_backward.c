@@ -48,8 +48,7 @@ static void solve_row(problem *p, int64_t b, int64_t h, int64_t i) {
     double *score = malloc(sizeof(double) * (size_t)(p->keys + 1)), highest = -INFINITY, sum = 0;
     float *drop = malloc(sizeof(float) * (size_t)(p->keys + 64));
     double kept = bcfg_dropout_factor(p->dropout);
-    bcfg_dropout_row(p->seed, bcfg_dropout_threshold(p->dropout), 1.0f,
-                     (uint64_t)(b * p->heads + h), i, 0, p->keys, drop);
+    bcfg_dropout_row(p->seed, p->dropout, (uint64_t)(b * p->heads + h), i, 0, p->keys, drop);
     for (int64_t j = 0; j < p->keys; j++) {
         score[j] = dot(at(p, QUERY, b, h, i), at(p, KEY, b, kh, j), p->width) * p->scale;
         if (p->mask != NO_MASK) score[j] += p->bias[(b * p->queries + i) * p->keys + j];

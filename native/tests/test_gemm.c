@@ -137,7 +137,7 @@ static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batc
     lay_out(&a, element, m, k, batch, a_layout);
     lay_out(&b, element, k, n, batch, b_layout);
     lay_out(&c, element, m, n, batch, c_layout);
-    bcfg_product product = {BCFG_ABI, sizeof product, element, 1, &batch, m, n, k, a.operand,
+    bcfg_product product = {element, 1, &batch, m, n, k, a.operand,
                             b.operand, c.operand};
     char *wanted = malloc(c.bytes);
     CHECK(wanted != NULL);
@@ -218,7 +218,7 @@ static void what_is_not_finite_stays_in_its_row(void) {
     a[5][0] = INFINITY;
     a[6][1] = INFINITY;
     a[6][2] = -INFINITY;
-    bcfg_product product = {BCFG_ABI, sizeof product, BCFG_FLOAT32, 0, NULL, 40, 40, 40,
+    bcfg_product product = {BCFG_FLOAT32, 0, NULL, 40, 40, 40,
                             {a, 160, 4, NULL}, {b, 160, 4, NULL}, {c, 160, 4, NULL}};
     CHECK(bcfg_gemm_run(&product, 1, NULL) == BCFG_OK);
     for (int i = 0; i < 40; i++)
@@ -239,7 +239,7 @@ static void it_serves_as_a_provider(void) {
     CHECK(bcfg_choose(snapshot_of(both, 1, values), BCFG_HGEMM, 2, 2, 2) == -1);
     CHECK(bcfg_next_provider(bcfg_reference()) == bcfg_native());
     uint16_t a[4] = {0x3c00, 0x4000, 0x4200, 0x4400}, c[4]; /* 1 2 3 4 */
-    bcfg_product product = {BCFG_ABI, sizeof product, BCFG_FLOAT16, 0, NULL, 2, 2, 2,
+    bcfg_product product = {BCFG_FLOAT16, 0, NULL, 2, 2, 2,
                             {a, 4, 2, NULL}, {a, 4, 2, NULL}, {c, 4, 2, NULL}};
     bcfg_error error = NEW_ERROR;
     bcfg_reset_calls();
@@ -250,7 +250,7 @@ static void it_serves_as_a_provider(void) {
     CHECK(strcmp(about.name, "native") == 0 && about.calls[BCFG_HGEMM] == 1);
     CHECK(bcfg_matmul(snapshot_of(both, 1, values), &product, &error) == BCFG_E_UNSERVED);
     float z[8] = {1, 0, 0, 1, 2, 0, 0, 0}, y[8];
-    product = (bcfg_product){BCFG_ABI, sizeof product, BCFG_COMPLEX64, 0, NULL, 2, 2, 2,
+    product = (bcfg_product){BCFG_COMPLEX64, 0, NULL, 2, 2, 2,
                              {z, 16, 8, NULL}, {z, 16, 8, NULL}, {y, 16, 8, NULL}};
     CHECK(bcfg_matmul(snapshot_of(both + 1, 1, values), &product, &error) == BCFG_OK);
     CHECK(y[0] == 1 && y[1] == 2 && y[2] == 0 && y[3] == 1 && y[4] == 2 && y[7] == 2);

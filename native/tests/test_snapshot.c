@@ -151,7 +151,7 @@ static void a_product_goes_to_the_fastest_and_is_counted_so(const bcfg_provider 
     memset(preferred, 1, sizeof preferred);
     const bcfg_snapshot *snapshot = preferring(two, 2, values, preferred);
     double a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8}, c[4] = {0};
-    bcfg_product product = {BCFG_ABI, sizeof product, BCFG_FLOAT64, 0, NULL, 2, 2, 2,
+    bcfg_product product = {BCFG_FLOAT64, 0, NULL, 2, 2, 2,
                             {a, 16, 8, NULL}, {b, 16, 8, NULL}, {c, 16, 8, NULL}};
     bcfg_reset_calls();
     CHECK(bcfg_matmul(snapshot, &product, NULL) == BCFG_OK && c[0] == 19 && c[3] == 50);

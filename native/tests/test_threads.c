@@ -13,7 +13,7 @@ static atomic_long products;
 
 static void multiply_once(void) {
     double a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8}, c[4] = {0};
-    bcfg_product product = {BCFG_ABI, sizeof product, BCFG_FLOAT64, 0, NULL, 2, 2, 2,
+    bcfg_product product = {BCFG_FLOAT64, 0, NULL, 2, 2, 2,
                             {a, 16, 8, NULL}, {b, 16, 8, NULL}, {c, 16, 8, NULL}};
     CHECK(bcfg_matmul(NULL, &product, NULL) == BCFG_OK);
     CHECK(c[0] == 19 && c[1] == 22 && c[2] == 43 && c[3] == 50);

@@ -1,6 +1,5 @@
 """ops.conv2d computes the definition, by every way, instruction set, thread count and batch."""
 
-import ctypes
 import threading
 import tracemalloc
 
@@ -17,11 +16,12 @@ from backendcfg.ops import convolution
 from backendcfg.ops.convolution import shapes
 from backendcfg.ops.convolution.ways import WAYS, Convolution
 
-KERNELS = ctypes.CDLL(_native.__file__)
-KERNELS.bcfg_isa_name.restype = ctypes.c_char_p
-KERNELS.bcfg_isa_served.restype = ctypes.c_uint64
-ISAS = [isa for isa in range(4) if KERNELS.bcfg_isa_available(isa)]
+ISAS = [name for name, runs, _ in _native.kernel_isas() if runs]
 RANDOM = np.random.default_rng(0)
+
+
+def served_by(isa):
+    return next(count for name, _, count in _native.kernel_isas() if name == isa)
 
 
 def pairs(low, high):
@@ -158,17 +158,17 @@ def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(dtype):
         b = RANDOM.standard_normal(outputs).astype(dtype)
         height, width = (33 + 2 - 3) // stride[0] + 1, (29 + 4 - 5) // stride[1] + 1
         for isa in ISAS:
-            assert KERNELS.bcfg_force_isa(isa) == 0
+            _native.force_kernel_isa(isa)
             try:
-                before = KERNELS.bcfg_isa_served(isa)
+                before = served_by(isa)
                 for threads in (1, 2, 3, 7):
                     out = np.empty((2, outputs, height, width), dtype)
                     _native.convolve(x, w, b, out, stride, (1, 2), (1, 1), groups, threads)
                     key = (stride, groups, outputs)
                     assert out.tobytes() == found.setdefault(key, out.tobytes()), (isa, threads)
-                assert KERNELS.bcfg_isa_served(isa) == before + 4
+                assert served_by(isa) == before + 4
             finally:
-                KERNELS.bcfg_force_isa(-1)
+                _native.force_kernel_isa(None)
 
 
 @settings(deadline=None, max_examples=examples(25))

@@ -66,12 +66,12 @@ def test_a_product_with_a_sum_is_explained_by_its_product(name):
 
 @pytest.mark.parametrize(
     ("name", "shapes", "count"),
-    [("addmm", ((2, 3),), "3"), ("scaled_dot_product_attention", 3, "3 to 4")],
+    [("addmm", ((2, 3),), "3"), ("scaled_dot_product_attention", 3, "3 or 4")],
 )
 def test_the_number_of_shapes_is_checked(name, shapes, count):
     with pytest.raises(
         InvalidArgumentError,
-        match=rf"^explain: `shapes` of {name} must be {count} shapes, not ",
+        match=rf"^explain: `shapes` must be {count} shapes, not ",
     ):
         ops.explain(name, shapes)
 

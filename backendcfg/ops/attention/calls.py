@@ -278,7 +278,7 @@ def back(gradient: Array, like: Array, lead: tuple[int, ...]) -> Array:
 
 def explain(question: Question) -> Answer:
     """`scaled_dot_product_attention` of query, key, value and perhaps a mask."""
-    shapes = question.some_shapes(3, 4)
+    shapes = question.shapes_of(3, 4)
     name = element_named(question.dtype)
     hidden = element_named(question.option("mask_dtype", "bool"))
     place = place_of(question.option("device", "cpu"))

@@ -58,7 +58,6 @@ class Request(NamedTuple):
         return _NAMES[self.array.dtype.char]
 
 
-_CONSTANT = frozenset((int, str, type(None)))
 _NAMES = {np.dtype(name).char: name for name in FLOATING}
 
 
@@ -79,28 +78,13 @@ def one(  # noqa: PLR0917
     Raises:
         InvalidArgumentError: an argument does not fit; the message names it.
     """
-    came = taken(operation, value)
-    array = _numbers(operation, kind, came)
-    # Only what cannot change may be a key: an array of one number can, though it has a hash.
-    is_constant = type(dim) is int and type(n) in _CONSTANT and type(norm) in _CONSTANT
-    along = _along_one if is_constant else _along_one.__wrapped__
-    found = along(operation, kind, tuple(array.shape), n, dim, norm)
-    return Request(operation, kind, array, *found[:3], came, found.shape)
-
-
-@lru_cache(maxsize=512)
-def _along_one(  # noqa: PLR0917
-    operation: str,
-    kind: str,
-    shape: tuple[int, ...],
-    n: int | None,
-    dim: int,
-    norm: str | None,
-) -> _Sizes:
-    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-        refuse(operation, f"`dim` must be a whole number, not {dim!r}")
-    axes = shape_of(operation, len(shape), [dim.__index__()]) or ()
-    return _sizes(operation, kind, shape, axes, None if n is None else (n,), norm, "n")
+    for name, number, wanted in (("dim", dim, "a whole number"), ("n", n, "whole numbers")):
+        if isinstance(number, bool) or not (number is None or hasattr(number, "__index__")):
+            refuse(operation, f"`{name}` must be {wanted}, not {number!r}")
+    if dim is None:
+        refuse(operation, "`dim` must be a whole number, not None")
+    lengths = None if n is None else (n.__index__(),)
+    return _request(operation, kind, value, lengths, (dim.__index__(),), norm, "n")
 
 
 def several(  # noqa: PLR0917
@@ -116,32 +100,38 @@ def several(  # noqa: PLR0917
     Raises:
         InvalidArgumentError: an argument does not fit; the message names it.
     """
+    lengths, dims = whole_numbers(operation, "s", s), whole_numbers(operation, "dim", dim)
+    return _request(operation, kind, value, lengths, dims, norm, "s")
+
+
+def _request(  # noqa: PLR0917
+    operation: str,
+    kind: str,
+    value: Any,
+    lengths: tuple[int, ...] | None,
+    dims: tuple[int, ...] | None,
+    norm: str | None,
+    name: str,
+) -> Request:
     came = taken(operation, value)
     array = _numbers(operation, kind, came)
-    lengths = whole_numbers(operation, "s", s)
-    dims = whole_numbers(operation, "dim", dim)
-    found = _along_several(
-        operation,
-        kind,
-        tuple(array.shape),
-        None if lengths is None else tuple(lengths),
-        None if dims is None else tuple(dims),
-        norm if norm is None or isinstance(norm, str) else repr(norm),
-    )
+    norm = norm if norm is None or type(norm) is str else repr(norm)  # what can be a key
+    found = _sizes(operation, kind, tuple(array.shape), lengths, dims, norm, name)
     return Request(operation, kind, array, *found[:3], came, found.shape)
 
 
-@lru_cache(maxsize=512)
-def _along_several(  # noqa: PLR0917
+@lru_cache(maxsize=1024)
+def _sizes(  # noqa: PLR0917
     operation: str,
     kind: str,
     shape: tuple[int, ...],
     lengths: tuple[int, ...] | None,
-    dim: tuple[int, ...] | None,
+    dims: tuple[int, ...] | None,
     norm: str | None,
+    name: str,
 ) -> _Sizes:
     dimensions = len(shape)
-    axes = shape_of(operation, dimensions, dim)
+    axes = shape_of(operation, dimensions, dims)
     if axes is None:
         count = dimensions if lengths is None else len(lengths)
         if count > dimensions:
@@ -151,33 +141,18 @@ def _along_several(  # noqa: PLR0917
         refuse(operation, f"`s` must have as many sizes as `dim`, {len(axes)}, not {len(lengths)}")
     if kind in ("rfft", "irfft") and not axes:
         refuse(operation, "`dim` must have at least one dimension")
-    return _sizes(operation, kind, shape, axes, lengths, norm, "s")
-
-
-def _sizes(  # noqa: PLR0917
-    operation: str,
-    kind: str,
-    shape: tuple[int, ...],
-    axes: tuple[int, ...],
-    lengths: Sequence[int] | None,
-    norm: str | None,
-    name: str,
-) -> _Sizes:
     if norm is not None and norm not in NORMS:
         refuse(operation, f'`norm` must be "backward", "ortho" or "forward", not {norm!r}')
     sizes = [shape[axis] for axis in axes]
     if kind == "irfft":
         sizes[-1] = 2 * (sizes[-1] - 1)
     for position, length in enumerate(lengths or ()):
-        if isinstance(length, bool) or not hasattr(length, "__index__"):
-            refuse(operation, f"`{name}` must be whole numbers, not {length!r}")
-        if length.__index__() != -1:
-            sizes[position] = length.__index__()
+        if length != -1:
+            sizes[position] = length
+    result = list(shape)
     for axis, size in zip(axes, sizes, strict=True):
         if size < 1:
             refuse(operation, f"`{name}` must be at least 1 for dimension {axis}, not {size}")
-    result = list(shape)
-    for axis, size in zip(axes, sizes, strict=True):
         result[axis] = size
     if kind == "rfft":
         result[axes[-1]] = sizes[-1] // 2 + 1
@@ -282,14 +257,14 @@ def _numbers(operation: str, kind: str, came: ArrayView) -> NDArray[Any]:
     return array.astype(np.complex64 if array.dtype == np.float32 else np.complex128)
 
 
-def whole_numbers(operation: str, name: str, value: Any) -> list[int] | None:
+def whole_numbers(operation: str, name: str, value: Any) -> tuple[int, ...] | None:
     """One whole number or several; None for None."""
     if value is None:
         return None
     if hasattr(value, "__index__") and not isinstance(value, bool):
-        return [value.__index__()]
+        return (value.__index__(),)
     try:
-        return [each.__index__() for each in value]
+        return tuple([each.__index__() for each in value])
     except (AttributeError, TypeError):
         refuse(operation, f"`{name}` must be whole numbers, not {value!r}")
 

@@ -6,13 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
-from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.dispatch import snapshots
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.native import ELEMENTS, FACTORISATIONS
 from backendcfg.ops import devices
 from backendcfg.ops.explanation import Answer, Question, Reason
-from backendcfg.ops.product_choice import behind, calibration_of, measured_row
+from backendcfg.ops.product_choice import behind, calibration_of, measured_row, unlisted
 from backendcfg.ops.serving import WORDS
 
 if TYPE_CHECKING:
@@ -61,13 +60,7 @@ def explain(question: Question) -> Answer:
         for name, path, verdict, lacking in listed
         if verdict != _SERVES
     ]
-    names = {name for name, _, _, _ in listed}
-    absent = listing.reasons
-    reasons += [
-        Reason(p.name, "", absent.get(p.name, "not among those that the profile may use"))
-        for p in PROVIDERS
-        if p.name not in names
-    ]
+    reasons += unlisted(listing.reasons, [name for name, *_ in listed])
     sides = f" and {k} right-hand sides" if function in _WITH_RIGHT_SIDE else ""
     return Answer(
         question.operation,

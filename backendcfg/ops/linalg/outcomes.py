@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.ops.arrays import described, dtype_of
 
 ELEMENTS = "float32, float64, complex64 or complex128"
 UNFINISHED = ("eigh", "eigvalsh", "svd", "svdvals")
@@ -120,9 +121,9 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
     word = repr(value) if isinstance(value, str) else type(value).__name__
     matrix = "L" if function == "cholesky_solve" else first
     messages = {
-        "type": f"`{detail}` must hold {ELEMENTS}, not {_dtype(value)}",
-        "types": f"`{detail}` must hold {_dtype(given.get(matrix))}, as `{matrix}` does, "
-        f"not {_dtype(value)}",
+        "type": f"`{detail}` must hold {ELEMENTS}, not {dtype_of(value)}",
+        "types": f"`{detail}` must hold {dtype_of(given.get(matrix))}, as `{matrix}` does, "
+        f"not {dtype_of(value)}",
         "matrix": f"`{detail}` must have at least two dimensions",
         "dimensions": f"`{detail}` must have at least one dimension",
         "square": f"`{detail}` must be square in its last two dimensions",
@@ -132,7 +133,7 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
         "batch": f"the leading dimensions of `{matrix}` and `{detail}` must broadcast",
         "large": "the stack has more than 2**63 matrices",
         "pivot": "`pivot` must be true: no provider here factorises without pivoting",
-        "pivot-type": f"`pivots` must hold int32, as `lu_factor` gives them, not {_dtype(value)}",
+        "pivot-type": f"`pivots` must hold int32, as `lu_factor` gives them, not {dtype_of(value)}",
         "pivot-shape": "`pivots` must have the shape of `LU` without its last dimension",
         "pivot-value": f"`pivots` must be places from 1 to the size of `LU`, not {detail}",
         "flag": f"`{detail}` must be a bool, not {value!r}",
@@ -154,7 +155,7 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
         helps.update(type=["convert it"], types=["convert one: nothing is converted on a device"])
     raise InvalidArgumentError(
         f"linalg.{function}: {messages[reason]}",
-        notes=[f"{name}: {_describe(a)}" for name, a in given.items() if hasattr(a, "shape")],
+        notes=[f"{name}: {described(a)}" for name, a in given.items() if hasattr(a, "shape")],
         state="nothing was computed" if reason != "not-finite" else "nothing was returned",
         helps=helps.get(reason, []),
     )
@@ -194,7 +195,7 @@ def fail(
             help_text = "the factor of a positive-definite matrix has no zero on its diagonal"
     raise LinAlgError(
         f"linalg.{function}: {at} {what}",
-        notes=[f"argument: {_describe(matrix)}"],
+        notes=[f"argument: {described(matrix)}"],
         state="nothing was returned",
         helps=[help_text],
     )
@@ -204,12 +205,3 @@ def _index(index: int, stack: tuple[int, ...]) -> str:
     if len(stack) < 2:
         return str(index)
     return str(tuple(int(i) for i in np.unravel_index(index, stack)))
-
-
-def _dtype(value: Any) -> str:
-    return str(getattr(value, "dtype", type(value).__name__))
-
-
-def _describe(value: Any) -> str:
-    place = getattr(value, "place", "")  # of an array on a device
-    return f"{_dtype(value)} array of shape {tuple(value.shape)}{place and f' on {place}'}"

@@ -25,8 +25,8 @@ int run_attention(const arguments *job, unsigned blocks, uint64_t shared_bytes, 
 /* What the kernels of the CPU drop: factors[j] for key j, `count` rounded up to a multiple of 64. */
 void dropout_row(uint64_t seed, double probability, uint64_t batch_head, int64_t query,
                  int64_t count, float *factors) {
-    bcfg_dropout_row(seed, bcfg_dropout_threshold(probability), bcfg_dropout_factor(probability),
-                     batch_head, query, 0, count, factors);
+    bcfg_dropout_row(seed, probability, batch_head, query, 0, count, factors);
+    for (int64_t j = 0; j < count; j++) factors[j] *= (float)bcfg_dropout_factor(probability);
 }
 
 uint64_t arguments_size(void) { return sizeof(arguments); }

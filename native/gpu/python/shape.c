@@ -77,8 +77,6 @@ static int fit_product(DeviceCall *call) {
         if (wanted != 0 ? call->arrays[i].dimensions != wanted : call->arrays[i].dimensions == 0)
             return bcfg_device_refused(call, "dimensions", call->operation->arguments[i]);
     bcfg_product *p = &call->product;
-    p->abi = BCFG_ABI;
-    p->size = sizeof *p;
     p->element = a->element;
     p->m = a->dimensions > 1 ? a->shape[a->dimensions - 2] : 1;
     p->k = a->shape[a->dimensions - 1];

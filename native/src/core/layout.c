@@ -31,11 +31,14 @@ enum { TILE = 32 };
 
 #define COPY_TILES(bytes)                                                                          \
     for (int64_t i0 = 0; i0 < rows; i0 += TILE)                                                    \
-        for (int64_t j0 = 0; j0 < columns; j0 += TILE)                                             \
-            for (int64_t i = i0; i < rows && i < i0 + TILE; i++)                                   \
-                for (int64_t j = j0; j < columns && j < j0 + TILE; j++)                            \
+        for (int64_t j0 = 0; j0 < columns; j0 += TILE) {                                           \
+            const int64_t high = rows - i0 < TILE ? rows : i0 + TILE;                              \
+            const int64_t wide = columns - j0 < TILE ? columns : j0 + TILE;                        \
+            for (int64_t i = i0; i < high; i++)                                                    \
+                for (int64_t j = j0; j < wide; j++)                                                \
                     memcpy(to + i * to_row + j * to_column, from + i * from_row + j * from_column, \
-                           bytes);
+                           bytes);                                                                 \
+        }
 
 static void copy(int64_t size, char *to, int64_t to_row, int64_t to_column, const char *from,
                  int64_t from_row, int64_t from_column, int64_t rows, int64_t columns) {
@@ -49,7 +52,15 @@ static void copy(int64_t size, char *to, int64_t to_row, int64_t to_column, cons
 
 void bcfg_pack(int64_t size, char *dense, const char *data, int64_t row_stride,
                int64_t column_stride, int64_t rows, int64_t columns) {
-    copy(size, dense, columns * size, size, data, row_stride, column_stride, rows, columns);
+    if (rows <= 0 || columns <= 0) return;
+    int64_t line = columns * size;
+    if (column_stride != size && columns != 1)
+        copy(size, dense, line, size, data, row_stride, column_stride, rows, columns);
+    else if (row_stride == line || rows == 1)
+        memcpy(dense, data, (size_t)(rows * line));
+    else
+        for (int64_t i = 0; i < rows; i++)
+            memcpy(dense + i * line, data + i * row_stride, (size_t)line);
 }
 
 void bcfg_unpack(int64_t size, char *data, int64_t row_stride, int64_t column_stride,

@@ -107,10 +107,7 @@ const bcfg_lapack *bcfg_linalg_choose(const bcfg_snapshot *snapshot, int32_t ope
  * size goes the same way alone and in a stack. */
 enum { BCFG_LIBRARY_ALONE = 48 };
 
-/* linalg_copy.c: `outer` runs of `inner` elements, packed one behind the other. */
-void bcfg_gather(int64_t size, char *to, const char *from, int64_t outer_stride,
-                 int64_t inner_stride, int64_t outer, int64_t inner);
-/* Where by columns: packs an m by n matrix so, else by rows. */
+/* linalg_copy.c. Where by columns: packs an m by n matrix so, else by rows. */
 void bcfg_take_matrix(int64_t size, char *to, const bcfg_operand *operand, const char *from,
                       int64_t m, int64_t n, bool by_columns);
 /* Of an n by n matrix that lies by columns: zeros above or below the diagonal; the conjugate of

@@ -4,42 +4,13 @@
 
 #include "linalg.h"
 
-#define GATHER(type)                                                                               \
-    for (int64_t i = 0; i < outer; i++)                                                            \
-        for (int64_t j = 0; j < inner; j++)                                                        \
-            memcpy(to + (i * inner + j) * (int64_t)sizeof(type),                                   \
-                   from + i * outer_stride + j * inner_stride, sizeof(type));
-
-enum { FEW = 32 * 32 };
-
-void bcfg_gather(int64_t size, char *to, const char *from, int64_t outer_stride,
-                 int64_t inner_stride, int64_t outer, int64_t inner) {
-    if (outer <= 0 || inner <= 0) return;
-    if (inner_stride == size || inner == 1) {
-        if (outer_stride == inner * size || outer == 1) {
-            memcpy(to, from, (size_t)(outer * inner * size));
-            return;
-        }
-        for (int64_t i = 0; i < outer; i++)
-            memcpy(to + i * inner * size, from + i * outer_stride, (size_t)(inner * size));
-    } else if (outer * inner > FEW) {
-        bcfg_pack(size, to, from, outer_stride, inner_stride, outer, inner);
-    } else if (size == 4) {
-        GATHER(int32_t)
-    } else if (size == 8) {
-        GATHER(int64_t)
-    } else {
-        GATHER(int64_t[2])
-    }
-}
-
 void bcfg_take_matrix(int64_t size, char *to, const bcfg_operand *operand, const char *from,
                       int64_t m, int64_t n, bool by_columns) {
     int64_t row = operand->row_stride, column = operand->column_stride;
     if (by_columns)
-        bcfg_gather(size, to, from, column, row, n, m);
+        bcfg_pack(size, to, from, column, row, n, m);
     else
-        bcfg_gather(size, to, from, row, column, m, n);
+        bcfg_pack(size, to, from, row, column, m, n);
 }
 
 void bcfg_clear_triangle(int32_t element, int64_t n, char *a, bool upper) {

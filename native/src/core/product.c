@@ -22,26 +22,6 @@ typedef struct {
     const char *packed_a, *packed_b; /* what the buffers hold: a repeated matrix is packed once */
 } Work;
 
-static bcfg_status check(const bcfg_product *product, bcfg_error *error) {
-    if (product == NULL) return bcfg_fail(error, BCFG_E_ARGUMENT, "product is NULL");
-    if (product->abi != BCFG_ABI || product->size != sizeof *product)
-        return bcfg_fail(error, BCFG_E_ABI, "bcfg_product has another version or size");
-    if (product->element < BCFG_FLOAT32 || product->element >= BCFG_ELEMENTS)
-        return bcfg_fail(error, BCFG_E_ARGUMENT, "no element type %d", product->element);
-    if (product->batch_dimensions < 0 || product->batch_dimensions > MOST_DIMENSIONS)
-        return bcfg_fail(error, BCFG_E_ARGUMENT, "%d batch dimensions", product->batch_dimensions);
-    if (product->m < 0 || product->n < 0 || product->k < 0)
-        return bcfg_fail(error, BCFG_E_ARGUMENT, "a size is negative");
-    if (product->batch_dimensions > 0 &&
-        (product->batch_shape == NULL || product->a.batch_strides == NULL ||
-         product->b.batch_strides == NULL || product->c.batch_strides == NULL))
-        return bcfg_fail(error, BCFG_E_ARGUMENT, "the batch's shape or a stride of it is NULL");
-    for (int32_t d = 0; d < product->batch_dimensions; d++)
-        if (product->batch_shape[d] < 0)
-            return bcfg_fail(error, BCFG_E_ARGUMENT, "a size is negative");
-    return BCFG_OK;
-}
-
 /* How many matrices the result has; -1 for more than can be. */
 static int64_t count_matrices(const bcfg_product *product) {
     int64_t matrices = 1;
@@ -274,8 +254,6 @@ static bool any_serves(const bcfg_snapshot *snapshot, int32_t operation) {
 bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *product,
                         bcfg_error *error) {
     bcfg_status status = bcfg_error_begin(error);
-    if (status != BCFG_OK) return status;
-    status = check(product, error);
     if (status != BCFG_OK) return status;
     if (snapshot == NULL) snapshot = bcfg_current();
     int64_t m = product->m, n = product->n, k = product->k, matrices = count_matrices(product);

@@ -27,8 +27,7 @@ typedef struct {
     bool in_place;                  /* values are multiplied where they lie */
     int64_t depth;                  /* steps of a score's chain */
     int64_t out_row;                /* numbers from row to row of a block's output */
-    int64_t number;                 /* bytes of a packed number, */
-    int64_t real;                   /* and of one of the work */
+    int64_t real;                   /* bytes of a number of the work */
     int64_t key_bytes, value_bytes; /* of a step's packed keys and values */
     char *packed;                   /* for all steps of the heads of this round, or NULL */
     int64_t first_head;             /* the first head of keys of this round */

@@ -113,11 +113,11 @@ bcfg_status bcfg_attention_backward(backward_job *job, int32_t threads, bcfg_err
     }
     threads = threads_for(job, threads);
     job->keys_per_task = keys_per_task(job, threads);
-    job->tasks_per_head = (job->in.keys + job->keys_per_task - 1) / job->keys_per_task;
     Run run = {.job = job, .kernels = kernels->of[is_double]->backward};
     if (job->in.element == BCFG_BFLOAT16 && kernels->pairs != NULL)
         run.kernels = kernels->pairs->backward;
-    run.tasks = job->tasks_per_head * job->in.batch * job->in.key_heads;
+    run.tasks = (job->in.keys + job->keys_per_task - 1) / job->keys_per_task * job->in.batch *
+                job->in.key_heads;
     run.rows_per_head = (job->in.queries + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     if (threads > run.tasks) threads = (int32_t)run.tasks;
 

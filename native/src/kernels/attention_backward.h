@@ -19,13 +19,13 @@ typedef struct {
     attention_array grad_query, grad_key, grad_value;
 
     /* Set by the driver. */
-    int64_t keys_per_task, tasks_per_head, workspace; /* the last in numbers, for each worker */
+    int64_t keys_per_task;
     attention_array query_sum; /* where grad_query is summed: itself, or in float32 beside it */
     void *delta;            /* (batch, heads, queries): sum of grad_out * out over the width */
     _Atomic int64_t *done;  /* by task: how many steps have been added to query_sum */
 } backward_job;
 
-/* The kernels. `head` is one of batch * heads; `task` one of tasks_per_head * batch * key_heads, of
+/* The kernels. `head` is one of batch * heads; `task` one of those of a head * batch * key_heads, of
  * which all of a lower number must be finished, or running in other threads. */
 typedef struct {
     /* Numbers that a worker needs for its tasks. */

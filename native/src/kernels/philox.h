@@ -15,11 +15,6 @@
 
 enum { PHILOX_LANES = 16 };
 
-/* Which words are dropped: those below it. `probability` is in [0, 1]. */
-static inline uint64_t bcfg_dropout_threshold(double probability) {
-    return (uint64_t)(probability * 4294967296.0);
-}
-
 /* What a kept element is multiplied by; nothing is kept at 1. */
 static inline double bcfg_dropout_factor(double probability) {
     return probability < 1 ? 1 / (1 - probability) : 0;
@@ -55,16 +50,17 @@ static inline void bcfg_philox(uint64_t seed, uint32_t first, uint32_t query, ui
     }
 }
 
-/* factors[j] = 0 where key `first + j` is dropped for a query, else `kept`. `first` is a multiple
- * of 4; `factors` has room for `count` rounded up to a multiple of 4 * PHILOX_LANES. */
-static inline void bcfg_dropout_row(uint64_t seed, uint64_t threshold, float kept,
-                                    uint64_t batch_head, int64_t query, int64_t first,
-                                    int64_t count, float *factors) {
+/* factors[j] = 0 where key `first + j` is dropped for a query, else 1. `probability` is in [0, 1],
+ * `first` a multiple of 4; `factors` has room for `count` rounded up to a multiple of
+ * 4 * PHILOX_LANES. */
+static inline void bcfg_dropout_row(uint64_t seed, double probability, uint64_t batch_head,
+                                    int64_t query, int64_t first, int64_t count, float *factors) {
+    const uint64_t threshold = (uint64_t)(probability * 4294967296.0);
     uint32_t words[4 * PHILOX_LANES];
     for (int64_t j = 0; j < count; j += 4 * PHILOX_LANES) {
         bcfg_philox(seed, (uint32_t)((first + j) / 4), (uint32_t)query, batch_head, words);
         for (int i = 0; i < 4 * PHILOX_LANES; i++)
-            factors[j + i] = words[i] < threshold ? 0.0f : kept;
+            factors[j + i] = words[i] < threshold ? 0.0f : 1.0f;
     }
 }
 

@@ -9,6 +9,7 @@
  *   X_round                     to the nearest integer, ties to even
  *   X_scale(a, n)               a times 2 to the n, an integer between -200 and 200 (-2000, 2000)
  *   X_pick(m, a, b)             a where the mask is set, else b
+ *   X_any_nan                   whether any lane is NaN
  */
 #ifndef BACKENDCFG_SIMD_H
 #define BACKENDCFG_SIMD_H
@@ -28,37 +29,31 @@ enum { F32_LANES = 16, F64_LANES = 8, TILE_VECTORS = 4 };
 static SIMD f32m f32_first(int64_t n) { return (f32m)((1u << n) - 1); }
 static SIMD f64m f64_first(int64_t n) { return (f64m)((1u << n) - 1); }
 
-static SIMD f32x f32_load(const float *p) { return _mm512_loadu_ps(p); }
-static SIMD f64x f64_load(const double *p) { return _mm512_loadu_pd(p); }
-static SIMD void f32_store(float *p, f32x a) { _mm512_storeu_ps(p, a); }
-static SIMD void f64_store(double *p, f64x a) { _mm512_storeu_pd(p, a); }
-static SIMD f32x f32_load_first(f32m m, const float *p) { return _mm512_maskz_loadu_ps(m, p); }
-static SIMD f64x f64_load_first(f64m m, const double *p) { return _mm512_maskz_loadu_pd(m, p); }
-static SIMD void f32_store_first(f32m m, float *p, f32x a) { _mm512_mask_storeu_ps(p, m, a); }
-static SIMD void f64_store_first(f64m m, double *p, f64x a) { _mm512_mask_storeu_pd(p, m, a); }
-static SIMD f32x f32_set(float a) { return _mm512_set1_ps(a); }
-static SIMD f64x f64_set(double a) { return _mm512_set1_pd(a); }
-static SIMD f32x f32_fma(f32x a, f32x b, f32x c) { return _mm512_fmadd_ps(a, b, c); }
-static SIMD f64x f64_fma(f64x a, f64x b, f64x c) { return _mm512_fmadd_pd(a, b, c); }
-static SIMD f32x f32_add(f32x a, f32x b) { return _mm512_add_ps(a, b); }
-static SIMD f64x f64_add(f64x a, f64x b) { return _mm512_add_pd(a, b); }
-static SIMD f32x f32_sub(f32x a, f32x b) { return _mm512_sub_ps(a, b); }
-static SIMD f64x f64_sub(f64x a, f64x b) { return _mm512_sub_pd(a, b); }
-static SIMD f32x f32_mul(f32x a, f32x b) { return _mm512_mul_ps(a, b); }
-static SIMD f64x f64_mul(f64x a, f64x b) { return _mm512_mul_pd(a, b); }
-static SIMD f32x f32_max(f32x a, f32x b) { return _mm512_max_ps(a, b); }
-static SIMD f64x f64_max(f64x a, f64x b) { return _mm512_max_pd(a, b); }
-static SIMD f32x f32_min(f32x a, f32x b) { return _mm512_min_ps(a, b); }
-static SIMD f64x f64_min(f64x a, f64x b) { return _mm512_min_pd(a, b); }
-static SIMD f32x f32_round(f32x a) { return _mm512_roundscale_ps(a, 8); }
-static SIMD f64x f64_round(f64x a) { return _mm512_roundscale_pd(a, 8); }
-static SIMD f32x f32_scale(f32x a, f32x n) { return _mm512_scalef_ps(a, n); }
-static SIMD f64x f64_scale(f64x a, f64x n) { return _mm512_scalef_pd(a, n); }
-static SIMD f32x f32_pick(f32m m, f32x a, f32x b) { return _mm512_mask_blend_ps(m, b, a); }
-static SIMD f64x f64_pick(f64m m, f64x a, f64x b) { return _mm512_mask_blend_pd(m, b, a); }
-/* Whether any lane is NaN. */
-static SIMD int f32_any_nan(f32x a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0; }
-static SIMD int f64_any_nan(f64x a) { return _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q) != 0; }
+#define SIMD_ALL(t, s, scalar)                                                                     \
+    static SIMD t##x t##_load(const scalar *p) { return _mm512_loadu_##s(p); }                     \
+    static SIMD void t##_store(scalar *p, t##x a) { _mm512_storeu_##s(p, a); }                     \
+    static SIMD t##x t##_load_first(t##m m, const scalar *p) {                                     \
+        return _mm512_maskz_loadu_##s(m, p);                                                       \
+    }                                                                                              \
+    static SIMD void t##_store_first(t##m m, scalar *p, t##x a) {                                  \
+        _mm512_mask_storeu_##s(p, m, a);                                                           \
+    }                                                                                              \
+    static SIMD t##x t##_set(scalar a) { return _mm512_set1_##s(a); }                              \
+    static SIMD t##x t##_fma(t##x a, t##x b, t##x c) { return _mm512_fmadd_##s(a, b, c); }         \
+    static SIMD t##x t##_add(t##x a, t##x b) { return _mm512_add_##s(a, b); }                      \
+    static SIMD t##x t##_sub(t##x a, t##x b) { return _mm512_sub_##s(a, b); }                      \
+    static SIMD t##x t##_mul(t##x a, t##x b) { return _mm512_mul_##s(a, b); }                      \
+    static SIMD t##x t##_max(t##x a, t##x b) { return _mm512_max_##s(a, b); }                      \
+    static SIMD t##x t##_min(t##x a, t##x b) { return _mm512_min_##s(a, b); }                      \
+    static SIMD t##x t##_round(t##x a) { return _mm512_roundscale_##s(a, 8); }                     \
+    static SIMD t##x t##_scale(t##x a, t##x n) { return _mm512_scalef_##s(a, n); }                 \
+    static SIMD t##x t##_pick(t##m m, t##x a, t##x b) { return _mm512_mask_blend_##s(m, b, a); }   \
+    static SIMD int t##_any_nan(t##x a) {                                                          \
+        return _mm512_cmp_##s##_mask(a, a, _CMP_UNORD_Q) != 0;                                     \
+    }
+SIMD_ALL(f32, ps, float)
+SIMD_ALL(f64, pd, double)
+#undef SIMD_ALL
 
 /* Which of 16 (8) bytes are not zero. */
 static SIMD f32m f32_where(const uint8_t *p) {

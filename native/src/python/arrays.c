@@ -1,4 +1,5 @@
-/* Where NumPy's C API is imported: only when asked, so that scopes cost no import of NumPy. */
+/* What calls need of NumPy's arrays. Its C API is imported only when asked, so that scopes cost no
+ * import of NumPy. */
 #define BACKENDCFG_FILLS_ARRAY_API
 #include "arrays.h"
 
@@ -13,6 +14,40 @@ int bcfg_element_of(int type) {
     for (int element = 0; element < BCFG_ELEMENTS; element++)
         if (bcfg_element_types[element] == type && element != BCFG_BFLOAT16) return element;
     return -1;
+}
+
+PyArrayObject *bcfg_converted(PyArrayObject *array, int type) {
+    if (PyArray_TYPE(array) == type && PyArray_ISNOTSWAPPED(array))
+        return (PyArrayObject *)Py_NewRef((PyObject *)array);
+    PyArray_Descr *descriptor = PyArray_DescrFromType(type);
+    return (PyArrayObject *)PyArray_FromArray(array, descriptor, NPY_ARRAY_DEFAULT);
+}
+
+bool bcfg_join_shape(PyArrayObject *array, int inner, int64_t *shape, int32_t *dimensions) {
+    int own = PyArray_NDIM(array) - inner, more = own - *dimensions;
+    const npy_intp *from = PyArray_DIMS(array);
+    if (more > 0) {
+        for (int d = own - 1; d >= 0; d--) shape[d] = d < more ? 1 : shape[d - more];
+        *dimensions = own;
+    }
+    for (int d = 0; d < own; d++) {
+        int64_t *joined = &shape[*dimensions - own + d];
+        if (*joined != from[d] && *joined != 1 && from[d] != 1) return false;
+        if (*joined == 1) *joined = from[d];
+    }
+    return true;
+}
+
+bcfg_operand bcfg_operand_of(PyArrayObject *array, int dimensions, int64_t *strides, bool has_rows,
+                             bool has_columns) {
+    int at = PyArray_NDIM(array);
+    const npy_intp *shape = PyArray_DIMS(array), *from = PyArray_STRIDES(array);
+    bcfg_operand made = {.data = PyArray_DATA(array), .batch_strides = strides};
+    if (has_columns) made.column_stride = from[--at];
+    if (has_rows) made.row_stride = from[--at];
+    for (int d = dimensions - 1; d >= 0; d--)
+        strides[d] = --at >= 0 && shape[at] != 1 ? from[at] : 0;
+    return made;
 }
 
 PyObject *bcfg_set_array_api(PyObject *module, PyObject *ignored) {

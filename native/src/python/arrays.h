@@ -18,4 +18,13 @@ extern const int bcfg_element_types[BCFG_ELEMENTS];
 /* The element of one of NumPy's types, -1 for none. */
 int bcfg_element_of(int type);
 
+/* The array with elements of one of NumPy's types in the machine's byte order. A new reference. */
+PyArrayObject *bcfg_converted(PyArrayObject *array, int type);
+/* Joins the dimensions of an array, all but its last `inner`, into a shape by NumPy's rules; whether
+ * they broadcast. */
+bool bcfg_join_shape(PyArrayObject *array, int inner, int64_t *shape, int32_t *dimensions);
+/* An array as a stack of `dimensions` dimensions; its last dimensions are rows and columns. */
+bcfg_operand bcfg_operand_of(PyArrayObject *array, int dimensions, int64_t *strides, bool has_rows,
+                             bool has_columns);
+
 #endif

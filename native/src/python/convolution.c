@@ -67,18 +67,20 @@ static bool take_window(bcfg_convolution *call) {
            bounded(call->padding, 2, 0) && bounded(&call->groups, 1, 1);
 }
 
+/* Where PyArg_ParseTuple puts "(nn)(nn)(nn)n". */
+_Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "sizes are parsed where they belong");
+#define WINDOW(call)                                                                               \
+    &(call).stride[0], &(call).stride[1], &(call).padding[0], &(call).padding[1],                  \
+        &(call).dilation[0], &(call).dilation[1], &(call).groups
+
 PyObject *bcfg_convolve_call(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *input, *weight, *bias, *out;
     bcfg_convolution call = {0};
-    long long s[2], p[2], d[2], groups;
     int threads;
-    if (!PyArg_ParseTuple(arguments, "OOOO(LL)(LL)(LL)Li:convolve", &input, &weight, &bias, &out,
-                          &s[0], &s[1], &p[0], &p[1], &d[0], &d[1], &groups, &threads))
+    if (!PyArg_ParseTuple(arguments, "OOOO(nn)(nn)(nn)ni:convolve", &input, &weight, &bias, &out,
+                          WINDOW(call), &threads))
         return NULL;
-    for (int i = 0; i < 2; i++)
-        call.stride[i] = s[i], call.padding[i] = p[i], call.dilation[i] = d[i];
-    call.groups = groups;
     if (!bounded(&call.groups, 1, 1) || !take_input(&call, input)) return NULL;
     int type = PyArray_TYPE((PyArrayObject *)input);
     PyArrayObject *w = array_of(weight, type, 4, "weight"), *o = array_of(out, type, 4, "out");
@@ -97,7 +99,7 @@ PyObject *bcfg_convolve_call(PyObject *module, PyObject *arguments) {
         if (PyArray_DIM(b, 0) != shape[0]) shape = NULL;
         call.bias = PyArray_BYTES(b);
     }
-    if (shape == NULL || shape[0] % groups != 0 || shape[1] != call.channels ||
+    if (shape == NULL || shape[0] % call.groups != 0 || shape[1] != call.channels ||
         result[0] != call.batch || result[1] != shape[0]) {
         PyErr_SetString(PyExc_ValueError, "the shapes do not fit each other");
         return NULL;
@@ -114,23 +116,18 @@ PyObject *bcfg_unfold_call(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *input, *columns;
     bcfg_convolution call = {0};
-    long long k[2], o[2], s[2], p[2], d[2], groups, image, group, first;
+    Py_ssize_t image, group, first;
     int threads;
-    if (!PyArg_ParseTuple(arguments, "OO(LL)(LL)(LL)(LL)(LL)L(LLL)i:unfold", &input, &columns, &k[0],
-                          &k[1], &o[0], &o[1], &s[0], &s[1], &p[0], &p[1], &d[0], &d[1], &groups,
-                          &image, &group, &first, &threads))
+    if (!PyArg_ParseTuple(arguments, "OO(nn)(nn)(nn)(nn)(nn)n(nnn)i:unfold", &input, &columns,
+                          &call.kernel_height, &call.kernel_width, &call.out_height,
+                          &call.out_width, WINDOW(call), &image, &group, &first, &threads))
         return NULL;
-    call.kernel_height = k[0], call.kernel_width = k[1];
-    call.out_height = o[0], call.out_width = o[1];
-    for (int i = 0; i < 2; i++)
-        call.stride[i] = s[i], call.padding[i] = p[i], call.dilation[i] = d[i];
-    call.groups = groups;
     if (!take_window(&call) || !take_input(&call, input)) return NULL;
     PyArrayObject *c = array_of(columns, PyArray_TYPE((PyArrayObject *)input), 2, "columns");
     if (c == NULL || !dense(c, "columns", true)) return NULL;
     int64_t count = PyArray_DIM(c, 1), pixels = call.out_height * call.out_width;
     if (PyArray_DIM(c, 0) != call.channels * call.kernel_height * call.kernel_width || image < 0 ||
-        image >= call.batch || group < 0 || group >= groups || first < 0 ||
+        image >= call.batch || group < 0 || group >= call.groups || first < 0 ||
         first > pixels - count) {
         PyErr_SetString(PyExc_ValueError, "columns does not fit the windows");
         return NULL;

@@ -271,30 +271,27 @@ int bcfg_pop(Scope *scope) {
     return failed ? -1 : 0;
 }
 
-/* Steals `list`, which may be NULL with an exception set. */
-static PyObject *tuple_of(PyObject *list) {
-    PyObject *tuple = list != NULL ? PyList_AsTuple(list) : NULL;
+/* The claims of the frames of this context, or their Prepareds but for those left elsewhere. */
+static PyObject *chain(bool claims) {
+    Frame *frame;
+    PyObject *list = PyList_New(0), *tuple = NULL;
+    if (list != NULL && bcfg_top(&frame) < 0) Py_CLEAR(list);
+    for (; list != NULL && frame != NULL; frame = frame->outer) {
+        PyObject *item = claims ? frame->claim : (PyObject *)frame->prepared;
+        if (claims ? item == NULL : frame->closed_elsewhere) continue;
+        if (PyList_Append(list, item) < 0) Py_CLEAR(list);
+    }
+    if (list != NULL) tuple = PyList_AsTuple(list);
     Py_XDECREF(list);
     return tuple;
 }
 
 PyObject *bcfg_chain_claims(PyObject *module, PyObject *ignored) {
     (void)module, (void)ignored;
-    Frame *frame;
-    PyObject *list = PyList_New(0);
-    if (list != NULL && bcfg_top(&frame) < 0) Py_CLEAR(list);
-    for (; list != NULL && frame != NULL; frame = frame->outer)
-        if (frame->claim != NULL && PyList_Append(list, frame->claim) < 0) Py_CLEAR(list);
-    return tuple_of(list);
+    return chain(true);
 }
 
 PyObject *bcfg_chain_names(PyObject *module, PyObject *ignored) {
     (void)module, (void)ignored;
-    Frame *frame;
-    PyObject *list = PyList_New(0);
-    if (list != NULL && bcfg_top(&frame) < 0) Py_CLEAR(list);
-    for (; list != NULL && frame != NULL; frame = frame->outer)
-        if (!frame->closed_elsewhere && PyList_Append(list, (PyObject *)frame->prepared) < 0)
-            Py_CLEAR(list);
-    return tuple_of(list);
+    return chain(false);
 }

@@ -6,13 +6,6 @@ static int element_of(PyArrayObject *array) {
     return element <= BCFG_COMPLEX128 ? element : -1;
 }
 
-/* In the byte order of the machine. A new reference. */
-static PyArrayObject *native_order(PyArrayObject *array) {
-    if (PyArray_ISNOTSWAPPED(array)) return (PyArrayObject *)Py_NewRef((PyObject *)array);
-    PyArray_Descr *descriptor = PyArray_DescrFromType(PyArray_TYPE(array));
-    return (PyArrayObject *)PyArray_FromArray(array, descriptor, NPY_ARRAY_DEFAULT);
-}
-
 static int take_array(LinearCall *call, int at, int least, PyArrayObject **taken) {
     PyArrayObject *array = (PyArrayObject *)call->given[at];
     const char *name = call->spec->arguments[at];
@@ -23,37 +16,8 @@ static int take_array(LinearCall *call, int at, int least, PyArrayObject **taken
     if (PyArray_NDIM(array) < least)
         return bcfg_linear_refused(call, least == 2 ? "matrix" : "dimensions", name);
     call->problem.element = element;
-    *taken = native_order(array);
+    *taken = bcfg_converted(array, PyArray_TYPE(array));
     return *taken == NULL ? -1 : 0;
-}
-
-/* The last two dimensions as rows and columns, what stands before them as the stack's. */
-static void operand_of(const LinearCall *call, PyArrayObject *array, int inner, int64_t *strides,
-                       bcfg_operand *operand) {
-    int at = PyArray_NDIM(array);
-    const npy_intp *shape = PyArray_DIMS(array), *from = PyArray_STRIDES(array);
-    *operand = (bcfg_operand){.data = PyArray_DATA(array), .batch_strides = strides};
-    if (inner == 2) operand->column_stride = from[--at];
-    operand->row_stride = from[--at];
-    for (int d = call->problem.dimensions - 1; d >= 0; d--)
-        strides[d] = --at >= 0 && shape[at] != 1 ? from[at] : 0;
-}
-
-/* Joins the leading dimensions of an array, all but its last `inner`, into the stack's shape. */
-static bool broadcast(LinearCall *call, PyArrayObject *array, int inner) {
-    int own = PyArray_NDIM(array) - inner, before = call->problem.dimensions;
-    int most = own > before ? own : before;
-    const npy_intp *shape = PyArray_DIMS(array);
-    int64_t joined[NPY_MAXDIMS];
-    for (int d = 0; d < most; d++) {
-        int64_t left = d - most + before >= 0 ? call->shape[d - most + before] : 1;
-        int64_t right = d - most + own >= 0 ? shape[d - most + own] : 1;
-        if (left != right && left != 1 && right != 1) return false;
-        joined[d] = left == 1 ? right : left;
-    }
-    for (int d = 0; d < most; d++) call->shape[d] = joined[d];
-    call->problem.dimensions = most;
-    return true;
 }
 
 static bool is_vector(PyArrayObject *a, PyArrayObject *b) {
@@ -76,7 +40,7 @@ static int take_right_side(LinearCall *call, int at) {
     if ((p->from_right ? columns : rows) != p->n)
         return bcfg_linear_refused(call, p->from_right ? "columns" : "rows", name);
     p->k = p->from_right ? rows : columns;
-    if (!broadcast(call, call->b, call->is_vector ? 1 : 2))
+    if (!bcfg_join_shape(call->b, call->is_vector ? 1 : 2, call->shape, &p->dimensions))
         return bcfg_linear_refused(call, "batch", name);
     return 0;
 }
@@ -88,7 +52,7 @@ static int take_pivots(LinearCall *call, int at) {
     if (PyArray_NDIM(given) != dimensions ||
         !PyArray_CompareLists(PyArray_DIMS(given), PyArray_DIMS(call->a), dimensions))
         return bcfg_linear_refused(call, "pivot-shape", "pivots");
-    call->pivots = native_order(given);
+    call->pivots = bcfg_converted(given, NPY_INT32);
     return call->pivots == NULL ? -1 : 0;
 }
 
@@ -108,16 +72,16 @@ int bcfg_linear_take(LinearCall *call) {
     p->n = PyArray_DIM(call->a, dimensions - 1);
     if (must_be_square(p->operation) && p->m != p->n)
         return bcfg_linear_refused(call, "square", call->spec->arguments[first]);
-    (void)broadcast(call, call->a, 2);
+    (void)bcfg_join_shape(call->a, 2, call->shape, &p->dimensions);
     if (p->operation == BCFG_LU_SOLVE && take_pivots(call, 1) < 0) return -1;
     if (p->operation == BCFG_CHOLESKY_SOLVE && take_right_side(call, 0) < 0) return -1;
     if (p->operation == BCFG_LU_SOLVE && take_right_side(call, 2) < 0) return -1;
     if (p->operation == BCFG_SOLVE && take_right_side(call, 1) < 0) return -1;
-    operand_of(call, call->a, 2, call->a_strides, &p->a);
+    p->a = bcfg_operand_of(call->a, p->dimensions, call->a_strides, true, true);
     if (call->b != NULL)
-        operand_of(call, call->b, call->is_vector ? 1 : 2, call->b_strides, &p->b);
+        p->b = bcfg_operand_of(call->b, p->dimensions, call->b_strides, true, !call->is_vector);
     if (call->pivots != NULL)
-        operand_of(call, call->pivots, 1, call->pivot_strides, &p->pivots);
+        p->pivots = bcfg_operand_of(call->pivots, p->dimensions, call->pivot_strides, true, false);
     p->shape = call->shape;
     p->matrices = 1;
     for (int d = 0; d < p->dimensions; d++)

@@ -58,14 +58,6 @@ static int promoted(int left, int right) {
     return (is_complex ? BCFG_COMPLEX64 : BCFG_FLOAT32) + ((left | right) & 1);
 }
 
-static PyArrayObject *converted(PyObject *given, int type) {
-    PyArrayObject *array = (PyArrayObject *)given;
-    if (PyArray_TYPE(array) == type && PyArray_ISNOTSWAPPED(array))
-        return (PyArrayObject *)Py_NewRef(given);
-    PyArray_Descr *descriptor = PyArray_DescrFromType(type);
-    return (PyArrayObject *)PyArray_FromArray(array, descriptor, NPY_ARRAY_DEFAULT);
-}
-
 static int take_types(Call *call) {
     PyObject *given[2] = {call->given_a, call->given_b};
     int element[2];
@@ -90,30 +82,11 @@ static int take_shape(Call *call) {
     p->n = b_dimensions > 1 ? b_shape[b_dimensions - 1] : 1;
     if (b_shape[b_dimensions > 1 ? b_dimensions - 2 : 0] != p->k)
         return refuse(call, "inner", "");
-    int most = a_dimensions > b_dimensions ? a_dimensions : b_dimensions;
-    p->batch_dimensions = most > 2 ? most - 2 : 0;
     p->batch_shape = call->shape;
-    for (int d = 0; d < p->batch_dimensions; d++) {
-        int a_at = d - p->batch_dimensions + a_dimensions - 2;
-        int b_at = d - p->batch_dimensions + b_dimensions - 2;
-        npy_intp from_a = a_at >= 0 ? a_shape[a_at] : 1, from_b = b_at >= 0 ? b_shape[b_at] : 1;
-        if (from_a != from_b && from_a != 1 && from_b != 1) return refuse(call, "batch", "");
-        call->shape[d] = from_a == 1 ? from_b : from_a;
-    }
+    if (a_dimensions > 2) (void)bcfg_join_shape(a, 2, call->shape, &p->batch_dimensions);
+    if (b_dimensions > 2 && !bcfg_join_shape(b, 2, call->shape, &p->batch_dimensions))
+        return refuse(call, "batch", "");
     return 0;
-}
-
-/* An array as an operand; a vector is a row (of a, c) or a column (of b, c). */
-static bcfg_operand operand(const Call *call, PyArrayObject *array, int64_t *strides,
-                            bool has_rows, bool has_columns) {
-    int at = PyArray_NDIM(array);
-    const npy_intp *shape = PyArray_DIMS(array), *from = PyArray_STRIDES(array);
-    bcfg_operand made = {.data = PyArray_DATA(array), .batch_strides = strides};
-    if (has_columns) made.column_stride = from[--at];
-    if (has_rows) made.row_stride = from[--at];
-    for (int d = call->product.batch_dimensions - 1; d >= 0; d--)
-        strides[d] = --at >= 0 && shape[at] != 1 ? from[at] : 0;
-    return made;
 }
 
 /* Checks `out`, or makes the result. */
@@ -139,7 +112,8 @@ static int take_result(Call *call, int type) {
         if (!PyArray_ISWRITEABLE(out)) return refuse(call, "read-only", "");
         call->result = (PyArrayObject *)Py_NewRef(out);
     }
-    call->product.c = operand(call, call->result, call->c_strides, rows, columns);
+    call->product.c = bcfg_operand_of(call->result, call->product.batch_dimensions, call->c_strides,
+                                      rows, columns);
     return 0;
 }
 
@@ -199,11 +173,14 @@ static int compute(Call *call) {
     const bcfg_snapshot *snapshot = bcfg_take_snapshot();
     if (snapshot == NULL || take_types(call) < 0 || take_shape(call) < 0) return -1;
     int type = type_of(call, call->product.element);
-    call->a = converted(call->given_a, type);
-    call->b = call->a != NULL ? converted(call->given_b, type) : NULL;
+    int stack = call->product.batch_dimensions;
+    call->a = bcfg_converted((PyArrayObject *)call->given_a, type);
+    call->b = call->a != NULL ? bcfg_converted((PyArrayObject *)call->given_b, type) : NULL;
     if (call->b == NULL) return -1;
-    call->product.a = operand(call, call->a, call->a_strides, PyArray_NDIM(call->a) > 1, true);
-    call->product.b = operand(call, call->b, call->b_strides, true, PyArray_NDIM(call->b) > 1);
+    call->product.a =
+        bcfg_operand_of(call->a, stack, call->a_strides, PyArray_NDIM(call->a) > 1, true);
+    call->product.b =
+        bcfg_operand_of(call->b, stack, call->b_strides, true, PyArray_NDIM(call->b) > 1);
     return take_result(call, type) < 0 ? -1 : multiply(call, snapshot);
 }
 
@@ -225,8 +202,7 @@ static PyObject *call_matmul(PyObject *const *arguments, Py_ssize_t given, PyObj
     call.holds_bfloat16 = holds_bfloat16;
     call.given_out = Py_None;
     call.a = call.b = call.result = NULL;
-    call.product.abi = BCFG_ABI;
-    call.product.size = sizeof call.product;
+    call.product.batch_dimensions = 0;
     Py_ssize_t named = keywords != NULL ? PyTuple_GET_SIZE(keywords) : 0;
     if (given < 2 || given + named > 3 ||
         (named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, 0), "out"))) {

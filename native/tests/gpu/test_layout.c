@@ -86,7 +86,7 @@ static void one(void) {
     int32_t dimensions = (int32_t)below(MOST);
     int64_t shape[MOST], a_strides[MOST], b_strides[MOST], c_strides[MOST], index[MOST] = {0};
     for (int32_t d = 0; d < dimensions; d++) shape[d] = 1 + below(3);
-    bcfg_product product = {.abi = BCFG_ABI, .size = sizeof product, .element = BCFG_FLOAT64,
+    bcfg_product product = {.element = BCFG_FLOAT64,
                             .batch_dimensions = dimensions, .batch_shape = shape,
                             .m = 1 + below(4), .n = 1 + below(4), .k = below(4)};
     product.a = operand(a, product.m, product.k, dimensions, shape, a_strides, true);
@@ -115,7 +115,7 @@ static void one(void) {
 
 /* An operand without neighbours in either direction is named. */
 static void refusals(void) {
-    bcfg_product product = {.abi = BCFG_ABI, .size = sizeof product, .element = BCFG_FLOAT64,
+    bcfg_product product = {.element = BCFG_FLOAT64,
                             .m = 3, .n = 3, .k = 3, .a = {a, 24, 8, NULL}, .b = {b, 24, 8, NULL},
                             .c = {c, 24, 8, NULL}};
     bcfg_gemm_plan plan;
