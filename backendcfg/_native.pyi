@@ -301,41 +301,6 @@ def device_launch(
     /,
 ) -> tuple[str, int, str] | None: ...
 
-# Graphs of cuDNN, as backendcfg/gpu/cudnn/graph.py describes them. `work` is the tuple of
-# backendcfg/gpu/arrays.py. What failed is (function, status, its name, what cuDNN says).
-#
-# The engines for a graph in cuDNN's order: (index, numerical notes, behaviour notes, is fallback).
-def device_engines(
-    work: tuple[Any, ...], graph: tuple[int, tuple[Any, ...]], /
-) -> list[tuple[int, int, int, bool]] | tuple[str, int, str, str]: ...
-
-# Make the plan of the engine at a place of that order: the bytes of its workspace.
-def device_prepare(
-    work: tuple[Any, ...], graph: tuple[int, tuple[Any, ...]], place: int, /
-) -> int | tuple[str, int, str, str]: ...
-
-# Run the plan of a graph's number and a place. False where the handle has none: nothing is done.
-def device_run(
-    work: tuple[Any, ...],
-    number: int,
-    place: int,
-    numbers: tuple[int, ...],
-    pointers: tuple[int, ...],
-    workspace: int,
-    /,
-) -> bool | tuple[str, int, str, str] | None: ...
-
-# The same twice: how many milliseconds the second took.
-def device_time(
-    work: tuple[Any, ...],
-    number: int,
-    place: int,
-    numbers: tuple[int, ...],
-    pointers: tuple[int, ...],
-    workspace: int,
-    /,
-) -> float | bool | tuple[str, int, str, str]: ...
-
 # Memory of the driver's: what keeps it and its address; or what failed.
 def device_memory(
     driver: int, index: int, size: int, /

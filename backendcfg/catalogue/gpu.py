@@ -104,7 +104,7 @@ CUSOLVER = GpuLibrary(
     "cusolver", "cuSOLVER", NVIDIA, -1, "libcusolver.so", {12: 13, 11: 12}, also=(AMD,)
 )
 CUFFT = GpuLibrary("cufft", "cuFFT", NVIDIA, -1, "libcufft.so", {12: 13, 11: 12})
-CUDNN = GpuLibrary("cudnn", "cuDNN", NVIDIA, 6, "libcudnn.so", {9: 0})  # one for every CUDA
+CUDNN = GpuLibrary("cudnn", "cuDNN", NVIDIA, -1, "libcudnn.so", {9: 0})  # one for every CUDA
 # One number for every toolkit.
 CUSPARSELT = GpuLibrary("cusparselt", "cuSPARSELt", NVIDIA, -1, "libcusparseLt.so", {0: 0})
 MAGMA = _magma("magma", NVIDIA, (AMD,))

@@ -152,6 +152,11 @@ typedef struct { double real, imaginary; } bcfg_complex128;
 def header(name: str, table: Any) -> str:
     """The text of a header that declares a table, as native/include/gpu/abi_*.h do."""
     numbers = "".join(f"    BCFG_{name} = {number},\n" for name, number in table.constants.items())
+    statuses = "".join(
+        f" \\\n    CONSTANT({constant}, {number})"
+        for constant, number in table.constants.items()
+        if "_STATUS_" in constant
+    )
     symbols = "".join(
         f" \\\n    {'OPTIONAL' if one.optional else 'REQUIRED'}"
         f"({one.result}, {function}, ({', '.join(one.parameters) or 'void'}))"
@@ -161,6 +166,7 @@ def header(name: str, table: Any) -> str:
         "/* Made by native/abi/check.py. */\n#pragma once\n"
         "#include <stddef.h>\n#include <stdint.h>\n"
         f"enum {{\n{numbers}}};\n{TYPEDEFS if 'complex64' in symbols else ''}"
+        f"#define BCFG_{name.upper()}_STATUS_CONSTANTS(CONSTANT){statuses}\n"
         f"#define BCFG_{name.upper()}_SYMBOLS(REQUIRED, OPTIONAL){symbols}\n"
     )
 

@@ -21,7 +21,6 @@ typedef enum {
     BCFG_HIP = 3,          /* the HIP runtime, libamdhip64.so */
     BCFG_HIPBLAS = 4,
     BCFG_HIPBLASLT = 5,
-    BCFG_CUDNN = 6,
     BCFG_DEVICE_KINDS
 } bcfg_device_kind;
 

@@ -40,8 +40,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg.gpu import own_library
 from backendcfg.gpu.cudnn import search
+from backendcfg.gpu.cudnn.handle import Tensors
 from backendcfg.gpu.cudnn.operations import ALIGNMENT, Array, Maker, dense, turned
-from backendcfg.gpu.cudnn.search import NoEngineError, Search, Tensors
+from backendcfg.gpu.cudnn.search import NoEngineError, Search
 from backendcfg.gpu.libraries.opening import require_device
 from backendcfg.records import record, replace
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from backendcfg.gpu.cudnn.graph import Description, Engine
     from backendcfg.gpu.cudnn.search import CudnnPlan
     from backendcfg.gpu.kernels.loading import Driver
+    from backendcfg.gpu.libraries.calling import OpenLibrary
 
 # How many ways in which gradients of results lie have plans, for the calls of a kind; one that lies
 # otherwise is made dense, which costs less than compiling.
@@ -225,14 +227,14 @@ class Prepared(NamedTuple):
     """A call of a kind, or its gradients, ready to run.
 
     Attributes:
-        library: address of cuDNN.
+        library: cuDNN.
         driver: address of the driver.
         plan: the graph and its engine.
         tensors: the numbers of the tensors that a run is given.
         hidden: what a hidden score is set to.
     """
 
-    library: int
+    library: OpenLibrary
     driver: int
     plan: CudnnPlan
     tensors: tuple[int, ...]
@@ -307,7 +309,7 @@ def prepare(
 
     library = require_device("cudnn")
     major, minor, patch = library.version
-    work = given.work(library.handle, driver.handle, *held)
+    work = given.work(library, driver.handle, *held)
     found = Search(given, work, description, Tensors((), ()))
     try:
         plan = found.ready(found.engines(), unmet)
@@ -315,7 +317,7 @@ def prepare(
         none = f"cuDNN {major}.{minor}.{patch} has no engine for {what}"
         return ": ".join((none, "; ".join(error.reasons))) if error.reasons else f"{none}."
     hidden = hidden_score(major * 10000 + minor * 100 + patch)
-    return Prepared(library.handle, driver.handle, plan, tensors, hidden)
+    return Prepared(library, driver.handle, plan, tensors, hidden)
 
 
 def run(

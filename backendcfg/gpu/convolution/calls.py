@@ -19,7 +19,8 @@ from backendcfg.gpu.convolution import graph as rules
 from backendcfg.gpu.convolution.graph import Problem
 from backendcfg.gpu.cudnn import search as cudnn
 from backendcfg.gpu.cudnn.graph import alignment
-from backendcfg.gpu.cudnn.search import Found, NoEngineError, Search, Tensors
+from backendcfg.gpu.cudnn.handle import Tensors
+from backendcfg.gpu.cudnn.search import Found, NoEngineError, Search
 from backendcfg.gpu.libraries.calling import OpenLibrary
 from backendcfg.gpu.libraries.opening import open_device, require_device
 from backendcfg.ops.convolution import shapes as convolution_shapes
@@ -269,7 +270,7 @@ def _call(
         problem,
         (x.kind, x.ordinal),
         Tensors((rules.X, rules.W, rules.Y), (x.address, w.address, y.address)),
-        given.work(library.handle, driver.handle, x, w, y),
+        given.work(library, driver.handle, x, w, y),
         tuple(keeps),
     )
 

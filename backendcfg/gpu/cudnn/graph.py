@@ -1,4 +1,4 @@
-"""Operation graphs of cuDNN as data: what `_native.device_engines` and its like take.
+"""Operation graphs of cuDNN as data: what a `CudnnHandle` takes.
 
     graph = Graph()
     x = graph.tensor(1, "float32", (8, 3, 32, 32), (3072, 1024, 32, 1), alignment=16)
@@ -6,7 +6,7 @@
     operation = graph.add("OPERATION_CONVOLUTION_FORWARD", OPERATION_CONVOLUTION_FORWARD_X=x, ...)
     described = graph.done(operation)           # (number, descriptors)
 
-A description is made once for each problem and has a number of its own, by which C knows its plans.
+A description is made once for each problem; its plans are known by its number.
 Names are those of cudnn_graph.h without CUDNN_BACKEND_, _DESCRIPTOR, CUDNN_ATTR_ and CUDNN_TYPE_.
 """
 
@@ -15,108 +15,94 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backendcfg.gpu.libraries.signatures import CUDNN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DESCRIPTORS = {
-    "POINTWISE": 0,
-    "CONVOLUTION": 1,
-    "OPERATION_CONVOLUTION_FORWARD": 10,
-    "OPERATION_POINTWISE": 13,
-    "OPERATIONGRAPH": 15,
-    "TENSOR": 17,
-    "MATMUL": 18,
-    "OPERATION_MATMUL": 19,
-    "REDUCTION": 21,
-    "OPERATION_REDUCTION": 22,
-    "OPERATION_RESHAPE": 31,
-}
+
+def named(prefix: str, suffix: str = "") -> dict[str, int]:
+    """The numbers of the header whose names begin and end so, by what lies between."""
+    return {
+        name.removeprefix(prefix).removesuffix(suffix): number
+        for name, number in CUDNN.constants.items()
+        if name.startswith(prefix) and name.endswith(suffix)
+    }
+
+
+DESCRIPTORS = named("CUDNN_BACKEND_", "_DESCRIPTOR")
 """cudnnBackendDescriptorType_t"""
 
-TYPES = {
-    "HANDLE": 0,
-    "DATA_TYPE": 1,
-    "BOOLEAN": 2,
-    "INT64": 3,
-    "FLOAT": 4,
-    "DOUBLE": 5,
-    "CONVOLUTION_MODE": 7,
-    "POINTWISE_MODE": 14,
-    "BACKEND_DESCRIPTOR": 15,
-    "REDUCTION_OPERATOR_TYPE": 18,
-}
+TYPES = named("CUDNN_TYPE_")
 """cudnnBackendAttributeType_t"""
 
-ATTRIBUTES = {
-    "POINTWISE_MODE": (0, "POINTWISE_MODE"),
-    "POINTWISE_MATH_PREC": (1, "DATA_TYPE"),
-    "POINTWISE_AXIS": (9, "INT64"),
-    "CONVOLUTION_COMP_TYPE": (100, "DATA_TYPE"),
-    "CONVOLUTION_CONV_MODE": (101, "CONVOLUTION_MODE"),
-    "CONVOLUTION_DILATIONS": (102, "INT64"),
-    "CONVOLUTION_FILTER_STRIDES": (103, "INT64"),
-    "CONVOLUTION_POST_PADDINGS": (104, "INT64"),
-    "CONVOLUTION_PRE_PADDINGS": (105, "INT64"),
-    "CONVOLUTION_SPATIAL_DIMS": (106, "INT64"),
-    "OPERATION_CONVOLUTION_FORWARD_ALPHA": (700, "FLOAT"),
-    "OPERATION_CONVOLUTION_FORWARD_BETA": (701, "FLOAT"),
-    "OPERATION_CONVOLUTION_FORWARD_CONV_DESC": (702, "BACKEND_DESCRIPTOR"),
-    "OPERATION_CONVOLUTION_FORWARD_W": (703, "BACKEND_DESCRIPTOR"),
-    "OPERATION_CONVOLUTION_FORWARD_X": (704, "BACKEND_DESCRIPTOR"),
-    "OPERATION_CONVOLUTION_FORWARD_Y": (705, "BACKEND_DESCRIPTOR"),
-    "OPERATION_POINTWISE_PW_DESCRIPTOR": (750, "BACKEND_DESCRIPTOR"),
-    "OPERATION_POINTWISE_XDESC": (751, "BACKEND_DESCRIPTOR"),
-    "OPERATION_POINTWISE_BDESC": (752, "BACKEND_DESCRIPTOR"),
-    "OPERATION_POINTWISE_YDESC": (753, "BACKEND_DESCRIPTOR"),
-    "OPERATION_POINTWISE_TDESC": (758, "BACKEND_DESCRIPTOR"),
-    "OPERATIONGRAPH_HANDLE": (800, "HANDLE"),
-    "OPERATIONGRAPH_OPS": (801, "BACKEND_DESCRIPTOR"),
-    "TENSOR_BYTE_ALIGNMENT": (900, "INT64"),
-    "TENSOR_DATA_TYPE": (901, "DATA_TYPE"),
-    "TENSOR_DIMENSIONS": (902, "INT64"),
-    "TENSOR_STRIDES": (903, "INT64"),
-    "TENSOR_UNIQUE_ID": (906, "INT64"),
-    "TENSOR_IS_VIRTUAL": (907, "BOOLEAN"),
-    "TENSOR_IS_BY_VALUE": (908, "BOOLEAN"),
-    "MATMUL_COMP_TYPE": (1500, "DATA_TYPE"),
-    "OPERATION_MATMUL_ADESC": (1520, "BACKEND_DESCRIPTOR"),
-    "OPERATION_MATMUL_BDESC": (1521, "BACKEND_DESCRIPTOR"),
-    "OPERATION_MATMUL_CDESC": (1522, "BACKEND_DESCRIPTOR"),
-    "OPERATION_MATMUL_DESC": (1523, "BACKEND_DESCRIPTOR"),
-    "REDUCTION_OPERATOR": (1600, "REDUCTION_OPERATOR_TYPE"),
-    "REDUCTION_COMP_TYPE": (1601, "DATA_TYPE"),
-    "OPERATION_REDUCTION_XDESC": (1610, "BACKEND_DESCRIPTOR"),
-    "OPERATION_REDUCTION_YDESC": (1611, "BACKEND_DESCRIPTOR"),
-    "OPERATION_REDUCTION_DESC": (1612, "BACKEND_DESCRIPTOR"),
-    "OPERATION_RESHAPE_XDESC": (2200, "BACKEND_DESCRIPTOR"),
-    "OPERATION_RESHAPE_YDESC": (2201, "BACKEND_DESCRIPTOR"),
+_TYPES = {
+    "POINTWISE_MODE": """
+        POINTWISE_MODE
+    """,
+    "DATA_TYPE": """
+        POINTWISE_MATH_PREC CONVOLUTION_COMP_TYPE TENSOR_DATA_TYPE MATMUL_COMP_TYPE
+        REDUCTION_COMP_TYPE
+    """,
+    "INT64": """
+        POINTWISE_AXIS CONVOLUTION_DILATIONS CONVOLUTION_FILTER_STRIDES
+        CONVOLUTION_POST_PADDINGS CONVOLUTION_PRE_PADDINGS CONVOLUTION_SPATIAL_DIMS
+        TENSOR_BYTE_ALIGNMENT TENSOR_DIMENSIONS TENSOR_STRIDES TENSOR_UNIQUE_ID
+        EXECUTION_PLAN_WORKSPACE_SIZE VARIANT_PACK_UNIQUE_IDS ENGINE_GLOBAL_INDEX
+    """,
+    "CONVOLUTION_MODE": """
+        CONVOLUTION_CONV_MODE
+    """,
+    "FLOAT": """
+        OPERATION_CONVOLUTION_FORWARD_ALPHA OPERATION_CONVOLUTION_FORWARD_BETA
+    """,
+    "BACKEND_DESCRIPTOR": """
+        OPERATION_CONVOLUTION_FORWARD_CONV_DESC OPERATION_CONVOLUTION_FORWARD_W
+        OPERATION_CONVOLUTION_FORWARD_X OPERATION_CONVOLUTION_FORWARD_Y
+        OPERATION_POINTWISE_PW_DESCRIPTOR OPERATION_POINTWISE_XDESC OPERATION_POINTWISE_BDESC
+        OPERATION_POINTWISE_YDESC OPERATION_POINTWISE_TDESC OPERATIONGRAPH_OPS
+        OPERATION_MATMUL_ADESC OPERATION_MATMUL_BDESC OPERATION_MATMUL_CDESC
+        OPERATION_MATMUL_DESC OPERATION_REDUCTION_XDESC OPERATION_REDUCTION_YDESC
+        OPERATION_REDUCTION_DESC OPERATION_RESHAPE_XDESC OPERATION_RESHAPE_YDESC
+        ENGINEHEUR_OPERATION_GRAPH ENGINEHEUR_RESULTS ENGINECFG_ENGINE
+        EXECUTION_PLAN_ENGINE_CONFIG
+    """,
+    "HANDLE": """
+        OPERATIONGRAPH_HANDLE EXECUTION_PLAN_HANDLE
+    """,
+    "BOOLEAN": """
+        TENSOR_IS_VIRTUAL TENSOR_IS_BY_VALUE
+    """,
+    "REDUCTION_OPERATOR_TYPE": """
+        REDUCTION_OPERATOR
+    """,
+    "HEUR_MODE": """
+        ENGINEHEUR_MODE
+    """,
+    "VOID_PTR": """
+        VARIANT_PACK_DATA_POINTERS VARIANT_PACK_WORKSPACE
+    """,
+    "NUMERICAL_NOTE": """
+        ENGINE_NUMERICAL_NOTE
+    """,
+    "BEHAVIOR_NOTE": """
+        ENGINE_BEHAVIOR_NOTE
+    """,
 }
-"""cudnnBackendAttributeName_t, with the type of the values."""
+
+_NUMBERS = named("CUDNN_ATTR_")
+ATTRIBUTES = {
+    name: (_NUMBERS[name], TYPES[kind]) for kind, names in _TYPES.items() for name in names.split()
+}
+"""By name, cudnnBackendAttributeName_t and the type of the values."""
 
 DATA = {"float32": 0, "float64": 1, "float16": 2, "int32": 4, "bfloat16": 9, "bool": 11}
 """cudnnDataType_t"""
 
-NOTES = {
-    "TENSOR_CORE": 0,
-    "DOWN_CONVERT_INPUTS": 1,
-    "REDUCED_PRECISION_REDUCTION": 2,
-    "FFT": 3,
-    "NONDETERMINISTIC": 4,
-    "WINOGRAD": 5,
-    "WINOGRAD_TILE_4x4": 6,
-    "WINOGRAD_TILE_6x6": 7,
-    "WINOGRAD_TILE_13x13": 8,
-    "STRICT_NAN_PROP": 9,
-}
+NOTES = named("CUDNN_NUMERICAL_NOTE_")
 """cudnnBackendNumericalNote_t"""
 
-BEHAVIOURS = {
-    "RUNTIME_COMPILATION": 0,
-    "REQUIRES_FILTER_INT8x32_REORDER": 1,
-    "REQUIRES_BIAS_INT8x32_REORDER": 2,
-    "SUPPORTS_CUDA_GRAPH_NATIVE_API": 3,
-    "CUBLASLT_DEPENDENCY": 4,
-}
+BEHAVIOURS = named("CUDNN_BEHAVIOR_NOTE_")
 """cudnnBackendBehaviorNote_t"""
 
 Description = tuple[int, tuple[Any, ...]]
@@ -147,7 +133,7 @@ class Graph:
         for name, given in attributes.items():
             number, kind = ATTRIBUTES[name]
             values = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-            said.append((number, TYPES[kind], values))
+            said.append((number, kind, values))
         self.descriptors.append((DESCRIPTORS[descriptor], tuple(said)))
         return len(self.descriptors) - 1
 
@@ -207,7 +193,7 @@ class Engine(NamedTuple):
 
 
 def engine(said: tuple[int, int, int, bool]) -> Engine:
-    """An engine as C says it, its notes as masks."""
+    """An engine, whose notes come as masks."""
     number, notes, behaviour, is_fallback = said
     return Engine(number, _named(notes, NOTES), _named(behaviour, BEHAVIOURS), is_fallback)
 

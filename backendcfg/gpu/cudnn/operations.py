@@ -13,27 +13,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backendcfg.gpu.cudnn.graph import DATA, Graph
+from backendcfg.gpu.cudnn.graph import DATA, Graph, named
 from backendcfg.records import record
 
 if TYPE_CHECKING:
     from backendcfg.gpu.cudnn.graph import Description
 
-MODES = {
-    "ADD": 0,
-    "MUL": 1,
-    "DIV": 6,
-    "SUB": 9,
-    "EXP": 13,
-    "LOG": 15,
-    "IDENTITY": 21,
-    "CMP_GE": 303,
-    "GEN_INDEX": 501,
-    "BINARY_SELECT": 601,
-}
+MODES = named("CUDNN_POINTWISE_")
 """cudnnPointwiseMode_t"""
 
-REDUCERS = {"ADD": 0, "MAX": 3}
+REDUCERS = named("CUDNN_REDUCE_TENSOR_")
 """cudnnReduceTensorOp_t"""
 
 _FIRST_VIRTUAL = 100

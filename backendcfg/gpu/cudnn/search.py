@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backendcfg import _native
 from backendcfg.gpu.cudnn import graph as device_cudnn
+from backendcfg.gpu.cudnn.handle import CudnnHandle, Tensors
+from backendcfg.gpu.libraries.calling import Fault, Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from backendcfg.gpu.arrays import Arguments, Work
     from backendcfg.gpu.cudnn.graph import Description, Engine
-
-Fault = tuple[str, int, str, str]
 
 # Thousands of cuDNN's statuses: "not supported" and "internal error". Such an engine is passed
 # over; after a failure of another kind the device itself may be unusable.
@@ -44,13 +43,6 @@ class CudnnPlan(NamedTuple):
     place: int
     engine: Engine
     workspace: int
-
-
-class Tensors(NamedTuple):
-    """The memory of a run: a number of the graph and an address for each tensor."""
-
-    numbers: tuple[int, ...]
-    addresses: tuple[int, ...]
 
 
 class Found(NamedTuple):
@@ -95,10 +87,11 @@ class Search:
 
     def engines(self) -> list[Engine]:
         """The engines for it, in cuDNN's order."""
-        answer = _native.device_engines(self.work, self.described)
-        if isinstance(answer, tuple):
-            failed(self.given, answer)
-        return [device_cudnn.engine(each) for each in answer]
+        try:
+            with Session(self.work, CudnnHandle) as handle:
+                return [device_cudnn.engine(each) for each in handle.engines(self.described)]
+        except Fault as fault:
+            failed(self.given, fault)
 
     def first(self, engines: Sequence[Engine], unmet: Callable[[Engine], str]) -> Found:
         """The first engine that computes it, having done so.
@@ -113,10 +106,7 @@ class Search:
         for place, engine in enumerate(engines):
             if (plan := self._plan(place, engine, unmet)) is None:
                 continue
-            answer = self._try(plan, _native.device_run)
-            if isinstance(answer, tuple):
-                self._pass_over(place, answer)
-            elif answer is not False:
+            if self._try(plan, CudnnHandle.run) is not False:
                 for other in range(place + 1, len(engines)):
                     self.said[other] = unmet(engines[other]) or f"behind engine {engine.number}"
                 return Found(plan, self.said, {})
@@ -150,10 +140,8 @@ class Search:
             if limit and len(timed) == limit:
                 self.said[place] = f"{limit} were timed, as `cudnn.benchmark_limit` says"
             elif (plan := self._plan(place, engine, unmet)) is not None:
-                answer = self._try(plan, _native.device_time)
-                if isinstance(answer, tuple):
-                    self._pass_over(place, answer)
-                elif answer is not False:
+                answer = self._try(plan, CudnnHandle.time)
+                if answer is not False:
                     timed[place] = (answer, plan)
         if not timed:
             raise NoEngineError(engines, self.said, full=self.full)
@@ -169,14 +157,16 @@ class Search:
         if why := unmet(engine):
             self.said[place] = why
             return None
-        answer = _native.device_prepare(self.work, self.described, place)
-        if isinstance(answer, tuple):
-            self._pass_over(place, answer)
+        try:
+            with Session(self.work, CudnnHandle) as handle:
+                needed = handle.prepare(self.described, place)
+        except Fault as fault:
+            self._pass_over(place, fault)
             return None
-        return CudnnPlan(self.described, place, engine, answer)
+        return CudnnPlan(self.described, place, engine, needed)
 
     def _try(self, plan: CudnnPlan, call: Callable[..., Any]) -> Any:
-        """Run or time a plan; False where the device has no room for its workspace."""
+        """Run or time a plan; False where it does not serve."""
         try:
             memory, address = workspace(self.given, plan.workspace)
         except Exception as error:
@@ -185,12 +175,16 @@ class Search:
             self.full = True
             self.said[plan.place] = f"the device has no room for its {plan.workspace} bytes"
             return False
-        answer = _call(call, self.work, plan, self.tensors, address)
+        try:
+            answer = _call(call, self.work, plan, self.tensors, address)
+        except Fault as fault:
+            self._pass_over(plan.place, fault)
+            answer = False
         del memory  # the work is on the stream: what the memory's owner does with it comes after
         return answer
 
     def _pass_over(self, place: int, fault: Fault) -> None:
-        function, status, name, said = fault
+        function, status, name, said = _parts(fault)
         if not function.startswith("cudnn") or status // 1000 not in _PASSED_OVER:
             failed(self.given, fault)
         self.said[place] = f"{name}: {said}" if said else name
@@ -204,25 +198,31 @@ def run(given: Arguments, work: Work, plan: CudnnPlan, tensors: Tensors) -> None
         MemoryError: the device is full, or as the library of the arrays says that.
     """
     memory, address = workspace(given, plan.workspace)
-    answer = _call(_native.device_run, work, plan, tensors, address)
+    try:
+        _call(CudnnHandle.run, work, plan, tensors, address)
+    except Fault as fault:
+        failed(given, fault)
     del memory
-    if isinstance(answer, tuple):
-        failed(given, answer)
 
 
 def _call(
     call: Callable[..., Any], work: Work, plan: CudnnPlan, tensors: Tensors, address: int
 ) -> Any:
-    """Run or time a plan; what failed as C says it.
+    """Run or time a plan, with a handle that may lack it.
 
-    A handle is lent for one call: where threads share a stream, the one that a plan was just made
-    for may be away, and another comes in its place, which needs the plan too.
+    Where threads share a stream, the handle that it was made for may be away.
     """
-    while (answer := call(work, plan.described[0], plan.place, *tensors, address)) is False:
-        needed = _native.device_prepare(work, plan.described, plan.place)
-        if isinstance(needed, tuple):
-            return needed
-    return answer
+    with Session(work, CudnnHandle) as handle:
+        if (answer := call(handle, plan.described[0], plan.place, tensors, address)) is False:
+            handle.prepare(plan.described, plan.place)
+            answer = call(handle, plan.described[0], plan.place, tensors, address)
+        return answer
+
+
+def _parts(fault: Fault) -> tuple[str, int, str, str]:
+    """Of a failure: the function, its status, the status' name, and what cuDNN says besides."""
+    function, status, name, *said = fault.args
+    return function, status, name, "".join(said)
 
 
 def workspace(given: Arguments, size: int) -> tuple[Any, int]:
@@ -245,5 +245,6 @@ def failed(given: Arguments, fault: Fault) -> NoReturn:
         DeviceFailedError: cuDNN or the driver failed.
         InvalidArgumentError: this process was forked from one that had used the device.
     """
-    said = fault[3]
-    given.failed("cuDNN", fault[:3], *([f"cuDNN says: {said}"] if said else []))
+    function, status, name, said = _parts(fault)
+    notes = [f"cuDNN says: {said}"] if said else []
+    given.failed("cuDNN", (function, status, name), *notes)

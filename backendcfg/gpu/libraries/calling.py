@@ -43,6 +43,7 @@ class Complex128(ctypes.Structure):
 _TYPES: dict[str, Any] = {
     "void": None,
     "int": ctypes.c_int,
+    "unsigned int": ctypes.c_uint,
     "int32_t": ctypes.c_int32,
     "uint32_t": ctypes.c_uint32,
     "int64_t": ctypes.c_int64,
@@ -75,10 +76,11 @@ class Handle:
     Attributes:
         value: the handle itself.
         captured: whether a graph may refer to it, so that it is never destroyed.
+        captures: whether the call that has it is captured.
     """
 
     value: Any = None
-    captured = False
+    captured = captures = False
 
     def __init__(self, library: OpenLibrary, index: int, stream: int) -> None:
         self.library, self.index, self.stream = library, index, stream
@@ -175,7 +177,7 @@ class OpenLibrary:
         for one in old:
             one.close()
         handle = found or make(self, index, stream)
-        handle.captured = handle.captured or captured
+        handle.captures, handle.captured = captured, handle.captured or captured
         return handle
 
     def give_back(self, handle: Handle) -> None:
@@ -314,6 +316,9 @@ def _version(table: Table, functions: dict[str, Callable[..., Any]], handle: int
         ask(*(ctypes.byref(parts, at * ctypes.sizeof(ctypes.c_int)) for at in (0, 2, 4)))
         major, wide, minor, _, patch, _ = parts
         return _WIDE if wide != -1 else 10000 * major + 100 * minor + patch
+    if table.version == "cudnnGetVersion":  # before 9 a major version had less room
+        said = int(ask())
+        return said if said >= 90000 else said // 1000 * 10000 + said % 1000
     part, version = ctypes.c_int(), 0
     for at in range(3):
         if ask(at, ctypes.byref(part)):

@@ -12,7 +12,6 @@ static const bcfg_vendor *const vendors[BCFG_DEVICE_KINDS] = {
     [BCFG_CUBLASLT] = &bcfg_lt_vendor,
     [BCFG_HIPBLAS] = &bcfg_blas_vendor,
     [BCFG_HIPBLASLT] = &bcfg_lt_vendor,
-    [BCFG_CUDNN] = &bcfg_cudnn_vendor,
 };
 
 bcfg_outcome bcfg_library_fault(const bcfg_device_library *library, const char *function,

@@ -39,7 +39,7 @@ typedef struct {
  * streams without end, and each handle has a workspace; PyTorch takes turns among 32 streams. */
 enum { BCFG_IDLE_HANDLES = 64 };
 
-extern const bcfg_vendor bcfg_blas_vendor, bcfg_lt_vendor, bcfg_cudnn_vendor;
+extern const bcfg_vendor bcfg_blas_vendor, bcfg_lt_vendor;
 
 /* Borrows the handle of a library for a device and a stream. The device must be current. Only the
  * first call on a stream makes a handle, in some milliseconds. Where too many are idle, the least

@@ -27,9 +27,6 @@ static const bcfg_library_symbol hipblas_symbols[] = {
 #define TABLE bcfg_hipblaslt_table
 static const bcfg_library_symbol hipblaslt_symbols[] = {BCFG_HIPBLASLT_SYMBOLS(REQUIRED, OPTIONAL)};
 #undef TABLE
-#define TABLE bcfg_cudnn_table
-static const bcfg_library_symbol cudnn_symbols[] = {BCFG_CUDNN_SYMBOLS(REQUIRED, OPTIONAL)};
-#undef TABLE
 
 static int64_t cuda_version(const void *table, void *handle) {
     (void)handle;
@@ -54,13 +51,6 @@ static int64_t cublas_version(const void *table, void *handle) {
 static int64_t cublaslt_version(const void *table, void *handle) {
     (void)handle;
     return (int64_t)((const bcfg_cublaslt_table *)table)->cublasLtGetVersion();
-}
-
-/* Before 9 a major version had less room: 8907 is 8.9.7. */
-static int64_t cudnn_version(const void *table, void *handle) {
-    (void)handle;
-    int64_t said = (int64_t)((const bcfg_cudnn_table *)table)->cudnnGetVersion();
-    return said >= 90000 ? said : said / 1000 * 10000 + said % 1000;
 }
 
 int64_t bcfg_soname_version(void *handle) {
@@ -92,7 +82,6 @@ static const bcfg_library_kind kinds[BCFG_DEVICE_KINDS] = {
     [BCFG_HIP] = KIND(hip, soname_version, 6, 7),
     [BCFG_HIPBLAS] = KIND(hipblas, soname_version, 2, 3),
     [BCFG_HIPBLASLT] = KIND(hipblaslt, soname_version, 0, 1),
-    [BCFG_CUDNN] = KIND(cudnn, cudnn_version, 9, 9),
 };
 
 const bcfg_library_kind *bcfg_library_kind_of(int32_t kind) {

@@ -7,7 +7,6 @@
 #include "gpu/abi_cublas.h"
 #include "gpu/abi_cublaslt.h"
 #include "gpu/abi_cuda.h"
-#include "gpu/abi_cudnn.h"
 #include "gpu/abi_hip.h"
 #include "gpu/abi_hipblas.h"
 #include "gpu/abi_hipblaslt.h"
@@ -31,7 +30,6 @@ ACCESS(cublaslt)
 ACCESS(hip)
 ACCESS(hipblas)
 ACCESS(hipblaslt)
-ACCESS(cudnn)
 #undef ACCESS
 
 /* soname.c: what a loaded library calls itself, by its handle; NULL when it says nothing. */

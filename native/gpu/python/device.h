@@ -80,15 +80,12 @@ const char *bcfg_device_element(int32_t type);
 /* The type of that name, or -1. */
 int32_t bcfg_device_type(const char *name);
 
-/* work.c: a bcfg_work from Python's tuple (library, driver, index, stream, others, synchronizes);
- * the library is 0 for none. 0, or -1 with an exception set. */
+/* work.c: a bcfg_work with the streams of a tuple. 0, or -1 with an exception set. */
 enum { DEVICE_OTHERS = 16 };
 typedef struct {
     bcfg_work is;
     void *others[DEVICE_OTHERS];
 } DeviceWork;
-int bcfg_parse_work(PyObject *tuple, DeviceWork *work);
-/* The same of a tuple of streams. */
 int bcfg_parse_streams(PyObject *tuple, DeviceWork *work);
 /* None, or what failed: (function, status, its name); "" for the function where a fork is to blame.
  * NULL with an exception set where the host has no memory. New reference. */
@@ -110,11 +107,6 @@ PyObject *bcfg_device_make(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_kernel(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_launch(PyObject *module, PyObject *arguments);
 
-/* graph.c: functions of the module for graphs of cuDNN. */
-PyObject *bcfg_device_engines(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_prepare(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_run(PyObject *module, PyObject *arguments);
-PyObject *bcfg_device_time(PyObject *module, PyObject *arguments);
 /* memory.c: functions of the module for memory of the driver's. */
 PyObject *bcfg_device_memory(PyObject *module, PyObject *arguments);
 PyObject *bcfg_device_lend(PyObject *module, PyObject *arguments);

@@ -122,17 +122,6 @@ PyMethodDef bcfg_device_methods[] = {
     {"device_soname", bcfg_device_soname, METH_O,
      "device_soname(handle)\n--\n\nThe version that a library's SONAME has: 10000 * major + 100 * "
      "minor; -1 for none."},
-    {"device_engines", bcfg_device_engines, METH_VARARGS,
-     "device_engines(work, graph)\n--\n\nThe engines that cuDNN names for a graph; or what failed."},
-    {"device_prepare", bcfg_device_prepare, METH_VARARGS,
-     "device_prepare(work, graph, place)\n--\n\nMake an engine's plan; its workspace, or what "
-     "failed."},
-    {"device_run", bcfg_device_run, METH_VARARGS,
-     "device_run(work, number, place, numbers, pointers, workspace)\n--\n\nRun a plan: None; False "
-     "where there is none; or what failed."},
-    {"device_time", bcfg_device_time, METH_VARARGS,
-     "device_time(work, number, place, numbers, pointers, workspace)\n--\n\nThe same, twice: how "
-     "many milliseconds the second took."},
     {"device_memory", bcfg_device_memory, METH_VARARGS,
      "device_memory(driver, index, bytes)\n--\n\nMemory of the driver's: what keeps it and its address, "
      "or what failed."},

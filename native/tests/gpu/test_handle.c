@@ -153,7 +153,6 @@ static void every_library_ends_its_handles(void) {
     } all[] = {
         {BCFG_CUBLAS, "libdevice_cublas.so", "cublasDestroy_v2", false},
         {BCFG_CUBLASLT, "libdevice_cublaslt.so", "cublasLtDestroy", false},
-        {BCFG_CUDNN, "libdevice_cudnn.so", "cudnnDestroy", false},
         {BCFG_HIPBLAS, "libdevice_hipblas_3.so", "hipblasDestroy", true},
         {BCFG_HIPBLASLT, "libdevice_hipblaslt.so", "hipblasLtDestroy", true},
     };

@@ -1,6 +1,7 @@
 """Our declarations of the libraries of devices are those of their vendors' headers."""
 
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 
@@ -146,6 +147,25 @@ def test_what_python_calls_is_declared_for_the_fakes_as_c_declares_it(check, tmp
     for letter in "SDCZ":
         stack = f"cusolverDn{letter}potrfBatched, (void*, int, int, void**, int, int*, int)"
         assert f"REQUIRED(int, {stack})" in text
+
+
+@pytest.mark.parametrize("name", ["cublas", "cuda"])
+def test_what_python_and_c_both_call_is_declared_alike(check, name):
+    """Their names of parameters left aside, which tables do not have."""
+    from backendcfg.gpu.libraries.signatures import TABLES
+
+    ours = check.declared(name)
+    for function, declared in TABLES[name].functions.items():
+        result, parameters, _ = ours.functions[function]
+        types = [re.sub(r"\w+$", "", one).strip() for one in parameters.strip("()").split(",")]
+        assert result.replace(" ", "") == declared.result.replace(" ", "")
+        assert [one.replace(" ", "") for one in types] == [
+            one.replace(" ", "") for one in declared.parameters
+        ]
+    assert (
+        TABLES[name].constants.items()
+        <= {constant: int(value) for constant, value in ours.constants.items()}.items()
+    )
 
 
 def test_the_numbers_in_python_are_those_of_our_headers(check):

@@ -11,6 +11,7 @@ from products import under
 from backendcfg import _native, ops
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.gpu.convolution import calls as device_convolution
+from backendcfg.gpu.cudnn.handle import CudnnHandle
 
 X, W = (2, 4, 8, 8), (4, 4, 3, 3)
 EXECUTION_FAILED = 5000
@@ -295,7 +296,7 @@ def test_a_call_during_which_another_profile_comes_into_force_decides_nothing_fo
 ):
     x, w = normal(X), normal(W)
     other = under(cudnn__deterministic=True)
-    execute = _native.device_run
+    execute = CudnnHandle.run
 
     def run(*arguments):
         _native.set_base(other.prepared)  # as another thread does
@@ -304,7 +305,7 @@ def test_a_call_during_which_another_profile_comes_into_force_decides_nothing_fo
     before = _native.current()
     try:
         with monkeypatch.context() as while_it_runs:
-            while_it_runs.setattr(_native, "device_run", run)
+            while_it_runs.setattr(CudnnHandle, "run", run)
             ops.conv2d(x, w)
         for _ in range(2):
             ops.conv2d(x, w)

@@ -1,4 +1,4 @@
-"""cuDNN's graphs as the native part makes them: handles, plans, streams; and its fake's rules."""
+"""cuDNN's graphs as they are handed to it: handles, plans, streams; and its fake's rules."""
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +10,13 @@ from device_arrays import ByInterface, OnDevice
 from products import under
 from test_device_abi import check  # noqa: F401 - a fixture
 
-from backendcfg import _native, ops
+from backendcfg import ops
 from backendcfg.gpu.convolution import calls
 from backendcfg.gpu.convolution import graph as rules
 from backendcfg.gpu.cudnn import graph as device_cudnn
 from backendcfg.gpu.cudnn import operations
+from backendcfg.gpu.cudnn.handle import CudnnHandle
+from backendcfg.gpu.libraries.calling import Fault, Session
 
 PLAN, PACK = 5, 16
 
@@ -54,7 +56,9 @@ def test_the_numbers_in_python_are_those_of_our_header(check):  # noqa: F811
         element: numbers[f"CUDNN_DATA_{name}"] for element, name in data.items()
     }
     assert rules.CROSS_CORRELATION == numbers["CUDNN_CROSS_CORRELATION"]
-    assert set(device_cudnn.TYPES) >= {kind for _, kind in device_cudnn.ATTRIBUTES.values()}
+    assert set(device_cudnn.TYPES.values()) >= {
+        kind for _, kind in device_cudnn.ATTRIBUTES.values()
+    }
 
 
 def test_a_stream_has_a_handle_of_its_own_that_stays(devices, new_stream):
@@ -117,9 +121,9 @@ def test_a_handle_without_the_plan_gets_it_before_it_runs(devices, new_stream, m
     """As when other threads have the handles that it was made for."""
     x, w = normal((1, 2, 5, 5)), normal((2, 2, 3, 3))
     ops.conv2d(x, w)
-    run, answers = _native.device_run, [False, False]
+    run, answers = CudnnHandle.run, [False]
     monkeypatch.setattr(
-        _native, "device_run", lambda *given: answers.pop() if answers else run(*given)
+        CudnnHandle, "run", lambda *given: answers.pop() if answers else run(*given)
     )
     assert_near(ops.conv2d(x, w), on_the_cpu(x, w))
     assert answers == []
@@ -131,42 +135,18 @@ def test_plans_are_kept_up_to_a_number_and_then_destroyed(devices, new_stream):
     for height in range(1, 601):
         calls.forget()
         ops.conv2d(normal((1, 1, height, 1)), w)
-    # 512 plans, a graph of five descriptors and the engines of it.
-    assert devices.cudnn.library.fake_descriptors() - before <= 512 + 5 + 7
+    # 512 plans, a graph of five descriptors and its eight engines.
+    assert devices.cudnn.library.fake_descriptors() - before <= 512 + 5 + 8
     assert_near(ops.conv2d(normal((1, 1, 1, 1)), w), on_the_cpu(normal((1, 1, 1, 1)), w))
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [
-        (1, ()),
-        (1, ((17, ((906, 3),)),)),
-        (1, ((17, ((906, 3, ("one",)),)),)),
-        (1, tuple((17, ()) for _ in range(129))),
-        (1, ((17, ((906, 3, tuple(range(5000))),)),)),
-        ("one", ()),
-    ],
-)
-def test_what_is_no_graph_is_refused(devices, graph):
-    work = (devices.find("cudnn").handle, devices.find("cuda").handle, 0, 0, (), False)
-    with pytest.raises((TypeError, ValueError)):
-        _native.device_engines(work, graph)
-
-
-def test_a_library_that_is_not_cudnn_is_refused(devices):
-    work = (devices.find("cublas").handle, devices.find("cuda").handle, 0, 0, (), False)
-    with pytest.raises(ValueError, match="work: no cuDNN, or no driver of CUDA"):
-        _native.device_run(work, 1, 0, (), (), 0)
-    work = (devices.find("cudnn").handle, devices.find("cuda").handle, 0, 0, (), False)
-    with pytest.raises(ValueError, match="not a pointer for each"):
-        _native.device_run(work, 1, 0, (1, 2), (0,), 0)
 
 
 def test_a_descriptor_that_is_not_there_yet_cannot_be_referred_to(devices, new_stream):
     graph = device_cudnn.Graph()
     said = graph.done(3)
-    work = (devices.find("cudnn").handle, devices.find("cuda").handle, 0, new_stream, (), False)
-    function, status, name, _ = _native.device_engines(work, said)
+    work = (devices.find("cudnn"), devices.find("cuda").handle, 0, new_stream, (), False)
+    with pytest.raises(Fault) as caught, Session(work, CudnnHandle) as handle:
+        handle.engines(said)
+    function, status, name, _ = caught.value.args
     assert (function, status) == ("cudnnBackendSetAttribute", 2000)
     assert name == "CUDNN_STATUS_BAD_PARAM"
 

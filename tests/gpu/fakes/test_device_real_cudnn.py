@@ -14,6 +14,7 @@ from compiling import FAKES, FLAGS, NATIVE
 from backendcfg.gpu.cudnn.graph import NOTES
 from backendcfg.gpu.libraries.files import World, find
 from backendcfg.gpu.libraries.opening import OpenLibrary, open_device
+from backendcfg.gpu.libraries.signatures import CUDNN
 
 PROGRAM = Path(__file__).with_name("real_cudnn.py")
 COMPILES = "libcudnn_engines_runtime_compiled.so.9"
@@ -117,7 +118,5 @@ def test_the_first_engines_for_float32_use_tensor_cores(answers):
 
 def test_the_fake_has_the_functions_of_the_library(cudnn, device_file):
     ours, theirs = ctypes.CDLL(device_file("libcudnn.so.9")), ctypes.CDLL(str(cudnn))
-    header = (NATIVE / "include/gpu/abi_cudnn.h").read_text(encoding="ascii")
-    names = re.findall(r"REQUIRED\([\w *]+, (cudnn\w+),", header)
-    assert len(names) == 12
-    assert all(hasattr(library, name) for library in (ours, theirs) for name in names)
+    assert len(CUDNN.functions) == 12
+    assert all(hasattr(library, name) for library in (ours, theirs) for name in CUDNN.functions)
