@@ -1,4 +1,4 @@
-"""A fresh process that has the profile in force, imports the frameworks, and says what holds.
+"""A fresh process that has the profile in force, imports the frameworks, and reads every switch.
 
 The shell's `verify` must not import PyTorch into itself, and what it finds must be what any
 program started from the same shell would find. So it asks a child.
