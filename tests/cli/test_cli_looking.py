@@ -83,8 +83,7 @@ def test_explain_says_what_a_value_hides(call, project, host):
         "  hides 1 from profile `base` (profiles/base.toml:5)\n"
         '  hides "auto" from default\n'
         "\n"
-        'does      Threads of every pool; "auto" is the cores that affinity and the cgroup allow, divided\n'
-        "          among the ranks that a launcher starts on this machine.\n"
+        'does      Threads of every pool; "auto" is the cores of this process, or of its rank.\n'
         'accepts   an integer from 1 to 4096 or "auto"\n'
         'default   "auto"\n'
         "read by   native, openblas, mkl, blis, openmp, torch, tensorflow, jax\n"
