@@ -1,12 +1,16 @@
-"""The environment of a process that starts under a profile, for `run` and `env`."""
+"""Processes that start under a profile: their environment, and one that reads every switch.
+
+The shell's `verify` must not import PyTorch into itself, and what it finds must be what any program
+started from the same shell would find. So it asks a child.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import backendcfg
-from backendcfg import environ, session
+from backendcfg import childprocess, environ, session
 from backendcfg.errors import UsageError
 from backendcfg.session import planning
 
@@ -94,3 +98,61 @@ def python_path(present: str) -> str:
     """PYTHONPATH with the folder first whose start-up file applies the profile."""
     others = [entry for entry in present.split(os.pathsep) if entry and entry != START]
     return os.pathsep.join([START, *others])
+
+
+PROGRAM = """
+import json
+try:
+    import backendcfg
+    from backendcfg.cli.child import testify
+    answer = {"verification": testify()}
+except Exception as error:
+    if not hasattr(error, "to_dict"):
+        raise
+    answer = {"error": error.to_dict()}
+print()
+print(json.dumps(answer))
+"""
+
+
+def verification(name: str | None) -> dict[str, Any]:
+    """What a process that starts here finds in every switch.
+
+    Args:
+        name: the profile to start it under; None for the one in force here.
+
+    Returns:
+        An `audit.verify.Verification` as JSON data, and under `unkept` the flags that the
+        tier rests on and that this release does not set.
+
+    Raises:
+        BackendCfgError: what the child raised, or InternalError when it died or hung.
+    """
+    environment = dict(environ.current())
+    if name is not None:
+        environment[environ.PROFILE.name] = name
+    answer = childprocess.ask(
+        ["-c", PROGRAM],
+        environment,
+        task="the process that verifies",
+        remedy="call `backendcfg.verify()` in the program that you care about",
+    )
+    found: dict[str, Any] = answer["verification"]
+    return found
+
+
+def testify() -> dict[str, Any]:
+    """In the child: import what is installed, then read every switch back."""
+    import importlib
+    from dataclasses import asdict
+    from importlib.util import find_spec
+
+    from backendcfg import session
+    from backendcfg.audit.verify import verify
+    from backendcfg.session.shell import FRAMEWORKS
+
+    for framework in FRAMEWORKS:
+        if find_spec(framework.partition(".")[0]) is not None:
+            importlib.import_module(framework)
+    active = session.active()
+    return asdict(verify()) | {"unkept": list(active.compiled.unkept) if active else []}

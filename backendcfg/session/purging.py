@@ -86,7 +86,9 @@ def _state_base() -> str:
 def _states() -> Iterator[str]:
     """What is active for the user, by 0.1.0 too, which kept it by host, and for the environment."""
     base, environment = _state_base(), startup.environment_directory()
-    yield from (os.path.join(base, name, "v1") for name in _names(base))
+    for old in (os.path.join(base, name, "v1") for name in _names(base)):
+        if os.path.lexists(os.path.join(old, "active")):  # or it is another program's
+            yield old
     yield startup.state_directory()
     if os.access(environment, os.W_OK):
         names = (name for name in _names(environment) if name != startup.OFF)

@@ -251,7 +251,7 @@ def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeyp
         "overrides": ["OMP_NUM_THREADS=4 contradicts `threads.count = 2`"],
         "because": ["`PYTHONHASHSEED` is pending: this interpreter has started"],
     }
-    monkeypatch.setattr("backendcfg.cli.witness.ask", lambda name: answer)
+    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name: answer)
     result = call("verify", "mine")
     assert (result.code, result.err) == (1, "")
     wide = max(len(state), len("pending"))

@@ -83,8 +83,7 @@ def test_explain_says_what_a_value_hides(call, project, host):
         "  hides 1 from profile `base` (profiles/base.toml:5)\n"
         '  hides "auto" from default\n'
         "\n"
-        'does      Threads of every pool; "auto" is the cores that affinity and the cgroup allow, divided\n'
-        "          among the ranks that a launcher starts on this machine.\n"
+        'does      Threads of every pool; "auto" is the cores of this process, or of its rank.\n'
         'accepts   an integer from 1 to 4096 or "auto"\n'
         'default   "auto"\n'
         "read by   native, openblas, mkl, blis, openmp, torch, tensorflow, jax\n"
@@ -375,15 +374,15 @@ def test_a_word_is_set_bare_or_as_toml(text, call, host):
 def test_profiles_that_are_joined_are_described_by_their_order(call, project, host):
     result = call("plan", "base+mine", "--host", host)
     assert result.out.startswith("profile   base+mine: `mine` over `base`\n")
-    assert 'description = "`mine` over `base`"\n' in call("show", "base+mine").out
+    assert 'description = "`mine` over `base`"\n' in call("plan", "base+mine", "--toml").out
 
 
 def test_why_not_does_not_call_a_library_used_that_cannot_be(call, project, host):
-    result = call("why-not", "mine", "--set", 'blas.library={require="blis"}', "--host", host)
+    result = call("plan", "mine", "--why-not", "--set", 'blas.library={require="blis"}', "--host", host)
     assert result.code == 1
     assert "blas.library: blis is required and cannot be used\n" in result.out
     assert "     not openblas: blis is required by arguments\n" in result.out
-    assert call("why-not", "mine", "--host", host).out.count(" is used\n") == 1
+    assert call("plan", "mine", "--why-not", "--host", host).out.count(" is used\n") == 1
 
 
 def test_a_project_s_pick_beats_what_is_applied_outside_it(call, project):

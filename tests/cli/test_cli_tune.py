@@ -91,7 +91,7 @@ def test_json_is_one_document(call, project, fake):
     assert os.path.exists(document["path"])
     assert document["table"]["libraries"]["openblas"]["version"]
     assert document["fastest"]["sgemm"]["6"] == "openblas"
-    assert document["served_by"]["sgemm"]["6"] == "openblas"
+    assert document["chosen"]["sgemm"]["6"] == "openblas"
     assert document["noise"] == 0.0
 
 
@@ -154,7 +154,7 @@ def test_the_fastest_is_the_one_that_was_measured_whoever_serves(call, project, 
     )
     document = json.loads(call("tune", "--show", "--json").out)
     assert document["fastest"]["dgemm"]["6"] == "native"
-    assert document["served_by"]["dgemm"]["6"] == "openblas"
+    assert document["chosen"]["dgemm"]["6"] == "openblas"
 
 
 def test_turns_that_differ_too_much_are_not_stored(call, project, fake, usable, monkeypatch):

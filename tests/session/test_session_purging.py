@@ -93,3 +93,11 @@ def test_what_cannot_be_removed_says_what_was(used, monkeypatch):
         purging.remove([one for one in found if one.kind == "trust"])
     assert raised.value.state == "removed: nothing"
     assert "Permission denied" in raised.value.message
+
+
+def test_the_state_of_another_program_beside_ours_stays(used, tmp_path):
+    theirs = tmp_path / "STATE_DIR" / "theirs" / "v1"
+    theirs.mkdir(parents=True)
+    (theirs / "precious").write_text("")
+    purging.remove(purging.kept())
+    assert (theirs / "precious").exists()

@@ -26,7 +26,7 @@ ACTIONS = ("on", "off", "status")
 @click.argument("action", type=click.Choice(ACTIONS))
 @click.option("--user", is_flag=True, help="With `off`: for you, in every environment.")
 def command(action: str, user: bool) -> None:
-    """Let every Python of this environment start under the profile in force, or none.
+    """Let every Python here start under the profile in force, or none.
 
     It is on after an installation: programs that do not know backendcfg start under
     BACKENDCFG_PROFILE or the profile in force. `off` is kept when backendcfg is upgraded; `on`

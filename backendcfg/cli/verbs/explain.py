@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 CALIBRATED = ("blas.library", "ops.calibration")
-"""Flags that decide together with the calibration who serves."""
+"""Flags that decide, together with the calibration, which library computes."""
 
 
 @verb("explain", "Look")

@@ -131,9 +131,9 @@ def _checks(plan: Plan) -> list[str]:
     if requirements:  # a plan with one that is unmet does not come into being
         lines.append(f"{counted(requirements, 'requirement')}, all met")
     if conditions:
-        hold = sum(check.met for check in conditions)
+        met = sum(check.met for check in conditions)
         tables = counted(len(conditions), "condition")
-        lines.append(f"`[[when]]`: {tables}, {hold} met")
+        lines.append(f"`[[when]]`: {tables}, {met} met")
     return lines
 
 

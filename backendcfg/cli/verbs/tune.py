@@ -40,7 +40,9 @@ BAR = 30
     show_default=True,
     help="Store nothing when turns differ by more than PERCENT.",
 )
-@click.option("--show", is_flag=True, help="Measure nothing; show what is stored, and who uses it.")
+@click.option(
+    "--show", is_flag=True, help="Measure nothing; show what is stored, and whether it is used."
+)
 def command(name: str | None, seconds: float, noise: float, *, show: bool) -> None:
     """Measure which library is fastest here, by operation, type and size.
 
@@ -128,7 +130,7 @@ def _document(compiled: Compiled, found: Table, path: str) -> dict[str, Any]:
             }
             for operation, sizes in found.times.items()
         },
-        "served_by": decision.fastest,
+        "chosen": decision.fastest,
         "threads_of": decision.pool,
         "table": found.to_dict(),
     }
@@ -149,17 +151,17 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     yield from block("used", [f"no: {used}" if document["unused"] else used], "bold")
     if document["threads_of"]:
         yield from block(
-            "threads", [f"{document['threads_of']}'s serve every size that is worth them"], "bold"
+            "threads", [f"{document['threads_of']}'s compute every size that is worth them"], "bold"
         )
     yield ""
     yield from table(
-        list(_rows(found, document["served_by"])),
-        ["operation", "size", "fastest", "served by", "took"],
+        list(_rows(found, document["chosen"])),
+        ["operation", "size", "fastest", "chosen", "took"],
     )
 
 
-def _rows(found: Table, served_by: dict[str, dict[int, str]]) -> Iterator[tuple[str, ...]]:
-    """One row for each operation and size: the fastest, who serves, and what everybody took."""
+def _rows(found: Table, chosen: dict[str, dict[int, str]]) -> Iterator[tuple[str, ...]]:
+    """One row for each operation and size: the fastest, the chosen one, and what each took."""
     for operation, sizes in found.times.items():
         for size, row in sorted(sizes.items()):
             took = sorted(row.items(), key=lambda entry: entry[1].seconds)
@@ -167,7 +169,7 @@ def _rows(found: Table, served_by: dict[str, dict[int, str]]) -> Iterator[tuple[
                 operation,
                 _size(operation, size),
                 took[0][0],
-                served_by.get(operation, {}).get(size, "-"),
+                chosen.get(operation, {}).get(size, "-"),
                 ", ".join(f"{name} {_time(one.seconds)}" for name, one in took),
             )
 

@@ -37,7 +37,7 @@ def command(name: str | None) -> None:
     """
     from backendcfg import environ
     from backendcfg.audit.verify import FAILS
-    from backendcfg.cli import sources, witness
+    from backendcfg.cli import child, sources
     from backendcfg.cli.verbs.status import standing
 
     if environ.disabled():
@@ -53,7 +53,7 @@ def command(name: str | None) -> None:
     if name is not None:
         # The child is told by a variable, which must not be blamed for a name given here.
         sources.asked(name, {}).stack()
-    found = witness.ask(name)
+    found = child.verification(name)
     current().answer(found, _lines(found))
     broken = found["tier"] != "none" and not found["in_force"]
     if broken or any(reading["state"] in FAILS for reading in found["readings"]):
