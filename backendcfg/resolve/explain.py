@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.errors import UnknownFlagError
-from backendcfg.resolve.examination import examine
+from backendcfg.resolve.plan import examine
 from backendcfg.resolve.words import assignment, literal, set_at
 from backendcfg.schema.profile import flags
 
