@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import __version__
 from backendcfg.audit.facts import is_option
 from backendcfg.audit.process_state import baseline, is_valid, nested, read_process
+from backendcfg.catalogue.variables import VARIABLES
 from backendcfg.errors import BackendCfgError, InvalidArgumentError
-from backendcfg.probe.variables import VARIABLES
 from backendcfg.transact.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from backendcfg.audit.process_state import ProcessState
-    from backendcfg.probe.variables import Variable
+    from backendcfg.catalogue.variables import Variable
 
 # What a profile in force says that is no state of a process: its tier and what it presets.
 _NO_SWITCH = ("determinism.tier", "environment", "log.level")

@@ -24,8 +24,8 @@ from backendcfg.bridges.environment import started_with
 from backendcfg.bridges.pool_calls import mapped_set
 from backendcfg.catalogue.cpu import LIBRARIES, MKL, ONEDNN
 from backendcfg.catalogue.frameworks import FRAMEWORKS, JAXLIB, TENSORFLOW, TORCH
+from backendcfg.catalogue.variables import VARIABLES
 from backendcfg.probe import environment, first_line_of, first_processor, loaded
-from backendcfg.probe.variables import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from backendcfg import _native, environ
 from backendcfg.audit import survey
 from backendcfg.bridges import all as bridges
 from backendcfg.bridges.environment import contradictions, started_with
-from backendcfg.probe import variables as table
+from backendcfg.catalogue import variables as table
 from backendcfg.registry.base import applied
 from backendcfg.registry.entering import holdings, stuck
 from backendcfg.session import installed, threads, wiring

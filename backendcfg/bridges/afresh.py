@@ -14,10 +14,10 @@ import sys
 from functools import cache, lru_cache
 
 from backendcfg import environ
+from backendcfg.catalogue import variables as table
 from backendcfg.catalogue.cpu import MKL
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.probe import loaded
-from backendcfg.probe import variables as table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

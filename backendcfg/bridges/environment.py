@@ -1,9 +1,9 @@
 """Environment variables of other software: for a child process, and for this one.
 
-Which flag decides which variable is one table, `backendcfg.probe.variables`. The rule for all of
-it: a variable is touched only when the profile asks for the flag that it carries. It is then set;
-or, where the flag's value means "let the library choose", removed; and so are the variables that
-would decide the same thing in its place.
+Which flag decides which variable is one table, `backendcfg.catalogue.variables`. The rule for all
+of it: a variable is touched only when the profile asks for the flag that it carries. It is then
+set; or, where the flag's value means "let the library choose", removed; and so are the variables
+that would decide the same thing in its place.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from backendcfg.bridges.blis_architectures import VARIABLE as ARCH_TYPE
 from backendcfg.bridges.pool_calls import inventory
 from backendcfg.bridges.verbose import SCOPED_FLAGS as VERBOSE
 from backendcfg.bridges.verbose import library_levels
+from backendcfg.catalogue import variables as table
+from backendcfg.catalogue import xla_text
 from backendcfg.catalogue.cpu import BLIS, MKL, ONEDNN, OPENBLAS
 from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import CUBLAS, CUDNN, NCCL
-from backendcfg.probe import loaded, xla_text
-from backendcfg.probe import variables as table
+from backendcfg.probe import loaded
 from backendcfg.records import record, replace
 from backendcfg.transact.switch import Latch, Reach, Setting
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from typing import Any
 
-    from backendcfg.probe.variables import Variable
+    from backendcfg.catalogue.variables import Variable
 
 FRAMEWORK: str | None = None
 

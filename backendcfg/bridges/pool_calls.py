@@ -22,8 +22,8 @@ from backendcfg.catalogue.cpu import (
     MKL_RT,
     OPENBLAS,
 )
+from backendcfg.catalogue.variables import BLIS_WAYS
 from backendcfg.probe import loaded
-from backendcfg.probe.variables import BLIS_WAYS
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False

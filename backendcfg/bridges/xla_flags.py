@@ -12,10 +12,10 @@ import os
 import sys
 
 from backendcfg import environ
+from backendcfg.catalogue import xla_text
 from backendcfg.catalogue.frameworks import JAXLIB
+from backendcfg.catalogue.xla_text import VARIABLE
 from backendcfg.errors import InvalidValueError
-from backendcfg.probe import xla_text
-from backendcfg.probe.xla_text import VARIABLE
 from backendcfg.records import record
 from backendcfg.transact.switch import AnytimeSwitch, Latch, Setting
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-    from backendcfg.probe.xla_text import Word
+    from backendcfg.catalogue.xla_text import Word
 
 LIMIT_SECONDS = 60
 KEPT = 32

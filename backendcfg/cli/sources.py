@@ -115,13 +115,14 @@ def read_host(path: str) -> Host:
 
 
 def write_host(host: Host, path: str) -> None:
-    """Store a host; a reader sees the old file or the new one.
+    """Store a host but for its machine's name; a reader sees the old file or the new one.
 
     Raises:
         UnreadableFileError: the file cannot be written.
     """
     folder = os.path.dirname(os.path.abspath(path))
-    text = host.model_dump_json(by_alias=True, indent=2) + "\n"
+    nameless = host.model_copy(update={"system": host.system.model_copy(update={"name": ""})})
+    text = nameless.model_dump_json(by_alias=True, indent=2) + "\n"
     try:
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".backendcfg-")
         try:
@@ -143,7 +144,7 @@ def _text(path: str) -> str:
     try:
         if os.path.getsize(path) > _LARGEST:
             raise UnreadableFileError(f"{path} is larger than 50 MB, which no host is")
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except OSError as error:
         raise UnreadableFileError(

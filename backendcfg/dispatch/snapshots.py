@@ -17,15 +17,15 @@ from backendcfg import _native, environ, native
 from backendcfg.catalogue.cpu import COMPILED_IN, NATIVE, PROVIDERS
 from backendcfg.defaults import DEFAULTS
 from backendcfg.dispatch import calibration, speed
-from backendcfg.dispatch.opening import (
+from backendcfg.dispatch.providers import (
     Refused,
     Usable,
     compiled_in,
+    files_of,
     is_loaded,
     open_file,
     open_path,
 )
-from backendcfg.dispatch.providers import files_of
 from backendcfg.errors import MissingLibraryError
 from backendcfg.probe.loaded import libraries_in_process
 

@@ -1,6 +1,6 @@
 """Other software's environment variables that are part of what a host is.
 
-Those that a flag of ours decides are in `backendcfg.probe.variables`; here are the others that
+Those that a flag of ours decides are in `backendcfg.catalogue.variables`; here are the others that
 change numbers, speed, or which libraries and devices a program gets. Standard library only: a
 starting process compares these with what a stored plan was made under.
 """
@@ -8,7 +8,7 @@ starting process compares these with what a stored plan was made under.
 from __future__ import annotations
 
 from backendcfg import environ
-from backendcfg.probe import variables
+from backendcfg.catalogue import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

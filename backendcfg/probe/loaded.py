@@ -21,6 +21,7 @@ from backendcfg.catalogue.cpu import (
     provider_of,
 )
 from backendcfg.catalogue.frameworks import SKLEARN
+from backendcfg.probe import text_of
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -60,11 +61,8 @@ def libraries_in_process() -> list[LoadedLibrary]:
 
     A file that was deleted or replaced since it was loaded cannot be asked and is left out.
     """
-    paths = [path for path in mapped_files() if may_be_numeric(path)]
-    if not paths:
-        return []
     found = []
-    for path in paths:
+    for path in filter(may_be_numeric, mapped_files()):
         kind = kind_of(path)
         handle = handle_of(path) if kind else None
         if handle is not None and (library := _describe(handle, path, kind)) is not None:
@@ -81,13 +79,9 @@ def mapped_files(maps: str = _MAPS) -> list[str]:
     """Every shared library mapped in this process, each once."""
     if sys.platform == "darwin":
         return _dyld_images()
-    try:
-        with open(maps, encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.readlines()
-    except OSError:
-        return []
+    lines = text_of(maps, errors="surrogateescape").split("\n")
     # Address, permissions, offset, device, inode, path: the path may hold spaces.
-    paths = (line.rstrip("\n").split(maxsplit=5)[5:] for line in lines)
+    paths = (line.split(maxsplit=5)[5:] for line in lines)
     return list(dict.fromkeys(path[0] for path in paths if path and ".so" in path[0]))
 
 
@@ -121,9 +115,7 @@ def _describe(handle: ctypes.CDLL, path: str, kind: str) -> LoadedLibrary | None
         elif kind == OPENBLAS.kind:
             return None
         elif hasattr(handle, BLIS.symbol):
-            kind = BLIS.kind
-            size = getattr(handle, "bli_info_get_blas_int_type_size", None)
-            interface = ("ilp64" if size() == 64 else "lp64") if size else ""
+            kind, interface = BLIS.kind, symbols.blis_interface(handle)
     owner = owner_of(path, sys.prefix)
     provider = provider_of(kind, owner, serves=serves)
     return LoadedLibrary(kind, provider, owner, path, prefix, suffix, interface)

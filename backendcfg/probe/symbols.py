@@ -1,8 +1,8 @@
 """What an open BLAS, LAPACK or OpenMP library answers about itself.
 
-Standard library and the catalogue only: a bare child interpreter runs this file to ask libraries
-that this process has not loaded (`child.py`). Everything called here is a getter
-or a product of three numbers. Whether a call is safe in the user's own process is said at each.
+Standard library, the catalogue and `text_of` only: a bare child interpreter runs this file to ask
+libraries that this process has not loaded (`child.py`). Everything called here is a getter or a
+product of three numbers. Whether a call is safe in the user's own process is said at each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import sys
 from typing import Any
 
 from backendcfg.catalogue.cpu import (
@@ -25,6 +24,7 @@ from backendcfg.catalogue.cpu import (
     RUNTIMES,
     is_torch,
 )
+from backendcfg.probe import text_of
 
 OPENBLAS_AFFIXES = tuple(
     (prefix, suffix)
@@ -150,7 +150,7 @@ def openmp_of(handle: ctypes.CDLL) -> str:
 
 def _mkl(handle: ctypes.CDLL) -> dict[str, Any]:
     version = mkl_version(handle)
-    maps = _maps()
+    maps = text_of("/proc/self/maps", errors="surrogateescape")
     layers = [layer for layer in _MKL_LAYERS if f"{MKL.stem}_{layer}" in maps]
     branch = getattr(handle, "MKL_CBWR_Get_Auto_Branch", None)
     return {
@@ -187,7 +187,6 @@ def _blis(handle: ctypes.CDLL) -> dict[str, Any]:
     if hasattr(handle, "bli_arch_query_id") and hasattr(handle, "bli_arch_string"):
         handle.bli_arch_string.restype = ctypes.c_char_p
         core = (handle.bli_arch_string(handle.bli_arch_query_id()) or b"").decode()
-    size = getattr(handle, "bli_info_get_blas_int_type_size", None)
     threading = next(
         (
             layer
@@ -202,11 +201,17 @@ def _blis(handle: ctypes.CDLL) -> dict[str, Any]:
     return {
         "kind": BLIS.kind,
         "version": text(handle, BLIS.symbol),
-        "interface": ("ilp64" if size() == 64 else "lp64") if size else "",
+        "interface": blis_interface(handle),
         "threading": threading,
         "core_type": core,
         "serves": hasattr(handle, "cblas_dgemm"),
     }
+
+
+def blis_interface(handle: ctypes.CDLL) -> str:
+    """The width of a BLIS's integers, "" for one that does not say. Safe: it is a constant."""
+    size = getattr(handle, "bli_info_get_blas_int_type_size", None)
+    return ("ilp64" if size() == 64 else "lp64") if size else ""
 
 
 def _reference(handle: ctypes.CDLL, name: str) -> dict[str, Any]:
@@ -267,10 +272,3 @@ def integer_width(handle: ctypes.CDLL, name: str) -> str:
     function.restype = ctypes.c_int32
     answer = function(ctypes.byref(length), numbers, ctypes.byref(one))
     return {3: "lp64", 0: "ilp64"}.get(answer, "")
-
-
-def _maps() -> str:
-    if not sys.platform.startswith("linux"):
-        return ""
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.catalogue.gpu import CUBLAS, NVIDIA
-from backendcfg.probe.variables import VARIABLES, contradictions
+from backendcfg.catalogue.variables import VARIABLES, contradictions
 from backendcfg.resolve.facts import has_package, visible_gpus
 
 if TYPE_CHECKING:

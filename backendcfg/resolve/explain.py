@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.errors import UnknownFlagError
-from backendcfg.resolve.examination import examine
+from backendcfg.resolve.plan import examine
 from backendcfg.resolve.words import assignment, literal, set_at
 from backendcfg.schema.profile import flags
 
@@ -76,20 +74,8 @@ def explain_flag(plan: Plan, flag: str) -> tuple[str, ...]:
     """Where a value comes from, what it won over, and how the host changed it, as lines.
 
     A legacy spelling explains the flags that it stands for.
-
-    Raises:
-        UnknownFlagError: no flag has this name.
     """
-    field = flags().get(flag)
-    if field is None:
-        near = difflib.get_close_matches(flag, flags(), n=1, cutoff=0.6)
-        raise UnknownFlagError(
-            f"no flag is called `{flag}`",
-            helps=[
-                *([f"did you mean `{near[0]}`?"] if near else []),
-                "run `backendcfg explain` to list every flag",
-            ],
-        )
+    field = flags()[flag]
     meant = dict.fromkeys(name for spelled in field.flag.spells.values() for name in spelled)
     return tuple(line for name in meant or (flag,) for line in _lines(plan, plan.entry(name)))
 

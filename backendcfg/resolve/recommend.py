@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from backendcfg.resolve.examination import Examination, examine
 from backendcfg.resolve.ground import cores
+from backendcfg.resolve.plan import Examination, examine
 from backendcfg.resolve.tiers import TIER
 from backendcfg.resolve.words import literal
 from backendcfg.schema.base import Tier

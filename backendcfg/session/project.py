@@ -100,7 +100,7 @@ def check(path: str, host: Host) -> Checked:
     from backendcfg.load.document import SettingsFile, is_name, read_any
     from backendcfg.load.locations import locate
     from backendcfg.load.stack import Request, load
-    from backendcfg.resolve.examination import examine
+    from backendcfg.resolve.plan import examine
 
     whole = Path(os.path.abspath(path))
     try:

@@ -9,8 +9,8 @@ import pytest
 
 from backendcfg.bridges import environment
 from backendcfg.bridges.pool_calls import Inventory
+from backendcfg.catalogue.variables import VARIABLES
 from backendcfg.errors import MissingLibraryError
-from backendcfg.probe.variables import VARIABLES
 from backendcfg.schema.profile import defaults
 from backendcfg.transact.switch import Latch
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backendcfg.probe.environment import relevant
-from backendcfg.probe.variables import (
+from backendcfg.catalogue.variables import (
     PRECISIONS,
     TF32_OVERRIDE,
     VARIABLES,
@@ -13,6 +12,7 @@ from backendcfg.probe.variables import (
     names,
     tf32_override,
 )
+from backendcfg.probe.environment import relevant
 from backendcfg.schema.profile import flags
 from backendcfg.transact.switch import Latch
 

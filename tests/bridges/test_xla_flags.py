@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from backendcfg.bridges import environment, xla_flags
+from backendcfg.catalogue import xla_text
 from backendcfg.errors import InvalidValueError
-from backendcfg.probe import xla_text
 
 real = pytest.mark.skipif(find_spec("jaxlib") is None, reason="JAX is not installed")
 DETERMINISTIC = {"jax.deterministic_ops": True, "jax.autotune_level": 0}

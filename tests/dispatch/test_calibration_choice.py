@@ -5,7 +5,7 @@ import pytest
 
 from backendcfg import native, ops
 from backendcfg._native import Prepared, Scope
-from backendcfg.dispatch import opening, providers, snapshots
+from backendcfg.dispatch import providers, snapshots
 from backendcfg.transact.compiled import Compiled
 
 SMALL, LARGE = 4, 64  # size classes 6 and 18
@@ -44,7 +44,7 @@ def _fast(fake):
 
     def fast(name):
         path = fake("lp64", f"{name}_calibrated")
-        opening.open_file(name, providers.LibraryFile(path, "", "", "lp64"))
+        providers.open_file(name, providers.LibraryFile(path, "", "", "lp64"))
         return path
 
     return fast
@@ -137,7 +137,7 @@ def test_nothing_is_opened_for_speed_that_the_profile_does_not_name(stored, fake
     stored({"reference": native.file(), "blis": idle}, times({"reference": 9e-6, "blis": 1e-6}))
     scope = under(["reference", "blis"], [record("blis", idle)])
     assert served(scope) == ["reference"]
-    assert not opening.is_loaded(idle)
+    assert not providers.is_loaded(idle)
 
 
 def test_what_the_profile_names_is_opened_where_it_is_worth_it(stored, fake):
@@ -146,7 +146,7 @@ def test_what_the_profile_names_is_opened_where_it_is_worth_it(stored, fake):
     names = ("reference", "blis")
     scope = under(names, [record("blis", worth)], named=names)
     assert served(scope) == ["blis"]
-    assert opening.is_loaded(worth)
+    assert providers.is_loaded(worth)
     with scope:
         assert "blis" not in snapshots.listing_here().reasons
 
@@ -165,14 +165,14 @@ def test_speed_never_goes_past_those_that_the_profile_names(stored, fast):
 def test_a_hazard_keeps_the_fastest_out(stored, fake, monkeypatch):
     risky = fake("lp64", "risky_calibrated")
     stored({"reference": native.file(), "blis": risky}, times({"reference": 9e-6, "blis": 1e-6}))
-    monkeypatch.setattr(opening, "hazard", lambda name: "not now" if name == "blis" else "")
+    monkeypatch.setattr(providers, "hazard", lambda name: "not now" if name == "blis" else "")
     names = ("reference", "blis")
     scope = under(names, [record("blis", risky)], named=names)
     assert served(scope) == ["reference"]
     with scope:
         said = ops.explain("matmul", ((4, 4), (4, 4)))
     assert {r.provider: r.why for r in said.reasons}["blis"] == "not now"
-    assert not opening.is_loaded(risky)
+    assert not providers.is_loaded(risky)
 
 
 def test_a_first_that_was_not_measured_keeps_its_place(stored, fast):

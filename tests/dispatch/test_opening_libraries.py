@@ -11,9 +11,8 @@ import pytest
 
 from backendcfg import native, ops
 from backendcfg._native import Prepared, Scope
-from backendcfg.dispatch import opening, providers, rehearsal, snapshots
-from backendcfg.dispatch.opening import Refused, Usable
-from backendcfg.dispatch.providers import LibraryFile
+from backendcfg.dispatch import providers, rehearsal, snapshots
+from backendcfg.dispatch.providers import LibraryFile, Refused, Usable
 from backendcfg.errors import MissingLibraryError
 from backendcfg.transact.compiled import Compiled
 
@@ -73,7 +72,7 @@ def test_a_bad_library_is_passed_over_with_its_reason(fake, kind, interface, rea
         reasons = ops.explain("matmul", ((5, 5), (5, 5))).reasons
     why = {r.provider: r.why for r in reasons}
     assert why["blis"] == reason.format(path=path)
-    assert not opening.is_loaded(path)
+    assert not providers.is_loaded(path)
 
 
 def test_a_broken_file_does_not_hide_a_good_one_of_the_same_provider(fake):
@@ -95,7 +94,7 @@ def test_nothing_behind_the_first_usable_one_is_opened(fake, monkeypatch):
     second = record("scipy-openblas", fake("lp64", "behind"), interface="lp64")
     scope = under(["blis", "scipy-openblas", "openblas", "reference"], [first, second])
     assert served(scope) == ["blis"]
-    assert not opening.is_loaded(fake("lp64", "behind"))
+    assert not providers.is_loaded(fake("lp64", "behind"))
     with scope:
         said = ops.explain("matmul", ((5, 5), (5, 5)))
         large = ops.explain("matmul", ((2**31, 5), (5, 5)))
@@ -117,14 +116,16 @@ def test_no_usable_library_is_an_error_that_names_each(fake):
 
 
 def test_the_host_never_opens_what_a_child_died_of(fake):
-    answer = opening.open_file("blis", LibraryFile(fake("deadly", "twice"), "", "", "lp64"))
-    assert answer == opening.open_file("blis", LibraryFile(fake("deadly", "twice"), "", "", "lp64"))
+    answer = providers.open_file("blis", LibraryFile(fake("deadly", "twice"), "", "", "lp64"))
+    assert answer == providers.open_file(
+        "blis", LibraryFile(fake("deadly", "twice"), "", "", "lp64")
+    )
     assert isinstance(answer, Refused)
 
 
 def test_without_an_interpreter_for_the_child_an_unknown_library_is_refused(fake, monkeypatch):
     monkeypatch.setattr(sys, "executable", None)
-    answer = opening.open_file("blis", LibraryFile(fake("lp64", "nochild")))
+    answer = providers.open_file("blis", LibraryFile(fake("lp64", "nochild")))
     assert answer == Refused(
         fake("lp64", "nochild"),
         "a child process that was to try it could not be started: the interpreter does not know its "
@@ -160,19 +161,19 @@ def test_a_child_forked_while_a_thread_opens_something_can_open(fake):
     held, done = threading.Event(), threading.Event()
 
     def opens():
-        with opening._lock:
+        with providers._lock:
             held.set()
             done.wait()
 
     path = fake("lp64", "forked")
-    assert isinstance(opening.open_file("blis", LibraryFile(path, "", "", "lp64")), Usable)
+    assert isinstance(providers.open_file("blis", LibraryFile(path, "", "", "lp64")), Usable)
     thread = threading.Thread(target=opens)
     thread.start()
     held.wait()
     child = os.fork()
     if child == 0:
         signal.alarm(20)  # instead of waiting for ever
-        answer = opening.open_file("blis", LibraryFile(path, "", "", "lp64"))
+        answer = providers.open_file("blis", LibraryFile(path, "", "", "lp64"))
         os._exit(0 if isinstance(answer, Usable) else 1)
     done.set()
     thread.join()
@@ -181,7 +182,7 @@ def test_a_child_forked_while_a_thread_opens_something_can_open(fake):
 
 def test_opening_twice_is_opening_once(fake):
     path = fake("lp64", "again")
-    first = opening.open_file("blis", LibraryFile(path, "", "", "lp64"))
+    first = providers.open_file("blis", LibraryFile(path, "", "", "lp64"))
     assert isinstance(first, Usable)
     assert native.open_provider("blis", path) == first.handle
     assert native.describe(first.handle).interface == "lp64"
@@ -203,10 +204,10 @@ def test_mkl_waits_for_torch_and_for_no_ld_bind_now(monkeypatch):
 
 def test_a_hazard_is_asked_again_because_it_passes(fake, monkeypatch):
     answers = ["not yet", ""]
-    monkeypatch.setattr(opening, "hazard", lambda name: answers.pop(0))
+    monkeypatch.setattr(providers, "hazard", lambda name: answers.pop(0))
     library = LibraryFile(fake("lp64", "hazard"), "", "", "lp64")
-    assert opening.open_file("blis", library) == Refused(library.path, "not yet")
-    assert isinstance(opening.open_file("blis", library), Usable)
+    assert providers.open_file("blis", library) == Refused(library.path, "not yet")
+    assert isinstance(providers.open_file("blis", library), Usable)
 
 
 def test_mkl_is_used_by_its_64_bit_names():

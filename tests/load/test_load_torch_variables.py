@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from backendcfg import environ
+from backendcfg.catalogue.variables import VARIABLES
 from backendcfg.load.assignments import from_initial
 from backendcfg.load.stack import Request, load
 from backendcfg.probe.environment import relevant
 from backendcfg.probe.stamp import holds, stamp
-from backendcfg.probe.variables import VARIABLES
 from backendcfg.resolve.explain import explain_flag
 from backendcfg.resolve.plan import resolve
 from backendcfg.schema.host import Cpu, Gpu, Host, Interpreter, Memory, System

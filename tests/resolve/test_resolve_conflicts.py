@@ -3,11 +3,10 @@
 import pytest
 from resolve_builders import H100, MI300X, a_host, a_layer, a_profile, a_stack, variables
 
+from backendcfg.catalogue.variables import VARIABLES
 from backendcfg.errors import ConflictingFlagsError, SeveralErrors
-from backendcfg.probe.variables import VARIABLES
 from backendcfg.resolve.conflicts import CONFLICTS, clashes
-from backendcfg.resolve.examination import examine
-from backendcfg.resolve.plan import resolve
+from backendcfg.resolve.plan import examine, resolve
 
 TORCH = [("torch", "2.13.0"), ("jax", "0.10.2"), ("tensorflow", "2.21.0")]
 CPU = a_host(packages=TORCH)

@@ -14,7 +14,7 @@ from resolve_builders import (
     variables,
 )
 
-from backendcfg.errors import ConflictingFlagsError, MissingLibraryError, UnknownFlagError
+from backendcfg.errors import ConflictingFlagsError, MissingLibraryError
 from backendcfg.resolve.explain import diff, explain_flag, why_not
 from backendcfg.resolve.plan import resolve
 from backendcfg.resolve.recommend import recommend
@@ -63,13 +63,6 @@ def test_a_legacy_spelling_explains_what_it_stands_for():
         'cudnn.conv.fp32_precision = "tf32"  from default',
         'cudnn.rnn.fp32_precision = "tf32"  from default',
     )
-
-
-def test_an_unknown_flag_is_an_error_with_the_nearest_name():
-    with pytest.raises(UnknownFlagError) as caught:
-        explain_flag(resolve(a_stack(), a_host()), "thread.count")
-    assert caught.value.message == "no flag is called `thread.count`"
-    assert caught.value.helps[0] == "did you mean `threads.count`?"
 
 
 def test_why_not_has_every_check_met_and_unmet():

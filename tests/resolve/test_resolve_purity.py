@@ -19,7 +19,7 @@ MODULES = sorted(STAGE.glob("*.py"))
 ALLOWED = {
     *("__future__", "dataclasses", "difflib", "hashlib", "json", "re", "typing"),
     *("collections.abc", "packaging.specifiers", "packaging.version"),
-    *("backendcfg.errors", "backendcfg.probe.variables"),
+    *("backendcfg.errors", "backendcfg.catalogue.variables"),
 }
 
 WATCHED = r"""

@@ -6,9 +6,9 @@ import ast
 from pathlib import Path
 
 import backendcfg
+from backendcfg.catalogue.variables import VARIABLES
+from backendcfg.catalogue.xla_text import SWITCHES
 from backendcfg.defaults import TORCH_CALLS
-from backendcfg.probe.variables import VARIABLES
-from backendcfg.probe.xla_text import SWITCHES
 from backendcfg.schema.profile import flags
 
 ELSEWHERE = {

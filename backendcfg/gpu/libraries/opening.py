@@ -17,7 +17,7 @@ from typing import Any
 
 from backendcfg import _native, native
 from backendcfg.catalogue.gpu import NVIDIA
-from backendcfg.dispatch.opening import is_loaded
+from backendcfg.dispatch.providers import is_loaded
 from backendcfg.dispatch.rehearsal import rehearse_device
 from backendcfg.errors import MissingLibraryError
 from backendcfg.gpu.libraries import calling

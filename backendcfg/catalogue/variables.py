@@ -10,6 +10,7 @@ and that nothing was run, mostly for want of a GPU.
 
 from __future__ import annotations
 
+from backendcfg.catalogue import xla_text
 from backendcfg.catalogue.cpu import BLIS, MKL, ONEDNN, OPENBLAS, OPENMP
 from backendcfg.catalogue.frameworks import CUPY, JAX, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import (
@@ -24,7 +25,6 @@ from backendcfg.catalogue.gpu import (
     MAGMA,
     NCCL,
 )
-from backendcfg.probe import xla_text
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False
