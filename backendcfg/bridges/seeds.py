@@ -10,8 +10,8 @@ What a generator was seeded with can be read from PyTorch and TensorFlow. From t
 their state can be, and it has moved with the first draw; for them the seed is remembered, and was
 compared with a fresh generator when it was set. JAX has no generator: its keys are arguments.
 
-What NumPy's generator objects start from, where nobody gives them a seed, is another switch.
-Security's randomness (`secrets`, `SystemRandom`, `uuid4`, `tempfile`) is never touched.
+What generator objects of Python and NumPy start from, where nobody gives them a seed, are switches
+of their own. `secrets`, `SystemRandom`, `uuid4` and `tempfile` keep secrets, and are never touched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any, Self
 
 FRAMEWORK: str | None = None
@@ -200,63 +200,123 @@ class NumPy(_Generator):
         return "" if kind == "MT19937" else f"the program put a {kind} there, which takes no seed"
 
 
-class EntropyOfNumPy(AnytimeSwitch):
-    """Where NumPy's generators that are made without a seed take theirs, also inside libraries.
-
-    `default_rng()`, `SeedSequence()`, `PCG64()` and `RandomState()` call `secrets.randbits` by a
-    name of one module of NumPy. That name is replaced; `secrets` is as it was.
-    """
-
-    name, flag, module = "numpy.random.default_rng", "seed.numpy", "numpy.random"
-
-    def read(self) -> int | str:
-        found = vars(self._reader()).get(_RANDBITS)
-        return found.seed if isinstance(found, SeededBits) else "system"
-
-    def write(self, value: int | str) -> None:
-        reader = self._reader()
-        found = getattr(reader, _RANDBITS)
-        original = found.original if isinstance(found, SeededBits) else found
-        bits = original if isinstance(value, str) else SeededBits(value, original)
-        setattr(reader, _RANDBITS, bits)
-
-    def unsupported(self) -> str:
-        """Why this NumPy takes its entropy in another way, or ""."""
-        if hasattr(self._reader(), _RANDBITS):
-            return ""
-        return "this NumPy does not call `secrets.randbits` by a name that can be replaced"
-
-    def _reader(self) -> Any:
-        return sys.modules.get(f"{self.module}.bit_generator")
-
-
-_RANDBITS = "randbits"
-_forks = [0]
-
-
 class SeededBits:
-    """What stands for `secrets.randbits`: the same numbers in the same order in every run.
+    """What stands for the system's randomness: the same numbers in the same order in every run.
 
     Attributes:
         seed: what the numbers follow from.
-        original: what it stands for.
         path: which forks of which forks this process is, where nobody gave it a seed of its own.
         count: how many numbers were drawn.
     """
 
-    def __init__(self, seed: int, original: Callable[[int], int]) -> None:
+    def __init__(self, name: str, seed: int) -> None:
         self.seed = seed
-        self.original = original
-        self.path: tuple[int, ...] = ()
+        self.path: tuple[int | str, ...] = (name,)
         self.count = count()
 
     def __call__(self, bits: int) -> int:
         from _sha1 import sha1
 
-        start = "/".join(map(str, (self.seed, "entropy", *self.path, next(self.count))))
+        start = "/".join(map(str, (self.seed, *self.path, next(self.count))))
         parts = range(0, bits, 160)
         data = b"".join(sha1(f"{start}/{part}".encode()).digest() for part in parts)
         return int.from_bytes(data, "big") >> (len(data) * 8 - bits)
+
+
+_bits: dict[str, SeededBits] = {}
+"""By switch, what its generators start from that are made without a seed."""
+
+_originals: dict[str, Any] = {}
+_forks = [0]
+
+
+class _Entropy(AnytimeSwitch):
+    """Where generators that are made without a seed take theirs: a name that is replaced."""
+
+    name: str
+    flag: str
+    module: str
+    attribute: str
+
+    def read(self) -> int | str:
+        mine = _bits.get(self.name)
+        return mine.seed if mine is not None and self._is_replaced() else "system"
+
+    def write(self, value: int | str) -> None:
+        owner = self.owner()
+        if not self._is_replaced():
+            _originals[self.name] = getattr(owner, self.attribute)
+        original = _originals[self.name]
+        if isinstance(value, str):
+            setattr(owner, self.attribute, original)
+            _bits.pop(self.name, None)
+        else:
+            _bits[self.name] = bits = SeededBits(self.name, value)
+            setattr(owner, self.attribute, self.replacement(bits, original))
+
+    def unsupported(self) -> str:
+        """Why the library takes its entropy in another way, or ""."""
+        if hasattr(self.owner(), self.attribute):
+            return ""
+        return f"this release of `{self.module}` takes entropy in another way"
+
+    def owner(self) -> Any:
+        """What has the name."""
+        raise NotImplementedError
+
+    def replacement(self, bits: SeededBits, original: Any) -> Any:
+        """What is put there."""
+        raise NotImplementedError
+
+    def _is_replaced(self) -> bool:
+        return hasattr(getattr(self.owner(), self.attribute, None), _MARK)
+
+
+_MARK = "_backendcfg_seeds_it"
+
+
+class EntropyOfPython(_Entropy):
+    """`random.Random()` objects, but for those that name temporary files."""
+
+    name, flag, module, attribute = "random.Random", "seed.python", "random", "seed"
+
+    def owner(self) -> Any:
+        return sys.modules[self.module].Random
+
+    def replacement(self, bits: SeededBits, original: Any) -> Any:
+        def seed(self: Any, a: Any = None, version: int = 2) -> None:
+            original(self, bits(256) if a is None and not _names_files() else a, version)
+
+        setattr(seed, _MARK, True)
+        return seed
+
+
+def _names_files() -> bool:
+    """Whether `tempfile` makes the generator that is being seeded."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "random":
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") == "tempfile"
+
+
+class EntropyOfNumPy(_Entropy):
+    """`default_rng()`, `SeedSequence()`, `PCG64()` and `RandomState()`, also inside libraries.
+
+    They call `secrets.randbits` by a name of one module of NumPy. `secrets` is as it was.
+    """
+
+    name, flag, module = "numpy.random.default_rng", "seed.numpy", "numpy.random"
+    attribute = "randbits"
+
+    def owner(self) -> Any:
+        return sys.modules.get(f"{self.module}.bit_generator")
+
+    def replacement(self, bits: SeededBits, original: Any) -> Any:
+        def randbits(k: int) -> int:
+            return bits(k)
+
+        setattr(randbits, _MARK, True)
+        return randbits
 
 
 class Torch(_Generator):
@@ -326,7 +386,7 @@ class TensorFlow(_Generator):
             self.context._rng.setstate(internal)
 
 
-_GENERATORS = (Python, NumPy, EntropyOfNumPy, Torch, TensorFlow)
+_GENERATORS = (Python, EntropyOfPython, NumPy, EntropyOfNumPy, Torch, TensorFlow)
 
 
 def settings(
@@ -350,8 +410,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     """In the child: Python has seeded its own generator anew, from the system's randomness."""
     _seeded.pop(Python.name, None)
-    bits = getattr(sys.modules.get(f"{EntropyOfNumPy.module}.bit_generator"), _RANDBITS, None)
-    if isinstance(bits, SeededBits):
+    for bits in _bits.values():
         # Else it would draw what its parent draws.
         bits.path, bits.count = (*bits.path, _forks[0]), count()
     _forks[0] = 0

@@ -153,7 +153,7 @@ def test_every_library_is_seeded_when_it_comes_and_once(run):
     assert not set(once[0]) & set(other[0])
     follows = random.Random(7)
     assert [follows.random() for _ in range(3)] == [once[0][0], once[0][1], once[0][3]]
-    names = ["numpy.random.default_rng", "numpy.random.seed", "random.seed"]
+    names = ["numpy.random.default_rng", "numpy.random.seed", "random.Random", "random.seed"]
     seeded = [[name, 7, "ok"] for name in names]
     assert [True, seeded] == once[1]
 
@@ -172,7 +172,7 @@ def test_undo_puts_every_generator_back_into_the_state_that_it_had(run):
         print(json.dumps([expected, [random.random(), numpy.random.rand()], found]))
         """
     )
-    assert (before, ["set"] * 3) == (after, reports)
+    assert (before, ["set"] * 4) == (after, reports)
 
 
 def test_a_failed_apply_leaves_the_generators_as_they_were(run):
@@ -290,28 +290,31 @@ def test_jax_has_no_generator_to_seed_and_takes_the_flag_as_a_key(run):
 UNSEEDED = """
 import json, os, backendcfg
 backendcfg.apply(settings={"seed.value": 7})
-import numpy, scipy.sparse, scipy.sparse.linalg
+import random, numpy, scipy.sparse, scipy.sparse.linalg
+class Mine(random.Random):
+    def __init__(self): super().__init__()
 def draw():
     rng = numpy.random
-    return [rng.default_rng().random(), rng.RandomState().rand(), rng.PCG64().random_raw()]
+    drawn = [rng.default_rng().random(), rng.RandomState().rand(), rng.PCG64().random_raw()]
+    return [*drawn, random.Random().random(), Mine().random()]
 """
 
 
-def test_numpy_s_generators_without_a_seed_start_alike_in_every_run(run):
+def test_generators_without_a_seed_start_alike_in_every_run(run):
     code = (
         UNSEEDED
         + """
 matrix = scipy.sparse.eye_array(50, format="csr") * 3
 matrix[3, 4] = matrix[4, 3] = 1
 found = [draw(), draw(), scipy.sparse.linalg.eigsh(matrix, k=2)[1].tobytes().hex()]
-own = numpy.random.default_rng(5).random()
+own = [numpy.random.default_rng(5).random(), random.Random(5).random()]
 backendcfg.undo()
-print(json.dumps([found, own, draw()]))
+print(json.dumps([found, own, draw(), "backendcfg" in random.Random.seed.__module__]))
 """
     )
-    (one, own, after), (other, same, later) = run(code)[0], run(code)[0]
-    assert one == other
-    assert own == same == 0.8050029237453802
+    (one, own, after, stays), (other, same, later, _) = run(code)[0], run(code)[0]
+    assert (one, stays) == (other, False)
+    assert own == same == [0.8050029237453802, random.Random(5).random()]
     values = [*one[0], *one[1], *after, *later]
     assert len(set(values)) == len(values)
 
@@ -341,6 +344,7 @@ def test_security_s_randomness_is_never_touched(run):
 import json, os, backendcfg
 backendcfg.apply("reproducible")
 import random, secrets, tempfile, uuid, numpy.random
+assert backendcfg.flags["seed.value"] == 0
 drawn = [
     secrets.token_hex(16), secrets.randbits(128), random.SystemRandom().getrandbits(128),
     os.urandom(16).hex(), str(uuid.uuid4()), next(tempfile._get_candidate_names()),
@@ -353,5 +357,5 @@ print(json.dumps(drawn))
 
 def test_a_numpy_that_takes_its_entropy_otherwise_is_left_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "numpy.random.bit_generator", ModuleType("bit_generator"))
-    because = "this NumPy does not call `secrets.randbits` by a name that can be replaced"
+    because = "this release of `numpy.random` takes entropy in another way"
     assert seeds.EntropyOfNumPy().unsupported() == because
