@@ -38,10 +38,11 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backendcfg.dispatch.array_facts import ArrayFacts
 from backendcfg.gpu import own_library
 from backendcfg.gpu.cudnn import search
 from backendcfg.gpu.cudnn.handle import Tensors
-from backendcfg.gpu.cudnn.operations import ALIGNMENT, Array, Maker, dense, turned
+from backendcfg.gpu.cudnn.operations import ALIGNMENT, Maker, dense, turned
 from backendcfg.gpu.cudnn.search import NoEngineError, Search
 from backendcfg.gpu.libraries.opening import require_device
 from backendcfg.records import record, replace
@@ -87,11 +88,11 @@ class Problem:
         with_logsumexp: whether the logarithms are written: (batch, heads, queries, 1), dense.
     """
 
-    query: Array
-    key: Array
-    value: Array
-    out: Array
-    bias: Array | None = None
+    query: ArrayFacts
+    key: ArrayFacts
+    value: ArrayFacts
+    out: ArrayFacts
+    bias: ArrayFacts | None = None
     is_causal: bool = False
     with_logsumexp: bool = False
 
@@ -108,7 +109,7 @@ class BackwardProblem:
     """
 
     forward: Problem
-    grad_out: Array
+    grad_out: ArrayFacts
     is_summed: bool = True
 
 
@@ -179,7 +180,7 @@ def graph_backward(problem: BackwardProblem) -> Description:
     score = made.pointwise("MUL", scores, score, scale)
     if of.bias is not None:
         score = made.pointwise("ADD", scores, score, made.array(BIAS, of.bias))
-    total = made.array(LOGSUMEXP, Array("float32", rows, dense(rows)))
+    total = made.array(LOGSUMEXP, dense(rows, "float32"))
     score = made.pointwise("SUB", scores, score, total)
     if of.is_causal:
         score = made.causal(scores, score, made.scalar(HIDDEN))
@@ -201,9 +202,9 @@ def graph_backward(problem: BackwardProblem) -> Description:
     plain = made.virtual(of.key.shape, element, of.key.strides)
     made.reshape(key, plain)
     shape = of.query.shape
-    into = made.array(GRAD_QUERY, Array(element, shape, dense(shape)))
+    into = made.array(GRAD_QUERY, dense(shape, element))
     if problem.is_summed:
-        sums = made.array(SUMS, Array("float32", shape, dense(shape)))
+        sums = made.array(SUMS, dense(shape, "float32"))
         made.matmul(slope, plain, sums)
         made.pointwise("IDENTITY", shape, sums, into=into)
     else:
@@ -211,10 +212,12 @@ def graph_backward(problem: BackwardProblem) -> Description:
     return made.done()
 
 
-def _product(made: Maker, left: int, right: int, number: int, *, like: Array, heads: int) -> None:
+def _product(
+    made: Maker, left: int, right: int, number: int, *, like: ArrayFacts, heads: int
+) -> None:
     """A gradient of key or value: a product, summed over the heads that share one."""
     shape = like.shape
-    out = made.array(number, Array(like.element, shape, dense(shape)))
+    out = made.array(number, dense(shape, like.element))
     if heads == shape[1]:
         made.matmul(left, right, out)
         return
@@ -359,14 +362,14 @@ def problem_of(held: Four, shapes: Shapes, *, is_causal: bool, with_logsumexp: b
         array(query),
         array(key),
         array(value),
-        Array(query.element, out, dense(out)),
+        dense(out, query.element),
         None if mask is None else array(mask),
         is_causal,
         with_logsumexp,
     )
 
 
-def array(held: DeviceView) -> Array:
+def array(held: DeviceView) -> ArrayFacts:
     """An array of four dimensions. A dimension of one number has the stride of a dense one."""
     missing = 4 - len(held.shape)
     shape = (1,) * missing + held.shape
@@ -376,8 +379,7 @@ def array(held: DeviceView) -> Array:
     for length, stride in zip(reversed(shape), reversed(found), strict=True):
         strides.insert(0, reach if length == 1 else stride)
         reach = max(reach, length * strides[0])
-    a, b, c, d = shape
-    return Array(held.element, (a, b, c, d), (strides[0], strides[1], strides[2], strides[3]))
+    return ArrayFacts(shape, tuple(strides), held.element)
 
 
 class GradientPlans(NamedTuple):

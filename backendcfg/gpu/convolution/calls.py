@@ -130,7 +130,7 @@ def convolve(arrays: tuple[Any, Any, Any], options: tuple[Any, Any, Any, Any]) -
 
 
 def _check(given: Arguments, geometry: Geometry, x: DeviceView) -> None:
-    if geometry.element not in rules.ARITHMETIC:
+    if geometry.is_complex:
         given.refuse(
             f"cuDNN convolves no {geometry.element}", helps=["convolve its parts by themselves"]
         )
@@ -349,7 +349,7 @@ def explain(
     against = ""
     if place[0] != CUDA:
         against = "it is NVIDIA's"
-    elif geometry.element not in rules.ARITHMETIC:
+    elif geometry.is_complex:
         against = f"it convolves no {geometry.element}"
     elif not flags["cudnn.enabled"]:
         against = "`cudnn.enabled` is off"

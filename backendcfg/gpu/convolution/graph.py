@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backendcfg import defaults
 from backendcfg.gpu import messages
 from backendcfg.gpu.cudnn.graph import DATA, Graph
+from backendcfg.ops.convolution.shapes import ARITHMETIC
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -34,17 +34,6 @@ FLAGS = (
     "ops.check_finite",
 )
 """Every flag that is looked at."""
-
-DEFAULTS: dict[str, Any] = {flag: defaults.DEFAULTS[flag] for flag in FLAGS}
-"""What holds where nobody says."""
-
-ARITHMETIC = {
-    "float32": "float32",
-    "float64": "float64",
-    "float16": "float32",
-    "bfloat16": "float32",
-}
-"""In what each type of element is multiplied and summed."""
 
 CROSS_CORRELATION = 1  # cudnnConvolutionMode_t
 X, W, Y = 1, 2, 3  # the numbers of the tensors

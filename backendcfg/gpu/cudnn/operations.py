@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backendcfg.dispatch.array_facts import ArrayFacts
 from backendcfg.gpu.cudnn.graph import DATA, Graph, named
-from backendcfg.records import record
 
 if TYPE_CHECKING:
     from backendcfg.gpu.cudnn.graph import Description
@@ -30,34 +30,17 @@ _FIRST_VIRTUAL = 100
 ALIGNMENT = 16
 """Of the memory of an array, in bytes."""
 
-Four = tuple[int, int, int, int]
 
-
-@record(frozen=True)
-class Array:
-    """An array of four dimensions.
-
-    Attributes:
-        element: what it holds.
-        shape: its sizes.
-        strides: in numbers.
-    """
-
-    element: str
-    shape: Four
-    strides: Four
-
-
-def dense(shape: Four) -> Four:
-    """The strides of an array whose rows follow each other."""
+def dense(shape: tuple[int, ...], element: str) -> ArrayFacts:
+    """An array of four dimensions whose rows follow each other."""
     _, heads, length, width = shape
-    return heads * length * width, length * width, width, 1
+    return ArrayFacts(shape, (heads * length * width, length * width, width, 1), element)
 
 
-def turned(of: Array) -> Array:
-    """The same memory, with rows and columns changed."""
+def turned(of: ArrayFacts) -> ArrayFacts:
+    """The same memory, with rows and columns exchanged."""
     (a, b, c, d), (e, f, g, h) = of.shape, of.strides
-    return Array(of.element, (a, b, d, c), (e, f, h, g))
+    return of._replace(shape=(a, b, d, c), strides=(e, f, h, g))
 
 
 class Maker:
@@ -68,14 +51,19 @@ class Maker:
         self.operations: list[int] = []
         self.latest = _FIRST_VIRTUAL
 
-    def array(self, number: int, of: Array) -> int:
+    def array(self, number: int, of: ArrayFacts) -> int:
         return self.graph.tensor(number, of.element, of.shape, of.strides, ALIGNMENT)
 
-    def virtual(self, shape: Four, element: str = "float32", strides: Four | None = None) -> int:
+    def virtual(
+        self,
+        shape: tuple[int, ...],
+        element: str = "float32",
+        strides: tuple[int, ...] | None = None,
+    ) -> int:
         """A tensor that has no memory; dense unless strides say otherwise."""
         self.latest += 1
         return self.graph.tensor(
-            *(self.latest, element, shape, strides or dense(shape), ALIGNMENT),
+            *(self.latest, element, shape, strides or dense(shape, element).strides, ALIGNMENT),
             TENSOR_IS_VIRTUAL=True,
         )
 
@@ -93,7 +81,7 @@ class Maker:
             OPERATION_MATMUL_DESC=product,
         )
 
-    def reduction(self, how: str, shape: Four, of: int, *, into: int = -1) -> int:
+    def reduction(self, how: str, shape: tuple[int, ...], of: int, *, into: int = -1) -> int:
         """Over what is longer than in `shape`, into a tensor of its own unless one is given."""
         out = self.virtual(shape) if into < 0 else into
         reducer = self.graph.add(
@@ -107,7 +95,7 @@ class Maker:
         )
         return out
 
-    def index(self, shape: Four, like: int, axis: int) -> int:
+    def index(self, shape: tuple[int, ...], like: int, axis: int) -> int:
         """The position of each number along an axis."""
         out = self.virtual(shape, "int32")
         mode = self.graph.add(
@@ -128,7 +116,7 @@ class Maker:
         """The same numbers as an array of another shape, or with other strides."""
         self.operation("OPERATION_RESHAPE", OPERATION_RESHAPE_XDESC=of, OPERATION_RESHAPE_YDESC=out)
 
-    def causal(self, shape: Four, scores: int, hidden: int) -> int:
+    def causal(self, shape: tuple[int, ...], scores: int, hidden: int) -> int:
         """Scores where query i sees keys 0 to i, and what hides one elsewhere."""
         row, column = (self.index(shape, scores, axis) for axis in (2, 3))
         seen = self.pointwise("CMP_GE", shape, row, column, element="bool")
@@ -137,7 +125,7 @@ class Maker:
     def pointwise(
         self,
         how: str,
-        shape: Four,
+        shape: tuple[int, ...],
         *inputs: int,
         element: str = "float32",
         number: int = 0,
@@ -145,7 +133,7 @@ class Maker:
     ) -> int:
         """An operation on each number, into a tensor of its own unless one is given."""
         if into < 0 and number:
-            into = self.array(number, Array(element, shape, dense(shape)))
+            into = self.array(number, dense(shape, element))
         elif into < 0:
             into = self.virtual(shape, element)
         mode = self.graph.add(

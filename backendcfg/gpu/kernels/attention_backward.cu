@@ -29,9 +29,8 @@
 enum {
     OWN_BYTES = ROWS * PADDED * 2, /* of each of two tiles */
     STEP_BYTES = STEP * PADDED * 2,
-    STEP_TILES = STEP / 8,
     SUMS = OF_KEYS && !PARTED ? 2 : 1,
-    LINES = OF_KEYS ? STEP_TILES : ROW_TILES /* tiles along the queries */
+    LINES = OF_KEYS ? KEY_TILES : ROW_TILES /* tiles along the queries */
 };
 
 /* Mirrored by `FlashBackwardArguments` in backendcfg/gpu/attention/flash.py. */
@@ -49,38 +48,6 @@ typedef struct {
 DEVICE const half_bits *head_of(const half_bits *from, const long long strides[4], int batch,
                                 int head) {
     return from + batch * strides[0] + head * strides[1];
-}
-
-/* --- products --------------------------------------------------------------------------------- */
-
-DEVICE void clear(float scores[ROW_TILES][STEP_TILES][4]) {
-    UNROLL
-    for (int r = 0; r < ROW_TILES; r++)
-        UNROLL
-        for (int j = 0; j < STEP_TILES; j++)
-            UNROLL
-            for (int i = 0; i < 4; i++) scores[r][j][i] = 0;
-}
-
-/* Adds a warp's own rows times those of a step. */
-DEVICE void multiply_rows(float scores[ROW_TILES][STEP_TILES][4], unsigned own, unsigned step) {
-    unsigned lane = thread_index() % 32;
-    UNROLL
-    for (unsigned depth = 0; depth < DEPTH; depth++) {
-        unsigned rows[ROW_TILES][4];
-        take_rows(rows, own, depth);
-        UNROLL
-        for (unsigned j = 0; j < STEP_TILES / 2; j++) {
-            unsigned other[4]; /* two tiles of 8 rows, both halves of the depth of each */
-            load_matrix(other, lane_at(step, STEP, j * 16, lane % 8 + lane / 16 * 8, 2 * depth,
-                                       lane / 8 % 2));
-            UNROLL
-            for (int r = 0; r < ROW_TILES; r++) {
-                multiply(BFLOAT16, scores[r][2 * j], rows[r], other[0], other[1]);
-                multiply(BFLOAT16, scores[r][2 * j + 1], rows[r], other[2], other[3]);
-            }
-        }
-    }
 }
 
 /* --- logsumexp and delta of queries ------------------------------------------------------------ */
@@ -121,8 +88,8 @@ DEVICE float sum_of_products(sixteen_bytes a, sixteen_bytes b, float sum) {
     return sum;
 }
 
-/* For a warp's own queries: the four lanes that have a row together sum it, and leave its delta for the
- * kernel of the keys. */
+/* For a warp's own queries: the four lanes that share a row sum it, and write its delta for the kernel of
+ * the keys. */
 DEVICE void make_lines(const backward_arguments *job, float base[LINES][2], float delta[LINES][2],
                        int pair, int first) {
     unsigned lane = thread_index() % 32;
@@ -152,14 +119,14 @@ DEVICE void make_lines(const backward_arguments *job, float base[LINES][2], floa
 /* --- scores ------------------------------------------------------------------------------------ */
 
 /* Scores in units of ln 2, minus infinity where a key is not seen. */
-DEVICE void finish_scores(const attention_arguments *call, float scores[ROW_TILES][STEP_TILES][4],
+DEVICE void finish_scores(const attention_arguments *call, float scores[ROW_TILES][KEY_TILES][4],
                           int batch, int head, int own_row, int step_row, bool is_edge) {
     unsigned lane = thread_index() % 32;
     long long plane = batch * call->mask_strides[0] + head * call->mask_strides[1];
     UNROLL
     for (int r = 0; r < ROW_TILES; r++)
         UNROLL
-        for (int j = 0; j < STEP_TILES; j++)
+        for (int j = 0; j < KEY_TILES; j++)
             UNROLL
             for (int i = 0; i < 4; i++) {
                 float *score = &scores[r][j][i];
@@ -216,15 +183,15 @@ DEVICE void find_dropped(const attention_arguments *call, bool gone[4], int pair
 
 /* --- weights and slopes ------------------------------------------------------------------------ */
 
-/* Weights, and slopes: what a change of each score is worth. `pulls`: the same of each weight. */
-DEVICE void weigh(const backward_arguments *job, unsigned weights[ROW_TILES][STEP_TILES][2],
-                  unsigned slopes[ROW_TILES][STEP_TILES][2],
-                  float scores[ROW_TILES][STEP_TILES][4], float pulls[ROW_TILES][STEP_TILES][4],
+/* Weights, and slopes, the gradients of the scores, from `pulls`, the gradients of the weights. */
+DEVICE void weigh(const backward_arguments *job, unsigned weights[ROW_TILES][KEY_TILES][2],
+                  unsigned slopes[ROW_TILES][KEY_TILES][2],
+                  float scores[ROW_TILES][KEY_TILES][4], float pulls[ROW_TILES][KEY_TILES][4],
                   float base[LINES][2], float delta[LINES][2], int pair, int own_row, int step_row) {
     UNROLL
     for (int r = 0; r < ROW_TILES; r++)
         UNROLL
-        for (int j = 0; j < STEP_TILES; j++) {
+        for (int j = 0; j < KEY_TILES; j++) {
             float weight[4], slope[4];
             bool gone[4] = {false, false, false, false};
             if (DROPOUT) find_dropped(&job->call, gone, pair, own_row + r * 16, step_row + j * 8);
@@ -271,7 +238,7 @@ DEVICE void fetch_step(const backward_arguments *job, const walk *way, unsigned 
     }
 }
 
-/* A gradient is written by way of its own tile, of which each warp reads its own rows only. */
+/* Writes a gradient through its own tile, of which each warp reads its own rows only. */
 DEVICE void write_gradient(half_bits *to, const long long strides[4], int batch, int head, int count,
                            float sum[ROW_TILES][WIDTH_TILES][4], float by, unsigned tile,
                            int first_row) {
@@ -322,13 +289,7 @@ KERNEL(THREADS, RESIDENT) attention_backward(const backward_arguments job) {
 
     float sum[SUMS][ROW_TILES][WIDTH_TILES][4]; /* of keys or queries, and of values */
     UNROLL
-    for (int s = 0; s < SUMS; s++)
-        UNROLL
-        for (int r = 0; r < ROW_TILES; r++)
-            UNROLL
-            for (int j = 0; j < WIDTH_TILES; j++)
-                UNROLL
-                for (int i = 0; i < 4; i++) sum[s][r][j][i] = 0;
+    for (int s = 0; s < SUMS; s++) clear(WIDTH_TILES, sum[s][0]);
 
     for (int step = 0; step < steps; step++) {
         unsigned tile = stages + (unsigned)(step % STAGES) * (2 * STEP_BYTES);
@@ -345,16 +306,16 @@ KERNEL(THREADS, RESIDENT) attention_backward(const backward_arguments job) {
         if (CAUSAL && (OF_KEYS ? row + STEP <= warp_row : row >= warp_row + ROW_TILES * 16)) continue;
         if (OF_KEYS) read_lines(&job, base, delta, in_all, row);
 
-        float scores[ROW_TILES][STEP_TILES][4], pulls[ROW_TILES][STEP_TILES][4];
-        clear(scores);
-        multiply_rows(scores, first_tile, tile);
+        float scores[ROW_TILES][KEY_TILES][4], pulls[ROW_TILES][KEY_TILES][4];
+        clear(KEY_TILES, scores[0]);
+        multiply_rows(scores, 0, first_tile, tile);
         int first_query = OF_KEYS ? row : warp_row;
         int last_key = OF_KEYS ? warp_row + ROW_TILES * 16 - 1 : row + STEP - 1;
         bool is_edge = MASK || last_key >= call->keys || (CAUSAL && last_key > first_query);
         finish_scores(call, scores, batch, head, warp_row, row, is_edge);
-        clear(pulls);
-        if (!of_values) multiply_rows(pulls, second_tile, tile + STEP_BYTES);
-        unsigned weights[ROW_TILES][STEP_TILES][2], slopes[ROW_TILES][STEP_TILES][2];
+        clear(KEY_TILES, pulls[0]);
+        if (!of_values) multiply_rows(pulls, 0, second_tile, tile + STEP_BYTES);
+        unsigned weights[ROW_TILES][KEY_TILES][2], slopes[ROW_TILES][KEY_TILES][2];
         weigh(&job, weights, slopes, scores, pulls, base, delta, in_all, warp_row, row);
         if (of_values)
             add_product(sum[0], weights, tile + STEP_BYTES);

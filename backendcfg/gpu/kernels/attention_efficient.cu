@@ -104,8 +104,8 @@ DEVICE void finish_scores(real scores[OWN_ROWS][OWN_KEYS], const efficient_argum
     }
 }
 
-/* Weights 2^(score - highest) to shared memory. Sums, each thread's own, and outputs so far follow a new
- * highest. */
+/* Writes weights 2^(score - highest) to shared memory. The sums, of which each thread has its own, and the
+ * output so far are scaled to a new highest score. */
 DEVICE void weigh(real scores[OWN_ROWS][OWN_KEYS], real out[OWN_ROWS][OWN_CHUNKS][PACK],
                   real highest[OWN_ROWS], real sum[OWN_ROWS], unsigned weights) {
     unsigned across = thread_index() % 16, down = thread_index() / 16;
@@ -137,7 +137,7 @@ DEVICE void weigh(real scores[OWN_ROWS][OWN_KEYS], real out[OWN_ROWS][OWN_CHUNKS
     warp_barrier();
 }
 
-/* Zeros where weights are dropped, among those of the warp's own rows. */
+/* Sets dropped weights of the warp's own rows to 0. */
 DEVICE void drop(unsigned weights, const efficient_arguments *job, const place *at,
                  int first_key) {
     unsigned lane = thread_index() % 32, warp = thread_index() / 32;

@@ -26,42 +26,6 @@
 
 /* --- scores ----------------------------------------------------------------------------------- */
 
-DEVICE void make_scores(float scores[ROW_TILES][KEY_TILES][4],
-                        unsigned held[QUERY_IN_REGISTERS ? DEPTH : 1][ROW_TILES][4],
-                        unsigned queries, unsigned keys) {
-    unsigned lane = thread_index() % 32;
-    UNROLL
-    for (int r = 0; r < ROW_TILES; r++)
-        UNROLL
-        for (int j = 0; j < KEY_TILES; j++)
-            UNROLL
-            for (int i = 0; i < 4; i++) scores[r][j][i] = 0;
-    UNROLL
-    for (unsigned depth = 0; depth < DEPTH; depth++) {
-        unsigned query[ROW_TILES][4];
-        if (QUERY_IN_REGISTERS) {
-            UNROLL
-            for (int r = 0; r < ROW_TILES; r++)
-                UNROLL
-                for (int i = 0; i < 4; i++)
-                    query[r][i] = held[QUERY_IN_REGISTERS ? depth : 0][r][i];
-        } else {
-            take_rows(query, queries, depth);
-        }
-        UNROLL
-        for (unsigned j = 0; j < KEY_TILES / 2; j++) {
-            unsigned key[4]; /* two tiles of 8 keys, both halves of the depth of each */
-            load_matrix(key, lane_at(keys, KEYS, j * 16, lane % 8 + lane / 16 * 8, 2 * depth,
-                                     lane / 8 % 2));
-            UNROLL
-            for (int r = 0; r < ROW_TILES; r++) {
-                multiply(BFLOAT16, scores[r][2 * j], query[r], key[0], key[1]);
-                multiply(BFLOAT16, scores[r][2 * j + 1], query[r], key[2], key[3]);
-            }
-        }
-    }
-}
-
 /* Minus infinity where a key is not seen, and the mask. */
 DEVICE void hide(const attention_arguments *job, float scores[ROW_TILES][KEY_TILES][4], int batch,
                  int head, int first_row, int first_key) {
@@ -87,8 +51,8 @@ DEVICE void hide(const attention_arguments *job, float scores[ROW_TILES][KEY_TIL
 
 /* --- dropout ---------------------------------------------------------------------------------- */
 
-/* Zero where a weight is dropped. Two neighbours of a lane's group share the four words of four
- * keys, in two rows: each makes those of one row, and they exchange halves. */
+/* Sets weights that are dropped to 0. Two neighbouring lanes need the random words of the same four keys,
+ * for two rows: each makes those of one row, and they exchange halves. */
 DEVICE void drop(const attention_arguments *job, unsigned weights[ROW_TILES][KEY_TILES][2], int pair,
                  int first_row, int first_key) {
     unsigned lane = thread_index() % 32, odd = lane % 2;
@@ -113,8 +77,8 @@ DEVICE void drop(const attention_arguments *job, unsigned weights[ROW_TILES][KEY
 
 /* --- weights ---------------------------------------------------------------------------------- */
 
-/* Weights 2^(score - highest), two to a register: of neighbours in a row. Sums, which are of what is
- * not rounded yet, and outputs so far follow a new highest. */
+/* Weights 2^(score - highest), two neighbours of a row in a register. The sums, which add weights before
+ * they are rounded, and the output so far are scaled to a new highest score. */
 DEVICE void weigh(unsigned weights[ROW_TILES][KEY_TILES][2],
                   float scores[ROW_TILES][KEY_TILES][4], float out[ROW_TILES][WIDTH_TILES][4],
                   float highest[ROW_TILES][2], float sum[ROW_TILES][2], float scale) {
@@ -128,7 +92,7 @@ DEVICE void weigh(unsigned weights[ROW_TILES][KEY_TILES][2],
                 most = greater(most, greater(scores[r][j][2 * half], scores[r][j][2 * half + 1]));
             most = greater(most, exchange(most, 1));
             most = greater(most, exchange(most, 2));
-            /* Of a row that has seen nothing yet all weights shall be 0, not NaN. */
+            /* A row that has seen no key yet has weights of 0, not NaN. */
             float base = most == MINUS_INFINITY ? 0 : most * scale;
             float again = power_of_two(multiply_add(highest[r][half], scale, -base));
             highest[r][half] = most;
@@ -153,7 +117,7 @@ DEVICE void weigh(unsigned weights[ROW_TILES][KEY_TILES][2],
 
 /* --- results ---------------------------------------------------------------------------------- */
 
-/* Ends the sums: what the output is to be multiplied with, and the logarithms. */
+/* Ends the sums: writes the logarithms, and gives what the output is multiplied by. */
 DEVICE void end_rows(const attention_arguments *job, float highest[ROW_TILES][2],
                      float sum[ROW_TILES][2], float factor[ROW_TILES][2], float scale, int pair,
                      int first_row) {
@@ -217,14 +181,11 @@ KERNEL(THREADS, RESIDENT) attention_forward(const attention_arguments job) {
     }
 
     float out[ROW_TILES][WIDTH_TILES][4], highest[ROW_TILES][2], sum[ROW_TILES][2];
+    clear(WIDTH_TILES, out[0]);
     UNROLL
     for (int r = 0; r < ROW_TILES; r++) {
         highest[r][0] = highest[r][1] = MINUS_INFINITY;
         sum[r][0] = sum[r][1] = 0;
-        UNROLL
-        for (int j = 0; j < WIDTH_TILES; j++)
-            UNROLL
-            for (int i = 0; i < 4; i++) out[r][j][i] = 0;
     }
 
     for (int step = 0; step < steps; step++) {
@@ -242,7 +203,8 @@ KERNEL(THREADS, RESIDENT) attention_forward(const attention_arguments job) {
         if (CAUSAL && first_key >= warp_row + ROW_TILES * 16) continue;
 
         float scores[ROW_TILES][KEY_TILES][4];
-        make_scores(scores, held, queries, keys);
+        clear(KEY_TILES, scores[0]);
+        multiply_rows(scores, held, queries, keys);
         if (MASK || first_key + KEYS > job.keys || (CAUSAL && first_key + KEYS - 1 > warp_row))
             hide(&job, scores, batch, head, warp_row, first_key);
         unsigned weights[ROW_TILES][KEY_TILES][2];

@@ -1,8 +1,7 @@
 /* What the kernels without tensor cores share: numbers of every element type, and masks. See
  * attention_efficient.cu, attention_gather.cu and attention_softmax.cu.
  *
- * They run on devices from sm_50 on: nothing here is newer, and what instructions.h has of newer ones
- * is not used. */
+ * They run on devices from sm_50 on, so they use no instruction that is newer. */
 #ifndef BACKENDCFG_ATTENTION_NUMBERS_H
 #define BACKENDCFG_ATTENTION_NUMBERS_H
 
@@ -51,18 +50,19 @@ DEVICE double reload_double(const double *from) { return load_double(from); }
 
 /* --- numbers of every type -------------------------------------------------------------------- */
 
-typedef union {
-    double number;
-    unsigned word[2];
-} two_words;
-typedef union {
-    float number;
-    unsigned word;
-} one_word;
+enum { WORDS = (int)sizeof(real) / 4 };
 
-/* Rounded to nearest even; in whole numbers, for devices that have no instruction for it. */
+typedef union {
+    real number;
+    unsigned word[WORDS];
+} real_words;
+
+/* Rounds to nearest even, with integers, because older devices have no instruction for it. */
 DEVICE half_bits bfloat16_of(float it) {
-    one_word bits;
+    union {
+        float number;
+        unsigned word;
+    } bits;
     bits.number = it;
     if (it != it) return 0x7fff;
     return (half_bits)((bits.word + 0x7fff + (bits.word >> 16 & 1)) >> 16);
@@ -93,25 +93,26 @@ DEVICE real combine(real a, real b, real c) { return fma(a, b, c); }
 DEVICE real raise_two(real it) { return exp2(it); }
 DEVICE real logarithm(real it) { return log2(it); }
 DEVICE real larger(real a, real b) { return fmax(a, b); }
-DEVICE real swap(real it, unsigned mask) {
-    two_words bits;
-    bits.number = it;
-    bits.word[0] = exchange_bits(bits.word[0], mask);
-    bits.word[1] = exchange_bits(bits.word[1], mask);
-    return bits.number;
-}
 #else
 DEVICE real combine(real a, real b, real c) { return multiply_add(a, b, c); }
 DEVICE real raise_two(real it) { return power_of_two(it); }
 DEVICE real logarithm(real it) { return log2f(it); }
 DEVICE real larger(real a, real b) { return greater(a, b); }
-DEVICE real swap(real it, unsigned mask) { return exchange(it, mask); }
 #endif
+
+/* The number of the lane whose index differs in the bits of the mask. */
+DEVICE real swap(real it, unsigned mask) {
+    real_words bits;
+    bits.number = it;
+    UNROLL
+    for (int w = 0; w < WORDS; w++) bits.word[w] = exchange_bits(bits.word[w], mask);
+    return bits.number;
+}
 
 /* --- masks ------------------------------------------------------------------------------------ */
 
-/* A scaled score in units of ln 2 with the mask. What hides is added too, so that a score that is NaN
- * stays one, as in our kernels of the CPU. */
+/* A scaled score in units of ln 2 with the mask. A mask of bools is added too, as minus infinity, so that
+ * a score that is NaN stays NaN, as in our CPU kernels. */
 DEVICE real masked(int mask, const void *from, long long place, real score) {
     if (mask == 0) return score;
     if (mask == 1)

@@ -1,13 +1,13 @@
-/* What the forward and the backward pass of attention have in common: fragments from tiles, the mask,
- * products with a step's tile, results. */
+/* What the forward and the backward kernels on tensor cores share: fragments read from tiles, the mask,
+ * products with the tile of a step, and results. */
 #ifndef BACKENDCFG_ATTENTION_PARTS_H
 #define BACKENDCFG_ATTENTION_PARTS_H
 
 #include "attention_tiles.h"
 #include "dropout.h"
 
-/* Which head a block has, and which of its blocks it is. Heads whose numbers fit the cache together
- * take turns. */
+/* The head that a block works on, and which of the head's blocks it is. Blocks of heads whose numbers fit
+ * the cache together alternate. */
 DEVICE void locate(const attention_arguments *job, int *pair, int *block) {
     unsigned index = block_index(), blocks = (unsigned)job->blocks;
     unsigned section = (unsigned)job->section, number = index / (blocks * section);
@@ -27,8 +27,45 @@ DEVICE void take_rows(unsigned to[ROW_TILES][4], unsigned tile, unsigned depth) 
                                    lane / 16));
 }
 
-/* The score of a query and a key under the mask; an added mask takes scores in units of ln 2. What hides is
- * added too, so that a score that is NaN stays one, as in our kernels of the CPU. */
+/* Zeros for a product to be added to: `tiles` to each of a warp's tiles of rows. */
+DEVICE void clear(int tiles, float numbers[][4]) {
+    UNROLL
+    for (int j = 0; j < ROW_TILES * tiles; j++)
+        UNROLL
+        for (int i = 0; i < 4; i++) numbers[j][i] = 0;
+}
+
+/* Adds a warp's own rows, from registers or from their tile, times those of a step's tile. */
+DEVICE void multiply_rows(float scores[ROW_TILES][KEY_TILES][4], unsigned held[][ROW_TILES][4],
+                          unsigned own, unsigned step) {
+    unsigned lane = thread_index() % 32;
+    UNROLL
+    for (unsigned depth = 0; depth < DEPTH; depth++) {
+        unsigned rows[ROW_TILES][4];
+        if (QUERY_IN_REGISTERS) {
+            UNROLL
+            for (int r = 0; r < ROW_TILES; r++)
+                UNROLL
+                for (int i = 0; i < 4; i++) rows[r][i] = held[depth][r][i];
+        } else {
+            take_rows(rows, own, depth);
+        }
+        UNROLL
+        for (unsigned j = 0; j < KEY_TILES / 2; j++) {
+            unsigned other[4]; /* two tiles of 8 rows, both halves of the depth of each */
+            load_matrix(other, lane_at(step, KEYS, j * 16, lane % 8 + lane / 16 * 8, 2 * depth,
+                                       lane / 8 % 2));
+            UNROLL
+            for (int r = 0; r < ROW_TILES; r++) {
+                multiply(BFLOAT16, scores[r][2 * j], rows[r], other[0], other[1]);
+                multiply(BFLOAT16, scores[r][2 * j + 1], rows[r], other[2], other[3]);
+            }
+        }
+    }
+}
+
+/* The score of a query and a key with the mask; an added mask turns scores into units of ln 2. A mask of
+ * bools is added too, as minus infinity, so that a score that is NaN stays NaN, as in our CPU kernels. */
 DEVICE float masked(const attention_arguments *job, long long row, float score, int key) {
     const float log2_of_e = 1.4426950408889634f;
     long long place = row + key * job->mask_strides[3];
@@ -39,7 +76,7 @@ DEVICE float masked(const attention_arguments *job, long long row, float score, 
     return multiply_add(added, log2_of_e, score * job->scale);
 }
 
-/* Adds weights times the numbers of a step's tile. Two fragments of scores side by side are one of
+/* Adds weights times the numbers of a step's tile. Two neighbouring fragments of scores make one of
  * weights. */
 DEVICE void add_product(float out[ROW_TILES][WIDTH_TILES][4],
                        unsigned weights[ROW_TILES][KEY_TILES][2], unsigned values) {
@@ -65,8 +102,8 @@ DEVICE void add_product(float out[ROW_TILES][WIDTH_TILES][4],
     }
 }
 
-/* Numbers of a warp's rows, times a factor for each, go through its own rows of a tile so that global
- * memory is written 16 bytes at a time. */
+/* Writes the numbers of a warp's rows, times a factor for each row. They pass through the warp's own rows
+ * of a tile, so that global memory is written 16 bytes at a time. */
 DEVICE void write_rows(half_bits *to, long long stride, int count,
                        float numbers[ROW_TILES][WIDTH_TILES][4], float factor[ROW_TILES][2],
                        unsigned tile, int first_row) {

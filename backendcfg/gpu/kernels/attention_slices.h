@@ -1,7 +1,7 @@
-/* What attention_efficient.cu and attention_efficient_backward.cu share: how a block of threads is cut,
- * chunks of 16 bytes on their way from the arrays, by registers, to shared memory, and the two products.
- * The macros are those of the kernels; where a block of the backward pass has rows of its own side, and
- * walks over those of the other, these are the queries and the keys here. */
+/* What attention_efficient.cu and attention_efficient_backward.cu share: how a block divides its work
+ * among threads, how chunks of 16 bytes come from the arrays through registers to shared memory, and the
+ * two products. The macros are those of the kernels. In the backward pass "queries" here are the rows of
+ * the block's own side, and "keys" those of the other side. */
 #ifndef BACKENDCFG_ATTENTION_SLICES_H
 #define BACKENDCFG_ATTENTION_SLICES_H
 
@@ -36,68 +36,42 @@ typedef struct {
 
 DEVICE chunk chunk_of(sixteen_bytes it) {
     chunk all;
-#if ELEMENT == FLOAT64
     UNROLL
-    for (int i = 0; i < 2; i++) {
-        two_words bits;
-        bits.word[0] = it.word[2 * i], bits.word[1] = it.word[2 * i + 1];
+    for (int i = 0; i < PACK; i++) {
+        real_words bits;
+        UNROLL
+        for (int w = 0; w < WORDS; w++) bits.word[w] = it.word[WORDS * i + w];
         all.at[i] = bits.number;
     }
-#else
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        one_word bits;
-        bits.word = it.word[i];
-        all.at[i] = bits.number;
-    }
-#endif
     return all;
 }
 
 DEVICE sixteen_bytes bytes_of(chunk all) {
     sixteen_bytes it;
-#if ELEMENT == FLOAT64
     UNROLL
-    for (int i = 0; i < 2; i++) {
-        two_words bits;
+    for (int i = 0; i < PACK; i++) {
+        real_words bits;
         bits.number = all.at[i];
-        it.word[2 * i] = bits.word[0], it.word[2 * i + 1] = bits.word[1];
+        UNROLL
+        for (int w = 0; w < WORDS; w++) it.word[WORDS * i + w] = bits.word[w];
     }
-#else
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        one_word bits;
-        bits.number = all.at[i];
-        it.word[i] = bits.word;
-    }
-#endif
     return it;
 }
 
 DEVICE chunk take_chunk(unsigned from) { return chunk_of(load_shared(from)); }
 
 DEVICE real take_real(unsigned from) {
-#if ELEMENT == FLOAT64
-    two_words bits;
-    bits.word[0] = load_shared_word(from), bits.word[1] = load_shared_word(from + 4);
-#else
-    one_word bits;
-    bits.word = load_shared_word(from);
-#endif
+    real_words bits;
+    UNROLL
+    for (unsigned w = 0; w < WORDS; w++) bits.word[w] = load_shared_word(from + 4 * w);
     return bits.number;
 }
 
 DEVICE void store_real(unsigned to, real it) {
-#if ELEMENT == FLOAT64
-    two_words bits;
+    real_words bits;
     bits.number = it;
-    store_shared_word(to, bits.word[0]);
-    store_shared_word(to + 4, bits.word[1]);
-#else
-    one_word bits;
-    bits.number = it;
-    store_shared_word(to, bits.word);
-#endif
+    UNROLL
+    for (unsigned w = 0; w < WORDS; w++) store_shared_word(to + 4 * w, bits.word[w]);
 }
 
 /* --- on the way ----------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* The tiles of the attention kernels: their sizes, where their numbers lie in shared memory, and how they
- * get there. */
+/* The tiles of the attention kernels: how large they are, where their numbers lie in shared memory, and
+ * how they are copied there. */
 #ifndef BACKENDCFG_ATTENTION_TILES_H
 #define BACKENDCFG_ATTENTION_TILES_H
 
@@ -39,9 +39,9 @@ typedef struct {
 
 /* --- shared memory ---------------------------------------------------------------------------- */
 
-/* Where 16 bytes of a tile lie. Eight rows of one column of chunks, which ldmatrix takes at once, lie
- * in different banks: a tile is cut into panels 8 chunks wide, then 4, then 2, and a row's chunks
- * are turned by the row. */
+/* Where 16 bytes of a tile, a chunk, lie. ldmatrix reads the same chunk of eight rows at once, and these
+ * must lie in different banks. So a tile is cut into panels that are 8 chunks wide, then 4, then 2, and
+ * the chunks of a row are permuted by the number of the row. */
 DEVICE void panel_of(unsigned chunk, unsigned *wide, unsigned *first) {
     const unsigned whole = CHUNKS / 8 * 8, rest = CHUNKS % 8;
     *wide = 8, *first = chunk / 8 * 8;
@@ -51,7 +51,7 @@ DEVICE void panel_of(unsigned chunk, unsigned *wide, unsigned *first) {
         *wide = 2, *first = whole + (rest & 4);
 }
 
-/* Of a row of a panel: 3 bits, 2 behind the lowest, or 1 behind two. */
+/* What permutes the chunks of a row of a panel. */
 DEVICE unsigned turned(unsigned wide, unsigned row) { return row / (8 / wide) % wide; }
 
 DEVICE unsigned chunk_at(unsigned rows, unsigned row, unsigned chunk) {
@@ -60,10 +60,11 @@ DEVICE unsigned chunk_at(unsigned rows, unsigned row, unsigned chunk) {
     return (first * rows + row * wide + ((chunk - first) ^ turned(wide, row))) * 16;
 }
 
-/* The same in a tile, for row `base` + `row` and chunk `even` + `odd`: the base is a multiple of 16,
- * the row below 16, `odd` 0 or 1. What a lane has for itself is then one number, and all else is known
- * when this is compiled. Tiles begin at multiples of 128 bytes, so that the turn can come last:
- * addresses that changed with the step only by a sum would all be kept in registers. */
+/* The same as an address in a tile, for row `base` + `row` and chunk `even` + `odd`: the base is a
+ * multiple of 16, the row below 16, `odd` 0 or 1. Only `row` and `odd` depend on the lane; the compiler
+ * knows the rest. The permutation is applied last, which works because tiles begin at multiples of 128
+ * bytes: were addresses of the steps to differ by a sum only, the compiler would keep them all in
+ * registers. */
 DEVICE unsigned lane_at(unsigned tile, unsigned rows, unsigned base, unsigned row, unsigned even,
                         unsigned odd) {
     unsigned wide, first;
@@ -74,8 +75,8 @@ DEVICE unsigned lane_at(unsigned tile, unsigned rows, unsigned base, unsigned ro
 
 /* --- tiles ------------------------------------------------------------------------------------ */
 
-/* The chunk of `rows` rows that a thread moves at a turn; all threads of a warp have the same turns.
- * False: none. */
+/* The chunk of `rows` rows that a thread moves at a turn; false where it moves none. All threads of a
+ * warp have the same turns. */
 DEVICE bool chunk_of(unsigned thread, unsigned rows, unsigned turn, unsigned *row,
                      unsigned *chunk) {
     if (THREADS % CHUNKS == 0) { /* always the same column */
@@ -98,7 +99,7 @@ DEVICE sixteen_bytes load_unaligned(const half_bits *from, bool inside) {
     return it;
 }
 
-/* Rows from `first` on of a matrix with `count` rows into a tile; zeros beyond its edges. */
+/* Copies rows from `first` on of a matrix with `count` rows into a tile; zeros beyond its edges. */
 DEVICE void fetch(unsigned to, unsigned rows, const half_bits *from, long long stride, int first,
                   int count) {
     unsigned thread = thread_index_anew(), row, chunk;
@@ -109,7 +110,7 @@ DEVICE void fetch(unsigned to, unsigned rows, const half_bits *from, long long s
         if (!chunk_of(thread, rows, turn, &row, &chunk)) continue;
         if (THREADS % CHUNKS != 0)
             place = from + (first + (int)row) * stride + chunk * 8;
-        else if (turn > 0) /* a sum, where the compiler would make products of each turn */
+        else if (turn > 0) /* a sum, because the compiler would make a product at each turn */
             place += THREADS / CHUNKS * stride;
         bool inside = first + (int)row < count && chunk * 8 < WIDTH;
         if (ALIGNED)
@@ -125,8 +126,8 @@ DEVICE unsigned times_zero(unsigned it) {
     return (it & exponent) == exponent ? 0x7fff : 0;
 }
 
-/* A negative scale, and one of 0, are made so here: scores are then multiplied by a positive one, and
- * the highest is the highest before and after. Each thread mends what it has fetched itself. */
+/* Applies the sign of a scale that is negative or 0 to the queries. Scores are then multiplied by a
+ * positive number, so that the highest score stays the highest. Each thread changes what it copied. */
 DEVICE void mend_queries(unsigned at, const attention_arguments *job) {
     for (unsigned turn = 0; turn * THREADS < ROWS * CHUNKS; turn++) {
         unsigned row, chunk;

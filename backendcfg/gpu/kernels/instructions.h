@@ -1,10 +1,9 @@
-/* What a GPU has and C has not, behind one set of functions: everything in the kernels that is an
- * instruction of the device, or an access to its memories, goes through here.
+/* The functions by which the kernels use what C does not have: instructions of a GPU, and its memories.
  *
- * Two implementations: inline PTX, for NVRTC and nvcc, and in native/fakes/gpu/gpu_block.h a block of
- * threads on the host, for tests. The PTX ISA names what they have in common (numbers as in PTX ISA
- * 8.x, https://docs.nvidia.com/cuda/parallel-thread-execution; CUTLASS's MMA_Traits of
- * SM80_16x8x16_F32BF16BF16F32_TN say the same of the fragments):
+ * There are two implementations: inline PTX for NVRTC and nvcc, and a block of threads on the host for
+ * tests, in native/fakes/gpu/gpu_block.h. Both follow the PTX ISA (sections as in PTX ISA 8.x,
+ * https://docs.nvidia.com/cuda/parallel-thread-execution; MMA_Traits of SM80_16x8x16_F32BF16BF16F32_TN in
+ * CUTLASS describe the same fragments):
  *
  *     multiply     9.7.14.5.8   Matrix Fragments for mma.m16n8k16 with floating point type
  *     load_matrix  9.7.14.5.15  Warp-level matrix load instruction: ldmatrix
@@ -40,7 +39,8 @@ typedef struct {
 #define MINUS_INFINITY __int_as_float((int)0xff800000)
 
 DEVICE unsigned thread_index(void) { return threadIdx.x; }
-/* The same, asked for anew: what is computed from it is not held in registers across a loop. */
+/* The same, read again, so that the compiler keeps nothing that follows from it in registers across a
+ * loop. */
 DEVICE unsigned thread_index_anew(void) {
     unsigned index;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -75,7 +75,7 @@ DEVICE void copy_ahead(unsigned to, const void *from, bool inside) {
                  : "memory");
 }
 DEVICE void end_copies(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/* Until all of this thread's copies but the last `left` groups have arrived; 0 or 1. */
+/* Waits until all copies of this thread have arrived but those of the last `left` groups: 0 or 1. */
 DEVICE void await_copies(int left) {
     if (left == 0)
         asm volatile("cp.async.wait_group 0;" ::: "memory");
@@ -183,7 +183,7 @@ DEVICE float logarithm_of_two(float it) {
     asm("lg2.approx.f32 %0, %1;" : "=f"(logarithm) : "f"(it));
     return logarithm;
 }
-/* The greater one; of a NaN and a number, the number. */
+/* The greater number; where one of them is NaN, the other. */
 DEVICE float greater(float a, float b) { return fmaxf(a, b); }
 DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE unsigned upper_product(unsigned a, unsigned b) { return __umulhi(a, b); }

@@ -14,14 +14,15 @@ from real_cudnn import DEVICE, H100, build, engines, expect, give, make
 from real_cudnn import cudnn as library
 
 from backendcfg.gpu.attention.cudnn import Problem, graph
-from backendcfg.gpu.cudnn.operations import Array, dense
+from backendcfg.gpu.cudnn.operations import dense
 
 SHARED = {80: 166912, 90: 232448, 100: 232448, 120: 101376}
 """Devices, and how much shared memory a block may have there."""
 
 
 def array(*shape, element="bfloat16", strides=None):
-    return Array(element, shape, strides or dense(shape))
+    whole = dense(shape, element)
+    return whole._replace(strides=strides or whole.strides)
 
 
 def problem(element="bfloat16", width=128, values=128, key_heads=8, **more):
