@@ -38,18 +38,6 @@ bool bcfg_join_shape(PyArrayObject *array, int inner, int64_t *shape, int32_t *d
     return true;
 }
 
-bcfg_operand bcfg_operand_of(PyArrayObject *array, int dimensions, int64_t *strides, bool has_rows,
-                             bool has_columns) {
-    int at = PyArray_NDIM(array);
-    const npy_intp *shape = PyArray_DIMS(array), *from = PyArray_STRIDES(array);
-    bcfg_operand made = {.data = PyArray_DATA(array), .batch_strides = strides};
-    if (has_columns) made.column_stride = from[--at];
-    if (has_rows) made.row_stride = from[--at];
-    for (int d = dimensions - 1; d >= 0; d--)
-        strides[d] = --at >= 0 && shape[at] != 1 ? from[at] : 0;
-    return made;
-}
-
 PyObject *bcfg_set_array_api(PyObject *module, PyObject *ignored) {
     (void)module, (void)ignored;
     if (!bcfg_array_api_ready && PyArray_ImportNumPyAPI() < 0) return NULL;

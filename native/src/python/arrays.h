@@ -24,7 +24,16 @@ PyArrayObject *bcfg_converted(PyArrayObject *array, int type);
  * they broadcast. */
 bool bcfg_join_shape(PyArrayObject *array, int inner, int64_t *shape, int32_t *dimensions);
 /* An array as a stack of `dimensions` dimensions; its last dimensions are rows and columns. */
-bcfg_operand bcfg_operand_of(PyArrayObject *array, int dimensions, int64_t *strides, bool has_rows,
-                             bool has_columns);
+static inline bcfg_operand bcfg_operand_of(PyArrayObject *array, int dimensions, int64_t *strides,
+                                           bool has_rows, bool has_columns) {
+    int at = PyArray_NDIM(array);
+    const npy_intp *shape = PyArray_DIMS(array), *from = PyArray_STRIDES(array);
+    bcfg_operand made = {.data = PyArray_DATA(array), .batch_strides = strides};
+    if (has_columns) made.column_stride = from[--at];
+    if (has_rows) made.row_stride = from[--at];
+    for (int d = dimensions - 1; d >= 0; d--)
+        strides[d] = --at >= 0 && shape[at] != 1 ? from[at] : 0;
+    return made;
+}
 
 #endif

@@ -87,7 +87,7 @@ static int take_arguments(LinearCall *call, PyObject *const *arguments, Py_ssize
 
 /* The value of an argument, NULL where it was not given. Borrowed. */
 static PyObject *option(const LinearCall *call, const char *name) {
-    for (int i = call->spec->arrays; i < MOST_ARGUMENTS; i++)
+    for (int i = call->spec->arrays; i < MOST_ARGUMENTS && call->spec->arguments[i][0] != '\0'; i++)
         if (strcmp(call->spec->arguments[i], name) == 0) return call->given[i];
     return NULL;
 }
