@@ -11,8 +11,8 @@ from backendcfg.probe.variables import contradictions
 from backendcfg.resolve.examination import Examination, examine
 from backendcfg.resolve.tiers import TIER, unkept
 from backendcfg.resolve.words import assignment
-from backendcfg.schema.initial import INITIALS
 from backendcfg.schema.plan import Plan
+from backendcfg.schema.torch_backends import INITIALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
