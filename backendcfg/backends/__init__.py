@@ -20,10 +20,9 @@ from backendcfg.backends.base import (
     ContextProp,
     FlagProperty,
     PropModule,
-    assign,
     become,
-    named,
-    read,
+    exchange,
+    given,
     remembered,
     scoped,
 )
@@ -35,57 +34,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    # In one statement; the sorter would write seventeen.
+    # isort: off
     from backendcfg.backends import (
         cpu as cpu,
-    )
-    from backendcfg.backends import (
         cuda as cuda,
-    )
-    from backendcfg.backends import (
         cudnn as cudnn,
-    )
-    from backendcfg.backends import (
         cusparselt as cusparselt,
-    )
-    from backendcfg.backends import (
         kleidiai as kleidiai,
-    )
-    from backendcfg.backends import (
         mha as mha,
-    )
-    from backendcfg.backends import (
         miopen as miopen,
-    )
-    from backendcfg.backends import (
         mkl as mkl,
-    )
-    from backendcfg.backends import (
         mkldnn as mkldnn,
-    )
-    from backendcfg.backends import (
         mps as mps,
-    )
-    from backendcfg.backends import (
         nnpack as nnpack,
-    )
-    from backendcfg.backends import (
         openmp as openmp,
-    )
-    from backendcfg.backends import (
         opt_einsum as opt_einsum,
-    )
-    from backendcfg.backends import (
         python_native as python_native,
-    )
-    from backendcfg.backends import (
         quantized as quantized,
-    )
-    from backendcfg.backends import (
         xeon as xeon,
-    )
-    from backendcfg.backends import (
         xnnpack as xnnpack,
     )
+
+    # isort: on
     from backendcfg.session.adjust import Overlay
 
     fp32_precision: str
@@ -154,15 +125,13 @@ def set_flags(_fp32_precision: str | None = None) -> tuple[str]:
     Returns:
         What it was, to be given back: `set_flags(*previous)`.
     """
-    previous = (read(ROOT),)
-    assign(named({ROOT: _fp32_precision}))
-    return previous
+    return exchange("", locals())
 
 
 @remembered
 def flags(fp32_precision: str | None = None) -> Overlay:
     """A scope in which the root of the float32 precision tree has this value; None keeps it."""
-    return scoped(named({ROOT: fp32_precision}))
+    return scoped(given("", locals()))
 
 
 become(__name__, GenericModule)

@@ -7,13 +7,11 @@ and sets them through `session.adjust`. How to write one:
         fp32_precision = FlagProperty("cudnn.fp32_precision", ...)     # assignable
 
     def set_flags(_enabled=None, ...):              # None keeps, here and in flags()
-        previous = (read("cudnn.enabled"), ...)
-        assign(named({"cudnn.enabled": _enabled}))  # all of them or none
-        return previous
+        return exchange("cudnn", locals())          # all of them or none
 
     @remembered                                     # the second time costs what profile() costs
     def flags(enabled=None, ...):
-        return scoped(named({"cudnn.enabled": enabled}))
+        return scoped(given("cudnn", locals()))
 
     enabled: bool                                   # for type checkers
     become(__name__, CudnnModule)
@@ -40,7 +38,7 @@ from backendcfg.session import adjust
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, NoReturn, TypeVar
+    from typing import Any, Literal, NoReturn, Self, TypeVar
 
     from backendcfg.session.adjust import Overlay
 
@@ -94,9 +92,38 @@ def scoped(values: Mapping[str, Any]) -> Overlay:
     return adjust.overlay(values)
 
 
-def named(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that were given: None is how `flags()` and `set_flags()` say "keep it"."""
+def given(table: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that a call of `flags()` or `set_flags()` gives a value; None keeps one.
+
+    Args:
+        table: the table of the schema: "cudnn"; "" for what is in none.
+        parameters: the call's `locals()`. A parameter is named as its flag, in `set_flags()` with
+            an underscore before it.
+    """
+    values = {_flag(table, name): value for name, value in parameters.items()}
     return {flag: value for flag, value in values.items() if value is not None}
+
+
+def exchange(table: str, parameters: Mapping[str, Any], **known: Any) -> tuple[Any, ...]:
+    """What a `set_flags()` does: set the flags that are given, all of them or none.
+
+    Args:
+        table: as for `given`.
+        parameters: as for `given`.
+        known: what flags are now that cannot be read by their name.
+
+    Returns:
+        What they were, in the order of the parameters, to be given back: `set_flags(*previous)`.
+    """
+    names = [name.removeprefix("_") for name in parameters]
+    previous = [known[name] if name in known else read(_flag(table, name)) for name in names]
+    assign(given(table, parameters))
+    return tuple(previous)
+
+
+def _flag(table: str, parameter: str) -> str:
+    name = parameter.removeprefix("_")
+    return f"{table}.{name}" if table else name
 
 
 def remembered(make: Function) -> Function:
@@ -130,6 +157,29 @@ def refuse_frozen(flag: str) -> NoReturn:
         f"`{flag}` cannot be set after disable_global_flags()",
         helps=["use a scope instead: `with backendcfg.backends.cudnn.flags(...)`, or a profile"],
     )
+
+
+class Verbose:
+    """A scope in which a library tells of its calls on standard output, or does not.
+
+    It switches the libraries that are loaded, through `bridges/verbose.py`, nests, and gives back
+    what was there, also when a variable had turned it on. PyTorch's turns all off on leaving.
+
+    Args:
+        flag: the flag that says how much it tells.
+        level: the flag's value; checked on entering.
+    """
+
+    def __init__(self, flag: str, level: int) -> None:
+        self._scope = scoped({flag: level})
+
+    def __enter__(self) -> Self:
+        self._scope.__enter__()
+        return self
+
+    def __exit__(self, exc_type: object, exc_val: object, exc_tb: object) -> Literal[False]:
+        self._scope.__exit__(exc_type, exc_val, exc_tb)
+        return False
 
 
 class ContextProp:

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from backendcfg.backends.base import (
-    PropModule,
-    assign,
-    become,
-    named,
-    read,
-    remembered,
-    scoped,
-)
+from backendcfg.backends.base import PropModule, become, exchange, given, remembered, scoped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MiopenModule", "flags", "set_flags"]
 
-_IMMEDIATE = "miopen.immediate"
-
 
 def set_flags(_immediate: bool | None = None) -> tuple[bool]:
     """Set immediate mode, where MIOpen takes its algorithm from a table; None keeps it.
@@ -29,15 +19,13 @@ def set_flags(_immediate: bool | None = None) -> tuple[bool]:
     Returns:
         What it was, to be given back: `set_flags(*previous)`.
     """
-    previous = (read(_IMMEDIATE),)
-    assign(named({_IMMEDIATE: _immediate}))
-    return previous
+    return exchange("miopen", locals())
 
 
 @remembered
 def flags(immediate: bool | None = None) -> Overlay:
     """A scope with immediate mode on or off; None keeps it."""
-    return scoped(named({_IMMEDIATE: immediate}))
+    return scoped(given("miopen", locals()))
 
 
 class MiopenModule(PropModule):

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from backendcfg.backends import presence
-from backendcfg.backends.base import become
-from backendcfg.backends.verbosity import MklVerbose
+from backendcfg.backends.base import Verbose, become
 
 __all__ = ["VERBOSE_OFF", "VERBOSE_ON", "is_available", "verbose"]
 
 VERBOSE_OFF = 0
 VERBOSE_ON = 1
 
-verbose = MklVerbose
+
+class verbose(Verbose):  # noqa: N801 - PyTorch's name
+    """A scope in which MKL prints a line for each of its calls, or none.
+
+    Args:
+        enable: `VERBOSE_OFF` or `VERBOSE_ON`; checked on entering.
+    """
+
+    def __init__(self, enable: int) -> None:
+        super().__init__("mkl.verbose", enable)
+        self.enable = enable
 
 
 def is_available() -> bool:

@@ -6,15 +6,14 @@ from backendcfg.backends import presence
 from backendcfg.backends.base import (
     FlagProperty,
     PropModule,
-    assign,
+    Verbose,
     become,
-    named,
-    read,
+    exchange,
+    given,
     remembered,
     scoped,
 )
 from backendcfg.backends.precision import ONEDNN, Leaf, effective, is_tf32, legacy
-from backendcfg.backends.verbosity import OneDnnVerbose
 from backendcfg.catalogue import cpu
 
 TYPE_CHECKING = False
@@ -45,10 +44,19 @@ VERBOSE_OFF = 0
 VERBOSE_ON = 1
 VERBOSE_ON_CREATION = 2
 
-verbose = OneDnnVerbose
+_PRECISION = "mkldnn.fp32_precision"
 
-_ENABLED, _DETERMINISTIC = "mkldnn.enabled", "mkldnn.deterministic"
-_ALLOW_TF32, _PRECISION = "mkldnn.allow_tf32", "mkldnn.fp32_precision"
+
+class verbose(Verbose):  # noqa: N801 - PyTorch's name
+    """A scope in which oneDNN prints a line for each primitive that it runs or makes, or none.
+
+    Args:
+        level: `VERBOSE_OFF`, `VERBOSE_ON`, or `VERBOSE_ON_CREATION`; checked on entering.
+    """
+
+    def __init__(self, level: int) -> None:
+        super().__init__("mkldnn.verbose", level)
+        self.level = level
 
 
 def is_available() -> bool:
@@ -79,18 +87,7 @@ def set_flags(
         What they were, to be given back: `set_flags(*previous)`. `allow_tf32` is None where the
         three kinds of operation differ, which one switch cannot say.
     """
-    previous = (read(_ENABLED), read(_DETERMINISTIC), legacy(*ONEDNN), read(_PRECISION))
-    assign(
-        named(
-            {
-                _ENABLED: _enabled,
-                _DETERMINISTIC: _deterministic,
-                _ALLOW_TF32: _allow_tf32,
-                _PRECISION: _fp32_precision,
-            }
-        )
-    )
-    return previous
+    return exchange("mkldnn", locals(), allow_tf32=legacy(*ONEDNN))
 
 
 @remembered
@@ -101,22 +98,13 @@ def flags(
     fp32_precision: str | None = None,
 ) -> Overlay:
     """A scope in which several flags are set; None keeps one."""
-    return scoped(
-        named(
-            {
-                _ENABLED: enabled,
-                _DETERMINISTIC: deterministic,
-                _ALLOW_TF32: allow_tf32,
-                _PRECISION: fp32_precision,
-            }
-        )
-    )
+    return scoped(given("mkldnn", locals()))
 
 
 class MkldnnModule(PropModule):
     """`backendcfg.backends.mkldnn` with its assignable flags."""
 
-    allow_tf32 = FlagProperty(_ALLOW_TF32, lambda: is_tf32(*ONEDNN))
+    allow_tf32 = FlagProperty("mkldnn.allow_tf32", lambda: is_tf32(*ONEDNN))
     matmul = Leaf(f"{__name__}.matmul", "mkldnn.matmul.fp32_precision")
     conv = Leaf(f"{__name__}.conv", "mkldnn.conv.fp32_precision")
     rnn = Leaf(f"{__name__}.rnn", "mkldnn.rnn.fp32_precision")

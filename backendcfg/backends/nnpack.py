@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backendcfg.backends import presence
-from backendcfg.backends.base import assign, become, named, read, remembered, scoped
+from backendcfg.backends.base import become, exchange, given, remembered, scoped
 from backendcfg.catalogue.frameworks import TORCH
 
 TYPE_CHECKING = False
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from backendcfg.session.adjust import Overlay
 
 __all__ = ["flags", "is_available", "set_flags"]
-
-_ENABLED = "nnpack.enabled"
 
 
 def is_available() -> bool:
@@ -33,15 +31,13 @@ def set_flags(_enabled: bool | None) -> tuple[bool]:
     Returns:
         What it was, to be given back: `set_flags(*previous)`.
     """
-    previous = (read(_ENABLED),)
-    assign(named({_ENABLED: _enabled}))
-    return previous
+    return exchange("nnpack", locals())
 
 
 @remembered
 def flags(enabled: bool | None = None) -> Overlay:
     """A scope in which NNPACK is allowed or forbidden; None keeps it."""
-    return scoped(named({_ENABLED: enabled}))
+    return scoped(given("nnpack", locals()))
 
 
 become(__name__)

@@ -8,10 +8,9 @@ from importlib.util import find_spec
 from backendcfg.backends.base import (
     FlagProperty,
     PropModule,
-    assign,
     become,
-    named,
-    read,
+    exchange,
+    given,
     remembered,
     scoped,
 )
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     strategy: str
 
 __all__ = ["OptEinsumModule", "flags", "get_opt_einsum", "is_available", "set_flags"]
-
-_ENABLED, _STRATEGY = "opt_einsum.enabled", "opt_einsum.strategy"
 
 
 def is_available() -> bool:
@@ -50,22 +47,20 @@ def set_flags(_enabled: bool | None = None, _strategy: str | None = None) -> tup
     Returns:
         What they were, to be given back: `set_flags(*previous)`.
     """
-    previous = (read(_ENABLED), read(_STRATEGY))
-    assign(named({_ENABLED: _enabled, _STRATEGY: _strategy}))
-    return previous
+    return exchange("opt_einsum", locals())
 
 
 @remembered
 def flags(enabled: bool | None = None, strategy: str | None = None) -> Overlay:
     """A scope in which an order is searched in this way; None keeps one."""
-    return scoped(named({_ENABLED: enabled, _STRATEGY: strategy}))
+    return scoped(given("opt_einsum", locals()))
 
 
 class OptEinsumModule(PropModule):
     """`backendcfg.backends.opt_einsum` with its assignable flags."""
 
-    enabled = FlagProperty(_ENABLED)
-    strategy = FlagProperty(_STRATEGY)
+    enabled = FlagProperty("opt_einsum.enabled")
+    strategy = FlagProperty("opt_einsum.strategy")
 
 
 become(__name__, OptEinsumModule)

@@ -54,7 +54,7 @@ class Variable:
         for_children: whether it is set for child processes alone, because a bridge sets the same by
             a call when its reader is imported here, and what the reader takes from a variable could
             not be undone.
-        initial: whether it gives a switch of PyTorch its first value (`backendcfg.schema.initial`),
+        initial: whether it gives a switch of PyTorch its first value (`INITIALS` of the schema),
             so that, found in an environment, it is a wish.
         evidence: "measured" or "read".
     """

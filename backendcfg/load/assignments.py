@@ -22,7 +22,7 @@ from backendcfg.errors import (
 )
 from backendcfg.load.complaints import nearest, not_what, refusal, valid
 from backendcfg.load.parsed import is_json
-from backendcfg.schema import describe, initial
+from backendcfg.schema import describe, torch_backends
 from backendcfg.schema.base import candidates
 from backendcfg.schema.describe import Kind
 from backendcfg.schema.layer import Assignment, Dropped, Place
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from backendcfg.load.parsed import Parsed, Path
-    from backendcfg.schema.flag import FlagField
+    from backendcfg.schema.base import FlagField
 
 
 NOTHING = object()
@@ -183,7 +183,7 @@ def from_initial(environment: Mapping[str, str]) -> tuple[Assignment, ...]:
     """The flags that PyTorch's own variables give their first value."""
     return tuple(
         assignment
-        for name, (variable, value) in initial.settings(environment).items()
+        for name, (variable, value) in torch_backends.initial_settings(environment).items()
         for assignment in expand(flags()[name], value, Place(name=variable))
     )
 

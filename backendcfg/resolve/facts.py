@@ -16,7 +16,7 @@ from backendcfg.resolve.words import listed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backendcfg.schema.flag import Flag
+    from backendcfg.schema.base import Flag
     from backendcfg.schema.host import Gpu, Host
 
 _WORDS = {

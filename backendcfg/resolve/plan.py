@@ -19,8 +19,8 @@ from backendcfg.resolve.conflicts import CONFLICTS, clashes
 from backendcfg.resolve.ground import ENVIRONMENT, Ground, adapt, fold
 from backendcfg.resolve.tiers import TIER, unkept
 from backendcfg.resolve.words import assignment
-from backendcfg.schema.initial import INITIALS
 from backendcfg.schema.plan import Plan
+from backendcfg.schema.torch_backends import INITIALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from backendcfg.schema import profile
 from backendcfg.schema.describe import Kind
-from backendcfg.schema.initial import INITIALS
+from backendcfg.schema.torch_backends import INITIALS
 
 if TYPE_CHECKING:
-    from backendcfg.schema.flag import FlagField
+    from backendcfg.schema.base import FlagField
 
 OTHER_NAMES = {
     "fp32_precision": "torch.set_float32_matmul_precision",

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backendcfg.schema.base import Document
-from backendcfg.schema.flag import Flag
+from backendcfg.schema.base import Document, Flag
 from backendcfg.schema.tables import TORCH
 
 JAX = "https://docs.jax.dev/en/latest/config_options.html"

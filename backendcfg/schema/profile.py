@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from backendcfg.schema import frameworks, tables, torch_backends
-from backendcfg.schema.base import Document, Fp32
-from backendcfg.schema.flag import Flag, FlagField, iterate
+from backendcfg.schema.base import Document, Flag, FlagField, Fp32, iterate
 
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 VersionRange = Annotated[str, Field(pattern=r"^\s*(==|!=|>=|<=|>|<|~=)\s*[0-9]")]

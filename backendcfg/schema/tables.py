@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backendcfg.schema.base import SPELLED, Document, Preference, Threads, Tier
-from backendcfg.schema.flag import Flag
+from backendcfg.schema.base import SPELLED, Document, Flag, Preference, Threads, Tier
 
 OPENBLAS = "https://github.com/OpenMathLib/OpenBLAS/blob/develop/docs/runtime_variables.md"
 MKL = (

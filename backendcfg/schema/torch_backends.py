@@ -7,12 +7,15 @@ What they do on a GPU was read in PyTorch's sources, not run. Read-only names of
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from backendcfg.schema.base import SPELLED, Document, Fp32, Preference
-from backendcfg.schema.flag import Flag
+from backendcfg.records import field, record
+from backendcfg.schema.base import SPELLED, Document, Flag, Fp32, Preference
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DOCS = "https://docs.pytorch.org/docs/2.13/backends.html"
 SDPA = "https://docs.pytorch.org/docs/2.13/generated/torch.nn.attention.sdpa_kernel.html"
@@ -343,3 +346,64 @@ class PythonNative(Document):
     disabled_dispatch_keys: Annotated[
         tuple[str, ...], torch_flag("Dispatch keys whose operators keep their built-in kernel.")
     ] = ()
+
+
+@record(frozen=True)
+class Initial:
+    """A variable of PyTorch that gives a switch its first value, and what it makes of the flag.
+
+    PyTorch reads it once, when it is imported. Whoever sets one says what the flag shall be, as
+    plainly as by BACKENDCFG_<FLAG>, so it counts with the same rank, and the latter wins when both
+    are set. That PyTorch starts with these values was measured on the CPU build of 2.13; what they
+    do on a GPU, and CUBLASLT_WORKSPACE_SIZE, was read in PyTorch's sources (Context.h,
+    CublasHandlePool.cpp), not run. A text that PyTorch ignores with a warning ("yes") is ignored
+    here too.
+
+    Attributes:
+        variable: its name.
+        flag: the flag that it gives a value.
+        values: what its texts mean; others mean nothing, except numbers when there is a unit.
+        unit: for a size, the bytes that one stands for; 0 for what is no size.
+    """
+
+    variable: str
+    flag: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    unit: int = 0
+
+    def value(self, text: str) -> Any:
+        """What a text makes of the flag, or None when PyTorch makes nothing of it."""
+        if self.unit:
+            return int(text) * self.unit if text.isascii() and text.isdecimal() else None
+        return self.values.get(text)
+
+
+INITIALS: tuple[Initial, ...] = (
+    Initial("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "cuda.matmul.fp32_precision", {"1": "tf32"}),
+    Initial("TORCH_LINALG_PREFER_HIPSOLVER", "cuda.preferred_linalg_library", {"1": "cusolver"}),
+    Initial("TORCH_LINALG_PREFER_CUSOLVER", "cuda.preferred_linalg_library", {"1": "cusolver"}),
+    Initial(
+        "TORCH_BLAS_PREFER_HIPBLASLT",
+        "cuda.preferred_blas_library",
+        {"1": "hipblaslt", "0": "hipblas"},
+    ),
+    Initial(
+        "TORCH_BLAS_PREFER_CUBLASLT",
+        "cuda.preferred_blas_library",
+        {"1": "cublaslt", "0": "cublas"},
+    ),
+    Initial("TORCH_ROCM_FA_PREFER_CK", "cuda.preferred_rocm_fa_library", {"1": "ck"}),
+    Initial("CUBLASLT_WORKSPACE_SIZE", "cuda.cublaslt_workspace_size", unit=1024),
+)
+"""Where two give one flag a value, the later wins, and a 1 over a 0."""
+
+
+def initial_settings(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+    """The flags that an environment gives a value in this way: `{flag: (variable, value)}`."""
+    found: dict[str, tuple[str, Any]] = {}
+    for each in INITIALS:
+        text = environment.get(each.variable, "")
+        if (value := each.value(text)) is None or (text == "0" and each.flag in found):
+            continue
+        found[each.flag] = (each.variable, value)
+    return found

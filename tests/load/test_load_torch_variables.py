@@ -19,8 +19,8 @@ from backendcfg.probe.stamp import holds, stamp
 from backendcfg.resolve.explain import explain_flag
 from backendcfg.resolve.plan import resolve
 from backendcfg.schema.host import Cpu, Gpu, Host, Interpreter, Memory, System
-from backendcfg.schema.initial import INITIALS, settings
 from backendcfg.schema.profile import flags
+from backendcfg.schema.torch_backends import INITIALS, initial_settings
 
 NAMES = [each.variable for each in INITIALS]
 H100 = Gpu(
@@ -143,7 +143,7 @@ print(torch.backends.cuda.matmul.fp32_precision, C._get_linalg_preferred_backend
         text=True,
         check=True,
     )
-    ((flag, (_, value)),) = settings({variable: text}).items()
+    ((flag, (_, value)),) = initial_settings({variable: text}).items()
     words = dict(
         zip(
             (

@@ -12,7 +12,7 @@ from backendcfg import native
 from backendcfg.defaults import DEFAULTS
 from backendcfg.gpu.libraries import opening
 from backendcfg.gpu.products import gemm
-from backendcfg.schema import generated, profile
+from backendcfg.schema import export, profile
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 HEADER = (NATIVE / "include" / "backendcfg.h").read_text(encoding="ascii")
@@ -65,14 +65,14 @@ def test_the_operations_are_those_of_the_list():
 
 
 def test_the_generated_files_are_what_the_schema_says():
-    assert (NATIVE / "include/backendcfg_flags.inc").read_text() == generated.c_flags()
+    assert (NATIVE / "include/backendcfg_flags.inc").read_text() == export.c_flags()
     assert profile.defaults() == DEFAULTS
 
 
 def test_c_has_the_flags_that_it_reads():
     sources = [*NATIVE.glob("src/**/*.c"), *NATIVE.glob("src/**/*.h")]
     read = {name for path in sources for name in re.findall(r"\bFLAG_([A-Z]\w+)", path.read_text())}
-    listed = set(re.findall(r'^FLAG\("[^"]+", (\w+),', generated.c_flags(), re.MULTILINE))
+    listed = set(re.findall(r'^FLAG\("[^"]+", (\w+),', export.c_flags(), re.MULTILINE))
     assert read <= listed
     # The rest is what libraries of devices multiply by: C keeps their recipes with a snapshot.
     assert listed - read == {flag.upper().replace(".", "_") for flag in gemm.FLAGS} - read
@@ -81,7 +81,7 @@ def test_c_has_the_flags_that_it_reads():
 def test_a_flag_with_free_text_cannot_be_in_c():
     text = replace(profile.flags()["blas.path"].flag, in_c=True)
     with pytest.raises(TypeError, match="C has numbers and choices only"):
-        generated._c(replace(profile.flags()["blas.path"], flag=text))
+        export._c(replace(profile.flags()["blas.path"], flag=text))
 
 
 def test_a_snapshot_gives_back_the_flags_that_it_holds():
@@ -95,7 +95,7 @@ def test_a_snapshot_gives_back_the_flags_that_it_holds():
 
 
 def test_the_compiled_flags_are_those_of_the_list():
-    names = re.findall(r'^FLAG\("([^"]+)"', generated.c_flags(), re.MULTILINE)
+    names = re.findall(r'^FLAG\("([^"]+)"', export.c_flags(), re.MULTILINE)
     assert [flag.name for flag in native.flags()] == names
 
 

@@ -9,9 +9,8 @@ import pytest
 from pydantic import Field
 
 from backendcfg.schema import describe
-from backendcfg.schema.base import Threads
+from backendcfg.schema.base import Threads, iterate
 from backendcfg.schema.describe import Kind
-from backendcfg.schema.flag import iterate
 from backendcfg.schema.profile import Condition, Profile, Settings, VersionRange, flags
 
 

@@ -12,9 +12,9 @@ from backendcfg.backends import presence
 from backendcfg.backends.base import (
     FlagProperty,
     PropModule,
-    assign,
     become,
-    named,
+    exchange,
+    given,
     read,
     remembered,
     scoped,
@@ -148,27 +148,7 @@ def set_flags(
         What they were, to be given back: `set_flags(*previous)`. `allow_tf32` is None where
         convolutions and recurrent layers differ, which one switch cannot say.
     """
-    previous = (
-        read("cudnn.enabled"),
-        read("cudnn.benchmark"),
-        read("cudnn.benchmark_limit"),
-        read("cudnn.deterministic"),
-        legacy(*CUDNN),
-        read(_PRECISION),
-        read("cudnn.depthwise_kernel"),
-    )
-    assign(
-        _named(
-            _enabled,
-            _benchmark,
-            _benchmark_limit,
-            _deterministic,
-            _allow_tf32,
-            _fp32_precision,
-            _depthwise_kernel,
-        )
-    )
-    return previous
+    return exchange("cudnn", locals(), allow_tf32=legacy(*CUDNN))
 
 
 @remembered
@@ -182,30 +162,7 @@ def flags(  # noqa: PLR0917 - PyTorch's signature
     depthwise_kernel: str | None = None,
 ) -> Overlay:
     """A scope in which several flags are set; None keeps one."""
-    return scoped(
-        _named(
-            enabled,
-            benchmark,
-            benchmark_limit,
-            deterministic,
-            allow_tf32,
-            fp32_precision,
-            depthwise_kernel,
-        )
-    )
-
-
-def _named(*values: Any) -> dict[str, Any]:
-    flags = (
-        "cudnn.enabled",
-        "cudnn.benchmark",
-        "cudnn.benchmark_limit",
-        "cudnn.deterministic",
-        "cudnn.allow_tf32",
-        _PRECISION,
-        "cudnn.depthwise_kernel",
-    )
-    return named(dict(zip(flags, values, strict=True)))
+    return scoped(given("cudnn", locals()))
 
 
 class CudnnModule(PropModule):

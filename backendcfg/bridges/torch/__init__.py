@@ -10,8 +10,7 @@ import sys
 
 from backendcfg.bridges import imports
 from backendcfg.bridges.torch import kernels, libraries, opt_einsum, precision, switches
-from backendcfg.bridges.torch.determinism import Algorithms, Fill, Inductor
-from backendcfg.bridges.torch.threads import InteropThreads, Threads
+from backendcfg.bridges.torch.switches import Algorithms, Fill, Inductor, InteropThreads, Threads
 from backendcfg.transact import log
 from backendcfg.transact.switch import Setting
 

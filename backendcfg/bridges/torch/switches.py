@@ -14,8 +14,11 @@ but `cudnn.benchmark_limit`. What those of a GPU do was read in PyTorch's source
 
 from __future__ import annotations
 
+from backendcfg.bridges import afresh, imports
+from backendcfg.bridges.pool_calls import inventory
+from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.defaults import TORCH_CALLS
-from backendcfg.transact.switch import AnytimeSwitch, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,6 +153,113 @@ class FastPath(TorchSwitch):
     def unsupported(self) -> str:
         known = hasattr(getattr(self.torch.backends, "mha", None), "set_fastpath_enabled")
         return "" if known else absent(self.torch)
+
+
+class Algorithms(TorchSwitch):
+    """Deterministic algorithms: "any", "warn" or "deterministic"."""
+
+    name = "torch.deterministic_algorithms"
+
+    def read(self) -> str:
+        if not self.torch.are_deterministic_algorithms_enabled():
+            return "any"
+        warns = self.torch.is_deterministic_algorithms_warn_only_enabled()
+        return "warn" if warns else "deterministic"
+
+    def write(self, value: str) -> None:
+        self.torch._C._set_deterministic_algorithms(value != "any", warn_only=value == "warn")
+
+
+class Inductor(TorchSwitch):
+    """`torch._inductor.config.deterministic`, which every thread has for itself.
+
+    A compilation copies the switch of `Algorithms` into this one when it has ended; the first in a
+    thread would otherwise still choose its kernels by timing them.
+    """
+
+    name = "torch.inductor.deterministic"
+    reach = Reach.THREAD
+    latch = Latch.EACH_THREAD
+
+    def __init__(self, torch: Any, config: Any) -> None:
+        super().__init__(torch)
+        self.config = config
+
+    def read(self) -> bool:
+        return bool(self.config.deterministic)
+
+    def write(self, value: bool) -> None:
+        self.config.deterministic = value
+
+    def unsupported(self) -> str:
+        # Without the attribute the module's own __setattr__ would raise.
+        has = hasattr(self.config, "deterministic")
+        return "" if has else f"TorchInductor of PyTorch {self.torch.__version__} has no such mode"
+
+
+class Fill(TorchSwitch):
+    """`torch.utils.deterministic.fill_uninitialized_memory`."""
+
+    name = "torch.utils.deterministic.fill_uninitialized_memory"
+
+    def read(self) -> bool:
+        return bool(self.torch.utils.deterministic.fill_uninitialized_memory)
+
+    def write(self, value: bool) -> None:
+        self.torch.utils.deterministic.fill_uninitialized_memory = value
+
+    def unsupported(self) -> str:
+        here = getattr(self.torch.utils, "deterministic", None)
+        return "" if hasattr(here, "fill_uninitialized_memory") else absent(self.torch)
+
+
+class Threads(TorchSwitch):
+    """`torch.set_num_threads`: for the calling thread, and for threads that start later."""
+
+    name = "torch.num_threads"
+    reach = Reach.THREAD
+    latch = Latch.EACH_THREAD
+    reads = afresh.readers("threads.count")
+
+    def read(self) -> int:
+        return int(self.torch.get_num_threads())
+
+    def write(self, value: int) -> None:
+        # It also sets MKL's count for this thread, and turns MKL's dynamic switch off for good;
+        # both have switches of their own (see bridges/pools.py).
+        inside = [pool for pool in inventory().pools if pool.label.startswith("mkl[torch")]
+        dynamic = [(pool.set_dynamic, pool.get_dynamic()) for pool in inside if pool.get_dynamic]
+        local = [(pool.set_local, pool.set_local(0)) for pool in inside if pool.set_local]
+        self.torch.set_num_threads(value)
+        for set_dynamic, before in dynamic:
+            if set_dynamic is not None:
+                set_dynamic(before)
+        for set_local, before in local:
+            set_local(before)
+
+    def afresh(self, variables: Mapping[str, Any]) -> int:
+        """The count that PyTorch starts with under these variables."""
+        return int(afresh.ask(TORCH.name, "threads", variables))
+
+
+class InteropThreads(TorchSwitch):
+    """`torch.set_num_interop_threads`: once, before the pool's first work."""
+
+    name = "torch.num_interop_threads"
+    latch = Latch.BEFORE_FIRST_USE
+    reversible = False
+
+    def read(self) -> int:
+        return int(self.torch.get_num_interop_threads())
+
+    def write(self, value: int) -> None:
+        self.torch.set_num_interop_threads(value)
+
+    def too_late(self) -> str:
+        # PyTorch tells whether the pool is in use only by failing, so the one sure moment counts.
+        if imports.is_finishing(TORCH.name):
+            return ""
+        return "torch was imported before, and takes this only before its first parallel work"
 
 
 def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:

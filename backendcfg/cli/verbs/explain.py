@@ -13,7 +13,7 @@ from backendcfg.cli.output import block, current, table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from backendcfg.schema.flag import FlagField
+    from backendcfg.schema.base import FlagField
     from backendcfg.schema.plan import Plan
 
 
