@@ -9,7 +9,7 @@ import json, os, sys
 from collections import Counter
 opened = Counter()
 def hear(event, arguments):
-    if event == "open" and str(arguments[0]).endswith(".toml"):
+    if event == "open" and str(arguments[0]).endswith(".toml") and os.path.exists(arguments[0]):
         opened[os.path.basename(arguments[0])] += 1
 sys.addaudithook(hear)
 from backendcfg import session
