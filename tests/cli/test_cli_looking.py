@@ -378,7 +378,9 @@ def test_profiles_that_are_joined_are_described_by_their_order(call, project, ho
 
 
 def test_why_not_does_not_call_a_library_used_that_cannot_be(call, project, host):
-    result = call("plan", "mine", "--why-not", "--set", 'blas.library={require="blis"}', "--host", host)
+    result = call(
+        "plan", "mine", "--why-not", "--set", 'blas.library={require="blis"}', "--host", host
+    )
     assert result.code == 1
     assert "blas.library: blis is required and cannot be used\n" in result.out
     assert "     not openblas: blis is required by arguments\n" in result.out
