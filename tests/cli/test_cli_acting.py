@@ -286,7 +286,7 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
         "overrides": [],
         "because": because,
     }
-    monkeypatch.setattr("backendcfg.cli.witness.ask", lambda name: answer)
+    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name: answer)
     result = call("verify", "mine")
     assert result.code == code
     told = f"the tier `{tier}` is {'' if in_force else 'not '}in force\n" if tier != "none" else ""

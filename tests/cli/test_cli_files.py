@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -431,7 +430,7 @@ def test_purge_shows_what_is_kept_and_removes_it_when_told(call, project, monkey
     assert (result.code, result.err) == (0, "")
     kept = json.loads(call("purge", "--json").out)["kept"]
     assert [(one["kind"], one["path"], one["files"]) for one in kept] == [
-        ("state", f"{tmp_path}/STATE_DIR/{os.uname().nodename}/v1", 3),
+        ("state", f"{tmp_path}/STATE_DIR/v2", 3),
         ("cache", f"{tmp_path}/CACHE_DIR/libraries.json", 1),
         ("trust", f"{tmp_path}/CONFIG_DIR/trusted.json", 1),
         ("trust", f"{tmp_path}/CONFIG_DIR/trusted.lock", 1),
