@@ -175,7 +175,7 @@ def host(**changes):
 @causes("toml-syntax")
 def _(project):
     project.profile("mine", "schema = 1", "[threads]", "count =")
-    return project.run("validate", "profiles/mine.toml")
+    return project.run("plan", "mine")
 
 
 @causes("unreadable-file")
@@ -187,19 +187,19 @@ def _(project):
 @causes("unknown-key")
 def _(project):
     project.profile("mine", "schema = 1", "[blas]", 'libary = "openblas"')
-    return project.run("validate", "profiles/mine.toml")
+    return project.run("plan", "mine")
 
 
 @causes("wrong-type")
 def _(project):
     project.profile("mine", "schema = 1", "[threads]", 'count = "8"')
-    return project.run("validate", "profiles/mine.toml")
+    return project.run("plan", "mine")
 
 
 @causes("invalid-value")
 def _(project):
     project.profile("mine", "schema = 1", "[blas.mkl]", 'threading_layer = "openmp"')
-    return project.run("validate", "profiles/mine.toml")
+    return project.run("plan", "mine")
 
 
 @causes("inheritance-cycle")
@@ -219,13 +219,13 @@ def _(project):
         "allow_tf32 = true",
         'fp32_precision = "ieee"',
     )
-    return project.run("validate", "profiles/mine.toml")
+    return project.run("plan", "mine")
 
 
 @causes("unsupported-schema")
 def _(project):
     project.profile("mine", "schema = 2")
-    return project.run("validate", "profiles/mine.toml")
+    return project.run("plan", "mine")
 
 
 @causes("untrusted-project")
@@ -237,7 +237,7 @@ def _(project):
 @causes("several-errors")
 def _(project):
     project.profile("mine", "schema = 1", "[treads]", "count = 8", "[cudnn]", 'benchmark = "off"')
-    return project.run("validate", "profiles/mine.toml")
+    return project.run("plan", "mine")
 
 
 # --- names and words ----------------------------------------------------------------------------

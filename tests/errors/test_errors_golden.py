@@ -86,7 +86,10 @@ def test_json_is_the_same_record_on_standard_output():
     record = json.loads(out.getvalue())["error"]
     assert code == record["exit_code"] == 2
     assert record["code"] == "unknown-flag"
-    assert record["message"] == "there is no flag `cudnn.benchmrak`"
+    assert (
+        record["message"]
+        == "no flag has `cudnn.benchmrak` in its name, in PyTorch's name for it or in what it does"
+    )
     assert record["helps"][0] == "did you mean `cudnn.benchmark`?"
 
 
