@@ -35,6 +35,8 @@ def run(code, *, cwd):
 def test_the_python_on_the_page_runs(tmp_path):
     pages = blocks("python")
     prelude = (
+        "import warnings, backendcfg\n"
+        "warnings.simplefilter('ignore', backendcfg.errors.PendingWarning)\n"
         "import numpy as np\na, b = np.ones((2, 3)), np.ones((3, 2))\n"
         "query = key = value = np.ones((1, 2, 8, 4), 'float32')\n"
         "def import_and_run_somebody_elses_code(): np.ones(3)\n"
