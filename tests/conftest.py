@@ -17,7 +17,9 @@ from importlib.util import find_spec
 import exhaustive
 import pytest
 
+# PYTHONHASHSEED among them: under an active profile the start-up file starts pytest anew with it.
 OVERRIDES = ("OPENBLAS_", "GOTO_", "OMP_", "MKL_", "BLIS_", "KMP_", "BACKENDCFG_", "NVIDIA_TF32")
+OVERRIDES += ("PYTHONHASHSEED",)
 
 
 # A shell without job control starts background jobs with Ctrl-C ignored, and so would every child that

@@ -225,7 +225,7 @@ def test_what_the_process_has_and_this_machine_refuses_is_said(python):
         python,
         """
 import os
-os.environ["OPENBLAS_CORETYPE"] = "Haswell"
+os.environ["OPENBLAS_CORETYPE"] = "Sandybridge"
 import numpy
 import backendcfg.audit.capture as captured
 captured.plan = None

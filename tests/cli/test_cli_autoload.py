@@ -135,7 +135,8 @@ def test_an_environment_that_cannot_be_written_is_an_error_of_its_own(call, tmp_
     result = call("autoload", "off")
     assert (result.code, result.out) == (3, "")
     assert result.err == (
-        f"error[state-unwritable]: cannot make {tmp_path}/file: File exists\n"
+        f"error[state-unwritable]: cannot make {tmp_path}/file/etc/backendcfg: {tmp_path}/file is a"
+        " file, not a directory\n"
         "  state: nothing was changed\n"
         "  help: run it as the owner of that environment, or in a virtual environment of your own\n"
         "  help: or write `backendcfg autoload off --user`, for every environment that you use\n"
