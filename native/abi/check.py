@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 INCLUDE = Path(__file__).resolve().parents[1] / "include"
-SIGNATURES = INCLUDE.parents[1] / "backendcfg" / "gpu" / "libraries" / "signatures.py"
+SIGNATURES = Path("gpu", "libraries", "signatures.py")
 MOST = 20  # differences that are shown of one header
 
 
@@ -132,8 +132,15 @@ class Declared:
 
 
 def tables() -> dict[str, Any]:
-    """The tables of what Python calls, by library; no package is imported."""
-    spec = importlib.util.spec_from_file_location("signatures", SIGNATURES)
+    """The tables of what Python calls, by library; no package is imported.
+
+    They are those of this tree, else of the package that is installed.
+    """
+    package = INCLUDE.parents[1] / "backendcfg"
+    if not package.is_dir():
+        (installed,) = importlib.util.find_spec("backendcfg").submodule_search_locations
+        package = Path(installed)
+    spec = importlib.util.spec_from_file_location("signatures", package / SIGNATURES)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return {
