@@ -12,8 +12,7 @@ import os
 from collections.abc import Mapping
 
 from backendcfg import __version__, environ, startup
-from backendcfg.probe.cores import read_share
-from backendcfg.probe.limits import read_limits
+from backendcfg.probe.cores import local_rank
 from backendcfg.probe.stamp import holds, relevant_environment
 from backendcfg.session.choice import chosen, rests_on_these_files
 from backendcfg.transact.compiled import Asked, Compiled, compile_plan
@@ -259,9 +258,10 @@ def _cache_key(
     from _sha1 import sha1  # type: ignore[import-not-found]
 
     variables = sorted(relevant_environment(environment).items())
-    # A launcher's ranks have a plan of their own, for fewer cores; hosts that share a home do not
-    # replace each other's plans.
-    machine = [os.uname().nodename, read_share(read_limits()).cores]
+    # Neither hosts that share a home nor a launcher's ranks, which have fewer cores, replace each
+    # other's plans.
+    local = local_rank(environ.current())
+    machine = [os.uname().nodename, local.size if local is not None else 1]
     asked = json.dumps(
         [__version__, machine, name, rank, sorted(arguments.items()), directory, variables]
     )
