@@ -15,7 +15,7 @@ from backendcfg.errors import (
 )
 from backendcfg.launch import arrangement, binding, instances, logs, preloads, topology, variables
 from backendcfg.launch.arrangement import WHOLE
-from backendcfg.probe.cores import local_rank, read_share
+from backendcfg.probe.cores import local_rank, read_cores
 from backendcfg.probe.limits import read_limits
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ def prepare(
     """
     machine, limits, notes = topology.read(), read_limits(), []
     rank = local_rank(environ.current()) if options.request.part == WHOLE else None
-    if rank is not None and (part := read_share(limits)).rank is not None:
-        machine = machine.of_rank(rank.number, part.cores)
-        notes.append(f"this is {part.sentence}; it gets {machine}")
+    if rank is not None and (own := read_cores(limits)).rank is not None:
+        machine = machine.of_rank(rank.number, own.count)
+        notes.append(f"this is {own.sentence}; it gets {machine}")
     _refuse_several(options.request.instances or 1, rank)
     arranged = arrangement.arrange(machine, options.request, limits.usable)
     _refuse_several(len(arranged.shares), rank)

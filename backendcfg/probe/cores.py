@@ -51,15 +51,15 @@ class Rank:
 
 
 @record(frozen=True)
-class Share:
+class Cores:
     """What this process should compute on.
 
     Attributes:
-        cores: how many, at least 1.
+        count: how many, at least 1.
         rank: which rank it is, where it shares the cores that it may use with other ranks.
     """
 
-    cores: int
+    count: int
     rank: Rank | None = None
 
     @property
@@ -70,7 +70,7 @@ class Share:
         return f"rank {self.rank.number} of {self.rank.size} here, by {self.rank.variable}"
 
 
-def read_share(limits: Limits, root: str = "/") -> Share:
+def read_cores(limits: Limits, root: str = "/") -> Cores:
     """The cores of this process.
 
     Args:
@@ -82,14 +82,14 @@ def read_share(limits: Limits, root: str = "/") -> Share:
         own = min(own, count_cores(os.sched_getaffinity(0), root))
     rank = local_rank(environ.current())
     if rank is None:
-        return Share(own)
+        return Cores(own)
     all_ranks, shares_quota = _of_launcher(rank, root)
     if shares_quota and limits.quota is not None:
         all_ranks = min(all_ranks, limits.whole_quota)
     part = max(1, all_ranks // rank.size)
     if part >= own:
-        return Share(own)  # the launcher has bound this rank already
-    return Share(part, rank)
+        return Cores(own)  # the launcher has bound this rank already
+    return Cores(part, rank)
 
 
 def local_rank(environment: Mapping[str, str]) -> Rank | None:

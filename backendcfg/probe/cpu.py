@@ -17,7 +17,7 @@ from backendcfg.schema.host import Cpu
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backendcfg.probe.cores import Share
+    from backendcfg.probe.cores import Cores
     from backendcfg.probe.limits import Limits
 
 Vendor = Literal["intel", "amd", "arm", "apple", "ibm", "nvidia", "other"]
@@ -47,7 +47,7 @@ class Microarchitecture:
 
 def describe_cpu(
     limits: Limits,
-    share: Share,
+    cores: Cores,
     root: str = "/",
     *,
     microarchitecture: Microarchitecture | None = None,
@@ -56,7 +56,7 @@ def describe_cpu(
 
     Args:
         limits: what this process may use of it.
-        share: what it should compute on.
+        cores: what it should compute on.
         root: where /proc and /sys are found.
         microarchitecture: instead of asking archspec about this machine.
     """
@@ -74,8 +74,8 @@ def describe_cpu(
         logical=limits.logical,
         physical=min(_cores(root) or limits.logical, limits.logical),
         usable=limits.usable,
-        cores=share.cores,
-        limits=(*limits.sentences(), *filter(None, [share.sentence])),
+        cores=cores.count,
+        limits=(*limits.sentences(), *filter(None, [cores.sentence])),
     )
 
 

@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from backendcfg.probe import environment, first_processor, limits
-from backendcfg.probe.cores import read_share
+from backendcfg.probe.cores import read_cores
 from backendcfg.probe.cpu import describe_cpu
 from backendcfg.probe.gpus import Devices, probe_amd, probe_apple
 from backendcfg.probe.installed import versions
@@ -57,7 +57,7 @@ def detect() -> Host:
     # The children start while the rest is read.
     asking = threading.Thread(target=ask_libraries, daemon=True)
     asking.start()
-    cpu = _guarded("cpu", lambda: describe_cpu(allowed, read_share(allowed)), None, probes)
+    cpu = _guarded("cpu", lambda: describe_cpu(allowed, read_cores(allowed)), None, probes)
     if cpu is not None:
         detail = f"{cpu.name}, {cpu.microarchitecture}"
         probes.append(Found(probe="cpu", detail=detail))

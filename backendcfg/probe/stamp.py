@@ -16,7 +16,7 @@ from backendcfg.catalogue.frameworks import FRAMEWORKS
 from backendcfg.errors import shown_path
 from backendcfg.probe import environment as foreign
 from backendcfg.probe import first_line_of, first_processor
-from backendcfg.probe.cores import read_share
+from backendcfg.probe.cores import read_cores
 from backendcfg.probe.limits import read_limits
 
 TYPE_CHECKING = False
@@ -184,7 +184,7 @@ def _limits() -> dict[str, Any]:
         "the number of processors": limits.logical,
         # Their number and not which: instances on cores of their own share a plan.
         "the number of processors that the affinity allows": limits.affinity,
-        "the number of cores to compute on": read_share(limits).cores,
+        "the number of cores to compute on": read_cores(limits).count,
         "the cpuset": limits.cpuset,
         "the processor quota": limits.quota,
         "the memory limit": limits.memory,

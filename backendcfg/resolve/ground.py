@@ -275,9 +275,9 @@ def _choose(
 def _adaptation(flag: str, value: Any, host: Host) -> Adaptation | None:
     """How the host changes a plain value, if it does."""
     if flag == "threads.count" and value == "auto":
-        return Adaptation(requested=value, got=cores(host), because=_cores(host))
+        return Adaptation(requested=value, got=core_count(host), because=_cores(host))
     if flag == "threads.interop" and value == "auto":
-        got = min(INTEROP_THREADS, cores(host))
+        got = min(INTEROP_THREADS, core_count(host))
         return Adaptation(requested=value, got=got, because="few tasks run side by side")
     if flag == "blas.mkl.cbwr" and value.startswith("avx") and host.cpu.vendor != INTEL:
         return Adaptation(
@@ -288,11 +288,11 @@ def _adaptation(flag: str, value: Any, host: Host) -> Adaptation | None:
     return None
 
 
-def cores(host: Host) -> int:
+def core_count(host: Host) -> int:
     """The cores that a process should compute on where its profile leaves the number open."""
     return host.cpu.cores or min(host.cpu.physical, host.cpu.usable)
 
 
 def _cores(host: Host) -> str:
-    count = f"{cores(host)} of {host.cpu.physical} cores are for this process"
+    count = f"{core_count(host)} of {host.cpu.physical} cores are for this process"
     return f"{count} ({'; '.join(host.cpu.limits)})" if host.cpu.limits else count

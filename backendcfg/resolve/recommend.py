@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from backendcfg.resolve.ground import cores
+from backendcfg.resolve.ground import core_count
 from backendcfg.resolve.plan import Examination, examine
 from backendcfg.resolve.tiers import TIER
 from backendcfg.resolve.words import literal
@@ -146,7 +146,7 @@ def _is_verbose(found: Examination) -> bool:
 
 def _leaves_idle(found: Examination) -> bool:
     """Whether cores that are for this process would do nothing."""
-    return bool(found.ground.value("threads.count") < cores(found.ground.host))
+    return bool(found.ground.value("threads.count") < core_count(found.ground.host))
 
 
 def _share_idle(found: Examination) -> float:
@@ -176,7 +176,7 @@ def _reasons(found: Examination) -> tuple[str, ...]:
         reasons.append(f"it reduces precision: `{reducing[0]}`{others}")
     if _leaves_idle(found):
         count = found.ground.value("threads.count")
-        reasons.append(f"it computes on {count} of {cores(found.ground.host)} cores")
+        reasons.append(f"it computes on {count} of {core_count(found.ground.host)} cores")
     reasons += [f"{used} of its {len(asked)} flags {'has' if used == 1 else 'have'} an effect here"]
     reasons += [f"{len(flags)} without effect: {reason}" for reason, flags in idle.items()]
     reasons += [

@@ -9,22 +9,22 @@ import sys
 
 import pytest
 
-from backendcfg.probe.cores import Rank, Share, count_cores, local_rank
+from backendcfg.probe.cores import Cores, Rank, count_cores, local_rank
 
 HERE = sorted(os.sched_getaffinity(0))
 RANK = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
 SHOW = """
 import json
-from backendcfg.probe.cores import read_share
+from backendcfg.probe.cores import read_cores
 from backendcfg.probe.limits import Limits, read_limits
 limits = Limits(64, 64, quota=QUOTA) if QUOTA else read_limits()
-share = read_share(limits)
-print(json.dumps([share.cores, share.sentence]))
+own = read_cores(limits)
+print(json.dumps([own.count, own.sentence]))
 """
 two = pytest.mark.skipif(len(HERE) < 2, reason="needs two processors: hardware")
 
 
-def share(*before, quota=None, **variables):
+def own_cores(*before, quota=None, **variables):
     """What a process is told that this one starts, through the words before it."""
     words = [*before, sys.executable, "-c", SHOW.replace("QUOTA", repr(quota))]
     done = subprocess.run(
@@ -115,32 +115,35 @@ def test_where_the_kernel_says_nothing_every_processor_is_a_core(tree):
 
 
 def test_a_process_that_is_no_rank_has_all_that_it_may_use():
-    assert share() == [count_cores(HERE), ""]
+    assert own_cores() == [count_cores(HERE), ""]
 
 
 @two
 def test_ranks_that_nobody_binds_share_the_cores_of_their_launcher():
     told = "rank 0 of 2 here, by LOCAL_RANK"
-    assert share(**RANK) == [count_cores(HERE) // 2, told]
+    assert own_cores(**RANK) == [count_cores(HERE) // 2, told]
     # Shells and `env` between launcher and rank have the rank's variables too.
-    assert share("sh", "-c", '"$@"; exit $?', "sh", "env", **RANK) == [count_cores(HERE) // 2, told]
+    assert own_cores("sh", "-c", '"$@"; exit $?', "sh", "env", **RANK) == [
+        count_cores(HERE) // 2,
+        told,
+    ]
 
 
 @two
 def test_a_rank_that_its_launcher_binds_has_the_cores_it_is_bound_to():
-    assert share("taskset", "-c", str(HERE[0]), **RANK) == [1, ""]
+    assert own_cores("taskset", "-c", str(HERE[0]), **RANK) == [1, ""]
 
 
 def test_more_ranks_than_cores_have_a_core_each():
-    assert share(LOCAL_RANK="7", LOCAL_WORLD_SIZE="999")[0] == 1
+    assert own_cores(LOCAL_RANK="7", LOCAL_WORLD_SIZE="999")[0] == 1
 
 
 @two
 def test_ranks_share_the_time_that_their_cgroup_gives():
-    assert share(quota=2.0)[0] == min(2, count_cores(HERE))
-    assert share(quota=2.0, **RANK) == [1, "rank 0 of 2 here, by LOCAL_RANK"]
+    assert own_cores(quota=2.0)[0] == min(2, count_cores(HERE))
+    assert own_cores(quota=2.0, **RANK) == [1, "rank 0 of 2 here, by LOCAL_RANK"]
 
 
-def test_a_share_says_why_it_is_one():
-    assert Share(4).sentence == ""
-    assert Share(4, Rank("SLURM_LOCALID", 1, 2)).sentence == "rank 1 of 2 here, by SLURM_LOCALID"
+def test_cores_that_are_a_part_say_of_what():
+    assert Cores(4).sentence == ""
+    assert Cores(4, Rank("SLURM_LOCALID", 1, 2)).sentence == "rank 1 of 2 here, by SLURM_LOCALID"

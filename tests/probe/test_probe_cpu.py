@@ -6,7 +6,7 @@ import archspec.cpu
 import pytest
 
 from backendcfg.probe import first_processor
-from backendcfg.probe.cores import Share
+from backendcfg.probe.cores import Cores
 from backendcfg.probe.cpu import Microarchitecture, describe_cpu, identify
 from backendcfg.probe.limits import Limits
 
@@ -40,7 +40,7 @@ def topology(pairs):
 
 def test_an_intel_machine_is_described(tree):
     root = tree({"proc/cpuinfo": INTEL, **topology(["0,2", "1,3", "0,2", "1,3"])})
-    cpu = describe_cpu(Limits(4, 2), Share(2), root, microarchitecture=SAPPHIRE)
+    cpu = describe_cpu(Limits(4, 2), Cores(2), root, microarchitecture=SAPPHIRE)
     assert (cpu.vendor, cpu.name) == ("intel", "Intel(R) Xeon(R) Platinum 8480C")
     assert cpu.features == ("amx_tile", "avx512f", "fpu", "sse2")
     assert (cpu.logical, cpu.physical, cpu.usable) == (4, 2, 2)
@@ -50,7 +50,7 @@ def test_an_intel_machine_is_described(tree):
 
 def test_an_arm_machine_is_named_by_its_implementer(tree):
     cpu = describe_cpu(
-        Limits(72, 72), Share(72), tree({"proc/cpuinfo": GRACE}), microarchitecture=NEOVERSE
+        Limits(72, 72), Cores(72), tree({"proc/cpuinfo": GRACE}), microarchitecture=NEOVERSE
     )
     assert (cpu.vendor, cpu.microarchitecture) == ("arm", "neoverse_v2")
     assert cpu.features == ("asimd", "bf16", "fp", "sve2")
@@ -70,7 +70,7 @@ def test_an_arm_machine_is_named_by_its_implementer(tree):
 )
 def test_vendors_are_told_apart(tree, line, vendor):
     root = tree({"proc/cpuinfo": f"processor : 0\n{line}\n"})
-    assert describe_cpu(Limits(1, 1), Share(1), root, microarchitecture=NEOVERSE).vendor == vendor
+    assert describe_cpu(Limits(1, 1), Cores(1), root, microarchitecture=NEOVERSE).vendor == vendor
 
 
 def test_only_the_first_processor_is_read(tree):
@@ -78,13 +78,13 @@ def test_only_the_first_processor_is_read(tree):
 
 
 def test_a_machine_without_proc_takes_archspecs_features(tree):
-    cpu = describe_cpu(Limits(8, 8), Share(8), tree({"x": ""}), microarchitecture=NEOVERSE)
+    cpu = describe_cpu(Limits(8, 8), Cores(8), tree({"x": ""}), microarchitecture=NEOVERSE)
     assert (cpu.features, cpu.physical) == (("asimd",), 8)
 
 
 def test_offline_processors_are_no_cores(tree):
     root = tree({**topology(["0", "1"]), "sys/devices/system/cpu/cpu2/online": "0\n"})
-    assert describe_cpu(Limits(2, 2), Share(2), root, microarchitecture=NEOVERSE).physical == 2
+    assert describe_cpu(Limits(2, 2), Cores(2), root, microarchitecture=NEOVERSE).physical == 2
 
 
 def test_the_lineage_is_archspecs_nearest_first():
