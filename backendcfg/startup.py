@@ -240,7 +240,12 @@ def active_rows(folder: str) -> "dict[str, int] | None":
     return rows
 
 
-def standing(committed: bool) -> "tuple[bool, str]":
+def is_within(path: str, root: str) -> bool:
+    """Whether a folder is the project's, or below it; any folder is where there is no project."""
+    return not root or (path + "/").startswith(root.rstrip("/") + "/")
+
+
+def may_have_profile(committed: bool) -> "tuple[bool, str]":
     """Whether a process that starts here may have a profile.
 
     Args:
@@ -259,7 +264,7 @@ def standing(committed: bool) -> "tuple[bool, str]":
     here = working_directory()
     root, file = project(here)
     nearest = _nearest(mine, here) if mine else ""
-    if nearest and (not root or (nearest + "/").startswith(root.rstrip("/") + "/")):
+    if nearest and is_within(nearest, root):
         return True, ""
     others = bool(
         nearest
@@ -450,7 +455,7 @@ def _in_the_way() -> str:
         return "a debugger or a profiler watches this Python"
     if "--multiprocessing-fork" in words or "multiprocessing" in name or "loky" in name:
         return "this Python is a worker of another"
-    if not standing(committed=False)[0]:
+    if not may_have_profile(committed=False)[0]:
         return "nobody applied or trusted anything in this project"
     return ""
 
@@ -509,7 +514,7 @@ def begin() -> None:
         return
     words = getattr(sys, "orig_argv", sys.argv)
     kind, name = program(words)
-    active, ignored = standing(committed=kind == "-m" and name in KERNELS)
+    active, ignored = may_have_profile(committed=kind == "-m" and name in KERNELS)
     if not (active or ignored) or is_spared(words) or disabled() or is_off():
         return
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 Purpose = Literal["training", "inference", "papers", "debugging"]
-PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 TIERS = get_args(Tier)
 
 _TF32 = {"tf32": 1, "bf16": 2}

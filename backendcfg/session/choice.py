@@ -12,8 +12,8 @@ The strongest that there is, of
     the system's settings          /etc/backendcfg/config.toml
 
 What is applied for a folder above the project's is weaker than what the project's file picks. Every
-verb, `import backendcfg` and pytest ask `chosen`; the start-up file asks `startup.standing` first,
-which tells without importing anything whether there may be an answer.
+verb, `import backendcfg` and pytest ask `chosen`; the start-up file first asks
+`startup.may_have_profile`, which tells without importing anything whether there may be an answer.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _picks(name: str | None) -> Iterator[Picked]:
     here = startup.working_directory()
     root, file = startup.project(here)
     applied = generations.active(here)
-    if applied is not None and is_within(applied.path, root):
+    if applied is not None and startup.is_within(applied.path, root):
         yield _applied(applied)
         applied = None
     if file:
@@ -122,11 +122,6 @@ def _picks(name: str | None) -> Iterator[Picked]:
         for name, text in environ.current().items()
     ):
         yield Picked(None, "environment", "environment variables")
-
-
-def is_within(path: str, root: str) -> bool:
-    """Whether a folder is the project's, or below it; any folder is where there is no project."""
-    return not root or (path + "/").startswith(root.rstrip("/") + "/")
 
 
 def _applied(generation: Generation) -> Picked:

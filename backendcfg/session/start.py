@@ -41,7 +41,7 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
             return  # what is captured is what the program does by itself
     if environ.disabled() or startup.is_command_line(sys.orig_argv) or takes_over():
         return
-    if startup.standing(committed=True)[0]:
+    if startup.may_have_profile(committed=True)[0]:
         start_alone()
 
 

@@ -1,15 +1,17 @@
 """What is recommended first depends on the purpose, and reduces precision only when asked."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from backendcfg.load.stack import Request, load
-from backendcfg.resolve.recommend import INFERENCE, PURPOSES, REDUCING, SPEED, recommend
+from backendcfg.resolve.recommend import INFERENCE, REDUCING, SPEED, Purpose, recommend
 from backendcfg.schema.describe import Kind
 from backendcfg.schema.host import Host
 from backendcfg.schema.profile import flags
 
+PURPOSES = get_args(Purpose)
 HOSTS = Path(__file__).parent.parent / "hosts"
 NAMES = ("debug", "fast", "max-throughput", "reproducible", "reproducible-anywhere", "tf32-off")
 

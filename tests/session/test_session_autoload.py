@@ -418,7 +418,7 @@ def test_it_sees_what_is_active_as_the_store_does(tmp_path, monkeypatch, rows, h
         expected = active is not None and active.generation > 0
     except backendcfg.errors.StateUnwritableError:
         expected = True
-    assert startup.standing(committed=True) == (expected, "")
+    assert startup.may_have_profile(committed=True) == (expected, "")
 
 
 def test_every_variable_of_ours_is_known_to_it_or_makes_something_active():

@@ -76,7 +76,7 @@ def _unheeded(picked: Picked) -> str:
     """Why a plain `python` does not heed a pick, or ""."""
     from backendcfg import startup
 
-    if startup.standing(committed=False)[0]:
+    if startup.may_have_profile(committed=False)[0]:
         return ""
     return "not before you run `backendcfg trust` or `backendcfg apply` here"
 

@@ -58,7 +58,11 @@ def _is_in_force() -> bool:
         import _backendcfg_startup as startup
     except ImportError:  # backendcfg is on PYTHONPATH only
         return False
-    return startup.standing(committed=True)[0] and not startup.disabled() and not startup.is_off()
+    return (
+        startup.may_have_profile(committed=True)[0]
+        and not startup.disabled()
+        and not startup.is_off()
+    )
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
