@@ -65,7 +65,9 @@ def on() -> tuple[str, ...]:
     Raises:
         StateUnwritableError: one cannot be removed; `state` says which were.
     """
-    return _remove((*off_files(), *old_files()))
+    paths = (*off_files(), *old_files())
+    disk.remove(paths)
+    return paths
 
 
 def off(*, user: bool = False) -> str:
@@ -88,23 +90,8 @@ def off(*, user: bool = False) -> str:
         )
         error.state = "nothing was changed"
         raise
-    _remove(old_files())
+    disk.remove(old_files())
     return path
-
-
-def _remove(paths: tuple[str, ...]) -> tuple[str, ...]:
-    for done, path in enumerate(paths):
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise StateUnwritableError(
-                f"cannot remove {path}: {os.strerror(error.errno or 0)}",
-                state=f"removed: {', '.join(paths[:done]) or 'nothing'}",
-                helps=["run it as the owner of that file"],
-            ) from error
-    return paths
 
 
 def _folders() -> list[str]:

@@ -6,13 +6,12 @@ What a user writes, settings and profiles, is not ours and stays.
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backendcfg import environ, startup
-from backendcfg.errors import StateUnwritableError
+from backendcfg.transact import disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,21 +56,7 @@ def remove(found: Sequence[Kept]) -> None:
     Raises:
         StateUnwritableError: something cannot be removed; `state` says what was.
     """
-    for done, each in enumerate(found):
-        try:
-            if os.path.isdir(each.path) and not os.path.islink(each.path):
-                shutil.rmtree(each.path)
-            else:
-                os.unlink(each.path)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            gone = ", ".join(one.path for one in found[:done]) or "nothing"
-            raise StateUnwritableError(
-                f"cannot remove {error.filename or each.path}: {os.strerror(error.errno or 0)}",
-                state=f"removed: {gone}",
-                helps=["run it as the owner of that file"],
-            ) from error
+    disk.remove((each.path for each in found), trees=True)
     ours = {os.path.dirname(each.path) for each in found if each.kind != "start-up"}
     for folder in sorted(ours | {_state_base(), environ.cache_directory()}, reverse=True):
         with suppress(OSError):  # somebody else's files are in it, or it is not there

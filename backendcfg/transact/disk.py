@@ -14,7 +14,7 @@ from backendcfg.errors import StateUnwritableError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
 WAIT_SECONDS = 30.0
@@ -140,6 +140,36 @@ def discard(path: str) -> None:
 
     with suppress(OSError):
         os.unlink(path)
+
+
+def remove(paths: Iterable[str], *, trees: bool = False) -> None:
+    """Remove files; what is gone already is passed over.
+
+    Args:
+        paths: the files.
+        trees: whether directories are removed too, with all that is in them.
+
+    Raises:
+        StateUnwritableError: one cannot be removed; `state` says which were.
+    """
+    import shutil
+
+    gone: list[str] = []
+    for path in paths:
+        try:
+            if trees and os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StateUnwritableError(
+                f"cannot remove {error.filename or path}: {os.strerror(error.errno or 0)}",
+                state=f"removed: {', '.join(gone) or 'nothing'}",
+                helps=["run it as the owner of that file"],
+            ) from error
+        gone.append(path)
 
 
 def writing(path: str) -> AbstractContextManager[None]:
