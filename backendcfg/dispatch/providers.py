@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from backendcfg import environ, native
 from backendcfg.catalogue.cpu import BY_NAME, COMPILED_IN, NATIVE
 from backendcfg.dispatch.rehearsal import rehearse
 from backendcfg.errors import MissingLibraryError
+from backendcfg.locks import ProcessLock
 from backendcfg.probe.loaded import mapped_files
 
 if TYPE_CHECKING:
@@ -103,16 +103,7 @@ class Refused:
 
 
 _answers: dict[tuple[str, LibraryFile], Usable | Refused] = {}
-_lock = threading.RLock()
-
-
-def _after_fork() -> None:
-    # A thread that the child does not have may have been opening something.
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_process = ProcessLock()
 
 
 def is_loaded(path: str) -> bool:
@@ -133,7 +124,7 @@ def open_file(name: str, library: LibraryFile) -> Usable | Refused:
     """
     if name in COMPILED_IN:
         return compiled_in(name)
-    with _lock:
+    with _process.lock:
         answer = _answers.get((name, library))
         if answer is None:
             if not is_loaded(library.path) and (reason := hazard(name)):

@@ -14,8 +14,6 @@ over there.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -25,6 +23,7 @@ from typing import Self, overload
 from backendcfg import _native
 from backendcfg._native import served, served_counts
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.locks import ProcessLock
 from backendcfg.tables import MOST_ROWS, aligned, html
 
 __all__ = [
@@ -260,7 +259,7 @@ class Trace:
 
 
 _open: ContextVar[tuple[Trace, ...]] = ContextVar("backendcfg_traces", default=())
-_lock = threading.Lock()
+_process = ProcessLock()
 _number = 0
 
 
@@ -295,14 +294,6 @@ def traced(operation: str, provider: str, because: str, sizes: tuple[int, ...], 
 def _count(more: int) -> None:
     """Tell C whether a trace is open anywhere."""
     global _number
-    with _lock:
+    with _process.lock:
         _number += more
         _native.set_tracing(_number > 0)
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

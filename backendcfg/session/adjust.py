@@ -10,13 +10,12 @@ The profile's files are read again for that: one that was edited since is taken 
 
 from __future__ import annotations
 
-import os
-import threading
 from weakref import WeakSet
 
 from backendcfg import _native, environ, startup
 from backendcfg._native import current
 from backendcfg.errors import ProfileBusyError
+from backendcfg.locks import ProcessLock
 from backendcfg.registry.busy import BUSY, refuse_unknown
 from backendcfg.session import children, installed, process, wiring
 from backendcfg.transact.compiled import Asked
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 KEPT = 1024
 """Variations that are remembered; a program that makes more starts over."""
 
-_lock = threading.RLock()
+_process = ProcessLock()
 _resolved: dict[Any, Prepared] = {}
 _variations: dict[Any, Prepared] = {}
 _overlays: dict[Any, Overlay] = {}
@@ -73,7 +72,7 @@ def assign(values: Mapping[str, Any]) -> None:
     """
     if environ.disabled():
         return
-    with _lock:
+    with _process.lock:
         changed = False
         while not changed:  # until nobody has put another profile in force meanwhile
             over = installed.prepared()
@@ -96,7 +95,7 @@ def overlay(values: Mapping[str, Any], *, busy: Busy = "raise") -> Overlay:
     except (KeyError, TypeError):
         pass
     refuse_unknown(busy)
-    with _lock:
+    with _process.lock:
         new = Overlay(dict(values), BUSY[busy])
         _every_overlay.add(new)
         key = (busy, *values.items(), *map(type, values.values()))
@@ -160,7 +159,7 @@ class Overlay:
         """The scope for what is in force here."""
         in_force = current()
         prepared = _varied(in_force, self.values)
-        with _lock:
+        with _process.lock:
             if prepared not in self._exits:
                 self._forget_old()
                 if prepared.switches is not None:
@@ -185,7 +184,7 @@ class Overlay:
 def forget() -> None:
     """Resolve every variation anew from now on; `reload()` calls it."""
     global edition
-    with _lock:
+    with _process.lock:
         edition += 1
         _resolved.clear()
         _variations.clear()
@@ -200,7 +199,7 @@ def _varied(in_force: Prepared | None, values: Mapping[str, Any]) -> Prepared:
     found = _variations.get(key)
     if found is None:
         wiring.connect()
-        with _lock:
+        with _process.lock:
             found = _remember(_variations, key, _vary(in_force, values))
     return found
 
@@ -265,12 +264,3 @@ def _is_plain(values: Mapping[str, Any]) -> bool:
 def _frozen(values: Mapping[str, Any]) -> str:
     """Values as a key; 1, 1.0 and True are three values, though Python holds them equal."""
     return repr([*values.items()])
-
-
-def _after_fork() -> None:
-    """In the child: whoever held the lock in another thread is gone."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -161,7 +161,7 @@ def test_a_child_forked_while_a_thread_opens_something_can_open(fake):
     held, done = threading.Event(), threading.Event()
 
     def opens():
-        with providers._lock:
+        with providers._process.lock:
             held.set()
             done.wait()
 

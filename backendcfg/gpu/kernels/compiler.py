@@ -13,12 +13,12 @@ import os
 import re
 import subprocess
 import sys
-import threading
 
 from backendcfg import environ
 from backendcfg.dispatch.rehearsal import ended
 from backendcfg.errors import InternalError, MissingLibraryError
 from backendcfg.gpu.kernels import compiling
+from backendcfg.locks import ProcessLock
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -168,16 +168,7 @@ def _ask(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
 
 
 _compiler: Compiler | None = None
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    # Another thread may have held the lock when this process was forked.
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_process = ProcessLock()
 
 
 def compiler() -> Compiler:
@@ -187,7 +178,7 @@ def compiler() -> Compiler:
         MissingLibraryError: there is none, or what there is cannot be used.
     """
     global _compiler
-    with _lock:
+    with _process.lock:
         if _compiler is None:
             _compiler = _first_usable()
         return _compiler

@@ -6,8 +6,6 @@ kernel = attention(driver, 0, facts.sm, chosen)     # a capsule, for `_native.de
 
 from __future__ import annotations
 
-import os
-import threading
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
@@ -17,6 +15,7 @@ from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import sources
 from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries.opening import Unusable, open_device
+from backendcfg.locks import ProcessLock
 from backendcfg.ops.devices import CUDA
 from backendcfg.records import record
 
@@ -24,16 +23,7 @@ if TYPE_CHECKING:
     from backendcfg.gpu.kernels.sources import Kernel
 
 _loaded: dict[tuple[int, int, Kernel], Any] = {}
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    # Another thread may have held the lock when this process was forked.
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_process = ProcessLock()
 
 
 @record(frozen=True)
@@ -112,12 +102,12 @@ def attention(
         InternalError: it does not compile.
     """
     key = driver.handle, index, chosen
-    with _lock:
+    with _process.lock:
         if (known := _loaded.get(key)) is not None:
             return known
     # Without the lock: compiling takes seconds, and loaded kernels need not wait for it.
     code = sources.attention(chosen, capability)
-    with _lock:
+    with _process.lock:
         if (known := _loaded.get(key)) is not None:
             return known
         made = _native.device_kernel(driver.handle, index, code, chosen.name, chosen.shared_bytes)
@@ -128,5 +118,5 @@ def attention(
 
 def forget() -> None:
     """Drop the cache of loaded kernels; their code stays on the device."""
-    with _lock:
+    with _process.lock:
         _loaded.clear()

@@ -8,10 +8,10 @@ A file that is damaged or cannot be read is ignored, and the kernel compiled ane
 from __future__ import annotations
 
 import os
-import threading
 
 from backendcfg import environ
 from backendcfg.gpu.kernels import compiler as cuda_compiler
+from backendcfg.locks import ProcessLock
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -39,16 +39,7 @@ HEADERS = (
 
 _SOURCES = os.path.dirname(__file__)
 _codes: dict[str, bytes] = {}
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    # Another thread may have held the lock when this process was forked.
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_process = ProcessLock()
 
 
 @record(frozen=True)
@@ -129,7 +120,7 @@ def code(
     """
     key = _digest(compiler.version, name, text, headers, options)
     # Two threads that need the same kernel compile it once.
-    with _lock:
+    with _process.lock:
         if key not in _codes:
             path = os.path.join(directory(), f"{key}.cubin")
             found = _read(path)
@@ -142,7 +133,7 @@ def code(
 
 def forget() -> None:
     """Drop what this process has cached; the disk is read again."""
-    with _lock:
+    with _process.lock:
         _codes.clear()
 
 

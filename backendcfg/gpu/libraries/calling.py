@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backendcfg import _native
 from backendcfg.gpu.libraries.signatures import TABLES
+from backendcfg.locks import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +164,7 @@ class OpenLibrary:
         that a captured graph may refer to, and not while the stream is captured.
         """
         old = []
-        with _lock:
+        with _process.lock:
             alike = [one for one in self._idle if one.index == index]
             found = next((one for one in reversed(alike) if one.stream == stream), None)
             if found is not None:
@@ -182,19 +182,11 @@ class OpenLibrary:
 
     def give_back(self, handle: Handle) -> None:
         """End a loan."""
-        with _lock:
+        with _process.lock:
             self._idle.append(handle)
 
 
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_process = ProcessLock()
 
 
 class Session:

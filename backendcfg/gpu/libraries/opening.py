@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import threading
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from backendcfg.gpu.libraries import calling
 from backendcfg.gpu.libraries.calling import OpenLibrary
 from backendcfg.gpu.libraries.files import BY_NAME, DeviceFile, World, find
 from backendcfg.gpu.libraries.signatures import TABLES
+from backendcfg.locks import ProcessLock
 from backendcfg.ops.devices import CUDA, KINDS
 
 logger = logging.getLogger("backendcfg.dispatch")
@@ -67,16 +67,7 @@ class Unusable:
 
 _answers: dict[tuple[str, str], OpenLibrary | str] = {}
 _latest: dict[str, tuple[Any, OpenLibrary | Unusable]] = {}
-_lock = threading.RLock()
-
-
-def _after_fork() -> None:
-    # A thread that the child does not have may have been opening something.
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_process = ProcessLock()
 
 
 def open_device(name: str, world: World | None = None) -> OpenLibrary | Unusable:
@@ -89,7 +80,7 @@ def open_device(name: str, world: World | None = None) -> OpenLibrary | Unusable
         name: as in `device_files.BY_NAME`.
         world: where to look, instead of this process and its machine.
     """
-    with _lock:
+    with _process.lock:
         state = _native.mapped() if world is None else None
         if state is not None and name in _latest and _latest[name][0] == state:
             return _latest[name][1]
