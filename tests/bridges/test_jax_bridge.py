@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
+from bridge_programs import APPLY_AND_UNDO
 
 from backendcfg.bridges import jax as bridge
 
@@ -22,13 +23,9 @@ from backendcfg.bridges import all as bridges
 def settings(values, scoped=False, asked=None):
     found = bridges.settings(values, asked or values, "p", bridges=["jax"], scoped=scoped)
     return {s.switch.name: s for s in found}
-def apply(settings):
-    before = {name: s.switch.read() for name, s in settings.items()}
-    for each in settings.values(): each.switch.write(each.wanted)
-    return before
-def undo(settings, before):
-    for name in reversed(list(settings)): settings[name].switch.write(before[name])
-    return {name: s.switch.read() for name, s in settings.items()}
+"""
+PRELUDE += APPLY_AND_UNDO
+PRELUDE += """
 def says():
     return [getattr(jax.config, name) for name in (
         "jax_default_matmul_precision", "jax_threefry_partitionable", "jax_default_prng_impl",

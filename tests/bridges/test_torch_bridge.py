@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
+from bridge_programs import APPLY_AND_UNDO
 
 ASKED = {
     "threads.count": 1,
@@ -17,14 +18,8 @@ import json, sys, threading
 from backendcfg.bridges import imports, pools, torch as bridge
 def settings(values, asked=None):
     return {s.switch.name: s for s in bridge.settings(values, asked or values, "reproducible")}
-def apply(settings):
-    before = {name: s.switch.read() for name, s in settings.items()}
-    for each in settings.values(): each.switch.write(each.wanted)
-    return before
-def undo(settings, before):
-    for name in reversed(list(settings)): settings[name].switch.write(before[name])
-    return {name: s.switch.read() for name, s in settings.items()}
 """
+PRELUDE += APPLY_AND_UNDO
 
 pytestmark = pytest.mark.torch
 real = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")

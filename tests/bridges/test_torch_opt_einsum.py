@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from bridge_programs import APPLY_AND_UNDO
 
 from backendcfg.bridges.torch import opt_einsum as bridge
 
@@ -15,14 +16,8 @@ PRELUDE = """
 import json, sys
 from backendcfg.bridges.torch import opt_einsum as bridge
 def settings(values): return {s.switch.attribute: s for s in bridge.collect(None, values, values)}
-def apply(settings):
-    before = {name: s.switch.read() for name, s in settings.items()}
-    for each in settings.values(): each.switch.write(each.wanted)
-    return before
-def undo(settings, before):
-    for name in reversed(list(settings)): settings[name].switch.write(before[name])
-    return {name: s.switch.read() for name, s in settings.items()}
 """
+PRELUDE += APPLY_AND_UNDO
 
 pytestmark = pytest.mark.torch
 real = pytest.mark.skipif(
