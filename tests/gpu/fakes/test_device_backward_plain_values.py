@@ -235,7 +235,7 @@ MUTANTS = {
         "    if (by_query && by_key) return;\n    block_barrier();",
         "    if (by_query && by_key) return;",
     ),
-    "the first batch only": ("way.steps.batch = job->batches", "way.steps.batch = 1"),
+    "the first batch only": ("way.steps.batch = job->batch", "way.steps.batch = 1"),
 }
 
 
