@@ -122,8 +122,9 @@ def verification(name: str | None) -> dict[str, Any]:
         name: the profile to start it under; None for the one in force here.
 
     Returns:
-        An `audit.verify.Verification` as JSON data, and under `unkept` the flags that the
-        tier rests on and that this release does not set.
+        An `audit.verify.Verification` as JSON data; under `unkept` the flags that the tier rests
+        on and that this release does not set; under `broken` why a framework that is installed
+        cannot be imported, by its name.
 
     Raises:
         BackendCfgError: what the child raised, or InternalError when it died or hung.
@@ -143,16 +144,13 @@ def verification(name: str | None) -> dict[str, Any]:
 
 def testify() -> dict[str, Any]:
     """In the child: import what is installed, then read every switch back."""
-    import importlib
     from dataclasses import asdict
-    from importlib.util import find_spec
 
     from backendcfg import session
     from backendcfg.audit.verify import verify
-    from backendcfg.session.shell import FRAMEWORKS
+    from backendcfg.session.shell import import_frameworks
 
-    for framework in FRAMEWORKS:
-        if find_spec(framework.partition(".")[0]) is not None:
-            importlib.import_module(framework)
+    broken = import_frameworks()
     active = session.active()
-    return asdict(verify()) | {"unkept": list(active.compiled.unkept) if active else []}
+    unkept = list(active.compiled.unkept) if active else []
+    return asdict(verify()) | {"unkept": unkept, "broken": broken}

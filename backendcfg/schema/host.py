@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -174,7 +175,8 @@ class Host(Document):
 
     def summary(self) -> str:
         """The host in one line."""
-        gpus = [gpu.name for gpu in self.gpus if gpu.visible]
+        names = Counter(gpu.name for gpu in self.gpus if gpu.visible)
+        gpus = [name if count == 1 else f"{count} {name}" for name, count in names.items()]
         limits = f" ({'; '.join(self.cpu.limits)})" if self.cpu.limits else ""
         packages = [f"{name} {version}" for name, version in sorted(self.packages.items())]
         return (

@@ -245,7 +245,7 @@ def _refuse_unseen(scope: Prepared, prepared: Prepared, values: Mapping[str, Any
                 f" {shown(there[flag])}, so {shown(wanted[flag])} would not be in force",
                 helps=[
                     "set it before the scope is opened",
-                    "inside, open a scope for it: `with backendcfg.backends.cudnn.flags(...)`",
+                    "inside, open a scope: `flags(...)` of its module in `backendcfg.backends`",
                 ],
             )
 

@@ -142,10 +142,8 @@ def rehearsed() -> None:
 
     What is printed is one JSON object, the report or an error.
     """
-    import importlib
     import json
     import sys
-    from contextlib import suppress
 
     from backendcfg.errors import BackendCfgError
     from backendcfg.session import installed
@@ -155,14 +153,36 @@ def rehearsed() -> None:
     compiled = Compiled.from_dict(json.load(sys.stdin))
     try:
         install(compiled, "rehearsal")
-        for framework in FRAMEWORKS:
-            # One that cannot be imported here has no switches to rehearse.
-            with suppress(ImportError):
-                importlib.import_module(framework)
+        import_frameworks()  # one that cannot be imported has no switches to rehearse
         if (report := installed.report()) is not None:
             sys.stdout.write("\n" + json.dumps({"report": report.to_dict()}) + "\n")
     except BackendCfgError as error:
         sys.stdout.write("\n" + json.dumps({"error": error.to_dict()}) + "\n")
+
+
+def import_frameworks() -> dict[str, str]:
+    """Import every framework that is installed; why one that is cannot be imported, by its name.
+
+    Raises:
+        BackendCfgError: a strict profile cannot be given to one.
+    """
+    import importlib
+    from importlib.util import find_spec
+
+    from backendcfg.errors import BackendCfgError
+    from backendcfg.transact.wording import reason
+
+    broken = {}
+    for framework in FRAMEWORKS:
+        package = framework.partition(".")[0]
+        try:
+            if find_spec(package) is not None:
+                importlib.import_module(framework)
+        except BackendCfgError:
+            raise
+        except Exception as error:
+            broken[package] = f"{type(error).__name__}: {reason(error)}"
+    return broken
 
 
 def undo_generation(*, user: bool = False, environment: bool = False) -> Generation | None:

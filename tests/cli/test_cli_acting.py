@@ -232,6 +232,7 @@ def reading(switch, state, found=2, because="", flag="threads.count"):
         "found": found,
         "state": state,
         "because": because,
+        "broken": {},
     }
 
 
@@ -250,6 +251,7 @@ def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeyp
         "unkept": ["cudnn.benchmark"],
         "overrides": ["OMP_NUM_THREADS=4 contradicts `threads.count = 2`"],
         "because": ["`PYTHONHASHSEED` is pending: this interpreter has started"],
+        "broken": {"jax": "RuntimeError: jaxlib is too old"},
     }
     monkeypatch.setattr("backendcfg.cli.child.verification", lambda name: answer)
     result = call("verify", "mine")
@@ -263,6 +265,7 @@ def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeyp
         f"{'pending':<{wide}}  PYTHONHASHSEED           2       this interpreter has started\n"
         "dormant   cudnn.benchmark: no GPU is here\n"
         "overrides OMP_NUM_THREADS=4 contradicts `threads.count = 2`\n"
+        "not read  jax cannot be imported: RuntimeError: jaxlib is too old\n"
         "\n"
         "1 switch of 3 not as mine wants\n"
         "the tier `run-to-run` is not in force\n"
@@ -285,6 +288,7 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
         "readings": [reading("MKL_CBWR", "ok" if in_force else "pending", None)],
         "overrides": [],
         "because": because,
+        "broken": {},
     }
     monkeypatch.setattr("backendcfg.cli.child.verification", lambda name: answer)
     result = call("verify", "mine")
@@ -293,6 +297,15 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
     assert result.out.endswith(
         f"1 switch read, none differs\n{told}" + "".join(f"  {one}\n" for one in because)
     )
+
+
+def test_verify_and_apply_pass_over_a_framework_that_cannot_be_imported(process, tmp_path):
+    (tmp_path / "jax.py").write_text("raise RuntimeError('jaxlib is too old')")
+    path = {"PYTHONPATH": str(tmp_path)}
+    assert process("apply", "mine", variables=path).code == 0
+    result = process("verify", "mine", variables=path)
+    assert (result.code, result.err) == (0, "")
+    assert "\nnot read  jax cannot be imported: RuntimeError: jaxlib is too old\n" in result.out
 
 
 def test_a_state_directory_under_a_file_names_that_file(process, project):

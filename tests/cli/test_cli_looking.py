@@ -352,6 +352,23 @@ def test_what_the_project_s_file_picks_is_in_force_in_every_verb(call, project):
     assert call("status").code == 2
 
 
+def test_a_project_in_somebody_else_s_folder_does_not_count_and_status_says_so(
+    call, tmp_path, monkeypatch
+):
+    (tmp_path / "backendcfg.toml").write_text('profile = "fast"\n')
+    monkeypatch.chdir(tmp_path)
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 4321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    assert " ".join(call("status").out.split()) == (
+        f"no project {tmp_path}/backendcfg.toml, in a folder of another user's; run as that user, "
+        "or name a profile no profile is in force here "
+        "next backendcfg list backendcfg apply reproducible"
+    )
+    assert json.loads(call("status", "--json").out)["passed_over"] == f"{tmp_path}/backendcfg.toml"
+
+
 @pytest.mark.parametrize("text", ["tf32", '"tf32"', "'tf32'"])
 def test_a_word_is_set_bare_or_as_toml(text, call, host):
     result = call(

@@ -27,7 +27,8 @@ def standing() -> dict[str, Any]:
         The profile with its tier, source and generation, or None as its name; `stale` says why
         the stored plan is made again when a process starts, "" while it is valid; `instead` are
         the weaker picks, strongest first; `python` is why a plain `python` starts without it, ""
-        where it has it; `calibration` says whether our own operations go by measured speed.
+        where it has it; `passed_over` is the file of a project that does not count, or "";
+        `calibration` says whether our own operations go by measured speed.
     """
     from backendcfg import environ
     from backendcfg.cli.wording import calibrated
@@ -44,6 +45,7 @@ def standing() -> dict[str, Any]:
         "instead": [],
         "python": "",
         "note": "",
+        "passed_over": _passed_over(),
         "unkept": [],
         "overrides": [],
         "disabled": environ.disabled(),
@@ -81,6 +83,24 @@ def _unheeded(picked: Picked) -> str:
     return "not before you run `backendcfg trust` or `backendcfg apply` here"
 
 
+def _passed_over() -> str:
+    """The file of a project above this folder that does not count, or "".
+
+    The search upwards stops at a folder of somebody else's, such as a checkout that is mounted into
+    a container where another user runs.
+    """
+    from pathlib import Path
+
+    from backendcfg import startup
+
+    here = startup.working_directory()
+    if startup.project(here)[1]:
+        return ""
+    seen = set(startup.upwards(here))
+    folders = [here, *map(str, Path(here).parents)]
+    return next(filter(None, (startup.marker(at) for at in folders if at not in seen)), "")
+
+
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     from backendcfg.cli.wording import tier_lines
 
@@ -88,6 +108,9 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     if document["disabled"]:
         yield "backendcfg is turned off by BACKENDCFG_DISABLE"
         return
+    if path := document["passed_over"]:
+        why = f"{path}, in a folder of another user's; run as that user, or name a profile"
+        yield from block("no project", [why], "bold", "yellow")
     if document["profile"] is None:
         yield "no profile is in force here"
         yield from _calibration(document)

@@ -76,6 +76,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     }
     yield from block("dormant", grouped_reasons(dormant), "bold")
     yield from block("overrides", found["overrides"], "bold", "yellow")
+    broken = [f"{name} cannot be imported: {why}" for name, why in found["broken"].items()]
+    yield from block("not read", broken, "bold", "yellow")
     wrong = sum(one["state"] in FAILS for one in readings)
     yield ""
     if wrong:
