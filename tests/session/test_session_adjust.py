@@ -62,15 +62,15 @@ def test_an_overlay_is_resolved_where_it_is_entered():
 def test_an_overlay_over_many_profiles_keeps_the_newest_ways_out_and_those_that_are_open(
     monkeypatch,
 ):
-    monkeypatch.setattr(adjust, "KEPT", 8)
+    monkeypatch.setattr(adjust, "KEPT", 4)
     one = adjust.Overlay({"cudnn.benchmark": True})
     elsewhere = contextvars.copy_context()
     elsewhere.run(one.__enter__)
     inside = elsewhere.run(_native.current)
-    for limit in range(40):
+    for limit in range(12):
         with adjust.overlay({"cudnn.benchmark_limit": limit}), one:
             assert _native.current().payload.values["cudnn.benchmark_limit"] == limit
-        assert len(one._exits) <= 8
+        assert len(one._exits) <= 4
         assert {scope.prepared for scope in one._entries.values()} <= one._exits.keys()
     assert one._exits[inside].is_open
     elsewhere.run(one.__exit__)

@@ -116,6 +116,7 @@ PINNED = (13, 5)
 CLEAN = {"64", "96", "192", "256", "256 of sm_80", "256 of sm_86", "64 anywhere"}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("architecture", [80, 90, 100])
 @pytest.mark.parametrize("name", ["64 causal", "128"])
 def test_the_kernel_compiles_for_every_generation(real, name, architecture):
@@ -124,6 +125,7 @@ def test_the_kernel_compiles_for_every_generation(real, name, architecture):
     assert used["spilled"] <= SPILLS
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_kind_of_variant_compiles_and_keeps_its_sums_in_registers(real, name):
     used = compiled(real, name, 90)
@@ -143,6 +145,7 @@ BACKWARD = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", BACKWARD)
 def test_the_backward_kernels_compile_and_keep_their_sums_in_registers(real, name):
     made = BACKWARD[name]

@@ -197,6 +197,7 @@ def _real():
     return cuda_compiler.compiler()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("architecture", [80, 100])
 @pytest.mark.parametrize("name", ["float32 64", "float64 256", "softmax float32", "gather"])
 def test_a_program_compiles_for_every_generation(real, name, architecture):
@@ -209,6 +210,7 @@ def test_a_program_compiles_for_devices_without_newer_instructions(real):
         assert compiled(real, name, oldest) <= SPILLS
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_program_compiles_and_keeps_its_sums_in_registers(real, name):
     spilled = compiled(real, name, 90)

@@ -136,6 +136,7 @@ KINDS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("of", OF)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_program_compiles_and_keeps_its_sums_in_registers(real, name, of):
@@ -143,12 +144,14 @@ def test_every_program_compiles_and_keeps_its_sums_in_registers(real, name, of):
     assert spilled <= (0 if "," not in name and real.version == PINNED else SPILLS)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("architecture", [80, 100])
 @pytest.mark.parametrize("of", OF)
 def test_a_program_compiles_for_every_generation(real, of, architecture):
     assert compiled(real, "float32", of, architecture) <= SPILLS
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("of", OF)
 def test_a_program_compiles_for_devices_without_newer_instructions(real, of):
     assert compiled(real, "bfloat16", of, min(real.architectures)) <= SPILLS
