@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 from backendcfg import environ
 from backendcfg.schema import describe
-from backendcfg.schema.base import FlagField, candidates, iterate
+from backendcfg.schema.base import SCHEMA_VERSION, FlagField, candidates, iterate
 from backendcfg.schema.describe import Kind
 from backendcfg.schema.host import Host
 from backendcfg.schema.plan import Plan
@@ -34,6 +34,8 @@ DOCUMENTS: dict[str, tuple[type[BaseModel], str]] = {
     "plan": (Plan, "A profile resolved for a machine, as `backendcfg plan --json` prints it"),
 }
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+NAMESPACE = f"urn:backendcfg:schema:{SCHEMA_VERSION}"
+"""What `$id`s begin with. Names, not addresses: nobody can download something else from one."""
 
 INTRODUCTION = """\
 # Every key of a profile
@@ -48,8 +50,8 @@ error with the nearest known one.
 What a flag does on a GPU was read in the sources linked here, not run, until a page in docs/ says
 otherwise.
 
-Put `#:schema` and the path of [`schemas/profile.json`](../schemas/profile.json) in the first line,
-and editors that know TOML schemas complete and check as you type.
+Editors complete and check as you type where the first line names the schema, as
+`#:schema ../.backendcfg/profile.json`: see [editors](editors.md).
 
 ## What is not a flag
 
@@ -113,7 +115,12 @@ def json_schema(name: str) -> str:
     """The text of schemas/NAME.json."""
     model, title = DOCUMENTS[name]
     schema = model.model_json_schema(by_alias=True)
-    head = {"$schema": DIALECT, "title": title, "description": _first_line(model)}
+    head = {
+        "$schema": DIALECT,
+        "$id": f"{NAMESPACE}:{name}",
+        "title": title,
+        "description": _first_line(model),
+    }
     if name in ("profile", "settings"):
         _describe(schema, model)
     return json.dumps({**head, **schema, **head}, indent=2, ensure_ascii=True) + "\n"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.host import Host
 
 SETTINGS = """\
+#:schema {schemas}/settings.json
 # What this project computes with. A folder with this file is a project of backendcfg: whoever works
 # in it or below uses the profile that is named here, unless they name another one.
 # `backendcfg status` shows which profile is in force, and why.
@@ -33,6 +34,7 @@ profile = "{name}"
 """
 
 PROFILE = """\
+#:schema ../{schemas}/profile.json
 # The profile `{name}`: flags that everybody who works in this project shares.
 # `backendcfg plan {name}` shows what it means on this machine, `backendcfg explain WORDS` finds
 # flags, and `backendcfg validate` checks this file.
@@ -59,6 +61,9 @@ extends = "{extends}"
 # benchmark = false
 """
 
+
+SCHEMAS = ".backendcfg"
+"""The folder of a project with the schemas that its files name, for editors."""
 
 NO_FAULT = (MissingLibraryError, UnsupportedHardwareError, UntrustedProjectError)
 """What keeps a valid file from being used: here, or by somebody who has not read it."""
@@ -126,7 +131,7 @@ def _checked(path: str, found: Iterable[BackendCfgError]) -> Checked:
 
 
 def begin(folder: str, name: str, extends: str) -> tuple[str, ...]:
-    """Write `backendcfg.toml` and `profiles/NAME.toml`; a profile that is there stays as it is.
+    """Write `backendcfg.toml`, `profiles/NAME.toml` and schemas; files that are there stay.
 
     Args:
         folder: the project's.
@@ -143,6 +148,7 @@ def begin(folder: str, name: str, extends: str) -> tuple[str, ...]:
     from backendcfg.load.document import is_name
     from backendcfg.load.locations import PROJECT, locate
     from backendcfg.load.stack import Request, load
+    from backendcfg.schema.export import json_schema
 
     locations = locate(folder)
     if locations.project_root == locations.cwd:
@@ -160,8 +166,12 @@ def begin(folder: str, name: str, extends: str) -> tuple[str, ...]:
     if not os.path.lexists(profile):
         if extends != name:
             load(Request(extends, use_environment=False))
-        files[profile] = PROFILE.format(name=name, extends=extends)
-    files[os.path.join(folder, PROJECT)] = SETTINGS.format(name=name)
+        files[profile] = PROFILE.format(name=name, extends=extends, schemas=SCHEMAS)
+    for document in ("profile", "settings"):
+        path = os.path.join(folder, SCHEMAS, f"{document}.json")
+        if not os.path.lexists(path):
+            files[path] = json_schema(document)
+    files[os.path.join(folder, PROJECT)] = SETTINGS.format(name=name, schemas=SCHEMAS)
     for path, text in files.items():
         _write_new(path, text)
     return tuple(files)

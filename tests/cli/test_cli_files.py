@@ -128,6 +128,8 @@ EXAMPLE = re.compile(r"^# (?=\[|[a-z0-9_.]+ += )", re.MULTILINE)
 
 BEGUN = """\
 wrote profiles/team.toml
+wrote .backendcfg/profile.json
+wrote .backendcfg/settings.json
 wrote backendcfg.toml
 in CI     backendcfg validate && backendcfg run team -- pytest
 next      backendcfg plan team
@@ -183,7 +185,7 @@ def test_a_profile_without_a_project_is_named_and_taken_by_init(call, empty):
         "  help: run `backendcfg init mine`, which writes it",
         "  help: run `backendcfg list` to see them all",
     ]
-    assert call("init", "mine").out.startswith("wrote backendcfg.toml\nin CI")
+    assert call("init", "mine").out.startswith("wrote .backendcfg/profile.json\n")
     assert (empty / "profiles" / "mine.toml").read_text() == "threads.count = 1\n"
     assert call("plan", "mine").code == 0
 

@@ -39,6 +39,7 @@ def test_a_schema_is_a_json_schema(name):
     schema = json.loads(export.json_schema(name))
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["$id"] == f"urn:backendcfg:schema:1:{name}"
     assert schema["additionalProperties"] is False
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def command(name: str, extends: str) -> None:
     """Make this folder a project, with a profile of its own.
 
-    Writes backendcfg.toml, which picks the profile NAME (`team` unless given), and
-    profiles/NAME.toml, unless that is there. Writes over nothing.
+    Writes backendcfg.toml, which picks the profile NAME (`team` unless given), profiles/NAME.toml,
+    and in .backendcfg/ the schemas that editors check both by. Writes over nothing.
     """
     from backendcfg.session.project import begin
 
