@@ -77,9 +77,17 @@ def __dir__() -> list[str]:
 
 
 def _start() -> None:
+    import sys
+
+    from backendcfg import environ, startup
     from backendcfg.session.start import start
 
     start(_capture_at_exit)
+    folder = environ.GUARD.read()
+    if folder and not environ.disabled() and not startup.is_command_line(sys.orig_argv):
+        from backendcfg.audit.recording import begin
+
+        begin(folder)
 
 
 def _capture_at_exit(folder: str) -> None:

@@ -57,6 +57,9 @@ INHERIT = Variable(
 CAPTURE = Variable(
     "BACKENDCFG_CAPTURE", "0.1", "Set by `backendcfg capture` for its child; not for users."
 )
+GUARD = Variable(
+    "BACKENDCFG_GUARD", "0.2", "Set by `backendcfg run --guard` for its child; not for users."
+)
 VARIABLES = (
     PROFILE,
     DISABLE,
@@ -67,6 +70,7 @@ VARIABLES = (
     STARTED_BY,
     STARTED_ANEW,
     CAPTURE,
+    GUARD,
     CARRIED,
     INHERIT,
 )

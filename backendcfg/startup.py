@@ -29,6 +29,7 @@ SILENT = (
     "BACKENDCFG_STARTED_BY",
     "BACKENDCFG_STARTED_ANEW",
     "BACKENDCFG_CARRIED",
+    "BACKENDCFG_GUARD",
     "BACKENDCFG_DISABLE",
 )
 # pip runs the last two by their paths while it builds a package.
@@ -346,6 +347,12 @@ def is_spared(words: "list[str]") -> bool:
     return versioned_pip or name == "backendcfg" or name in INSTALLERS
 
 
+def is_worker(words: "list[str]") -> bool:
+    """Whether a command line runs a worker of a pool, or what serves the workers."""
+    _, name = program(words)
+    return "--multiprocessing-fork" in words or "multiprocessing" in name or "loky" in name
+
+
 def start(required: bool = False) -> None:
     """Let backendcfg apply what is in force.
 
@@ -437,7 +444,6 @@ def _is_anew() -> bool:
 def _in_the_way() -> str:
     """Why this interpreter cannot be started anew, or ""."""
     words = getattr(sys, "orig_argv", [])
-    _, name = program(words)
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:
             status = dict(line.split(":", 1) for line in file if ":" in line)
@@ -453,7 +459,7 @@ def _in_the_way() -> str:
     watched = monitoring and any(monitoring.get_tool(number) for number in range(6))
     if sys.gettrace() or sys.getprofile() or watched or status.get("TracerPid", "").strip() != "0":
         return "a debugger or a profiler watches this Python"
-    if "--multiprocessing-fork" in words or "multiprocessing" in name or "loky" in name:
+    if is_worker(words):
         return "this Python is a worker of another"
     if not may_have_profile(committed=False)[0]:
         return "nobody applied or trusted anything in this project"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from backendcfg.cli.output import current, flush
+from backendcfg.cli.output import current
 from backendcfg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -249,20 +250,26 @@ def chosen_launch(given: Mapping[str, Any]) -> Options | None:
 
 
 def launch(
-    argv: Sequence[str], options: Options, changes: Callable[[], Mapping[str, str | None]]
-) -> NoReturn:
-    """Start the instances and leave with their status; a single one takes this process's place.
+    argv: Sequence[str],
+    options: Options,
+    changes: Callable[[], Mapping[str, str | None]],
+    *,
+    wait: bool,
+) -> int:
+    """Start the instances and give their exit status.
 
     Args:
         argv: the command.
         options: how to start it.
         changes: what an instance's environment has that ours has not; see `launcher.prepare`.
+        wait: wait for a single one too, which otherwise takes the place of this process.
 
     Raises:
         InvalidArgumentError: this machine lacks the cores.
         CommandNotFoundError: there is no such command.
     """
     from backendcfg import environ
+    from backendcfg.cli import starting
     from backendcfg.launch import launcher
 
     output = current()
@@ -270,10 +277,13 @@ def launch(
     for note in ready.notes:
         output.note(f"note: {note}")
     if len(ready.shares) == 1 and not options.log_path:
-        flush()
-        words = ready.words(ready.shares[0], supervised=False)
-        os.execve(words[0], words, ready.environments[0])  # noqa: S606 - no shell between
-    ended = launcher.start(ready, options)
+        words = ready.words(ready.shares[0], supervised=wait)
+        if wait:
+            return starting.wait_for(words, ready.environments[0])
+        starting.become(words, ready.environments[0])
+    # Under --json standard output carries one document, and that is ours.
+    with redirect_stdout(sys.stderr if output.as_json else sys.stdout):
+        ended = launcher.start(ready, options)
     if told := launcher.told(ended, ready):
         output.note(told)
-    raise click.exceptions.Exit(ended.status)
+    return ended.status

@@ -89,7 +89,10 @@ def _codes() -> Iterator[str]:
         (0, "done"),
         (
             1,
-            "a check says no: `verify`, `validate`, `plan --why-not`, `doctor`, `diff --exit-code`",
+            (
+                "a check says no: `verify`, `validate`, `plan --why-not`, `doctor`,"
+                " `diff --exit-code`, `run --guard=error`"
+            ),
         ),
         (2, "the request is wrong"),
         (3, "this machine cannot"),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
@@ -92,27 +89,12 @@ def _run(argv: list[str], folder: str) -> int:
     """The exit status of the command, as a shell gives it."""
     from backendcfg import environ
     from backendcfg.cli import child
-    from backendcfg.cli.verbs.run import refuse_to_start
+    from backendcfg.cli.starting import wait_for
 
     environment = dict(environ.current())
     environment[environ.CAPTURE.name] = folder
     environment["PYTHONPATH"] = child.python_path(environment.get("PYTHONPATH", ""))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    try:
-        # Under --json standard output carries one document, and that is ours.
-        started = subprocess.Popen(
-            argv, env=environment, stdout=sys.stderr if current().as_json else None
-        )
-    except OSError as error:
-        refuse_to_start(argv, environment, error)
-    # Ctrl-C reaches the whole group: the command decides what it means.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        status = started.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    return status if status >= 0 else 128 - status
+    return wait_for(argv, environment)
 
 
 def _states(folder: str) -> list[ProcessState]:

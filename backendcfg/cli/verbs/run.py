@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,17 +16,16 @@ from backendcfg.cli.options import (
     set_option,
 )
 from backendcfg.cli.output import current
-from backendcfg.errors import (
-    CommandNotExecutableError,
-    CommandNotFoundError,
-    UnknownProfileError,
-    UsageError,
-)
+from backendcfg.errors import UnknownProfileError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from click.shell_completion import CompletionItem
+
+    from backendcfg.cli.guarding import Strictness
+
+GUARD = "--guard"
 
 
 class RunVerb(Verb):
@@ -36,15 +33,15 @@ class RunVerb(Verb):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Remember the profile, and whether `--` stood before the command, in `ctx.meta`."""
-        given = list(args)
-        rest = super().parse_args(ctx, list(args))
+        given = self._with_values(args)
+        rest = super().parse_args(ctx, list(given))
         words = ctx.params["words"]
         separated = _before(given, words) == "--"
         profile = None
         if not separated and len(words) > 1 and words[1].startswith("-") and words[1] != "--":
             # No command starts with a dash: options of ours stand after the profile.
             start = len(given) - len(words)
-            profile, given = words[0], [*given[:start], *words[1:]]
+            profile, given = words[0], self._with_values([*given[:start], *words[1:]])
             ctx.params.clear()  # what was parsed already would win over what is parsed now
             try:
                 rest = super().parse_args(ctx, list(given))
@@ -53,6 +50,21 @@ class RunVerb(Verb):
             separated = _before(given, ctx.params["words"]) == "--"
         ctx.meta.update(profile=profile, separated=separated)
         return rest
+
+    def _with_values(self, args: list[str]) -> list[str]:
+        """The same with `--guard=report` for `--guard`: click would take the next word for it."""
+        valued = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not (option.is_flag or option.count)
+            for name in option.opts
+        }
+        given, position = list(args), 0
+        while position < len(given) and given[position].startswith("-") and given[position] != "--":
+            if given[position] == GUARD:
+                given[position] = f"{GUARD}=report"
+            position += 2 if given[position] in valued else 1
+        return given
 
 
 def _misplaced(option: str, words: tuple[str, ...]) -> UsageError:
@@ -94,10 +106,21 @@ class Words(ProfileName):
 )
 @set_option
 @launch_options
+@click.option(
+    GUARD,
+    type=click.Choice(["report", "error"]),
+    metavar="[=error]",
+    help="Say at the end which switches the program changed; with =error exit with 1 if any.",
+)
 @click.argument("words", metavar="[PROFILE] [--] COMMAND...", nargs=-1, type=Words())
 @click.pass_context
 def command(
-    ctx: click.Context, /, settings: Mapping[str, str], words: tuple[str, ...], **launching: Any
+    ctx: click.Context,
+    /,
+    settings: Mapping[str, str],
+    words: tuple[str, ...],
+    guard: Strictness | None,
+    **launching: Any,
 ) -> None:
     """Start a command under a profile, once or on cores of its own.
 
@@ -105,32 +128,48 @@ def command(
     starts, whether or not it imports backendcfg. Without PROFILE it is the one in force here.
     """
     from backendcfg import environ
+    from backendcfg.cli import guarding, starting
 
     options = chosen_launch(launching)
     name, argv = split(words, ctx.meta["profile"], separated=ctx.meta["separated"])
     if environ.disabled():
         current().note("backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone")
+        guard = None
 
-    def changes() -> Mapping[str, str | None]:
-        return {} if environ.disabled() else _changes(ctx, name, settings, words)
+    def start(folder: str = "") -> int:
+        def changes() -> Mapping[str, str | None]:
+            found = {} if environ.disabled() else _changes(ctx, name, settings, words, folder)
+            return {**found, environ.GUARD.name: folder} if folder else found
 
-    if options is not None:
-        launch(argv, options, changes)
-    environment = dict(environ.current())
-    for variable, value in changes().items():
-        environment.pop(variable, None)
-        if value is not None:
-            environment[variable] = value
-    _become(argv, environment)
+        if options is not None:
+            return launch(argv, options, changes, wait=bool(folder))
+        environment = dict(environ.current())
+        for variable, value in changes().items():
+            environment.pop(variable, None)
+            if value is not None:
+                environment[variable] = value
+        if not folder:
+            starting.become(argv, environment)
+        return starting.wait_for(argv, environment)
+
+    raise click.exceptions.Exit(guarding.guarded(start, guard) if guard else start())
 
 
 def _changes(
-    ctx: click.Context, name: str | None, settings: Mapping[str, str], words: tuple[str, ...]
+    ctx: click.Context,
+    name: str | None,
+    settings: Mapping[str, str],
+    words: tuple[str, ...],
+    folder: str,
 ) -> Mapping[str, str | None]:
     """What the command's environment has that ours has not, for the processors of this thread."""
     from backendcfg import environ
     from backendcfg.cli import child
+    from backendcfg.session.choice import chosen
 
+    if folder and name is None and not settings and chosen() is None:
+        current().note("no profile is in force; guarded is what the program does by itself")
+        return {"PYTHONPATH": child.python_path(environ.current().get("PYTHONPATH", ""))}
     try:
         wanted = child.compiled(name, settings)
     except UnknownProfileError as error:
@@ -182,28 +221,3 @@ def _maybe_no_profile(error: UnknownProfileError, words: tuple[str, ...]) -> Unk
             f"for the profile in force here, write `backendcfg run -- {shlex.join(words)}`",
         ],
     )
-
-
-def _become(argv: list[str], environment: Mapping[str, Any]) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    try:
-        os.execvpe(argv[0], argv, environment)  # noqa: S606 - a shell would quote anew
-    except OSError as error:
-        refuse_to_start(argv, environment, error)
-
-
-def refuse_to_start(argv: list[str], environment: Mapping[str, Any], error: OSError) -> NoReturn:
-    """Say why a command cannot be started, with the exit code that shells give then."""
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        raise CommandNotFoundError(
-            f"command `{argv[0]}` was not found",
-            notes=[] if os.sep in argv[0] else [f"PATH is {environment.get('PATH', '')}"],
-            state="the command was not started",
-            helps=["check its spelling, or give its whole path"],
-        ) from error
-    raise CommandNotExecutableError(
-        f"command `{argv[0]}` cannot be executed: {error.strerror}",
-        state="the command was not started",
-        helps=["for a script, name its interpreter: `backendcfg run -- python script.py`"],
-    ) from error
