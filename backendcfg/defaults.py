@@ -73,6 +73,7 @@ DEFAULTS: dict[str, Any] = {
     "seed.value": "off",
     "seed.python": True,
     "seed.numpy": True,
+    "seed.numba": True,
     "seed.torch": True,
     "seed.tensorflow": True,
     "ops.check_finite": False,

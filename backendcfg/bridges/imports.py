@@ -20,7 +20,7 @@ from _frozen_importlib import ModuleSpec
 from _thread import get_ident
 
 from backendcfg.catalogue.cpu import MKL
-from backendcfg.catalogue.frameworks import FRAMEWORKS, NUMPY, SKLEARN
+from backendcfg.catalogue.frameworks import FRAMEWORKS, NUMBA, NUMPY, SKLEARN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ MODULES = (
     "scipy.special",
     "scipy.optimize",
     SKLEARN.name,
+    NUMBA.name,
     MKL.name,
     # PyTorch loads it with the first compilation; it has switches of its own, by thread.
     "torch._inductor.config",

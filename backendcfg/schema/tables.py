@@ -197,6 +197,14 @@ class Seed(Document):
             source="https://numpy.org/doc/stable/reference/random/generated/numpy.random.seed.html",
         ),
     ] = True
+    numba: Annotated[
+        bool,
+        Flag(
+            "Let the seed set Numba's generators, which compiled functions draw from.",
+            ("numba",),
+            source="https://numba.readthedocs.io/en/stable/reference/numpysupported.html#initialization",
+        ),
+    ] = True
     torch: Annotated[
         bool,
         Flag(

@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from functools import wraps
+from functools import partial, wraps
 
 from backendcfg import __version__, _native, environ
-from backendcfg.bridges import imports, seeds
+from backendcfg.bridges import imports, lineage
 from backendcfg.registry import entering
-from backendcfg.session import installed, threads
+from backendcfg.session import installed, tasks, threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from backendcfg.transact.compiled import Asked, Compiled
@@ -47,8 +47,8 @@ else:
 GIVEN = "_backendcfg"
 """Where a `Process` object carries what its child takes over."""
 
-_SCOPES = "_backendcfg_scopes"
-"""Where a pool, or a process that it makes, has the scopes that were open where it was made."""
+_POOL = "_backendcfg_pool"
+"""Where a pool, or a process that it makes, has what was in force where it was made."""
 
 SOURCE = "the parent process"
 """Who picked the profile of a child, in words."""
@@ -60,18 +60,34 @@ _EXECUTORS = {
 }
 """Modules with a `ProcessPoolExecutor`, and its methods that start workers, in any thread."""
 
-_MODULES = ("multiprocessing.process", "multiprocessing.pool", *_EXECUTORS)
+_MODULES = ("multiprocessing.process", "multiprocessing.pool", "joblib.parallel", *_EXECUTORS)
+
+
+class _Pool:
+    """What was in force where a pool was made.
+
+    Attributes:
+        scopes: the scopes that were open, innermost first.
+        tasks: what its tasks are seeded by; None where nothing seeds them.
+    """
+
+    __slots__ = ("scopes", "tasks")
+
+    def __init__(self, jobs: Iterator[int] | None = None) -> None:
+        self.scopes = _native.chain()
+        self.tasks = tasks.Tasks.of("pool", installed.plans(self.scopes), jobs)
 
 
 class _Starting(threading.local):
-    """The scopes of the pool for which this thread starts a worker; None for this thread's own."""
+    """The pool for which this thread starts a worker, if it does."""
 
-    scopes: tuple[_native.Prepared, ...] | None = None
+    pool: _Pool | None = None
 
 
 _starting = _Starting()
 _scopes_open: list[bool] = []
 _watch: list[imports.Watch] = []
+_received: list[tasks.Tasks] = []
 _replaced: list[tuple[type, str, Any, Any]] = []
 _take_over: list[Callable[[Sequence[Compiled], str], None]] = []
 
@@ -138,6 +154,10 @@ def _wrap(module: str) -> None:
         _replace(module, "BaseProcess", "_bootstrap", _bootstraps)
     elif module == "multiprocessing.pool":
         _replace(module, "Pool", "__init__", _makes_pool)
+        _replace(module, "Pool", "_guarded_task_generation", tasks.numbers_items)
+    elif module == "joblib.parallel":
+        _replace(module, "Parallel", "_dispatch", tasks.numbers_calls)
+        _replace(module, "BatchedCalls", "__call__", tasks.seeds_calls)
     else:
         _replace(module, "ProcessPoolExecutor", "__init__", _makes_executor)
         for method in _EXECUTORS[module]:
@@ -157,8 +177,10 @@ def _replace(module: str, kind: str, name: str, made: Callable[[Any], Any]) -> N
 
 def _starts(original: Callable[..., Any]) -> Callable[..., Any]:
     def start(process: Any, *positional: Any, **named: Any) -> Any:
-        scopes = process.__dict__.pop(_SCOPES, _starting.scopes)
-        given = Inheritance.of(process, _native.chain() if scopes is None else scopes)
+        pool = process.__dict__.pop(_POOL, _starting.pool)
+        given = Inheritance.of(process, _native.chain() if pool is None else pool.scopes)
+        if given is not None and pool is not None:
+            given.tasks = pool.tasks
         # First, because what is unpickled after it may import the libraries that it is about.
         process.__dict__ = {GIVEN: given, **process.__dict__}
         try:
@@ -173,7 +195,9 @@ def _bootstraps(original: Callable[..., Any]) -> Callable[..., Any]:
     def bootstrap(process: Any, *positional: Any, **named: Any) -> Any:
         given = process.__dict__.pop(GIVEN, None)
         if given:  # it was forked; unpickling leaves nothing behind
-            _before_run(process, given.take_over)
+            _before_run(process, partial(given.take_over, process))
+        elif _received:
+            _before_run(process, partial(_received.pop().govern, process))
         return original(process, *positional, **named)
 
     return bootstrap
@@ -196,16 +220,17 @@ def _before_run(process: Any, action: Callable[[], None]) -> None:
 
 def _makes_pool(original: Callable[..., Any]) -> Callable[..., Any]:
     def initialise(pool: Any, *positional: Any, **named: Any) -> Any:
-        scopes, make = _native.chain(), pool.Process
+        # A pool of threads has neither processes nor a profile of its own.
+        module, make = sys.modules["multiprocessing.pool"], pool.Process
+        if not isinstance(pool, module.ThreadPool):
+            made = _Pool(getattr(module, "job_counter", None))
 
-        def worker(*positional: Any, **named: Any) -> Any:
-            process = make(*positional, **named)
-            process.__dict__[_SCOPES] = scopes
-            return process
+            def worker(*positional: Any, **named: Any) -> Any:
+                process = make(*positional, **named)
+                process.__dict__[_POOL] = made
+                return process
 
-        # `Pool` hands `self.Process` to the thread that replaces workers. A pool of threads has
-        # neither processes nor a profile of its own.
-        if not isinstance(pool, sys.modules["multiprocessing.pool"].ThreadPool):
+            # `Pool` hands `self.Process` to the thread that replaces workers.
             pool.Process = worker
         return original(pool, *positional, **named)
 
@@ -214,7 +239,7 @@ def _makes_pool(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _makes_executor(original: Callable[..., Any]) -> Callable[..., Any]:
     def initialise(executor: Any, *positional: Any, **named: Any) -> Any:
-        executor.__dict__[_SCOPES] = _native.chain()
+        executor.__dict__[_POOL] = _Pool()
         return original(executor, *positional, **named)
 
     return initialise
@@ -222,12 +247,12 @@ def _makes_executor(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _starts_worker(original: Callable[..., Any]) -> Callable[..., Any]:
     def start(executor: Any, *positional: Any, **named: Any) -> Any:
-        before = _starting.scopes
-        _starting.scopes = executor.__dict__.get(_SCOPES)
+        before = _starting.pool
+        _starting.pool = executor.__dict__.get(_POOL)
         try:
             return original(executor, *positional, **named)
         finally:
-            _starting.scopes = before
+            _starting.pool = before
 
     return start
 
@@ -238,13 +263,15 @@ class Inheritance:
     Attributes:
         plans: the profile of the process and of each scope, outermost first.
         identity: which child it is: the how many-th of its parent, after its parent's own.
+        tasks: for a worker of a pool, what its tasks are seeded by.
     """
 
-    __slots__ = ("identity", "plans")
+    __slots__ = ("identity", "plans", "tasks")
 
-    def __init__(self, plans: tuple[Compiled, ...], identity: tuple[int, ...]) -> None:
+    def __init__(self, plans: tuple[Compiled, ...], identity: lineage.Path) -> None:
         self.plans = plans
         self.identity = identity
+        self.tasks: tasks.Tasks | None = None
 
     @classmethod
     def of(cls, child: Any, opened: Sequence[_native.Prepared]) -> Inheritance | None:
@@ -256,11 +283,11 @@ class Inheritance:
         """
         if environ.disabled():
             return None
-        base = installed.in_force()
-        plans = base.plans if base is not None else ()
-        plans = *plans, *(prepared.payload for prepared in reversed(opened))
+        plans = installed.plans(opened)
         # A fork inside a scope takes the scope along, although the pool may have been made outside.
-        return cls(plans, tuple(child._identity)) if plans or _native.chain() else None
+        if not plans and not _native.chain():
+            return None
+        return cls(plans, tasks.path_of_child(plans, child._identity[-1]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         import json
@@ -271,20 +298,28 @@ class Inheritance:
             "version": __version__,
             "identity": self.identity,
             "plans": [plan.to_json() for plan in self.plans],
+            "tasks": self.tasks and self.tasks.to_list(),
         }
         return exec, (_RECEIVE, {"given": json.dumps(given)})
 
-    def take_over(self) -> None:
+    def take_over(self, process: Any) -> None:
         """In a forked child, whose memory has the parent's profile, scopes and generators."""
         if _native.chain():
             _abandon_scopes()
         base = installed.in_force()
         settle(self.plans, self.identity, there=base is not None and base.plans == self.plans)
+        if self.tasks:
+            self.tasks.govern(process)
 
 
-def settle(plans: tuple[Compiled, ...], identity: tuple[int, ...], *, there: bool) -> None:
+def received(given: tasks.Tasks) -> None:
+    """In a worker that was not forked, while its `Process` object is being unpickled."""
+    _received[:] = [given]
+
+
+def settle(plans: tuple[Compiled, ...], identity: lineage.Path, *, there: bool) -> None:
     """Make the plans the base of this child, with generators of its own."""
-    seeds.become(identity)
+    lineage.become(identity)
     if plans and not (there and all("seed.value" not in plan.asked for plan in plans)):
         _take_over[0](plans, SOURCE)
     else:

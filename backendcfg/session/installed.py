@@ -10,6 +10,8 @@ from backendcfg.transact.outcome import Outcome, Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from backendcfg._native import Prepared
     from backendcfg.transact.compiled import Compiled
 
@@ -70,6 +72,12 @@ surroundings: dict[str, str] = {}
 def in_force() -> AppliedProfile | None:
     """The profile of this process and its outcomes."""
     return stack[-1] if stack else None
+
+
+def plans(scopes: Sequence[Prepared]) -> tuple[Compiled, ...]:
+    """Every plan that holds in these open scopes, innermost first; the one that wins is last."""
+    base = stack[-1].plans if stack else ()
+    return *base, *(prepared.payload for prepared in reversed(scopes))
 
 
 def prepared() -> Prepared | None:

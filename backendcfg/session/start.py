@@ -73,7 +73,7 @@ def receive(given: str) -> None:
     """
     import json
 
-    from backendcfg.session import children, installed, process
+    from backendcfg.session import children, installed, process, tasks
     from backendcfg.transact import log
     from backendcfg.transact.compiled import Compiled
 
@@ -93,6 +93,8 @@ def receive(given: str) -> None:
     there = base is not None and [plan.to_json() for plan in base.plans] == data["plans"]
     plans = tuple(Compiled.from_dict(json.loads(text)) for text in data["plans"])
     children.settle(plans, tuple(data["identity"]), there=there)
+    if data["tasks"]:
+        children.received(tasks.Tasks.from_list(data["tasks"]))
 
 
 def by_variable() -> bool:

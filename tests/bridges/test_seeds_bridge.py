@@ -10,9 +10,10 @@ import sys
 import textwrap
 from types import ModuleType
 
+import numpy as np
 import pytest
 
-from backendcfg.bridges import seeds
+from backendcfg.bridges import entropy, generators, lineage, seeds
 from backendcfg.registry import base
 from backendcfg.schema.profile import defaults
 
@@ -45,8 +46,8 @@ def run_fixture(tmp_path):
 def _generators_as_before():
     state = random.getstate()
     yield
-    seeds._seeded.clear()
-    seeds.become(())
+    generators._seeded.clear()
+    lineage.become(())
     random.setstate(state)
 
 
@@ -67,14 +68,14 @@ def test_each_library_can_be_left_out():
 
 def test_child_processes_get_seeds_of_their_own_that_are_always_the_same():
     # printf 7/1 | sha1sum | cut -c1-8
-    found = [seeds.derived(7, identity) for identity in ((), (1,), (2,), (1, 1), (12,))]
+    found = [lineage.derived(7, identity) for identity in ((), (1,), (2,), (1, 1), (12,))]
     assert [7, 3480938489, 985944777, 3124953839, 4050632623] == found
-    seeds.become((2,))
+    lineage.become((2,))
     assert 985944777 == wanted(ALL, ["seed.value"])["random.seed"]
 
 
 def test_python_s_generator_is_seeded_remembered_and_put_back():
-    switch = seeds.Python()
+    switch = generators.Python()
     before = switch.read()
     assert before.startswith("unseeded, state ")
     expected = random.Random(before.state[1][0])
@@ -96,7 +97,7 @@ def test_python_s_generator_is_seeded_remembered_and_put_back():
 
 
 def test_what_was_read_is_plain_in_reports():
-    switch = seeds.Python()
+    switch = generators.Python()
     before = switch.read()
     switch.write(7)
     outcome = base.Setting(switch, 7, "seed.value")
@@ -110,21 +111,21 @@ def test_what_was_read_is_plain_in_reports():
 def test_a_generator_that_does_not_follow_its_seed_is_a_failure(monkeypatch):
     monkeypatch.setattr(random, "seed", lambda seed: None)
     with pytest.raises(RuntimeError, match=r"^random\.seed: its state is not that of a generator"):
-        seeds.Python().write(7)
+        generators.Python().write(7)
 
 
 def test_a_forked_child_does_not_claim_the_seed_that_python_replaced():
-    seeds.Python().write(7)
+    generators.Python().write(7)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writer, str(seeds.Python().read()).encode())
+        os.write(writer, str(generators.Python().read()).encode())
         os._exit(0)
     os.close(writer)
     with open(reader, "rb") as file:
         assert file.read().startswith(b"unseeded, state ")
     assert 0 == os.waitpid(child, 0)[1]
-    assert 7 == seeds.Python().read()
+    assert 7 == generators.Python().read()
 
 
 def test_every_library_is_seeded_when_it_comes_and_once(run):
@@ -179,13 +180,13 @@ def test_a_failed_apply_leaves_the_generators_as_they_were(run):
     [[found, expected]] = run(
         """
         import json, random, numpy, numpy.random, backendcfg
-        from backendcfg.bridges import seeds
+        from backendcfg.bridges import generators
         random.seed(1)
         backendcfg.apply(settings={"seed.value": 3})
         follows = random.Random(3)
         first = random.random(), follows.random()
         def refuse(self, seed): raise OSError("no")
-        seeds.NumPy.start = refuse
+        generators.NumPy.start = refuse
         try:
             backendcfg.apply(settings={"seed.value": 7})
         except backendcfg.errors.RolledBackError:
@@ -287,6 +288,66 @@ def test_jax_has_no_generator_to_seed_and_takes_the_flag_as_a_key(run):
     assert [[found[0][0][0]] * 2, []] == found[0]
 
 
+def test_numba_s_generators_are_seeded_in_each_thread_and_task_and_put_back(run):
+    pytest.importorskip("numba")
+    drawn, threads, tasks, checked = run(
+        """
+        import json, multiprocessing, threading, backendcfg
+        backendcfg.apply(settings={"seed.value": 7})
+        import numba, numpy, random
+        from numba import _helperlib
+        pointers = _helperlib.rnd_get_py_state_ptr(), _helperlib.rnd_get_np_state_ptr()
+        @numba.njit
+        def both():
+            return random.random(), numpy.random.random()
+        def draw(_=None):
+            return both()
+        print(json.dumps([draw(), draw()]))
+        found = []
+        for name in ("one", "other", "one"):
+            thread = threading.Thread(target=lambda: found.append(draw()), name=name)
+            thread.start()
+            thread.join()
+        print(json.dumps(found))
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            print(json.dumps(pool.map(draw, range(2))))
+        [reading] = [one for one in backendcfg.verify().readings if "numba" in one.switch]
+        backendcfg.undo()
+        _helperlib.rnd_seed(pointers[0], 5), draw()
+        before = [_helperlib.rnd_get_state(pointer) for pointer in pointers]
+        backendcfg.apply(settings={"seed.value": 8})
+        drawn = draw()
+        backendcfg.undo()
+        after = [_helperlib.rnd_get_state(pointer) for pointer in pointers]
+        print(json.dumps([reading.switch, reading.found, reading.state, drawn, before == after]))
+        """
+    )
+
+    def expected(*path, count=1, seed=7):
+        stream = np.random.RandomState(lineage.derived(seed, path))
+        return [[number, number] for number in stream.rand(count)]
+
+    assert expected(count=2) == drawn
+    names = ("one", 1), ("other", 1), ("one", 2)
+    assert [expected("thread", *name)[0] for name in names] == threads
+    assert [expected("pool", 1, 0, at)[0] for at in (0, 1)] == tasks
+    assert ["numba.random.seed", 7, "ok", expected(seed=8)[0], True] == checked
+
+
+def test_a_numba_that_has_its_generators_elsewhere_is_left_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba._helperlib", ModuleType("_helperlib"))
+    because = "this release of Numba has its generators elsewhere"
+    assert generators.Numba().unsupported() == because
+
+
+def test_names_of_threads_are_not_counted_for_ever(monkeypatch):
+    monkeypatch.setattr(lineage, "MOST_NAMES", 3)
+    lineage.become(())
+    assert ("pool", 1) == lineage.group("pool")
+    assert [("thread", name, 1) for name in "abc"] == [lineage.thread(name) for name in "abc"]
+    assert ("pool", 2) == lineage.group("pool")
+
+
 UNSEEDED = """
 import json, os, backendcfg
 backendcfg.apply(settings={"seed.value": 7})
@@ -358,4 +419,4 @@ print(json.dumps(drawn))
 def test_a_numpy_that_takes_its_entropy_otherwise_is_left_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "numpy.random.bit_generator", ModuleType("bit_generator"))
     because = "this release of `numpy.random` takes entropy in another way"
-    assert seeds.EntropyOfNumPy().unsupported() == because
+    assert entropy.EntropyOfNumPy().unsupported() == because

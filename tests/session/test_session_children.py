@@ -13,7 +13,7 @@ import textwrap
 import pytest
 
 from backendcfg import __version__
-from backendcfg.bridges.seeds import derived
+from backendcfg.bridges.lineage import derived
 from backendcfg.session import children
 from backendcfg.transact.compiled import Compiled
 
@@ -284,7 +284,8 @@ def test_nothing_is_wrapped_while_nothing_is_in_force(script):
         from multiprocessing.pool import Pool
         def methods():
             return (BaseProcess.start, BaseProcess._bootstrap, Pool.__init__,
-                    ProcessPoolExecutor.__init__, ProcessPoolExecutor._spawn_process)
+                    Pool._guarded_task_generation, ProcessPoolExecutor.__init__,
+                    ProcessPoolExecutor._spawn_process)
         before = methods()
         assert backendcfg.session.children._watch == []
         for _ in range(2):
