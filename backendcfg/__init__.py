@@ -47,20 +47,27 @@ __all__ = [
     "verify",
 ]
 
-_AUDIT = {"capture": "capture", "guard": "guard", "numerics_token": "token", "verify": "verify"}
-"""The names that `backendcfg.audit` has, with their modules; the others are in `session`."""
+_HOMES = {
+    "capture": "audit.capture",
+    "guard": "audit.guard",
+    "load_ipython_extension": "notebook",
+    "numerics_token": "audit.token",
+    "unload_ipython_extension": "notebook",
+    "verify": "audit.verify",
+}
+"""The modules of names that are not in `session`; IPython looks for those of its extension here."""
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name the first time that it is used."""
-    if name.startswith("_") or name not in __all__:
+    if name.startswith("_") or name not in {*__all__, *_HOMES}:
         raise AttributeError(f"module 'backendcfg' has no attribute {name!r}")
     import importlib
 
     if name in ("backends", "errors", "ops"):
         return importlib.import_module(f"backendcfg.{name}")
-    home = f"audit.{_AUDIT[name]}" if name in _AUDIT else "session"
-    value = getattr(importlib.import_module(f"backendcfg.{home}"), name)
+    home = importlib.import_module(f"backendcfg.{_HOMES.get(name, 'session')}")
+    value = getattr(home, name)
     globals()[name] = value
     return value
 

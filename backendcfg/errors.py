@@ -95,6 +95,10 @@ class BackendCfgError(Exception):
         """Add a note, as to any exception."""
         self._added.append(note)
 
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython prints of it: the record, and where the program met it."""
+        return [*self.render().splitlines(), *self._added, *_places(self)]
+
     def __str__(self) -> str:
         return f"{self.message} ({self.spans[0]})" if self.spans else self.message
 
@@ -126,6 +130,25 @@ class BackendCfgError(Exception):
             "state": self.state,
             "helps": list(self.helps),
         }
+
+
+_PLACES = 3
+
+
+def _places(error: BaseException) -> list[str]:
+    """The program's own frames of an exception, the outermost and the innermost ones."""
+    import linecache
+    import traceback
+
+    places = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        module, path = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+        if module.partition(".")[0] in ("IPython", "backendcfg"):
+            continue
+        # A cell of a notebook has the name of a file that is not there.
+        where = f"{shown_path(path)}:{line}" if os.path.exists(path) else f"line {line} of a cell"
+        places.append(f"  at: {where}: {linecache.getline(path, line, frame.f_globals).strip()}")
+    return places if len(places) <= _PLACES else [places[0], "  ...", *places[1 - _PLACES :]]
 
 
 def _excerpt(span: Span, margin: int) -> list[str]:

@@ -63,11 +63,11 @@ def is_program(tree):
     )
 
 
-def test_only_the_command_line_and_child_programs_print():
+def test_only_the_command_line_magics_and_child_programs_print():
     assert [
         f"{name}:{node.lineno}"
         for name, tree in trees().items()
-        if not name.startswith("cli/") and not is_program(tree)
+        if not name.startswith("cli/") and name != "notebook.py" and not is_program(tree)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
     ] == []

@@ -41,6 +41,7 @@ ORDER = (
     "audit",
     "launch",
     "backends",
+    "notebook",
     "testing",
     "cli",
     "__init__",
