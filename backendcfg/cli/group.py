@@ -6,6 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, get_args
 
@@ -56,11 +57,16 @@ class Verb(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Refuse unknown variables of ours, then run."""
-        _show_log()
+        logs = _show_log()
         if not self.tolerant:
             reject_unknown_variables()
         ctx.obj.interrupted = self.interrupted
-        return super().invoke(ctx)
+        if logs or not sys.stderr.isatty():
+            return super().invoke(ctx)
+        from backendcfg.cli import progress
+
+        with progress.shown(sys.stderr):
+            return super().invoke(ctx)
 
 
 class VerbGroup(click.Group):
@@ -172,16 +178,18 @@ def _remember(context: click.Context, parameter: click.Parameter, given: bool) -
         setattr(context.obj, parameter.name, True)
 
 
-def _show_log() -> None:
+def _show_log() -> bool:
     """Show what the library logs on standard error when BACKENDCFG_LOG_LEVEL asks for it."""
     from backendcfg import environ
 
     text = environ.current().get(environ.flag_variable("log.level"), "").strip("\"' ")
-    if text in ("debug", "info"):
-        import logging
+    if text not in ("debug", "info"):
+        return False
+    import logging
 
-        logging.basicConfig(format="%(name)s: %(message)s")
-        logging.getLogger("backendcfg").setLevel(text.upper())
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("backendcfg").setLevel(text.upper())
+    return True
 
 
 def reject_unknown_variables() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from backendcfg import childprocess, environ
+from backendcfg.progress import Work
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,10 +82,11 @@ def ask(
         for group in groups
         if group
     ]
-    for thread in waiting:
-        thread.start()
-    for thread in waiting:
-        thread.join()
+    with Work(f"opening {sum(map(len, groups))} libraries in child processes"):
+        for thread in waiting:
+            thread.start()
+        for thread in waiting:
+            thread.join()
     return answers
 
 

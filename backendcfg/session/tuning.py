@@ -8,11 +8,12 @@ from backendcfg import environ, native
 from backendcfg.catalogue.cpu import BY_NAME, COMPILED_IN
 from backendcfg.dispatch import calibration, tuning
 from backendcfg.dispatch.calibration import Measurable, Table
+from backendcfg.progress import Work
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from backendcfg.dispatch.measuring import Process
     from backendcfg.transact.compiled import Compiled
@@ -51,8 +52,6 @@ def tune(
     compiled: Compiled,
     seconds: float = SECONDS,
     noise: float = NOISE,
-    *,
-    progress: Callable[[float, str], None] = lambda done, what: None,
 ) -> Tuned:
     """Measure the providers that a profile may use, with its threads and its kernels, and store it.
 
@@ -63,7 +62,6 @@ def tune(
         compiled: the profile.
         seconds: after which nothing more is measured, once the libraries are open.
         noise: how much turns may differ, as a part of what they take, to be stored.
-        progress: hears what part is done, and what comes.
 
     Raises:
         StateUnwritableError: the table cannot be stored.
@@ -74,8 +72,9 @@ def tune(
     begin = time.monotonic()
     processes: list[Process] = []
     try:
-        processes, absent = _start(compiled, environment, threads)
-        outcome = tuning.measure(processes, seconds, progress=progress)
+        with Work("opening the libraries to measure") as work:
+            processes, absent = _start(compiled, environment, threads)
+            outcome = tuning.measure(processes, seconds, progress=work.at)
         libraries = {
             one.name: _library(one.name, one.path, compiled)
             for one in processes

@@ -7,7 +7,6 @@ import collections
 import json
 import os
 import re
-import sys
 
 import pytest
 
@@ -244,14 +243,6 @@ def test_a_cache_that_cannot_be_written_is_an_error_and_leaves_all_as_it_was(
     assert result.code == 3
     assert "state: the calibration is as it was before" in result.err
     assert "help: set BACKENDCFG_CACHE_DIR to a directory that is yours" in result.err
-
-
-def test_a_bar_is_drawn_on_a_terminal_and_taken_away(call, project, fake, monkeypatch, capsys):
-    monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
-    drawn = call("tune", "--no-color").err
-    assert "[..............................]   0%" in drawn
-    assert drawn.endswith(" \r")
-    assert call("tune", "--json").err == ""
 
 
 def test_real_processes_measure_within_the_time(process, project, tmp_path):

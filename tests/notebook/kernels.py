@@ -23,33 +23,44 @@ METADATA = {
 
 
 class Kernel:
-    """A kernel of this interpreter, with directories of its own."""
+    """A kernel of this interpreter, with directories of its own; it runs inside `with`."""
 
-    def __init__(self, world):
+    def __init__(self, world, **variables):
         names = ("CONFIG", "SYSTEM", "STATE", "CACHE")
         ours = {f"BACKENDCFG_{name}_DIR": f"{world}/{name.lower()}" for name in names}
         theirs = {
             f"JUPYTER_{name}_DIR": f"{world}/jupyter" for name in ("CONFIG", "DATA", "RUNTIME")
         }
-        self.environment = {**os.environ, **ours, **theirs, "IPYTHONDIR": f"{world}/ipython"}
-        self.world = world
+        theirs["IPYTHONDIR"] = f"{world}/ipython"
+        resources = {"metadata": {"path": str(world)}}
+        self._client = NotebookClient(
+            nbformat.v4.new_notebook(metadata=METADATA),
+            resources=resources,
+            timeout=120,
+            allow_errors=True,
+            record_timing=False,
+        )
+        self._running = self._client.setup_kernel(env={**os.environ, **ours, **theirs, **variables})
 
-    def run(self, notebook):
-        """A notebook with what its cells show now."""
-        notebook = nbformat.from_dict({**notebook, "metadata": METADATA})
-        client = NotebookClient(notebook, timeout=120, allow_errors=True, record_timing=False)
-        client.resources["metadata"] = {"path": str(self.world)}
-        with client.setup_kernel(env=self.environment):
-            for number, cell in enumerate(notebook.cells):
-                client.execute_cell(cell, number)
-        notebook.metadata = nbformat.from_dict(METADATA)
-        return notebook
+    def __enter__(self):
+        self._running.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        return self._running.__exit__(*error)
+
+    def run(self, cells):
+        """The cells with what they show now."""
+        done = self._client.nb.cells
+        for cell in cells:
+            done.append(nbformat.from_dict(cell))
+            self._client.execute_cell(done[-1], len(done) - 1)
+        return done[len(done) - len(cells) :]
 
     def shows(self, *sources):
         """What each cell shows, as text: streams, values, errors."""
-        cells = [nbformat.v4.new_code_cell(source) for source in sources]
-        done = self.run(nbformat.v4.new_notebook(cells=cells))
-        return ["".join(map(as_text, cell.outputs)) for cell in done.cells]
+        done = self.run([nbformat.v4.new_code_cell(source) for source in sources])
+        return ["".join(map(as_text, cell.outputs)) for cell in done]
 
 
 def as_text(output):
@@ -61,13 +72,14 @@ def as_text(output):
 
 
 def main():
-    committed = nbformat.read(NOTEBOOK, as_version=4)
-    with tempfile.TemporaryDirectory() as world:
-        done = Kernel(world).run(committed)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    with tempfile.TemporaryDirectory() as world, Kernel(world) as kernel:
+        notebook.cells = kernel.run(notebook.cells)
     if sys.argv[1:] == ["--write"]:
-        nbformat.write(done, NOTEBOOK)
+        nbformat.write(notebook, NOTEBOOK)
     else:
-        print(*("".join(map(as_text, cell.get("outputs", []))) for cell in done.cells), sep="\n")
+        for cell in notebook.cells:
+            print("".join(map(as_text, cell.get("outputs", []))))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,13 +12,11 @@ from backendcfg.cli.options import profile_argument
 from backendcfg.cli.output import block, current, says_no, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from backendcfg.dispatch.calibration import Table
     from backendcfg.session.tuning import Tuned
     from backendcfg.transact.compiled import Compiled
-
-BAR = 30
 
 
 @verb("tune", "Manage", interrupted="the calibration of before, if any, is as it was")
@@ -56,7 +53,7 @@ def command(name: str | None, seconds: float, noise: float, *, show: bool) -> No
         return
     from backendcfg.session.tuning import tune
 
-    tuned = tune(compiled, seconds, noise / 100, progress=_progress())
+    tuned = tune(compiled, seconds, noise / 100)
     document = _document(compiled, tuned.table, tuned.path)
     if not tuned.complete:
         current().note(f"the time of {seconds:g} s was up before every turn was taken")
@@ -192,17 +189,3 @@ def _end(tuned: Tuned) -> Iterator[str]:
         return
     yield ""
     yield from block("next", ["processes that start from now on use it; docs/tuning.md"], "bold")
-
-
-def _progress() -> Callable[[float, str], None]:
-    """A bar on standard error where that is a terminal; nothing elsewhere."""
-    if current().as_json or not sys.stderr.isatty():
-        return lambda done, what: None
-
-    def draw(done: float, what: str) -> None:
-        full = round(min(done, 1.0) * BAR)
-        line = f"\r[{'#' * full}{'.' * (BAR - full)}] {min(done, 1.0):4.0%} {what:<8}"
-        sys.stderr.write("\r" + " " * len(line) + "\r" if done >= 1.0 else line)
-        sys.stderr.flush()
-
-    return draw
