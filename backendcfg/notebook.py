@@ -1,7 +1,8 @@
 """IPython and Jupyter: `%load_ext backendcfg` brings `%profile NAME` and `%%profile NAME`.
 
 IPython hands its shell in; nothing here imports it before. A cell under `%%profile` is compiled as
-the body of a `with`: a magic that ran the cell by itself could not `await` at its top level.
+the body of a `with`. A magic that ran the cell by itself could not `await` at its top level, and
+IPython's events of a cell's end do not run in the context that an awaiting cell has.
 """
 
 from __future__ import annotations
