@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from backendcfg import errors
 from backendcfg.errors import BackendCfgError, InternalError
-from backendcfg.progress import Work
+from backendcfg.progress import Step
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -151,7 +151,7 @@ def ask(
         BackendCfgError: what the child answered under `error`, as its own class.
         InternalError: it died, hung or did not answer.
     """
-    with Work(f"waiting for {task}"):
+    with Step(f"waiting for {task}"):
         done = run(arguments, environment, given=given, python=python)
     if done.obstacle:
         raise InternalError(f"{task} {done.obstacle}", helps=[remedy])

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-_open: list[Work] = []
+_open: list[Step] = []
 _end: Callable[[], None] | None = None
 
 show: Callable[[], Callable[[], None]] | None = None
-"""Called when work begins; shows `current()` until the function is called that it gives."""
+"""Called when a step begins; shows `current()` until the function is called that it gives."""
 
 
-class Work:
-    """Something that may take long: `with Work("looking at this machine"):`.
+class Step:
+    """A part of a command that may take long: `with Step("looking at this machine"):`.
 
     Attributes:
         what: what is done, as a person reads it.
@@ -49,6 +49,6 @@ class Work:
             end()
 
 
-def current() -> Work | None:
-    """The innermost work that is not done."""
+def current() -> Step | None:
+    """The innermost step that is not done."""
     return next(iter(_open[-1:]), None)

@@ -182,9 +182,9 @@ def _ask(text: str) -> str | None:
     environment = {**environ.current(), VARIABLE: text, environ.DISABLE.name: "1"}
     environment["JAX_PLATFORMS"] = "cpu"
     from backendcfg import childprocess
-    from backendcfg.progress import Work
+    from backendcfg.progress import Step
 
-    with Work("waiting for XLA to read XLA_FLAGS"):
+    with Step("waiting for XLA to read XLA_FLAGS"):
         done = childprocess.run(["-c", _CHILD], environment, seconds=LIMIT_SECONDS)
     if "taken" in done.text:
         return ""

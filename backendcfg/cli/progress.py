@@ -1,7 +1,7 @@
 """What takes long, in one line on a terminal, until it is done.
 
 The line is drawn by a thread of its own, half a second after the command began. It is gone before
-anything else is printed: at the end of the work, for an error, for Ctrl-C.
+anything else is printed: at the end of the step, for an error, for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def shown(stream: TextIO) -> Iterator[None]:
 
 
 class Line:
-    """The line while some work lasts."""
+    """The line while some step lasts."""
 
     def __init__(self, stream: TextIO, command_began: float) -> None:
         self._stream = stream
@@ -67,11 +67,11 @@ class Line:
     def _draw(self) -> None:
         while not self._ended.wait(self._pause):
             self._pause = TICK
-            work = progress.current()
+            step = progress.current()
             with self._drawing:
-                if work is not None and not self._ended.is_set():
+                if step is not None and not self._ended.is_set():
                     self._drawn = True
-                    self._write(ERASE + text(work, time.monotonic() - self._began, self._columns()))
+                    self._write(ERASE + text(step, time.monotonic() - self._began, self._columns()))
 
     def _columns(self) -> int:
         try:
@@ -88,12 +88,12 @@ class Line:
             self._ended.set()
 
 
-def text(work: progress.Work, seconds: float, columns: int) -> str:
+def text(step: progress.Step, seconds: float, columns: int) -> str:
     """The line, cut to fit: in a terminal's last column the cursor may go to the next line."""
-    if work.part is None:
+    if step.part is None:
         turning = "|/-\\"[int(seconds / TICK) % 4]
-        whole = f"{turning} {work.what}, {seconds:.0f} s"
+        whole = f"{turning} {step.what}, {seconds:.0f} s"
     else:
-        part, width = min(work.part, 1.0), min(BAR, columns // 2)
-        whole = f"[{'#' * round(part * width):.<{width}}] {part:4.0%} {work.what}"
+        part, width = min(step.part, 1.0), min(BAR, columns // 2)
+        whole = f"[{'#' * round(part * width):.<{width}}] {part:4.0%} {step.what}"
     return wrapped(whole, columns - 1)[0]

@@ -69,10 +69,12 @@ def plan(name: str | None, settings: Mapping[str, str], host_file: str | None = 
         RequestError: the name, a file or a setting is wrong.
         MachineError: the host cannot serve it.
     """
+    from backendcfg.progress import Step
     from backendcfg.resolve.plan import resolve
 
-    stack = asked(name, settings).stack()
-    return resolve(stack, host(host_file))
+    with Step("making the plan"):
+        stack = asked(name, settings).stack()
+        return resolve(stack, host(host_file))
 
 
 MOST_FAULTS = 8

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from backendcfg import childprocess, environ
-from backendcfg.progress import Work
+from backendcfg.progress import Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ def ask(
         for group in groups
         if group
     ]
-    with Work(f"opening {sum(map(len, groups))} libraries in child processes"):
+    with Step(f"opening {sum(map(len, groups))} libraries in child processes"):
         for thread in waiting:
             thread.start()
         for thread in waiting:

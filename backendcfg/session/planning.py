@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from backendcfg import __version__, environ, startup
 from backendcfg.probe.cores import local_rank
 from backendcfg.probe.stamp import holds, relevant_environment
-from backendcfg.progress import Work
+from backendcfg.progress import Step
 from backendcfg.session.choice import chosen, rests_on_these_files
 from backendcfg.transact.compiled import Asked, Compiled, compile_plan
 
@@ -66,7 +66,7 @@ def detect() -> Host:
     """
     from backendcfg.probe.host import detect as detect_host
 
-    with Work("looking at this machine"):
+    with Step("looking at this machine"):
         return detect_host()
 
 
@@ -191,7 +191,7 @@ def compiled(
     key = _cache_key(name or "", rank, arguments, directory, before)
     if (stored := _stored(key, before)) is not None:
         return stored
-    with Work(f"resolving {name or 'the flags that are set'}"):
+    with Step("making the plan"):
         _, fresh = resolved(name, arguments=arguments, rank=rank, directory=directory)
     _store(key, fresh)
     return fresh

@@ -8,7 +8,7 @@ from backendcfg import environ, native
 from backendcfg.catalogue.cpu import BY_NAME, COMPILED_IN
 from backendcfg.dispatch import calibration, tuning
 from backendcfg.dispatch.calibration import Measurable, Table
-from backendcfg.progress import Work
+from backendcfg.progress import Step
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False
@@ -72,9 +72,9 @@ def tune(
     begin = time.monotonic()
     processes: list[Process] = []
     try:
-        with Work("opening the libraries to measure") as work:
+        with Step("opening the libraries to measure") as step:
             processes, absent = _start(compiled, environment, threads)
-            outcome = tuning.measure(processes, seconds, progress=work.at)
+            outcome = tuning.measure(processes, seconds, progress=step.at)
         libraries = {
             one.name: _library(one.name, one.path, compiled)
             for one in processes

@@ -19,7 +19,7 @@ from once import once
 from backendcfg import progress
 from backendcfg.cli.layout import size
 from backendcfg.cli.progress import ERASE, shown, text
-from backendcfg.progress import Work
+from backendcfg.progress import Step
 
 GATED = """
 import os, sys
@@ -188,9 +188,9 @@ def test_what_is_no_terminal_shows_none(monkeypatch, call):
 
 
 def test_a_line_is_cut_to_the_terminal_in_wide_characters_too():
-    assert text(Work("\u8cc7\u6599 one"), 0.0, 8) == "| \u8cc7\u6599"
-    assert text(Work("dgemm", 0.5), 9.0, 80) == f"[{'#' * 15}{'.' * 15}]  50% dgemm"
-    assert text(Work("dgemm", 2.0), 9.0, 20) == "[##########] 100%"
+    assert text(Step("\u8cc7\u6599 one"), 0.0, 8) == "| \u8cc7\u6599"
+    assert text(Step("dgemm", 0.5), 9.0, 80) == f"[{'#' * 15}{'.' * 15}]  50% dgemm"
+    assert text(Step("dgemm", 2.0), 9.0, 20) == "[##########] 100%"
 
 
 def test_the_innermost_work_is_shown_until_the_outermost_ends(monkeypatch):
@@ -198,8 +198,8 @@ def test_the_innermost_work_is_shown_until_the_outermost_ends(monkeypatch):
     monkeypatch.setattr(
         progress, "show", lambda: told.append("begin") or (lambda: told.append("end"))
     )
-    with Work("outer"):
-        with Work("inner") as inner:
+    with Step("outer"):
+        with Step("inner") as inner:
             assert progress.current() is inner
         assert progress.current().what == "outer"
         assert told == ["begin"]

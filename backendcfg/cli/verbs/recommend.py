@@ -36,11 +36,13 @@ def command(purpose: Purpose | None, host_file: str | None) -> None:
     """
     from backendcfg.cli import sources
     from backendcfg.load.locations import profiles
+    from backendcfg.progress import Step
     from backendcfg.resolve.recommend import recommend
 
     names = [found.name for found in profiles() if not found.hidden and not found.problem]
-    stacks = [sources.asked(name, {}).stack() for name in names]
-    found = recommend(stacks, sources.host(host_file), purpose)
+    with Step(f"comparing {len(names)} profiles"):
+        stacks = [sources.asked(name, {}).stack() for name in names]
+        found = recommend(stacks, sources.host(host_file), purpose)
     current().answer([asdict(one) for one in found], _lines(found, purpose))
 
 
