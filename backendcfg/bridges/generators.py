@@ -11,7 +11,6 @@ process all the same.
 from __future__ import annotations
 
 import os
-import struct
 import sys
 import threading
 from functools import lru_cache
@@ -308,7 +307,9 @@ class Numba(_Twister):
         return [self.library.rnd_get_state(pointer) for pointer in self._states()]
 
     def data(self, state: Any) -> bytes:
-        return b"".join(struct.pack("=625I", at, *words) for at, words in state)
+        from struct import pack
+
+        return b"".join(pack("=625I", at, *words) for at, words in state)
 
     def check(self, seed: int) -> None:
         if threading.current_thread() is threading.main_thread():

@@ -9,7 +9,14 @@ from __future__ import annotations
 import sys
 
 from backendcfg.bridges import imports
-from backendcfg.bridges.torch import kernels, libraries, opt_einsum, precision, switches
+from backendcfg.bridges.torch import (
+    compiled,
+    kernels,
+    libraries,
+    opt_einsum,
+    precision,
+    switches,
+)
 from backendcfg.bridges.torch.switches import Algorithms, Fill, Inductor, InteropThreads, Threads
 from backendcfg.transact import log
 from backendcfg.transact.switch import Setting
@@ -73,13 +80,16 @@ def settings(
     for group in GROUPS:
         result += group.collect(torch, values, asked)
     _warn_compiled(result)
+    # It imports this with the first compilation, before it looks for compiled code.
+    if imports.is_imported("torch._inductor.config") and (found := compiled.folder(values, asked)):
+        result.append(Setting(compiled.CodeFolder(torch), *found, remedy))
     return result
 
 
 def _warn_compiled(settings: Iterable[Setting]) -> None:
     """Warn, once in a process, of changes that functions compiled earlier will not see."""
-    compiled = sys.modules.get("torch._dynamo.convert_frame")
-    codes = getattr(getattr(compiled, "output_codes", None), "seen", ())
+    frames = sys.modules.get("torch._dynamo.convert_frame")
+    codes = getattr(getattr(frames, "output_codes", None), "seen", ())
     if _told or not any(code() is not None for code in codes):
         return
     changed = sorted({one.flag for one in settings if one.flag not in _SEEN and _changes(one)})
