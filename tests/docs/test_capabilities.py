@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not capabilities.PAGE.exists(), reason="needs th
 VERBS = """apply autoload capture completion detect diff doctor env explain history init list off plan purge
 recommend run status trust tune undo validate verify"""
 
-ENTRIES = list(capabilities.entries(capabilities.PAGE.read_text()))
+ENTRIES = list(capabilities.entries(capabilities.PAGE))
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_the_page_claims_what_is_tested_here():
         "python train.py",
         "python train.py",
         "backendcfg run reproducible -- python train.py",
-        "BACKENDCFG_PROFILE=reproducible OMP_NUM_THREADS=1 backendcfg run -- python train.py",
+        "BACKENDCFG_PROFILE=reproducible OMP_NUM_THREADS=1 python train.py",
         "backendcfg run reproducible --set seed.value=7 -- python train.py",
     )
     assert first != second
