@@ -29,6 +29,7 @@ ELSEWHERE = {
 REASONS = (
     ".ci/run runs it",
     "needs a GPU",
+    "needs an editor's tool",
 )
 """Why a block is not run: what may stand in `<!-- not run: REASON -->`."""
 
