@@ -23,12 +23,20 @@ ELSEWHERE = {
     "docs/adding-a-provider.md": "tests/docs/test_adding.py",
     "docs/adding-a-verb.md": "tests/docs/test_adding.py",
     "docs/adding-an-operation.md": "tests/docs/test_adding.py",
+    "docs/recipes/checks.md": "tests/docs/test_recipes.py",
+    "docs/recipes/docker.md": "tests/docs/test_recipes.py",
+    "docs/recipes/hydra.md": "tests/docs/test_recipes.py",
+    "docs/recipes/jupyter.md": "tests/docs/test_recipes.py",
+    "docs/recipes/pytest.md": "tests/docs/test_recipes.py",
+    "docs/recipes/slurm.md": "tests/docs/test_recipes.py",
+    "docs/recipes/torchrun.md": "tests/docs/test_recipes.py",
 }
 """Pages whose blocks another test runs."""
 
 REASONS = (
     ".ci/run runs it",
     "needs a GPU",
+    "needs a network",
     "needs an editor's tool",
 )
 """Why a block is not run: what may stand in `<!-- not run: REASON -->`."""
