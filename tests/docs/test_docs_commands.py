@@ -23,7 +23,6 @@ ELSEWHERE = {
     "docs/adding-a-provider.md": "tests/docs/test_adding.py",
     "docs/adding-a-verb.md": "tests/docs/test_adding.py",
     "docs/adding-an-operation.md": "tests/docs/test_adding.py",
-    "docs/editors.md": "tests/docs/test_editors.py",
     "docs/recipes/checks.md": "tests/docs/test_recipes.py",
     "docs/recipes/docker.md": "tests/docs/test_recipes.py",
     "docs/recipes/hydra.md": "tests/docs/test_recipes.py",
@@ -37,7 +36,8 @@ ELSEWHERE = {
 REASONS = (
     ".ci/run runs it",
     "needs a GPU",
-    "needs containers",
+    "needs a network",
+    "needs an editor's tool",
 )
 """Why a block is not run: what may stand in `<!-- not run: REASON -->`."""
 
