@@ -20,7 +20,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 PRESETS = ("OPENBLAS_", "GOTO_", "OMP_", "KMP_", "MKL_", "BLIS_", "BACKENDCFG_", "TORCH_", "XLA_")
 
@@ -59,6 +59,7 @@ def side_by_side(
     *,
     rounds: int = 41,
     turn: float = 0.004,
+    timer: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """The median seconds per execution of each statement, measured in turns.
 
@@ -70,8 +71,13 @@ def side_by_side(
         names: what the statements refer to.
         rounds: how many turns each has.
         turn: seconds of a turn, about; how many executions that is is found once.
+        timer: what counts. What never waits is counted by `time.thread_time`, which stands still
+            while a neighbour runs.
     """
-    timers = {name: timeit.Timer(source, globals=names) for name, source in statements.items()}
+    timers = {
+        name: timeit.Timer(source, globals=names, timer=timer)
+        for name, source in statements.items()
+    }
     counts = {}
     for name, timer in timers.items():
         count = 1

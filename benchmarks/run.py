@@ -23,6 +23,8 @@ CHARTED = ("Attention", "Attention going backward")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 GROUPS = (
+    ("Scopes of the profiles that ship", "scopes.py", ("shipped",), ("scipy", "torch", "jax")),
+    ("The same, nothing loaded", "scopes.py", ("bare",), ()),
     ("Scopes beside JAX and threadpoolctl", "scopes.py", ("jax",), ("jax", "threadpoolctl")),
     ("Scopes beside PyTorch", "scopes.py", ("torch",), ("torch",)),
     ("Processes", "startup.py", (), ()),

@@ -1,7 +1,9 @@
 """What entering and leaving a scope costs, against the context managers that people use now.
 
-    python benchmarks/scopes.py jax|torch [--quick]
+    python benchmarks/scopes.py shipped|bare|jax|torch [--quick]
 
+`shipped`: NumPy, SciPy, PyTorch and JAX are in the process, and the profiles that ship are entered
+and left, beside code that sets the same switches by hand. `bare`: the same with nothing loaded.
 `jax`: NumPy, JAX and threadpoolctl are in the process, and our profile sets what only our own
 operations read. `torch`: PyTorch is in the process, and our profile changes its switches.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -29,6 +32,80 @@ with (
 products.fp32_precision = before
 """
 """What `tf32-off` sets of PyTorch, with what PyTorch has for it: it does nothing for exceptions."""
+
+
+SHIPPED = ("fast", "tf32-off", "reproducible", "max-throughput", "debug")
+
+
+def rows_shipped(*, quick: bool) -> list[Row]:
+    """Each shipped profile against the same by hand, and where all that it wants is so already."""
+    import jax
+    import scipy.linalg  # noqa: F401 - brings its OpenBLAS
+    from by_hand import by_hand
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    import backendcfg
+    from backendcfg.registry.entering import holdings
+
+    jax.numpy.zeros(1)
+    warnings.simplefilter("ignore")
+    rows = []
+    for name in SHIPPED:
+        ours = backendcfg.profile(name)
+        settings = ours.prepared.switches()
+        before = {each.switch.name: each.switch.read() for each in settings}
+        with ours:
+            wanted = {each.switch: each.now for each in holdings()}
+        hand = by_hand(wanted)
+        names = {"ours": ours, "hand": hand, "sdpa_kernel": sdpa_kernel, "MATH": SDPBackend.MATH}
+        statements = {
+            "ours": "with ours: pass",
+            "hand": "with hand: pass",
+            "sdpa": "with sdpa_kernel(MATH): pass",
+        }
+        rounds = 9 if quick else 41
+        took = side_by_side(statements, names, rounds=rounds, timer=time.thread_time)
+        for setting in settings:
+            setting.switch.write(setting.wanted)
+        held = side_by_side(
+            {"ours": "with ours: pass"}, names, rounds=rounds, timer=time.thread_time
+        )["ours"]
+        for setting in reversed(settings):
+            setting.switch.write(before[setting.switch.name])
+        title = f"`{name}`, {len(wanted)} switches"
+        rows += [
+            _against(title, took["ours"], "the same by hand", took["hand"], 1.0),
+            _against(f"{title}", took["ours"], "`sdpa_kernel`, 4 switches", took["sdpa"]),
+            Row(
+                f"{title}, which all hold what it wants",
+                nanoseconds(held),
+                target="<= 10 us",
+                met=held <= 10e-6,
+            ),
+        ]
+    return rows
+
+
+def rows_bare(*, quick: bool) -> list[Row]:
+    """Each shipped profile where no library is loaded."""
+    import backendcfg
+
+    names = {name: backendcfg.profile(name) for name in SHIPPED}
+    took = side_by_side(
+        {name: f"with scopes[{name!r}]: pass" for name in SHIPPED},
+        {"scopes": names},
+        rounds=9 if quick else 41,
+        timer=time.thread_time,
+    )
+    return [
+        Row(
+            f"`{name}`, nothing loaded",
+            nanoseconds(took[name]),
+            target="<= 1 us",
+            met=took[name] <= 1e-6,
+        )
+        for name in SHIPPED
+    ]
 
 
 def rows_jax(*, quick: bool) -> list[Row]:
@@ -179,10 +256,11 @@ def main(group: str, *, quick: bool) -> None:
         (profiles / "deterministic.toml").write_text(DETERMINISTIC)
         for kind in ("config", "system", "state", "cache"):
             os.environ[f"BACKENDCFG_{kind.upper()}_DIR"] = str(Path(scratch) / kind)
-        emit({"jax": rows_jax, "torch": rows_torch}[group](quick=quick))
+        emit(GROUPS[group](quick=quick))
+
+
+GROUPS = {"shipped": rows_shipped, "bare": rows_bare, "jax": rows_jax, "torch": rows_torch}
 
 
 if __name__ == "__main__":
-    main(
-        next(word for word in sys.argv[1:] if word in {"jax", "torch"}), quick="--quick" in sys.argv
-    )
+    main(next(word for word in sys.argv[1:] if word in GROUPS), quick="--quick" in sys.argv)

@@ -19,23 +19,28 @@ from measure import Row, clean_environment, emit, nanoseconds, processes
 
 import backendcfg
 
+START_FILE = "backendcfg-startup.pth"
+
 
 def rows(*, quick: bool) -> list[Row]:
     """One row per process, each over or beside a bare interpreter."""
     with tempfile.TemporaryDirectory() as scratch:
         nothing = _world(scratch, "nothing")
         active = _world(scratch, "active")
-        under = {**_world(scratch, "under"), "BACKENDCFG_PROFILE": "reproducible"}
+        under = {**_world(scratch, "under"), "BACKENDCFG_PROFILE": "fast"}
+        anew = {**_world(scratch, "anew"), "BACKENDCFG_PROFILE": "reproducible"}
         python = [sys.executable]
         verb = [sys.executable, "-m", "backendcfg"]
         commands = {
             "bare": ([*python, "-c", "pass"], nothing),
             "import": ([*python, "-c", "import backendcfg"], nothing),
             "start": ([*python, "-c", "import backendcfg"], under),
+            "start anew": ([*python, "-c", "import backendcfg"], anew),
             "start active": ([*python, "-c", "import backendcfg"], active),
             "status": ([*verb, "status"], active),
             "apply": ([*verb, "apply", "reproducible"], active),
             "plan": ([*verb, "plan", "reproducible"], active),
+            "list": ([*verb, "list"], active),
         }
         # `apply` first, so that the rest of "active" has something active.
         processes({"apply": commands["apply"][0]}, {"apply": active}, rounds=1)
@@ -68,11 +73,13 @@ def rows(*, quick: bool) -> list[Row]:
 
     return [
         over("`import backendcfg`, nothing active", "import", 0.010),
-        over("`import backendcfg` under `BACKENDCFG_PROFILE`, plan compiled", "start", 0.025),
-        over("`import backendcfg` under an active generation", "start active", 0.025),
-        within("`backendcfg status`", "status", 0.120),
+        over("`import backendcfg` under `fast`, plan compiled", "start", 0.020),
+        over("the same under `reproducible`, which starts anew", "start anew", 0.035),
+        over("the same under an active generation", "start active", 0.035),
+        within("`backendcfg status`", "status", 0.080),
         within("`backendcfg apply reproducible`", "apply", 0.300),
-        within("`backendcfg plan reproducible`", "plan", None),
+        within("`backendcfg plan reproducible`", "plan", 0.250),
+        within("`backendcfg list`", "list", 0.250),
         *autoload_rows(quick=quick),
     ]
 
@@ -125,15 +132,20 @@ def _environment(path: str, *, start_file: bool = False) -> str:
     python = os.path.join(path, "bin", "python")
     asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
-    folders = [os.path.dirname(os.path.dirname(backendcfg.__file__)), sysconfig.get_path("purelib")]
-    with open(os.path.join(packages, "aa-paths.pth"), "w", encoding="utf-8") as file:
+    here = sysconfig.get_path("purelib")
+    folders = [os.path.dirname(os.path.dirname(backendcfg.__file__)), here]
+    # Before what an editable install has, which looks for a module in these folders.
+    with open(os.path.join(packages, "A-paths.pth"), "w", encoding="utf-8") as file:
         file.write("".join(f"{folder}\n" for folder in folders))
+    for name in os.listdir(here):
+        if name.endswith(".pth") and name != START_FILE:
+            shutil.copy(os.path.join(here, name), packages)
     if start_file:
         package = os.path.dirname(backendcfg.__file__)
         shutil.copy(
             os.path.join(package, "startup.py"), os.path.join(packages, "_backendcfg_startup.py")
         )
-        shutil.copy(os.path.join(package, "bridges", "start", "backendcfg-startup.pth"), packages)
+        shutil.copy(os.path.join(package, "bridges", "start", START_FILE), packages)
         # As pip does; the first start would pay for it otherwise.
         subprocess.run([python, "-m", "compileall", "-q", packages], check=True)
     return python

@@ -67,31 +67,32 @@ class Option(AnytimeSwitch):
         return _missing(self.option)
 
 
-@record(frozen=True)
 class ThreadOption(AnytimeSwitch):
     """The same option for the calling thread; None leaves it to the process's."""
 
-    option: str
-    only: str = "scope"
+    only = "scope"
     reach = Reach.THREAD
     latch = Latch.EACH_THREAD
 
-    @property
-    def name(self) -> str:
-        return f"jax.{self.option.removeprefix('jax_')}.thread"
+    def __init__(self, option: str) -> None:
+        self.option = option
+        self.name = f"jax.{option.removeprefix('jax_')}.thread"
+        if not _missing(option):
+            self._state = _state(option)
+            self._get = self._state.get_local
+            self._unset = _unset()
 
     def read(self) -> Any:
-        found = _state(self.option).get_local()
-        return None if found is _unset() else _spoken(self.option, found)
+        found = self._get()
+        return None if found is self._unset else _spoken(self.option, found)
 
     def write(self, value: Any) -> None:
         """As JAX's own context managers do it when they are entered and left."""
-        state = _state(self.option)
-        parse = getattr(state, "_parser", None)
+        parse = getattr(self._state, "_parser", None)
         meant = _meant(self.option, value)
-        local = _unset() if value is None else parse(meant) if parse else meant
-        state.set_local(local)
-        if (hook := state._update_thread_local_hook) is not None:
+        local = self._unset if value is None else parse(meant) if parse else meant
+        self._state.set_local(local)
+        if (hook := self._state._update_thread_local_hook) is not None:
             hook(None if value is None else local)
 
     def unsupported(self) -> str:

@@ -17,7 +17,8 @@ FRAMEWORK: str | None = None
 SCOPED_FLAGS = frozenset({"log.level"})
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_handler: logging.Handler | None = None
+_handler: logging.StreamHandler[Any] | None = None
+_loggers: list[logging.Logger] = []
 
 
 @record(frozen=True)
@@ -27,9 +28,9 @@ class Level(AnytimeSwitch):
     name: str = "logging.backendcfg.level"
 
     def read(self) -> int:
+        logger = _logger()
         # A program that never imported logging, or is about to, has set no level.
-        get_logger = getattr(sys.modules.get("logging"), "getLogger", None)
-        return int(get_logger("backendcfg").level) if get_logger is not None else 0
+        return logger.level if logger is not None else 0
 
     def write(self, value: int) -> None:
         """Set it; where nobody listens to logging, what was asked for goes to standard error."""
@@ -39,12 +40,23 @@ class Level(AnytimeSwitch):
         logger = logging.getLogger("backendcfg")
         if _handler is not None:
             logger.removeHandler(_handler)
-            _handler = None
         if 0 < value < logging.WARNING and not logger.hasHandlers():
-            _handler = logging.StreamHandler()
-            _handler.setFormatter(logging.Formatter("backendcfg: %(message)s"))
+            if _handler is None:
+                _handler = logging.StreamHandler()
+                _handler.setFormatter(logging.Formatter("backendcfg: %(message)s"))
+            _handler.setStream(sys.stderr)
             logger.addHandler(_handler)
         logger.setLevel(value)
+
+
+def _logger() -> logging.Logger | None:
+    """Our logger, which is the same one for ever; None where nobody has imported logging."""
+    if not _loggers:
+        get_logger = getattr(sys.modules.get("logging"), "getLogger", None)
+        if get_logger is None:
+            return None
+        _loggers.append(get_logger("backendcfg"))
+    return _loggers[0]
 
 
 def settings(

@@ -27,6 +27,11 @@ from backendcfg.probe import loaded
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False
+try:
+    from backendcfg import _native
+except ImportError:
+    _native = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Callable, Iterable
@@ -42,11 +47,7 @@ def mapped_set() -> tuple[int, int] | None:
     which deadlocks when Python code in the callback waits for another thread that loads a library,
     and callbacks break forked children (https://github.com/joblib/threadpoolctl/issues/225).
     """
-    try:
-        from backendcfg._native import mapped
-    except ImportError:
-        return None
-    return mapped()
+    return _native.mapped() if _native is not None else None
 
 
 _handles: dict[tuple[str, int], ctypes.CDLL] = {}
@@ -227,11 +228,22 @@ def _call(handle: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
     return function
 
 
+def _quick(handle: ctypes.CDLL, name: str, *prototype: Any) -> Any:
+    """The same for what scopes ask whenever they are entered and left, without ctypes between."""
+    import ctypes
+
+    function = _call(handle, name, *prototype)
+    makers = {(ctypes.c_int,): "asking", (ctypes.c_int, ctypes.c_int): "exchanging"}
+    if function is None or _native is None or prototype not in makers:
+        return function
+    return getattr(_native, makers[prototype])(ctypes.cast(function, ctypes.c_void_p).value)
+
+
 def _pair(
     handle: ctypes.CDLL, names: tuple[str, str], switch: str, missing: dict[str, str], integer: Any
 ) -> tuple[Any, Any]:
     """A getter and a setter, or two None and the reason in `missing`."""
-    get, set_ = _call(handle, names[0], integer), _call(handle, names[1], None, integer)
+    get, set_ = _quick(handle, names[0], integer), _call(handle, names[1], None, integer)
     absent = [name for name, call in zip(names, (get, set_), strict=True) if call is None]
     if absent:
         missing[switch] = f"it has no {' and no '.join(absent)}"
@@ -295,7 +307,7 @@ def _mkl(
     get_dynamic, set_dynamic = _pair(handle, names, f"{label}.dynamic", missing, ctypes.c_int)
     if get is None:
         return None
-    local = _call(handle, name("set_num_threads_local"), ctypes.c_int, ctypes.c_int)
+    local = _quick(handle, name("set_num_threads_local"), ctypes.c_int, ctypes.c_int)
 
     def of_process() -> int:
         # Its getter answers for the calling thread, whose own count hides the process's.

@@ -23,7 +23,7 @@ from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from types import ModuleType
     from typing import Any
 
@@ -59,7 +59,12 @@ class Threads:
     def latch(self) -> Latch:
         return Latch.EACH_THREAD if self.pool.kind == "openmp" else Latch.ANYTIME
 
-    def read(self) -> int:
+    @property
+    def read(self) -> Callable[[], int]:
+        """What answers: a scope asks each time that it is entered and left."""
+        return self._read_mkl if self.pool.kind == MKL.name else self.pool.get
+
+    def _read_mkl(self) -> int:
         found = self.pool.get()
         asked, seen = _asked.get(self.pool.path, (found, found))
         # While MKL_DYNAMIC is on, MKL answers at most the number of cores, whatever it was told.

@@ -9,6 +9,11 @@ A scope does not save the value that it finds and restore it: the base is the va
 set, or else the one that the switch had while no scope claimed it. The setter is called only when
 the value in force changes.
 
+Most scopes come and go while no other is open, or change nothing because every switch holds what
+they want. Cells learn of the claims of these when somebody looks at theirs, or another profile's
+scope comes. A scope that changes nothing reads every switch, when it is entered and when it is
+left.
+
 Claims are tied weakly to the thread that laid them: those of a thread that has ended are dropped
 when the table is next used. A forked child keeps the claims of the thread that forked.
 """
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
     from backendcfg.transact.protocol import Switch
     from backendcfg.transact.switch import Setting
 
+    Unnoted = tuple["Wanted", "Lines", bool]
+    """What a claim wants, here, and whether it changed nothing."""
     Line = tuple["Cell", Any, Callable[[], Any], Callable[[Any], None], Setting]
     """A setting that scopes may write: its cell, the value, how to read and write it."""
 
@@ -43,9 +50,11 @@ LOCK = threading.RLock()
 class Thread:
     """Lives as long as the thread that made it, through `threading.local`."""
 
-    __slots__ = ("__weakref__", "cells", "ident", "reference")
+    __slots__ = ("__weakref__", "cells", "ident", "lines", "reference", "wanted")
 
     def __init__(self) -> None:
+        self.wanted: Wanted | None = None
+        self.lines = Lines()
         self.ident = threading.get_ident()
         # Shared by all claims of the thread, which keep it alive for its callback.
         self.reference = weakref.ref(self, _thread_ended)
@@ -103,11 +112,11 @@ class Cell:
         base: its value while nobody claims it.
         known: whether `base` was recorded and must not be read again: apply set it, or what it
             should be could not be restored.
-        claims: the values wanted, in the order in which they were claimed; the last is in force.
+        _claims: the values wanted, in the order in which they were claimed; the last is in force.
         thread: whose value it is, None for the process.
     """
 
-    __slots__ = ("base", "by_thread", "claims", "eligible", "known", "switch", "thread")
+    __slots__ = ("_claims", "base", "by_thread", "eligible", "known", "switch", "thread")
 
     def __init__(self, switch: Switch, thread: Thread | None = None) -> None:
         self.switch = switch
@@ -120,8 +129,15 @@ class Cell:
         )
         self.base: Any = None
         self.known = False
-        self.claims: dict[Claim, Any] = {}
+        self._claims: dict[Claim, Any] = {}
         self.thread = thread.reference if thread is not None else None
+
+    @property
+    def claims(self) -> dict[Claim, Any]:
+        """The values wanted. The caller holds LOCK."""
+        if _unnoted:
+            _note_claims()
+        return self._claims
 
     def now(self) -> Any:
         """The value in force, as far as the table knows."""
@@ -132,23 +148,39 @@ class Cell:
         return tuple(HeldSwitch(self, claim, wanted) for claim, wanted in self.claims.items())
 
 
+class Lines(list["Line"]):
+    """What a profile sets in one thread, with the calls and the values in lists of their own."""
+
+    __slots__ = ("reads", "values")
+
+    def __init__(self, lines: Iterable[Line] = ()) -> None:
+        super().__init__(lines)
+        self.reads = [line[2] for line in self]
+        self.values = [line[1] for line in self]
+
+
 class Wanted(list["Setting"]):
     """The settings of a profile that is entered again and again: their cells are looked up once.
 
     Attributes:
         lines: those that scopes may write, each with its cell; None until somebody enters.
         by_thread: whether any of these cells only stands for one in each thread.
+        is_quiet: whether it changed nothing when it was last entered, and so may do it again.
     """
 
-    __slots__ = ("by_thread", "lines")
+    __slots__ = ("by_thread", "is_quiet", "lines")
 
     def __init__(self, settings: Iterable[Setting] = ()) -> None:
         super().__init__(settings)
-        self.lines: list[Line] | None = None
+        self.lines: Lines | None = None
         self.by_thread = False
+        self.is_quiet = True
 
 
 CELLS: dict[str, Cell] = {}
+_unnoted: dict[Claim, Unnoted] = {}
+"""Claims of which their cells do not know yet: one alone, or several of a profile that changed
+nothing."""
 # By ident, which the system gives again to later threads. Not a WeakSet: threads begin while
 # another one looks, and a set that grows cannot be walked.
 _THREADS: dict[int, weakref.ref[Thread]] = {}
@@ -219,19 +251,27 @@ def take(
     if lines is None:
         lines = _look_up(settings)
     if settings.by_thread:
-        lines = _of_this_thread(lines)
+        lines = _of_this_thread(settings, lines)
+    held = claim.held
+    if settings.is_quiet and not held and _changes_nothing(settings, lines):
+        held.extend(lines)
+        _unnoted[claim] = settings, lines, True
+        return []
+    if _unnoted:
+        _note_claims()
+    is_alone = not held
     for line in lines:
-        if line[0].claims:
+        if line[0]._claims:
             if blocked := _in_the_way(lines, ancestors):
                 return blocked
+            is_alone = False
             break
-    held = claim.held
     first = len(held)
     begun: list[tuple[Line, Any]] = []
     try:
         for line in lines:
             cell, wanted, read, write, setting = line
-            claims = cell.claims
+            claims = cell._claims
             if claims:
                 before = cell.now()
             else:
@@ -246,13 +286,49 @@ def take(
                     restoring.refuse_reading(wanted, found)
             # In this order: `give_back` can restore what is held before it is claimed.
             held.append(line)
-            claims[claim] = wanted
+            if not is_alone:
+                claims[claim] = wanted
+        if is_alone:
+            _unnoted[claim] = settings, lines, False
     except BaseException as cause:
         restoring.undo(claim, first, lines, begun, cause)
+    settings.is_quiet = not begun
     return []
 
 
-def _look_up(settings: Wanted) -> list[Line]:
+def _changes_nothing(settings: Wanted, lines: Lines) -> bool:
+    """Whether every switch holds what is wanted, and is to hold it afterwards."""
+    for others, _, changed_nothing in _unnoted.values():
+        if others is not settings or not changed_nothing:
+            return False
+        break
+    for cell, wanted, _, _, _ in lines:
+        if cell._claims or (cell.known and cell.base != wanted):
+            return False
+    return _hold(lines)
+
+
+def _hold(lines: Lines) -> bool:
+    """Whether every switch can be read and holds what is wanted."""
+    try:
+        return [read() for read in lines.reads] == lines.values
+    except Exception:
+        return False  # whoever reads them one by one says which
+
+
+def _note_claims() -> None:
+    """Let cells know of every claim. Can be called again after an interrupt."""
+    for claim, (_, _, changed_nothing) in _unnoted.items():
+        for cell, wanted, _, _, setting in claim.held:
+            if changed_nothing and not cell._claims:
+                cell.switch = setting.switch
+                if not cell.known:
+                    cell.base = wanted
+            cell._claims[claim] = wanted
+    _unnoted.clear()
+
+
+def _look_up(settings: Wanted) -> Lines:
     """Find the cells of the settings that scopes may write."""
     lines: list[Line] = []
     for setting in settings:
@@ -263,27 +339,31 @@ def _look_up(settings: Wanted) -> list[Line]:
         if cell.eligible or cell.by_thread:
             lines.append((cell, setting.wanted, switch.read, switch.write, setting))
     settings.by_thread = any(line[0].by_thread for line in lines)
-    settings.lines = lines
-    return lines
+    settings.lines = Lines(lines)
+    return settings.lines
 
 
-def _of_this_thread(lines: list[Line]) -> list[Line]:
+def _of_this_thread(settings: Wanted, lines: Lines) -> Lines:
     """The same with the calling thread's cells, where each thread has its own."""
+    thread = this_thread()
+    if thread.wanted is settings:
+        return thread.lines
     found: list[Line] = []
     for line in lines:
         if not line[0].by_thread:
             found.append(line)
         elif (own := _in_this_thread(line[0], line[4].switch)).eligible:
             found.append((own, *line[1:]))
-    return found
+    thread.lines, thread.wanted = Lines(found), settings
+    return thread.lines
 
 
-def _in_the_way(lines: list[Line], ancestors: tuple[object, ...]) -> list[HeldSwitch]:
+def _in_the_way(lines: Lines, ancestors: tuple[object, ...]) -> list[HeldSwitch]:
     """The claims that want something else and do not belong to a scope around the new one."""
     return [
         HeldSwitch(cell, claim, other)
         for cell, wanted, *_ in lines
-        for claim, other in cell.claims.items()
+        for claim, other in cell._claims.items()
         if other != wanted and claim not in ancestors
     ]
 
@@ -295,10 +375,22 @@ def give_back(claim: Claim) -> None:
     interrupt it can be called again and goes on where it was.
     """
     held = claim.held
+    here = this_thread().reference
+    if claim in _unnoted and claim.thread is here and not STUCK:
+        _, lines, changed_nothing = _unnoted[claim]
+        if not changed_nothing:
+            _give_back_alone(claim, lines)
+            return
+        if _hold(lines):
+            del _unnoted[claim]
+            held.clear()
+            return
+    _note_claims()
     while held:
         cell, wanted, read, write, _ = held[-1]
-        claims = cell.claims
-        if len(claims) == 1 and cell.thread is None and claim in claims:
+        claims = cell._claims
+        thread = cell.thread
+        if len(claims) == 1 and (thread is None or thread is here) and claim in claims:
             # What `_restore` would do, without the calls: nearly every scope is left here.
             target = cell.base
             try:
@@ -315,6 +407,26 @@ def give_back(claim: Claim) -> None:
             _restore(cell, claim)
             claims.pop(claim, None)
         held.pop()
+
+
+def _give_back_alone(claim: Claim, lines: Lines) -> None:
+    """The same for the only claim that there is, in its own thread."""
+    held = claim.held
+    while held:
+        cell, wanted, read, write, _ = held[-1]
+        target = cell.base
+        try:
+            if target != wanted:
+                write(target)
+            if read() != target:
+                restoring.write_again(cell, target, claim.prepared.name)
+        except Exception as error:
+            restoring.note_failed(cell, target, error, claim.prepared.name)
+        held.pop()
+    if _unnoted.pop(claim, None) is None:
+        # A setter, or a signal handler during one, has looked at the cells.
+        for line in lines:
+            line[0]._claims.pop(claim, None)
 
 
 def _restore(cell: Cell, claim: Claim) -> None:

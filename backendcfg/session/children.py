@@ -19,7 +19,7 @@ import sys
 import threading
 from functools import partial, wraps
 
-from backendcfg import __version__, _native, environ
+from backendcfg import __version__, _native, environ, plain_json
 from backendcfg.bridges import imports, lineage
 from backendcfg.registry import entering
 from backendcfg.session import installed, tasks, threads
@@ -141,10 +141,8 @@ def _tell_programs(handed: Sequence[Asked]) -> None:
 
 def _in_words(handed: Sequence[Asked]) -> str:
     """What BACKENDCFG_INHERIT holds: the requests, and the BACKENDCFG_PROFILE that they outrank."""
-    import json
-
     requests = [dict(vars(request)) for request in handed]
-    return json.dumps({"over": environ.PROFILE.read() or "", "requests": requests})
+    return plain_json.dumps({"over": environ.PROFILE.read() or "", "requests": requests})
 
 
 def _wrap(module: str) -> None:

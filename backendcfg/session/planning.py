@@ -7,11 +7,10 @@ counts as none.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 
-from backendcfg import __version__, environ, startup
+from backendcfg import __version__, environ, plain_json, startup
 from backendcfg.probe.cores import local_rank
 from backendcfg.probe.stamp import holds, relevant_environment
 from backendcfg.progress import Step
@@ -265,7 +264,7 @@ def _cache_key(
     # other's plans.
     local = local_rank(environ.current())
     machine = [os.uname().nodename, local.size if local is not None else 1]
-    asked = json.dumps(
+    asked = plain_json.dumps(
         [__version__, machine, name, rank, sorted(arguments.items()), directory, variables]
     )
     return str(sha1(asked.encode()).hexdigest())
@@ -275,7 +274,7 @@ def _stored(key: str, environment: Mapping[str, str] | None = None) -> Compiled 
     """The stored plan, or None when there is none that still holds in an environment (this one)."""
     try:
         with open(os.path.join(cache_directory(), f"{key}.json"), encoding="utf-8") as file:
-            stored = Compiled.from_dict(json.load(file))
+            stored = Compiled.from_dict(plain_json.loads(file.read()))
         return stored if not holds(stored.stamp, environment=environment) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

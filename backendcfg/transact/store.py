@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-from backendcfg import startup
+from backendcfg import plain_json, startup
 from backendcfg.errors import StateUnwritableError
 from backendcfg.records import field, record, replace
 from backendcfg.startup import ENVIRONMENT, USER
@@ -167,12 +167,10 @@ def load(state: str, row: Row, number: int) -> Generation:
     Raises:
         StateUnwritableError: it cannot be read; the message names the file and says why.
     """
-    import json  # at the first generation: where none is active, nothing needs it
-
     file = os.path.join(state, "generations", row.key, f"{number}.json")
     try:
         with open(file, "rb") as opened:
-            data = json.loads(opened.read())
+            data = plain_json.loads(opened.read().decode())
         if not isinstance(data, dict):
             raise TypeError("it is not a JSON object")
         if data["format"] != FORMAT:
@@ -193,12 +191,13 @@ def load(state: str, row: Row, number: int) -> Generation:
         return generation
     except OSError as error:
         fault = os.strerror(error.errno or 0)
-    except json.JSONDecodeError as error:
-        fault = f"it is not JSON at line {error.lineno}, column {error.colno}"
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        missing = isinstance(error, KeyError)
-        fault = f"it has no {error}" if missing else str(error) or type(error).__name__
-        fault += ", so another release of backendcfg wrote it, or it is damaged"
+        if (line := getattr(error, "lineno", None)) is not None:
+            fault = f"it is not JSON at line {line}, column {getattr(error, 'colno', 1)}"
+        else:
+            missing = isinstance(error, KeyError)
+            fault = f"it has no {error}" if missing else str(error) or type(error).__name__
+            fault += ", so another release of backendcfg wrote it, or it is damaged"
     raise StateUnwritableError(
         f"cannot read generation {number}, {file}: {fault}",
         helps=[

@@ -17,6 +17,7 @@ PACKAGE = Path(backendcfg.__file__).parent
 ORDER = (
     "startup",
     "records",
+    "plain",
     "tables",
     "errors",
     "environ",
@@ -59,6 +60,7 @@ SEAMS = {
 LIGHT = (
     "startup",
     "records",
+    "plain",
     "errors",
     "environ",
     "locks",

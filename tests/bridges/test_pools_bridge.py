@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from importlib import metadata
 from importlib.util import find_spec
@@ -398,7 +397,7 @@ def test_the_loader_counts_every_library_that_is_loaded(build):
 
 
 def test_without_the_compiled_part_nobody_counts(monkeypatch):
-    monkeypatch.setitem(sys.modules, "backendcfg._native", None)
+    monkeypatch.setattr(pool_calls, "_native", None)
     assert pool_calls.mapped_set() is None
 
 

@@ -14,8 +14,10 @@ from fake_switches import RAISE, SKIP, WAIT, Switch, profile, scope
 
 from backendcfg import _native
 from backendcfg.errors import ProfileBusyError, RollbackIncompleteError, RolledBackError
+from backendcfg.records import replace
+from backendcfg.registry import base as process_base
 from backendcfg.registry import busy, entering, owners, restoring
-from backendcfg.transact.switch import Latch, Reach
+from backendcfg.transact.switch import Latch, Reach, Setting
 
 
 def in_thread(function, *arguments):
@@ -56,6 +58,90 @@ def test_a_switch_that_already_has_the_value_is_not_written():
     with scope("fast", (threads, 4)):
         assert threads.value == 4
     assert threads.writes == []
+
+
+class Counted(Switch):
+    """A switch that counts its reads."""
+
+    reads = 0
+
+    def read(self):
+        self.reads += 1
+        return super().read()
+
+
+def test_a_scope_that_changes_nothing_reads_every_switch_on_its_way_in_and_out():
+    threads, precision = Counted("threads", 4), Counted("precision", "ieee")
+    same = scope("same", (threads, 4), (precision, "ieee"))
+    with same:
+        assert (threads.reads, precision.reads) == (1, 1)
+        with same:
+            assert (threads.reads, precision.reads) == (2, 2)
+    assert (threads.reads, precision.reads) == (4, 4)
+    assert (threads.writes, precision.writes) == ([], [])
+
+
+def test_a_scope_that_changes_nothing_is_in_the_way_of_others_like_any():
+    threads = Switch("threads", 4)
+    with scope("same", (threads, 4)):
+        with pytest.raises(ProfileBusyError, match="threads"):
+            in_thread(enter_and_leave, scope("fast", (threads, 2)))
+        assert in_thread(enter_and_leave, scope("alike", (threads, 4))) == [("threads", 4)]
+        with scope("inner", (threads, 1)):
+            assert [len(each.holders) for each in entering.holdings()] == [2]
+            assert threads.value == 1
+        assert threads.value == 4
+    assert entering.holdings() == ()
+
+
+def test_scopes_that_change_nothing_are_left_in_any_order():
+    threads = Switch("threads", 4)
+    same = scope("same", (threads, 4))
+    entered, leave = threading.Event(), threading.Event()
+
+    def stay():
+        with same:
+            entered.set()
+            leave.wait()
+
+    with same:
+        other = threading.Thread(target=contextvars.Context().run, args=(stay,))
+        other.start()
+        entered.wait()
+        threads.value = 3
+    # The other scope still holds it: the last one to leave puts it back.
+    assert threads.value == 3
+    leave.set()
+    other.join()
+    assert threads.value == 4
+
+
+def test_a_scope_that_wants_what_apply_would_take_away_knows_its_base():
+    threads = Switch("threads", 8)
+    setting = Setting(threads, 2, "threads")
+    process_base.set_base(profile("base", (threads, 2)), [setting])
+    threads.value = 4  # by the program
+    with scope("same", (threads, 4)):
+        assert threads.value == 4
+    assert threads.value == 2
+    with scope("again", (threads, 2)):
+        [outcome] = process_base.set_base(
+            profile("base", (threads, 6)), [replace(setting, wanted=6)]
+        )
+        assert outcome.because.startswith("a scope of profile `again` holds it at 2")
+        assert threads.value == 2
+    assert threads.value == 6
+    process_base.set_base(None, [])
+
+
+def test_a_switch_that_cannot_be_read_refuses_a_scope_that_would_change_nothing():
+    class Unreadable(Switch):
+        def read(self):
+            raise OSError("nobody answers")
+
+    with pytest.raises(RolledBackError, match="nobody answers"):
+        scope("same", (Switch("one", 4), 4), (Unreadable("two", 4), 4)).__enter__()
+    assert entering.holdings() == ()
 
 
 def test_a_value_that_the_body_changed_is_restored():
@@ -637,14 +723,15 @@ def test_a_cancelled_wait_leaves_nothing_behind():
     assert threads.value == 8
 
 
-def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind():
+@pytest.mark.parametrize("wanted", [(1, 2), (8, 8)], ids=["changes both", "changes nothing"])
+def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind(wanted):
     # CPython runs signal handlers when a function is entered and when a call has returned; the
     # profiler sees exactly these points.
     files = {owners.__file__, restoring.__file__, entering.__file__}
     points, at = 0, 1
     while at > points:
         one, two = Switch("one", 8), Switch("two", 8)
-        both = scope("fast", (one, 1), (two, 2))
+        both = scope("fast", (one, wanted[0]), (two, wanted[1]))
         seen = 0
 
         def interrupt(frame, event, argument):
@@ -673,7 +760,7 @@ def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind(
             break
         assert interrupted, f"point {at}: the interrupt was swallowed"
         points, at = at, at + 1
-    assert points > 20
+    assert points > 15
 
 
 def test_two_tasks_that_would_wait_for_each_other_are_told():

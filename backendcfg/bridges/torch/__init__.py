@@ -23,8 +23,10 @@ from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from typing import Any
+
+    from backendcfg.transact.protocol import Switch
 
 FRAMEWORK: str | None = "torch"
 MIRRORS = True
@@ -62,7 +64,7 @@ def settings(
     """The settings of the PyTorch in this process, for the flags that were asked."""
     torch = sys.modules["torch"]
     remedy = f"backendcfg run {name} -- python ..."
-    wanted = [
+    wanted: list[tuple[Callable[[Any], Switch], str]] = [
         (Threads, "threads.count"),
         (InteropThreads, "threads.interop"),
         (Algorithms, "determinism.algorithms"),

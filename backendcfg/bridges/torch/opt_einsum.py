@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FLAGS = frozenset({"opt_einsum.enabled", "opt_einsum.strategy"})
 
 _MODULE = "torch.backends.opt_einsum"
+_NOWHERE = object()
 
 
 class OptEinsumSwitch(AnytimeSwitch):
@@ -36,15 +37,19 @@ class OptEinsumSwitch(AnytimeSwitch):
         self.wanted = wanted
         self.name = f"{_MODULE}.{attribute}"
 
+        # `m` is the module of the functions; the one in sys.modules stands before it.
+        self._globals = vars(getattr(module, "m", module))
+        self._before = vars(module)
+
     def read(self) -> Any:
-        return getattr(self.module, self.attribute)
+        # As the attribute is found, without the AttributeError that Python makes on the way.
+        found = self._before.get(self.attribute, _NOWHERE)
+        return self._globals[self.attribute] if found is _NOWHERE else found
 
     def write(self, value: Any) -> None:
-        # `m` is the module of the functions; the one in sys.modules stands before it.
-        original = getattr(self.module, "m", self.module)
-        vars(original)[self.attribute] = value
-        if self.module is not original:
-            vars(self.module).pop(self.attribute, None)
+        if self._before is not self._globals:
+            self._before.pop(self.attribute, None)
+        self._globals[self.attribute] = value
 
     def dormant(self) -> str:
         """Why PyTorch does not look at it."""

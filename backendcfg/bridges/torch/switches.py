@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from backendcfg.bridges import afresh, imports
 from backendcfg.bridges.pool_calls import inventory
+from backendcfg.catalogue.cpu import MKL
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.defaults import TORCH_CALLS
 from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
@@ -98,43 +99,35 @@ def has_gpu_build(torch: Any) -> bool:
     return bool(getattr(torch._C, "_has_cuda", False))
 
 
-class Reduction(TorchSwitch):
+class Reduction(Pair):
     """Whether 16-bit products may reduce in 16 bits, and whether they may split K.
 
     One switch, as in PyTorch: it takes both at once, and not every pair.
     """
 
     def __init__(self, torch: Any, kind: str, wanted: tuple[bool, bool]) -> None:
-        super().__init__(torch)
-        self.name = f"torch.backends.{REDUCTIONS[kind][0]}"
-        self.wanted = wanted
         functions = f"_cublas_allow_{kind}_reduced_precision_reduction"
-        self._get = getattr(torch._C, f"_get{functions}", None)
-        self._set = getattr(torch._C, f"_set{functions}", None)
-
-    def read(self) -> tuple[bool, bool]:
-        """Reducing, splitting."""
-        if self._get is None:
-            raise NotImplementedError(absent(self.torch))
-        # Before 2.10 or so PyTorch knew the first alone.
-        found = self._get()
-        return found if isinstance(found, tuple) else (found, True)
-
-    def write(self, value: tuple[bool, bool]) -> None:
-        if self._get is None or self._set is None:
-            raise NotImplementedError(absent(self.torch))
-        if isinstance(self._get(), tuple):
-            self._set(*value)
-        else:
-            self._set(value[0])
+        name = f"torch.backends.{REDUCTIONS[kind][0]}"
+        super().__init__(torch, name, f"_get{functions}", f"_set{functions}")
+        self.wanted = wanted
+        self._knows_both = False
+        if not self._why_not:
+            get, set_ = self.read, self.write
+            self._knows_both = isinstance(get(), tuple)
+            if self._knows_both:
+                self.write = lambda value: set_(*value)
+            else:
+                # Before 2.10 or so PyTorch knew the first alone.
+                self.read = lambda: (get(), True)
+                self.write = lambda value: set_(value[0])
 
     def unsupported(self) -> str:
-        if self._get is None or self._set is None:
-            return absent(self.torch)
+        if self._why_not:
+            return self._why_not
         reduces, splits = self.wanted
         if reduces and not splits:
             return "PyTorch refuses to split K only where it also refuses to reduce in 16 bits"
-        if not splits and not isinstance(self._get(), tuple):
+        if not splits and not self._knows_both:
             return f"PyTorch {self.torch.__version__} cannot be told not to split K"
         return ""
 
@@ -144,15 +137,18 @@ class FastPath(TorchSwitch):
 
     name = f"torch.backends.{FAST_PATH}"
 
+    def __init__(self, torch: Any) -> None:
+        super().__init__(torch)
+        self.module: Any = getattr(torch.backends, "mha", None)
+
     def read(self) -> bool:
-        return bool(self.torch.backends.mha.get_fastpath_enabled())
+        return bool(self.module.get_fastpath_enabled())
 
     def write(self, value: bool) -> None:
-        self.torch.backends.mha.set_fastpath_enabled(value)
+        self.module.set_fastpath_enabled(value)
 
     def unsupported(self) -> str:
-        known = hasattr(getattr(self.torch.backends, "mha", None), "set_fastpath_enabled")
-        return "" if known else absent(self.torch)
+        return "" if hasattr(self.module, "set_fastpath_enabled") else absent(self.torch)
 
 
 class Algorithms(TorchSwitch):
@@ -160,14 +156,19 @@ class Algorithms(TorchSwitch):
 
     name = "torch.deterministic_algorithms"
 
+    def __init__(self, torch: Any) -> None:
+        super().__init__(torch)
+        self._is_on = torch._C._get_deterministic_algorithms
+        self._warns = torch._C._get_deterministic_algorithms_warn_only
+        self._set = torch._C._set_deterministic_algorithms
+
     def read(self) -> str:
-        if not self.torch.are_deterministic_algorithms_enabled():
+        if not self._is_on():
             return "any"
-        warns = self.torch.is_deterministic_algorithms_warn_only_enabled()
-        return "warn" if warns else "deterministic"
+        return "warn" if self._warns() else "deterministic"
 
     def write(self, value: str) -> None:
-        self.torch._C._set_deterministic_algorithms(value != "any", warn_only=value == "warn")
+        self._set(value != "any", warn_only=value == "warn")
 
 
 class Inductor(TorchSwitch):
@@ -197,45 +198,42 @@ class Inductor(TorchSwitch):
         return "" if has else f"TorchInductor of PyTorch {self.torch.__version__} has no such mode"
 
 
-class Fill(TorchSwitch):
+class Fill(Pair):
     """`torch.utils.deterministic.fill_uninitialized_memory`."""
 
-    name = "torch.utils.deterministic.fill_uninitialized_memory"
-
-    def read(self) -> bool:
-        return bool(self.torch.utils.deterministic.fill_uninitialized_memory)
-
-    def write(self, value: bool) -> None:
-        self.torch.utils.deterministic.fill_uninitialized_memory = value
-
-    def unsupported(self) -> str:
-        here = getattr(self.torch.utils, "deterministic", None)
-        return "" if hasattr(here, "fill_uninitialized_memory") else absent(self.torch)
+    def __init__(self, torch: Any) -> None:
+        name = "torch.utils.deterministic.fill_uninitialized_memory"
+        functions = "_deterministic_fill_uninitialized_memory"
+        super().__init__(torch, name, f"_get{functions}", f"_set{functions}")
 
 
-class Threads(TorchSwitch):
+class Threads(AnytimeSwitch):
     """`torch.set_num_threads`: for the calling thread, and for threads that start later."""
 
     name = "torch.num_threads"
     reach = Reach.THREAD
     latch = Latch.EACH_THREAD
     reads = afresh.readers("threads.count")
+    read: Callable[[], int]
 
-    def read(self) -> int:
-        return int(self.torch.get_num_threads())
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.read = torch.get_num_threads
+        self._inside = [
+            pool for pool in inventory().pools if pool.label.startswith(f"{MKL.name}[{TORCH.name}")
+        ]
 
     def write(self, value: int) -> None:
         # It also sets MKL's count for this thread, and turns MKL's dynamic switch off for good;
         # both have switches of their own (see bridges/pools.py).
-        inside = [pool for pool in inventory().pools if pool.label.startswith("mkl[torch")]
-        dynamic = [(pool.set_dynamic, pool.get_dynamic()) for pool in inside if pool.get_dynamic]
-        local = [(pool.set_local, pool.set_local(0)) for pool in inside if pool.set_local]
+        dynamic = [pool.get_dynamic() if pool.get_dynamic else None for pool in self._inside]
+        local = [pool.set_local(0) if pool.set_local else None for pool in self._inside]
         self.torch.set_num_threads(value)
-        for set_dynamic, before in dynamic:
-            if set_dynamic is not None:
-                set_dynamic(before)
-        for set_local, before in local:
-            set_local(before)
+        for pool, was_dynamic, mine in zip(self._inside, dynamic, local, strict=True):
+            if pool.set_dynamic is not None and was_dynamic is not None:
+                pool.set_dynamic(was_dynamic)
+            if pool.set_local is not None and mine is not None:
+                pool.set_local(mine)
 
     def afresh(self, variables: Mapping[str, Any]) -> int:
         """The count that PyTorch starts with under these variables."""

@@ -125,6 +125,9 @@ PyObject *bcfg_snapshot_here(PyObject *module, PyObject *ignored);
 /* The snapshot of this context, made now if this is its first use. NULL with an exception set. */
 const bcfg_snapshot *bcfg_take_snapshot(void);
 PyObject *bcfg_mapped(PyObject *module, PyObject *ignored);
+/* calls.c */
+PyObject *bcfg_asking(PyObject *module, PyObject *address);
+PyObject *bcfg_exchanging(PyObject *module, PyObject *address);
 PyObject *bcfg_stats(PyObject *module, PyObject *ignored);
 PyObject *bcfg_reset_stats(PyObject *module, PyObject *ignored);
 

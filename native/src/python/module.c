@@ -95,6 +95,10 @@ static PyMethodDef methods[] = {
      "Write what each kernel element sees; place is (image, group, first pixel)."},
     {"mapped", bcfg_mapped, METH_NOARGS,
      "mapped()\n--\n\nLibraries ever loaded and unloaded here; None where nobody counts."},
+    {"asking", bcfg_asking, METH_O,
+     "asking(address)\n--\n\nThe C function `int f(void)` there, as a function of Python."},
+    {"exchanging", bcfg_exchanging, METH_O,
+     "exchanging(address)\n--\n\nThe C function `int f(int)` there, as a function of Python."},
     {"stats", bcfg_stats, METH_NOARGS,
      "stats()\n--\n\nFor each open provider (name, path, integer width, {operation: calls}), and of "
      "these calls those by speed and by need."},
