@@ -31,7 +31,7 @@ def loads(text: str) -> Any:
     if _json is not None:
         try:
             value, end = _json.make_scanner(_Rules)(text, 0)  # type: ignore[arg-type]
-        except StopIteration:
+        except (AttributeError, StopIteration, TypeError):  # no JSON, or another release's parts
             end = -1
         if end == len(text.rstrip()):
             return value
@@ -41,16 +41,19 @@ def loads(text: str) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """As `json.dumps`."""
-    if _json is None:
-        import json
+    """As `json.dumps`, with its errors."""
+    if _json is not None:
+        try:
+            encode = _json.make_encoder(
+                {}, _refuse, _json.encode_basestring_ascii, None, ": ", ", ", False, False, True
+            )
+            return "".join(encode(value, 0))
+        except TypeError:  # not for JSON, or another release's parts
+            pass
+    import json
 
-        return json.dumps(value)
-    encode = _json.make_encoder(
-        {}, _refuse, _json.encode_basestring_ascii, None, ": ", ", ", False, False, True
-    )
-    return "".join(encode(value, 0))
+    return json.dumps(value)
 
 
 def _refuse(value: object) -> None:
-    raise TypeError(f"JSON has no {type(value).__name__}")
+    raise TypeError
