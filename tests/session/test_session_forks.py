@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -84,9 +85,9 @@ def scope(name, *wanted):
     return _native.Scope(_native.Prepared(name, Compiled(name, "none", {}), lambda: settings), 0)
 
 
-@pytest.mark.parametrize("module", [scopes, adjust])
-def test_a_lock_that_another_thread_holds_is_free_in_the_child(module):
-    with Holder(module._lock):
+@pytest.mark.parametrize("lock", [scopes._lock, adjust._process.lock])
+def test_a_lock_that_another_thread_holds_is_free_in_the_child(lock):
+    with Holder(lock):
         assert "'tf32-off'" == in_fork(lambda: session.profile("tf32-off").prepared.name)
 
 
@@ -171,7 +172,7 @@ def test_a_child_that_takes_over_has_no_scopes_left_to_leave():
     with scope("outer", (switch, "outer")), scope("inner", (switch, "inner")):
 
         def child():
-            given.take_over()
+            given.take_over(multiprocessing.current_process())
             return switch.value, _native.chain(), _native.claims(), len(holdings())
 
         assert "('base', (), (), 0)" == in_fork(child)
