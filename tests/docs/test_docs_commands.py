@@ -37,6 +37,7 @@ REASONS = (
     ".ci/run runs it",
     "needs a GPU",
     "needs a network",
+    "prints what it measures",
     "needs an editor's tool",
 )
 """Why a block is not run: what may stand in `<!-- not run: REASON -->`."""
