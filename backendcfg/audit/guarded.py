@@ -33,12 +33,14 @@ class Guarded:
     Attributes:
         processes: how many told.
         changes: the switches that they left changed.
+        draws: what they drew that no seed governs.
         applied: the profiles that they applied themselves and did not take back.
         silent: the commands of those that began and did not tell how they ended.
     """
 
     processes: int
     changes: tuple[Found, ...]
+    draws: tuple[Found, ...]
     applied: tuple[str, ...]
     silent: tuple[tuple[str, ...], ...]
 
@@ -58,6 +60,7 @@ def read(folder: str) -> Guarded:
     return Guarded(
         len(told),
         _alike(change for entry in entries for change in entry.get("changes", ())),
+        _alike(draw for entry in entries for draw in entry.get("draws", ())),
         tuple(dict.fromkeys(entry["applied"] for entry in entries if entry.get("applied"))),
         tuple(
             tuple(entry["began"])

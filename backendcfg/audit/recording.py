@@ -3,8 +3,8 @@
 Each process has a file of its own in the folder that BACKENDCFG_GUARD names, with one JSON document
 to a line: that it began, and what it left when it ended. `audit.guarded` reads them.
 
-A worker of a pool has a file once there is something to say: pools end theirs by a signal, and what
-became of a worker that had nothing to say is no news.
+A worker of a pool has a file once there is something to say, or when it ends by itself: pools end
+theirs by a signal, and what became of a worker that had nothing to say is no news.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ import time
 from typing import TYPE_CHECKING
 
 from backendcfg import startup
-from backendcfg.audit import facts
+from backendcfg.audit import draws, facts, writers
 from backendcfg.audit.guard import Watched
+from backendcfg.audit.writers import Writers
 from backendcfg.bridges import imports
 from backendcfg.registry import base
 from backendcfg.session import children, installed
+from backendcfg.transact import log
+from backendcfg.transact.wording import reason
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from backendcfg.audit.draws import Draw
     from backendcfg.audit.guard import Change
 
 SUFFIX = ".guard"
@@ -44,7 +48,9 @@ class Recording:
         self.path = ""
         self.finished = False
         self.watched = Watched()
-        imports.watch(self.watched.extend)
+        imports.watch(self._extend)
+        Writers(self.watched)
+        draws.watch(self._drawn)
         if not startup.is_worker(sys.orig_argv):
             self._write({"began": sys.orig_argv})
         atexit.register(self.finish)
@@ -59,9 +65,19 @@ class Recording:
         applied = installed.prepared()
         by_program = applied is not None and installed.source() != children.SOURCE
         by_program = by_program and installed.depth() > self.watched.depth
-        if changes or by_program or self.path:
-            profile = applied.name if by_program and applied is not None else ""
-            self._write({"changes": changes, "applied": profile})
+        late = [_drawn(draw) for draw in draws.seen() if not draw.place]
+        profile = applied.name if by_program and applied is not None else ""
+        self._write({"changes": changes, "applied": profile, "draws": late})
+
+    def _extend(self, module: str) -> None:
+        try:
+            self.watched.extend(module)
+        except Exception as error:  # an import of the program does not fail for us
+            log.warning("what `import %s` brought is not watched: %s", module, reason(error))
+
+    def _drawn(self, draw: Draw) -> None:
+        # At once: a worker of a pool may be ended by a signal.
+        self._write({"draws": [_drawn(draw)]})
 
     def _is_ours(self, change: Change) -> bool:
         """Whether a change is not the program's.
@@ -71,7 +87,8 @@ class Recording:
         thread.
         """
         mine = base.applied().get(change.switch)
-        if mine is not None and mine.setting.wanted == change.now:
+        other = installed.source() == children.SOURCE or installed.depth() > self.watched.depth
+        if other and mine is not None and mine.setting.wanted == change.now:
             return True
         worker = sys.modules.get(_LOADERS_WORKER)
         if worker is None or worker.get_worker_info() is None:
@@ -82,6 +99,7 @@ class Recording:
     def _forked(self) -> None:
         """In the child: it has a file of its own, and ends as workers of `multiprocessing` do."""
         self.path, self.finished = "", False
+        draws.forked()
         if (util := sys.modules.get("multiprocessing.util")) is not None:
             util.register_after_fork(self, _finish_with_worker)
 
@@ -110,5 +128,10 @@ def _plain(change: Change) -> dict[str, Any]:
         "switch": change.switch,
         "before": facts.plain(change.before),
         "now": facts.plain(change.now),
+        "place": writers.wrote(change.switch, change.now),
         "text": str(change),
     }
+
+
+def _drawn(draw: Draw) -> dict[str, Any]:
+    return {**vars(draw), "text": str(draw)}

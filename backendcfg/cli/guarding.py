@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Strictness = Literal["report", "error"]
 MOST_COMMANDS = 3
+MOST_DRAWS = 12
 
 
 def guarded(start: Callable[[str], int], strictness: Strictness) -> int:
@@ -50,9 +51,12 @@ def _lines(found: Guarded) -> Iterator[str]:
     if found.changes:
         yield f"guard: the program changed {counted(len(found.changes), 'switch', 'switches')}"
         for one in found.changes:
-            yield f"  {one.what['text']}{_where(one)}"
+            place = one.what["place"] and f", set at {one.what['place']}"
+            yield f"  {one.what['text']}{place}{_processes(one)}"
     elif found.processes:
         yield "guard: the program changed no switch"
+    yield from _draws("guard: the program drew what no seed governs", found, secret=False)
+    yield from _draws("guard: the program drew secrets, which no profile seeds", found, secret=True)
     for name in found.applied:
         yield f"guard: the program applied profile `{name}` itself"
     if found.silent:
@@ -66,5 +70,16 @@ def _lines(found: Guarded) -> Iterator[str]:
             yield f"  and {len(found.silent) - MOST_COMMANDS} more"
 
 
-def _where(one: Found) -> str:
+def _draws(title: str, found: Guarded, *, secret: bool) -> Iterator[str]:
+    draws = [one for one in found.draws if one.what["secret"] == secret]
+    draws.sort(key=lambda one: " for " in one.what["place"])  # those of libraries last
+    if draws:
+        yield title
+    for one in draws[:MOST_DRAWS]:
+        yield f"  {one.what['text']}{_processes(one)}"
+    if len(draws) > MOST_DRAWS:
+        yield f"  and {len(draws) - MOST_DRAWS} more, see `--json`"
+
+
+def _processes(one: Found) -> str:
     return f", in {one.processes} processes" if one.processes > 1 else ""

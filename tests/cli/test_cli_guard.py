@@ -15,7 +15,10 @@ os.environ["NVIDIA_TF32_OVERRIDE"] = "1"
 print("out", sys.argv[1:])
 sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
 """
-CHANGED = "guard: the program changed 1 switch\n  `NVIDIA_TF32_OVERRIDE` was unset and is 1\n"
+CHANGED = (
+    "guard: the program changed 1 switch\n"
+    "  `NVIDIA_TF32_OVERRIDE` was unset and is 1, set at script.py:2\n"
+)
 NOTHING = "guard: the program changed no switch\n"
 
 
@@ -100,11 +103,13 @@ def test_under_json_standard_output_has_one_document(process, script):
                     "switch": "NVIDIA_TF32_OVERRIDE",
                     "before": None,
                     "now": "1",
+                    "place": "script.py:2",
                     "text": "`NVIDIA_TF32_OVERRIDE` was unset and is 1",
                 },
                 "processes": 1,
             }
         ],
+        "draws": [],
         "applied": [],
         "silent": [],
     }
@@ -158,7 +163,7 @@ def test_what_several_workers_did_alike_is_said_once(method, project, process):
         0,
         (
             "guard: the program changed 1 switch\n"
-            "  `NVIDIA_TF32_OVERRIDE` was unset and is 1, in 3 processes\n"
+            "  `NVIDIA_TF32_OVERRIDE` was unset and is 1, set at workers.py:3, in 3 processes\n"
         ),
     )
 
@@ -181,6 +186,7 @@ def test_the_one_thread_that_pytorch_gives_a_worker_of_a_data_loader_is_no_chang
     script.write_text(
         "import torch\n"
         "from torch.utils.data import DataLoader\n"
+        "torch.manual_seed(1)\n"
         "if __name__ == '__main__':\n"
         "    for batch in DataLoader([1, 2, 3], num_workers=1):\n"
         "        print(int(batch))\n"
