@@ -349,7 +349,10 @@ def is_spared(words: "list[str]") -> bool:
 
 def is_worker(words: "list[str]") -> bool:
     """Whether a command line runs a worker of a pool, or what serves the workers."""
-    _, name = program(words)
+    kind, name = program(words)
+    if kind == "-c" and not name.startswith("from "):
+        return False
+    name = name.split(" import ")[0]
     return "--multiprocessing-fork" in words or "multiprocessing" in name or "loky" in name
 
 

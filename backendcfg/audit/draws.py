@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from backendcfg.audit import places
 from backendcfg.bridges import imports
-from backendcfg.catalogue.frameworks import TORCH
+from backendcfg.catalogue.frameworks import NUMPY, TORCH
 from backendcfg.records import record
 from backendcfg.session import installed
 
@@ -168,7 +168,7 @@ def _is_internal(frame: FrameType) -> bool:
     Python draws for itself, libraries mark what they are while they are imported, and NumPy draws
     what its generators start from.
     """
-    ours = places.is_within(places.module_of(frame), ("backendcfg", "numpy"))
+    ours = places.is_within(places.module_of(frame), ("backendcfg", NUMPY.name))
     return ours or places.is_python(frame) or places.is_importing(frame)
 
 

@@ -43,7 +43,7 @@ def nearest(passed: Collection[str], start: FrameType | None = None) -> FrameTyp
     What imports is no such code.
     """
     frame = start or sys._getframe(1)
-    while _is_frozen(frame) or is_within(module_of(frame), passed):
+    while _is_inner(frame) or is_within(module_of(frame), passed):
         if frame.f_back is None:
             return None
         frame = frame.f_back
@@ -53,7 +53,7 @@ def nearest(passed: Collection[str], start: FrameType | None = None) -> FrameTyp
 def is_importing(frame: FrameType | None) -> bool:
     """Whether a library runs there because it is being imported."""
     while frame is not None and _is_library(frame):
-        if _is_frozen(frame):
+        if _is_inner(frame):
             return True
         frame = frame.f_back
     return False
@@ -77,7 +77,7 @@ def is_python(frame: FrameType) -> bool:
 
 def _is_library(frame: FrameType) -> bool:
     ours = is_within(module_of(frame), ("backendcfg",))
-    return ours or _is_frozen(frame) or is_python(frame) or _is_package(frame.f_code.co_filename)
+    return ours or _is_inner(frame) or is_python(frame) or _is_package(frame.f_code.co_filename)
 
 
 def _is_package(path: str) -> bool:
@@ -116,8 +116,9 @@ def _wrap(module: Any, name: str, make: Callable[[Any], Any]) -> None:
     setattr(owner, last, replacement)
 
 
-def _is_frozen(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith("<frozen ")
+def _is_inner(frame: FrameType) -> bool:
+    """Whether Python imports there, or runs code that PyTorch generated."""
+    return frame.f_code.co_filename.startswith(("<frozen ", "<eval_with_key>"))
 
 
 def _shown(frame: FrameType) -> str:

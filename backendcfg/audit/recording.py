@@ -3,8 +3,8 @@
 Each process has a file of its own in the folder that BACKENDCFG_GUARD names, with one JSON document
 to a line: that it began, and what it left when it ended. `audit.guarded` reads them.
 
-A worker of a pool has a file once there is something to say: pools end theirs by a signal, and what
-became of a worker that had nothing to say is no news.
+A worker of a pool has a file once there is something to say, or when it ends by itself: pools end
+theirs by a signal, and what became of a worker that had nothing to say is no news.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ class Recording:
         by_program = applied is not None and installed.source() != children.SOURCE
         by_program = by_program and installed.depth() > self.watched.depth
         late = [_drawn(draw) for draw in draws.seen() if not draw.place]
-        if changes or late or by_program or self.path:
-            profile = applied.name if by_program and applied is not None else ""
-            self._write({"changes": changes, "applied": profile, "draws": late})
+        profile = applied.name if by_program and applied is not None else ""
+        self._write({"changes": changes, "applied": profile, "draws": late})
 
     def _extend(self, module: str) -> None:
         try:

@@ -111,6 +111,8 @@ class Verification:
         readings: one per switch, then one per changed variable and per dormant flag.
         overrides: variables of this process that contradict the profile, in words.
         because: why not everything that the tier rests on was found as wanted, in words.
+        draws: what the program drew that no seed governs, in words; known only to a process that
+            `backendcfg run --guard` watches.
     """
 
     profile: str
@@ -119,6 +121,7 @@ class Verification:
     readings: tuple[Reading, ...]
     overrides: tuple[str, ...] = ()
     because: tuple[str, ...] = ()
+    draws: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         lines = [self._title()]
@@ -126,7 +129,7 @@ class Verification:
             if one.state not in ("ok", "dormant"):
                 values = f"wanted {one.wanted!r}, found {one.found!r}; {one.because}"
                 lines.append(f"  {one.state} {one.switch}: {values}")
-        return "\n".join(lines + [f"  override {text}" for text in self.overrides])
+        return "\n".join([*lines, *(f"  {text}" for text in self._remarks())])
 
     def _repr_html_(self) -> str:
         rows = [
@@ -134,7 +137,11 @@ class Verification:
             for one in sorted(self.readings, key=lambda one: one.state in ("ok", "dormant"))
         ]
         head = ("state", "switch", "wanted", "found", "because")
-        return html(self._title(), head, rows, [f"override {text}" for text in self.overrides])
+        return html(self._title(), head, rows, self._remarks())
+
+    def _remarks(self) -> list[str]:
+        drawn = [f"drawn {text}" for text in self.draws]
+        return [*(f"override {text}" for text in self.overrides), *drawn]
 
     def _title(self) -> str:
         if not self.profile:
@@ -159,9 +166,9 @@ def verify() -> Verification:
     of scopes the variables of numeric libraries are compared with what they were when the profile
     was applied, also those that no flag asked for.
     """
-    current = _native.current()
+    current, drawn = _native.current(), _drawn()
     if current is None:
-        return Verification("", "none", in_force=False, readings=_stuck_readings())
+        return Verification("", "none", in_force=False, readings=_stuck_readings(), draws=drawn)
     compiled: Compiled = current.payload
     scoped = bool(_native.chain())
     readings = _readings(compiled, SCOPED if scoped else bridges.BRIDGES)
@@ -195,6 +202,7 @@ def verify() -> Verification:
             *(f"`{one.switch}` is {one.state}: {one.because}" for one in missing),
             *(f"this release does not set `{flag}` yet" for flag in compiled.unkept),
         ),
+        drawn,
     )
 
 
@@ -266,7 +274,25 @@ class _Judge:
             by = _holder(held)
             return f"{by} holds it", by
         by = _writer(setting, found, self.by_flag)
+        if where := _place(setting.switch.name, found):
+            by = f"{by}, at {where}" if by else f"the program set it at {where}"
         return by or UNKNOWN, by
+
+
+def _place(switch: str, found: Any) -> str:
+    if not environ.GUARD.read():
+        return ""
+    from backendcfg.audit import writers
+
+    return writers.wrote(switch, found)
+
+
+def _drawn() -> tuple[str, ...]:
+    if not environ.GUARD.read():
+        return ()
+    from backendcfg.audit import draws
+
+    return tuple(map(str, draws.seen()))
 
 
 def _holder(held: Holding) -> str:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from backendcfg.audit import places
+from backendcfg.catalogue.cpu import MKL
+from backendcfg.catalogue.frameworks import JAX, TORCH
 
 if TYPE_CHECKING:
     from typing import Any
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 # By module, names within it. Those of MKL's own package were read in its sources, not run.
 _WRITERS = {
-    "torch": (
+    TORCH.name: (
         "set_num_threads",
         "set_num_interop_threads",
         "set_float32_matmul_precision",
@@ -49,9 +51,9 @@ _WRITERS = {
         "backends.mha.set_fastpath_enabled",
         "utils.deterministic.__class__.__setattr__",
     ),
-    "jax": ("config.__class__.update",),
+    JAX.name: ("config.__class__.update",),
     "threadpoolctl": ("_ThreadpoolLimiter._set_threadpool_limits",),
-    "mkl": ("set_num_threads", "set_num_threads_local"),
+    MKL.name: ("set_num_threads", "set_num_threads_local"),
     "backendcfg.session.process": ("adjust",),
 }
 _PASSED = (
@@ -89,7 +91,9 @@ class Writers:
 
     def _noting(self, original: Any) -> Any:
         ours = getattr(original, "__module__", "") == "backendcfg.session.process"
-        traced = getattr(getattr(sys.modules.get("torch"), "compiler", None), "is_compiling", None)
+        traced = getattr(
+            getattr(sys.modules.get(TORCH.name), "compiler", None), "is_compiling", None
+        )
 
         def note(*positional: Any, **named: Any) -> Any:
             result = original(*positional, **named)

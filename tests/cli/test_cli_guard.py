@@ -186,6 +186,7 @@ def test_the_one_thread_that_pytorch_gives_a_worker_of_a_data_loader_is_no_chang
     script.write_text(
         "import torch\n"
         "from torch.utils.data import DataLoader\n"
+        "torch.manual_seed(1)\n"
         "if __name__ == '__main__':\n"
         "    for batch in DataLoader([1, 2, 3], num_workers=1):\n"
         "        print(int(batch))\n"

@@ -110,7 +110,8 @@ class Words(ProfileName):
     GUARD,
     type=click.Choice(["report", "error"]),
     metavar="[=error]",
-    help="Say at the end which switches the program changed; with =error exit with 1 if any.",
+    help="Say at the end which switches the program changed, where, and what it drew without a"
+    " seed; =error exits with 1 when it changed a switch.",
 )
 @click.argument("words", metavar="[PROFILE] [--] COMMAND...", nargs=-1, type=Words())
 @click.pass_context
