@@ -115,7 +115,9 @@ def _settings() -> tuple[Setting, ...]:
 
 def _ask(values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:
     which = [name for name in bridges.BRIDGES if name not in _PASSED_OVER]
-    return bridges.settings(values, asked, bridges=which)
+    found = bridges.settings(values, asked, bridges=which)
+    # Where compiled code lies decides no number, and PyTorch writes the variable itself.
+    return [one for one in found if one.switch.name != "torch.inductor.cache_dir"]
 
 
 @cache
