@@ -116,8 +116,7 @@ def _settings() -> tuple[Setting, ...]:
 def _ask(values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:
     which = [name for name in bridges.BRIDGES if name not in _PASSED_OVER]
     found = bridges.settings(values, asked, bridges=which)
-    # Where compiled code lies decides no number, and PyTorch writes the variable itself.
-    return [one for one in found if one.switch.name != "torch.inductor.cache_dir"]
+    return [one for one in found if getattr(one.switch, "is_numeric", True)]
 
 
 @cache

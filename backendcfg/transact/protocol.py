@@ -32,6 +32,7 @@ class Switch(Protocol):
     tells what one that starts would hold; there is none where it gets what was set last.
 
     A switch with `follows = False` is set by an apply alone, and not where a later import finds it.
+    One with `is_numeric = False` decides no number: guards and captures pass over it.
 
     Attributes:
         name: unique in the process: "openblas[numpy].threads".

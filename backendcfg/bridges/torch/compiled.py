@@ -37,6 +37,8 @@ class CodeFolder(TorchSwitch):
 
     name = "torch.inductor.cache_dir"
     only = "base"
+    is_numeric = False
+    """Where code lies decides no number, so its change is nobody's fault; PyTorch writes it too."""
 
     def read(self) -> str | None:
         return environ.foreign([VARIABLE]).get(VARIABLE)
