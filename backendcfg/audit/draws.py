@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from backendcfg.audit import places
-from backendcfg.bridges import imports
+from backendcfg.bridges import entropy, imports
 from backendcfg.catalogue.frameworks import NUMPY, TORCH
 from backendcfg.records import record
 from backendcfg.session import installed
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 MOST = 200
 """Draws that are noted; what makes more, makes them without end."""
-
-_GOVERNED = "_backendcfg_seeds_it"
-"""What `bridges.seeds` marks the names with that it replaces."""
 
 _SECRETS = ("random", "secrets", "uuid")
 _NUMPYS = (
@@ -108,7 +105,7 @@ def _note(generator: str, place: str, *, secret: bool = False) -> None:
 
 
 def _python(original: Any) -> Any:
-    if hasattr(original, _GOVERNED):
+    if hasattr(original, entropy.MARK):
         return original
 
     def seed(self: Any, a: Any = None, version: int = 2) -> None:
@@ -123,7 +120,7 @@ def _python(original: Any) -> Any:
 
 
 def _numpy(original: Any) -> Any:
-    if hasattr(original, _GOVERNED):
+    if hasattr(original, entropy.MARK):
         return original
 
     def randbits(k: int) -> int:

@@ -18,7 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_MARK = "_backendcfg_seeds_it"
+MARK = "_backendcfg_seeds_it"
+"""What functions have that were put in the place of others."""
 
 
 class SeededBits:
@@ -107,7 +108,7 @@ class _Entropy(AnytimeSwitch):
         raise NotImplementedError
 
     def _is_replaced(self) -> bool:
-        return hasattr(getattr(self.owner(), self.attribute, None), _MARK)
+        return hasattr(getattr(self.owner(), self.attribute, None), MARK)
 
 
 class EntropyOfPython(_Entropy):
@@ -122,7 +123,7 @@ class EntropyOfPython(_Entropy):
         def seed(self: Any, a: Any = None, version: int = 2) -> None:
             original(self, bits(256) if a is None and not _names_files() else a, version)
 
-        setattr(seed, _MARK, True)
+        setattr(seed, MARK, True)
         return seed
 
 
@@ -150,7 +151,7 @@ class EntropyOfNumPy(_Entropy):
         def randbits(k: int) -> int:
             return bits(k)
 
-        setattr(randbits, _MARK, True)
+        setattr(randbits, MARK, True)
         return randbits
 
 
