@@ -6,6 +6,7 @@ two workers.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -123,6 +124,28 @@ def _python(tmp_path):
         )
         assert fails == child.returncode, child.stderr
         return child.stderr if fails else child.stdout
+
+    return run
+
+
+@pytest.fixture(name="lines")
+def _lines(tmp_path):
+    """Run a script, which processes that it spawns can import, and give its lines, read as JSON."""
+
+    def run(program: str, **variables: str) -> list:
+        file = tmp_path / "script.py"
+        file.write_text(textwrap.dedent(program))
+        child = subprocess.run(
+            [sys.executable, str(file)],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+        assert child.returncode == 0, child.stderr
+        return [json.loads(line) for line in child.stdout.splitlines()]
 
     return run
 

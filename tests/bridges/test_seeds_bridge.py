@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
-import textwrap
 from types import ModuleType
 
 import numpy as np
@@ -21,25 +19,8 @@ ALL = {**defaults(), "seed.value": 7}
 
 
 @pytest.fixture(name="run")
-def run_fixture(tmp_path):
-    """Run a script in a world of its own, and give its lines as JSON."""
-
-    def run(program, **variables):
-        file = tmp_path / "script.py"
-        file.write_text(textwrap.dedent(program))
-        done = subprocess.run(
-            [sys.executable, str(file)],
-            cwd=tmp_path,
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    return run
+def run_fixture(lines):
+    return lines
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
@@ -21,26 +17,11 @@ VALUES = {
 
 
 @pytest.fixture(name="run")
-def run_fixture(tmp_path):
+def run_fixture(lines, tmp_path, monkeypatch):
     """Run a program with a temporary folder of its own, and give the lines that it printed."""
-
-    def run(program, **variables):
-        environment = {**os.environ, "TMPDIR": str(tmp_path), **variables}
-        if compiled.VARIABLE not in variables:
-            environment.pop(compiled.VARIABLE, None)
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(program)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    return run
+    monkeypatch.delenv(compiled.VARIABLE, raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return lines
 
 
 def digest(**changed):

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
-import sys
 import textwrap
 from types import SimpleNamespace
 
@@ -31,26 +27,15 @@ SEEDED = "backendcfg.apply(settings={'seed.value': 7})\n"
 
 
 @pytest.fixture(name="run")
-def run_fixture(tmp_path):
+def run_fixture(lines):
     """Run a program that spawned workers can import, and give the lines that it printed."""
 
     def run(program, *, look="", seeded=SEEDED):
-        file = tmp_path / "program.py"
         body = textwrap.indent(seeded + textwrap.dedent(program), "    ")
-        file.write_text(
-            f'{LOOK}{textwrap.dedent(look)}\nif __name__ == "__main__":\n    import backendcfg\n{body}'
+        return lines(
+            f'{LOOK}{textwrap.dedent(look)}\nif __name__ == "__main__":\n    import backendcfg\n{body}',
+            PYTHONWARNINGS="ignore",
         )
-        done = subprocess.run(
-            [sys.executable, str(file)],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
 
     return run
 
