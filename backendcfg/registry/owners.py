@@ -391,7 +391,7 @@ def give_back(claim: Claim) -> None:
         claims = cell._claims
         thread = cell.thread
         if len(claims) == 1 and (thread is None or thread is here) and claim in claims:
-            # What `_restore` would do, without the calls: nearly every scope is left here.
+            # What `_restore` would do, without the calls: for scopes that opened beside others.
             target = cell.base
             try:
                 if target != wanted:
