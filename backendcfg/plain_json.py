@@ -27,17 +27,24 @@ class _Rules:
 
 
 def loads(text: str) -> Any:
-    """As `json.loads`, with its errors."""
-    if _json is not None:
-        try:
-            value, end = _json.make_scanner(_Rules)(text, 0)  # type: ignore[arg-type]
-        except (AttributeError, StopIteration, TypeError):  # no JSON, or another release's parts
-            end = -1
-        if end == len(text.rstrip()):
-            return value
-    import json
+    """As `json.loads`, with its errors; a ValueError too for what is nested too deeply."""
+    try:
+        if _json is not None:
+            try:
+                value, end = _json.make_scanner(_Rules)(text, 0)  # type: ignore[arg-type]
+            except (
+                AttributeError,
+                StopIteration,
+                TypeError,
+            ):  # no JSON, or another release's parts
+                end = -1
+            if end == len(text.rstrip()):
+                return value
+        import json
 
-    return json.loads(text)
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def dumps(value: Any) -> str:

@@ -42,6 +42,9 @@ KERNELS = ("ipykernel_launcher", "ipykernel")
 LARGEST = 1 << 20
 """Bytes that a file may have that is read here."""
 
+LONGEST_KEY = 100
+"""Parts that a key in a TOML file may have."""
+
 MARKERS = ("backendcfg.toml", "pyproject.toml")
 """Files that can make a folder a project; the first always does."""
 
@@ -139,6 +142,34 @@ def read(path: str, own: bool = False) -> "bytes | None":
         return None
     finally:
         os.close(handle)
+
+
+def has_long_key(text: "str") -> "bool":
+    """Whether a key of a TOML text has so many parts that no key of a person has.
+
+    tomllib takes minutes and gigabytes for a key of 50,000 parts.
+    """
+    return any(
+        line.count(".") > LONGEST_KEY and _dots(line) > LONGEST_KEY for line in text.split("\n")
+    )
+
+
+def _dots(line: "str") -> "int":
+    """The dots after a part of a key, outside the strings of a line and before its comment."""
+    count = 0
+    quote = before = ""
+    for character in line:
+        if quote:
+            if character == quote and before != "\\":
+                quote = ""
+        elif character in "\"'":
+            quote = character
+        elif character == "#":
+            break
+        elif character == ".":
+            count += before not in ("", ".")
+        before = character
+    return count
 
 
 def _is_ours(owner: "int") -> bool:
@@ -255,10 +286,8 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
     Returns:
         Whether it may; and a file that does not count, where without it something would.
     """
-    for name in os.environ:  # noqa: TID251
-        # Looking up takes longer than looking over, so few are.
-        if name.startswith(PREFIX) and name not in SILENT and os.environ[name]:  # noqa: TID251
-            return True, ""
+    if asked():
+        return True, ""
     mine, shared = active_rows(state_directory()), active_rows(environment_directory())
     if mine is None or shared is None:
         return True, ""  # backendcfg says what is wrong
@@ -279,6 +308,15 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
     if committed or escaped(root) in mine:
         return others or picks(file), ""
     return False, file if others else ""
+
+
+def asked() -> bool:
+    """Whether a variable of this process asks for a profile or a flag."""
+    for name in os.environ:  # noqa: TID251
+        # Looking up takes longer than looking over, so few are.
+        if name.startswith(PREFIX) and name not in SILENT and os.environ[name]:  # noqa: TID251
+            return True
+    return False
 
 
 def _nearest(rows: "dict[str, int]", here: str) -> str:
@@ -384,15 +422,20 @@ def start(required: bool = False) -> None:
         elif required or os.environ.get(PREFIX + "PROFILE"):  # noqa: TID251
             _stop(error)
         else:
-            what = str(error).split("\n")[0] or type(error).__name__
-            _say(
-                "warning: what is active was not applied to this process: "
-                + what
-                + "; `backendcfg status` says more, BACKENDCFG_DISABLE=1 starts without it"
-            )
+            warn(error)
     finally:
         if hasattr(sys, AT_START):
             delattr(sys, AT_START)
+
+
+def warn(error: "Exception") -> None:
+    """Say in one line on standard error that what is active does not act in this process."""
+    what = str(error).split("\n")[0] or type(error).__name__
+    _say(
+        "warning: what is active was not applied to this process: "
+        + what
+        + "; `backendcfg status` says more, BACKENDCFG_DISABLE=1 starts without it"
+    )
 
 
 def anew(wanted: "dict[str, str | None]", profile: str) -> None:

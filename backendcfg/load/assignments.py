@@ -11,7 +11,7 @@ import shlex
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import environ
+from backendcfg import environ, startup
 from backendcfg.errors import (
     BackendCfgError,
     ConflictingFlagsError,
@@ -309,6 +309,8 @@ _TOML = ('"', "'", "[", "{")
 
 def _toml_value(text: str) -> Any:
     """The one TOML value that a text is, or None."""
+    if startup.has_long_key(text):
+        return None
     try:
         data = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from backendcfg import startup
 from backendcfg.errors import Span, TomlSyntaxError, shown_path
 from backendcfg.schema import describe
 from backendcfg.schema.layer import Place
@@ -334,6 +335,8 @@ def parse(file: Text, root: Path = (), *, shipped: bool = False) -> Parsed:
         TomlSyntaxError: it is not TOML, or nests deeper than `DEEPEST`.
     """
     lines = file.text.split("\n")
+    if startup.has_long_key(file.text):
+        raise _too_deep(file, lines)
     try:
         data: Any = tomllib.loads(file.text)
     except RecursionError:

@@ -15,7 +15,7 @@ import os
 import platform
 import time
 
-from backendcfg import environ
+from backendcfg import environ, startup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 def entries(path: str) -> dict[str, Any]:
     """What a file of entries has; nothing where it is absent or holds anything else."""
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError, RecursionError):
+        found = json.loads(startup.read(path, own=True) or b"")
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -146,7 +146,10 @@ def _by_file(path: str, rank: Rank) -> Iterator[Picked]:
     import tomllib
 
     try:
-        settings: Any = tomllib.loads((startup.read(path) or b"").decode())
+        text = (startup.read(path) or b"").decode()
+        if startup.has_long_key(text):
+            raise ValueError
+        settings: Any = tomllib.loads(text)
     except (ValueError, RecursionError):
         from backendcfg.load.document import read_settings
 

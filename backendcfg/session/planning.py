@@ -203,7 +203,7 @@ def compiled_pick(picked: Picked) -> Compiled:
         BackendCfgError: it must be resolved again, and cannot be.
     """
     stored = picked.stored
-    if stored is not None and rests_on_these_files(stored.stamp) and not holds(stored.stamp):
+    if stored is not None and not holds(stored.stamp) and rests_on_these_files(stored.stamp):
         return stored
     return compiled(picked.request, arguments=picked.arguments, rank=picked.rank)
 
@@ -272,12 +272,12 @@ def _cache_key(
 
 def _stored(key: str, environment: Mapping[str, str] | None = None) -> Compiled | None:
     """The stored plan, or None when there is none that still holds in an environment (this one)."""
+    content = startup.read(os.path.join(cache_directory(), f"{key}.json"), own=True)
     try:
-        with open(os.path.join(cache_directory(), f"{key}.json"), encoding="utf-8") as file:
-            stored = Compiled.from_dict(plain_json.loads(file.read()))
-        return stored if not holds(stored.stamp, environment=environment) else None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        stored = Compiled.from_dict(plain_json.loads((content or b"").decode()))
+    except (ValueError, TypeError, KeyError):
         return None
+    return stored if not holds(stored.stamp, environment=environment) else None
 
 
 def _store(key: str, compiled: Compiled) -> None:

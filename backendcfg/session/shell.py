@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from backendcfg import childprocess, environ, startup
 from backendcfg.catalogue.frameworks import NUMPY, ON_DEVICES, SCIPY
-from backendcfg.errors import TooLateError, UsageError
+from backendcfg.errors import StateUnwritableError, TooLateError, UsageError
 from backendcfg.transact import generations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backendcfg.errors import StateUnwritableError
     from backendcfg.schema.base import Rank
     from backendcfg.schema.plan import Plan
     from backendcfg.transact.compiled import Compiled
@@ -201,7 +200,11 @@ def off(*, user: bool = False, environment: bool = False) -> int:
     Raises:
         StateUnwritableError: the state cannot be written.
     """
-    return generations.off(_scope(user=user, environment=environment))
+    try:
+        scope = _scope(user=user, environment=environment)
+    except StateUnwritableError:  # an index that is damaged, which `generations.off` repairs
+        scope = _project()
+    return generations.off(scope)
 
 
 def history(

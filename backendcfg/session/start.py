@@ -30,9 +30,12 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
         capture_at_exit: arranges that this process leaves the state of its switches in a folder,
             for `backendcfg capture`.
 
+    What is active and cannot be applied is told in one line on standard error, and the program goes
+    on: it did not ask for it here.
+
     Raises:
-        BackendCfgError: a profile is in force and cannot be applied; a wrong name never falls
-            back to none.
+        BackendCfgError: a variable or `backendcfg run` asks for what cannot be applied; a wrong
+            name never falls back to none.
     """
     if not startup.is_command_line(sys.orig_argv) and (folder := environ.CAPTURE.read()):
         environ.current().pop(environ.CAPTURE.name)
@@ -42,7 +45,12 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
     if environ.disabled() or startup.is_command_line(sys.orig_argv) or takes_over():
         return
     if startup.may_have_profile(committed=True)[0]:
-        start_alone()
+        try:
+            start_alone()
+        except Exception as error:
+            if environ.STARTED_BY.read() or startup.asked():
+                raise
+            startup.warn(error)
 
 
 def start_alone() -> None:

@@ -87,8 +87,11 @@ class Compiled:
         """The inverse of `json.loads(to_json())`.
 
         Raises:
-            TypeError, KeyError: the data is from another release.
+            TypeError, KeyError: the data is from another release, or damaged.
         """
+        for name, kind in _KINDS.items():
+            if not isinstance(data[name], kind):
+                raise TypeError(f"{name!r} is not of type {kind.__name__}")
         return cls(
             **{
                 **data,
@@ -102,6 +105,15 @@ class Compiled:
                 "request": Asked(**data["request"]),
             }
         )
+
+
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("name", "tier"), str),
+    **dict.fromkeys(("values", "dormant", "stamp", "request"), dict),
+    **dict.fromkeys(("asked", "bitless", "unkept", "order", "named"), list),
+    **dict.fromkeys(("libraries", "overrides"), list),
+}
+"""What JSON has for each attribute."""
 
 
 def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:

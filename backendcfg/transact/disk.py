@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 30.0
 """How long to wait for another writer; a write takes milliseconds."""
 
+UNFINISHED = ".new"
+"""How the name of a file ends that is being written."""
+
 _FLUSH_UNSUPPORTED = (errno.EINVAL, errno.EROFS, errno.EBADF)
 
 
@@ -66,11 +69,15 @@ def replace(path: str, content: bytes, *, commits: bool = False, shared: bool = 
     Raises:
         StateUnwritableError: `state` says whether the new content is visible.
     """
-    temporary = f"{path}.{os.getpid()}.new"
+    # A name that nobody can foresee, and no file that was there before: a link that somebody put
+    # there would send the content elsewhere.
+    temporary = f"{path}.{os.urandom(8).hex()}{UNFINISHED}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         try:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            handle = os.open(temporary, flags, 0o600)
             try:
+                os.fchmod(handle, 0o600)  # whatever umask took away
                 view = memoryview(content)
                 while view:
                     view = view[os.write(handle, view) :]
@@ -132,6 +139,13 @@ def make_directory(path: str, *, shared: bool = False) -> None:
         except OSError as error:
             raise unwritable(directory, error, "make") from error
         flush_directory(os.path.dirname(directory))
+
+
+def sweep(directory: str) -> None:
+    """Remove what writers that were killed have left; only for who holds the directory's lock."""
+    for name in os.listdir(directory):
+        if name.endswith(UNFINISHED):
+            discard(os.path.join(directory, name))
 
 
 def discard(path: str) -> None:

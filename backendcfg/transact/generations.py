@@ -134,6 +134,8 @@ def commit(
             "compiled": json.loads(compiled.to_json()),
             "plan": json.loads(plan),
         }
+        disk.sweep(state)
+        disk.sweep(home)
         text = (json.dumps(document) + "\n").encode()
         disk.replace(os.path.join(home, f"{number}.json"), text, shared=shared)
         rows[scope] = row.to(number, row.generation)
@@ -212,13 +214,15 @@ def off(path: str | None) -> int:
         The generation that was active, 0 when none was.
 
     Raises:
-        StateUnwritableError: the disk cannot be written.
+        StateUnwritableError: the disk cannot be written, or a later release wrote the index.
     """
     state, scope = _place(path)
     if not os.path.exists(_index(state)):
         return 0
     with disk.writing(_lock(state)):
         rows, fault = store.parse_index(_index(state))
+        if fault == store.LATER:
+            raise store.damaged(_index(state), fault)
         if fault:
             rows = _rescued(state, rows)
         row = rows.get(scope)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 _HEADER = f"backendcfg {FORMAT}"
 UNREADABLE = "it is not a plain file that you own and nobody else may write"
+LATER = "a later release of backendcfg wrote it"
 
 
 @record(frozen=True)
@@ -77,15 +78,29 @@ def read_index(file: str, *, lenient: bool = False) -> dict[str, Row]:
     """
     rows, fault = parse_index(file)
     if fault and not (lenient and fault == UNREADABLE):
-        raise StateUnwritableError(
-            f"{file} is damaged: {fault}",
+        raise damaged(file, fault)
+    return rows
+
+
+def damaged(file: str, fault: str) -> StateUnwritableError:
+    """The error for an index with a fault: one of a later release is whole, and is left alone."""
+    if fault == LATER:
+        return StateUnwritableError(
+            f"cannot read {file}: {fault}",
             notes=["it says which profile is active for each project"],
             helps=[
-                "run `backendcfg off`, which rescues what it can and starts a new one",
-                "until then, BACKENDCFG_DISABLE=1 starts programs without a profile",
+                "use that release",
+                "or set BACKENDCFG_STATE_DIR to another directory for this one",
             ],
         )
-    return rows
+    return StateUnwritableError(
+        f"{file} is damaged: {fault}",
+        notes=["it says which profile is active for each project"],
+        helps=[
+            "run `backendcfg off`, which rescues what it can and starts a new one",
+            "until then, BACKENDCFG_DISABLE=1 starts programs without a profile",
+        ],
+    )
 
 
 def parse_index(file: str) -> tuple[dict[str, Row], str]:
@@ -106,11 +121,17 @@ def parse_index(file: str) -> tuple[dict[str, Row], str]:
         except ValueError:
             fault = fault or f"line {number} is not a row"
             continue
+        if not (key.isascii() and key.isalnum()):
+            fault = fault or f"line {number} does not name a directory of its own"
+            continue
         if not (0 <= row.generation <= row.highest and 0 <= row.back <= row.highest):
             fault = fault or f"line {number} has numbers that cannot be"
             continue
         rows[path] = row
-    if header.rpartition(" ")[0] != _HEADER:
+    release = header.split(" ")[1:2]
+    if header.startswith("backendcfg ") and release[0].isdecimal() and release[0] > str(FORMAT):
+        fault = LATER
+    elif header.rpartition(" ")[0] != _HEADER:
         fault = fault or f"its first line is not `{_HEADER}` and a number"
     elif header.rpartition(" ")[2] != str(len(rows)):
         fault = fault or f"it should have {header.rpartition(' ')[2]} rows and has {len(rows)}"
@@ -169,8 +190,9 @@ def load(state: str, row: Row, number: int) -> Generation:
     """
     file = os.path.join(state, "generations", row.key, f"{number}.json")
     try:
-        with open(file, "rb") as opened:
-            data = plain_json.loads(opened.read().decode())
+        if (content := startup.read(file, own=True)) is None:
+            raise TypeError(UNREADABLE if os.path.lexists(file) else "it is gone")
+        data = plain_json.loads(content.decode())
         if not isinstance(data, dict):
             raise TypeError("it is not a JSON object")
         if data["format"] != FORMAT:
@@ -189,11 +211,11 @@ def load(state: str, row: Row, number: int) -> Generation:
         if generation.number != number or generation.parent >= number:
             raise ValueError(f"it says that it is generation {generation.number}")
         return generation
-    except OSError as error:
-        fault = os.strerror(error.errno or 0)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         if (line := getattr(error, "lineno", None)) is not None:
             fault = f"it is not JSON at line {line}, column {getattr(error, 'colno', 1)}"
+        elif content is None:
+            fault = str(error)
         else:
             missing = isinstance(error, KeyError)
             fault = f"it has no {error}" if missing else str(error) or type(error).__name__
@@ -247,13 +269,10 @@ def prune(home: str, row: Row) -> None:
 
 
 def _parent(file: str) -> int:
-    import json
-
     try:
-        with open(file, "rb") as opened:
-            parent = json.loads(opened.read())["parent"]
+        parent = plain_json.loads((startup.read(file, own=True) or b"").decode())["parent"]
         return parent if isinstance(parent, int) else 0
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return 0
 
 

@@ -87,6 +87,9 @@ def test_the_end_of_a_file_has_its_place(render):
         "x = " + "[" * 40 + "]" * 40,
         ".".join("abcdefghij" * 4) + " = 1",
         "[" + ".".join(["a"] * 5000) + "]",
+        # tomllib would take 20 seconds and ten gigabytes.
+        ".".join(["a"] * 50_000) + " = 1",
+        "x = {" + ".".join(["a"] * 50_000) + " = 1}",
         "a = [" + "\n[" * 5000,
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -291,7 +292,8 @@ def test_a_plan_that_another_release_compiled_is_left_to_be_resolved_again(state
         (b"backendcfg 1 1\n1\tuser\t*user*\t1", "its last line is cut off"),
         (b"backendcfg 1 1\n1\tuser\n", "line 2 is not a row"),
         (b"backendcfg 1 1\n7\tuser\t*user*\t1\t0\n", "line 2 has numbers that cannot be"),
-        (b"backendcfg 2 0\n", "its first line is not `backendcfg 1` and a number"),
+        (b"backendcfg 1 1\n1\t/etc\t/p\t1\t0\n", "line 2 does not name a directory of its own"),
+        (b"backendcfg 1 1\n1\t..\t/p\t1\t0\n", "line 2 does not name a directory of its own"),
         (b"\xff\xfe\x00\n", "its first line is not `backendcfg 1` and a number"),
     ],
 )
@@ -311,6 +313,84 @@ def test_a_damaged_index_is_named_and_off_repairs_it(content, says, state):
     assert generations.current("/p") is None
     assert named(generations.undo("/p")) == (2, "two")
     assert commit("/p", "three") == 3
+
+
+def test_the_index_of_a_later_release_is_left_alone(state):
+    commit("/p", "one")
+    file = state / "active"
+    file.write_bytes(b"backendcfg 2 something new\n")
+    for verb in (generations.current, generations.undo, generations.off):
+        with pytest.raises(StateUnwritableError) as caught:
+            verb("/p")
+        assert caught.value.render() == (
+            f"error[state-unwritable]: cannot read {file}: a later release of backendcfg wrote it\n"
+            "  note: it says which profile is active for each project\n"
+            "  state: nothing was changed\n"
+            "  help: use that release\n"
+            "  help: or set BACKENDCFG_STATE_DIR to another directory for this one"
+        )
+    with pytest.raises(StateUnwritableError, match="a later release"):
+        commit("/p", "two")
+    assert file.read_bytes() == b"backendcfg 2 something new\n"
+
+
+def test_a_generation_that_is_no_plain_file_is_named_and_not_waited_for(state):
+    commit(None, "one")
+    file = state / "generations" / "user" / "1.json"
+    file.unlink()
+    os.mkfifo(file)
+    says = f"cannot read generation 1, {file}: it is not a plain file"
+    with pytest.raises(StateUnwritableError, match=re.escape(says)):
+        generations.current(None)
+    assert generations.off(None) == 1
+
+
+@pytest.mark.parametrize("name", ["created", "generation", "parent"])
+def test_a_number_beyond_all_measure_is_damage(name, state):
+    commit(None, "one")
+    file = state / "generations" / "user" / "1.json"
+    data = json.loads(file.read_text())
+    file.write_text(json.dumps({**data, name: 10**400}))
+    with pytest.raises(StateUnwritableError, match="cannot read generation 1"):
+        generations.current(None)
+
+
+def test_a_compiled_plan_of_other_types_is_resolved_again(state):
+    commit(None, "one")
+    file = state / "generations" / "user" / "1.json"
+    data = json.loads(file.read_text())
+    for name in data["compiled"]:
+        file.write_text(json.dumps({**data, "compiled": {**data["compiled"], name: 7}}))
+        assert generations.current(None).compiled is None
+
+
+def test_a_link_that_waits_beside_the_index_is_not_written_through(state, tmp_path, monkeypatch):
+    commit(None, "one")
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    monkeypatch.setattr(os, "urandom", lambda count: b"\0" * count)
+    planted = state / f"active.{'00' * 8}.new"
+    planted.symlink_to(mine)
+    swept = []
+    monkeypatch.setattr(disk, "sweep", swept.append)
+    with pytest.raises(StateUnwritableError, match="cannot write"):
+        commit(None, "two")
+    assert (mine.read_text(), len(swept)) == ("precious", 2)
+    assert named(generations.current(None)) == (1, "one")
+
+
+def test_what_killed_writers_left_is_swept_and_modes_do_not_depend_on_umask(state):
+    commit(None, "one")
+    for folder in (state, state / "generations" / "user"):
+        (folder / "active.4711.new").write_text("half")
+    before = os.umask(0o277)
+    try:
+        commit(None, "two")
+    finally:
+        os.umask(before)
+    assert list(state.rglob("*.new")) == []
+    files = [state / "active", state / "generations" / "user" / "2.json"]
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o600, 0o600]
 
 
 def failing(name, number, monkeypatch, *, only=lambda path: True):

@@ -47,3 +47,9 @@ def test_it_loads_neither_json_nor_regular_expressions():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000], ids=["arrays", "objects"])
+def test_what_is_nested_too_deeply_is_a_value_error(text):
+    with pytest.raises(ValueError, match="it is nested too deeply"):
+        plain_json.loads(text)
