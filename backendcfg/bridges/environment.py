@@ -24,7 +24,7 @@ from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import CUBLAS, CUDNN, NCCL
 from backendcfg.probe import loaded
 from backendcfg.records import record, replace
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.catalogue.variables import Variable
+    from backendcfg.transact.protocol import Latch, Reach
+
 
 FRAMEWORK: str | None = None
 
@@ -127,7 +129,7 @@ def before_interpreter(
     return {
         setting.switch.name: setting.wanted
         for setting in settings(values, asked, name)
-        if setting.switch.latch is Latch.BEFORE_PROCESS and setting.switch.read() != setting.wanted
+        if setting.switch.latch == "before-process" and setting.switch.read() != setting.wanted
     }
 
 
@@ -182,12 +184,12 @@ class EnvironmentVariable:
     name: str
     row: Variable
     wanted: str | None
-    reach: Reach = Reach.PROCESS
+    reach: Reach = "process"
     reversible: bool = True
 
     @property
     def latch(self) -> Latch:
-        return Latch(self.row.latch)
+        return self.row.latch  # type: ignore[return-value]  # one of the catalogue
 
     def read(self) -> str | None:
         at_start = self.row.latch == "before-process"

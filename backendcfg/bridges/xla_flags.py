@@ -17,7 +17,7 @@ from backendcfg.catalogue.frameworks import JAXLIB
 from backendcfg.catalogue.xla_text import VARIABLE
 from backendcfg.errors import InvalidValueError
 from backendcfg.records import record
-from backendcfg.transact.switch import AnytimeSwitch, Latch, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class XlaFlags(AnytimeSwitch):
     wanted: str
     wants: tuple[tuple[str, Word], ...]
     name: str = VARIABLE
-    latch = Latch.BEFORE_FIRST_USE
+    latch = "before-first-use"
 
     def read(self) -> str | None:
         found = environ.current().get(VARIABLE) or None

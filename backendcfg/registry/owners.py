@@ -27,7 +27,6 @@ from collections import deque
 
 from backendcfg.registry import restoring
 from backendcfg.registry.restoring import STUCK
-from backendcfg.transact.switch import Latch, Reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,10 +119,10 @@ class Cell:
 
     def __init__(self, switch: Switch, thread: Thread | None = None) -> None:
         self.switch = switch
-        self.by_thread = switch.reach is Reach.THREAD
+        self.by_thread = switch.reach == "thread"
         self.eligible = (
-            switch.latch in {Latch.ANYTIME, Latch.EACH_THREAD}
-            and switch.reach is not Reach.CALL
+            switch.latch in {"anytime", "each-thread"}
+            and switch.reach != "call"
             and switch.reversible
             and not switch.too_late()
         )

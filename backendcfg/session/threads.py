@@ -22,7 +22,7 @@ from backendcfg.records import replace
 from backendcfg.registry import entering, owners
 from backendcfg.transact import log
 from backendcfg.transact.journal import ReadBackError
-from backendcfg.transact.switch import Reach, Setting
+from backendcfg.transact.switch import Setting
 from backendcfg.transact.wording import listed, reason, shown
 
 TYPE_CHECKING = False
@@ -83,7 +83,7 @@ def base_changed(
 def base_grew(settings: Iterable[Setting], outcomes: Iterable[Outcome]) -> None:
     """Give switches that came with a library, and that this thread has set, to later threads."""
     for setting, outcome in zip(settings, outcomes, strict=False):
-        if setting.switch.reach is Reach.THREAD and outcome.state in ("set", "unchanged"):
+        if setting.switch.reach == "thread" and outcome.state in ("set", "unchanged"):
             _wanted[setting.switch.name] = setting
             _here.given[setting.switch.name] = setting.wanted
             _here.failed.pop(setting.switch.name, None)

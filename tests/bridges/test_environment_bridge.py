@@ -12,7 +12,6 @@ from backendcfg.bridges.pool_calls import Inventory
 from backendcfg.catalogue.variables import VARIABLES
 from backendcfg.errors import MissingLibraryError
 from backendcfg.schema.profile import defaults
-from backendcfg.transact.switch import Latch
 
 REPRODUCIBLE = {
     "threads.count": 2,
@@ -195,9 +194,9 @@ def test_every_latch_is_one_before_something():
     values = {**defaults(), "threads.count": 2}
     rows = environment.settings(values, {row.flag for row in VARIABLES})
     assert {each.switch.latch for each in rows} == {
-        Latch.BEFORE_IMPORT,
-        Latch.BEFORE_FIRST_USE,
-        Latch.BEFORE_PROCESS,
+        "before-import",
+        "before-first-use",
+        "before-process",
     }
 
 
