@@ -14,6 +14,7 @@ import sys
 from functools import cache, lru_cache
 
 from backendcfg import environ
+from backendcfg.bridges.environment import processors
 from backendcfg.catalogue import variables as table
 from backendcfg.catalogue.cpu import MKL
 from backendcfg.catalogue.frameworks import TORCH
@@ -33,7 +34,6 @@ sys.path.insert(0, request["root"])
 from backendcfg.bridges.afresh import answer
 answer(request)
 """
-_cpus: list[list[int]] = []
 
 
 @cache
@@ -46,12 +46,6 @@ def readers(flag: str) -> frozenset[str]:
 def texts(variables: Mapping[str, Any]) -> dict[str, str | None]:
     """Readings of variables as what stood there; see `Meaning` in `environment.py`."""
     return {name: getattr(value, "text", value) for name, value in variables.items()}
-
-
-def note_processors() -> None:
-    """Remember the processors of this process, before an OpenMP runtime binds its first thread."""
-    if not _cpus and hasattr(os, "sched_getaffinity"):
-        _cpus.append(sorted(os.sched_getaffinity(0)))
 
 
 def ask(subject: str, what: str, variables: Mapping[str, Any]) -> Any:
@@ -103,7 +97,7 @@ def _ask(
     import json
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    request = {"root": root, "files": files, "processors": _cpus[0] if _cpus else []}
+    request = {"root": root, "files": files, "processors": processors}
     from backendcfg import childprocess
 
     done = childprocess.run(

@@ -12,11 +12,7 @@ import os
 import sys
 
 from backendcfg import environ
-from backendcfg.bridges import afresh, imports, xla_flags
-from backendcfg.bridges.blis_architectures import VARIABLE as ARCH_TYPE
-from backendcfg.bridges.pool_calls import inventory
-from backendcfg.bridges.verbose import SCOPED_FLAGS as VERBOSE
-from backendcfg.bridges.verbose import library_levels
+from backendcfg.bridges import imports, xla_flags
 from backendcfg.catalogue import variables as table
 from backendcfg.catalogue import xla_text
 from backendcfg.catalogue.cpu import BLIS, MKL, ONEDNN, OPENBLAS
@@ -61,7 +57,7 @@ def variables(
             continue
         result.update(dict.fromkeys(row.rivals))
         text = row.encode(values[row.flag])
-        if row.name == ARCH_TYPE and text is not None:
+        if row.flag == "blas.blis.arch_type" and text is not None:
             files = [str(each["path"]) for each in libraries if each.get("kind") == BLIS.name]
             if not files:
                 continue
@@ -103,7 +99,7 @@ def settings(
             if environ.foreign([rival])
         ]
         text = row.encode(values[row.flag])
-        if row.name == ARCH_TYPE and text is not None:
+        if row.flag == "blas.blis.arch_type" and text is not None:
             # Which number it would be depends on the file that is loaded one day; for those that
             # are, the pools' bridge compares the kernels that run.
             continue
@@ -199,7 +195,7 @@ class EnvironmentVariable:
         return Meaning.of(self.wanted, found) if self.row.says(found, self.wanted) else found
 
     def write(self, value: str | None) -> None:
-        afresh.note_processors()
+        _note_processors()
         text = value.text if isinstance(value, Meaning) else value
         if text is None:
             environ.current().pop(self.name, None)
@@ -209,7 +205,12 @@ class EnvironmentVariable:
     def too_late(self) -> str:
         if not self.row.runtime:
             return _READERS[self.row.reader]()
-        if self.row.flag in VERBOSE:
+        if not imports.may_have_libraries():
+            return ""
+        from backendcfg.bridges.pool_calls import inventory
+        from backendcfg.bridges.verbose import SCOPED_FLAGS, library_levels
+
+        if self.row.flag in SCOPED_FLAGS:
             what, missing = ".verbose", library_levels().missing
         else:
             what = ".dynamic" if self.row.flag == "threads.dynamic" else ".threads"
@@ -224,6 +225,15 @@ class EnvironmentVariable:
         """Why whoever has read the value keeps it when the variable is given back, or ""."""
         because = self.too_late()
         return f"{because}; nothing takes that back" if because else ""
+
+
+processors: list[int] = []
+"""Those of this process, before an OpenMP runtime bound its first thread to one."""
+
+
+def _note_processors() -> None:
+    if not processors and hasattr(os, "sched_getaffinity"):
+        processors.extend(sorted(os.sched_getaffinity(0)))
 
 
 def started_with() -> Mapping[str, str]:
@@ -265,6 +275,10 @@ def _interpreter() -> str:
 
 def _started(*kinds: str) -> Callable[[], str]:
     def reason() -> str:
+        if not imports.may_have_libraries():
+            return ""
+        from backendcfg.bridges.pool_calls import inventory
+
         labels = [label for label, kind in inventory().started.items() if kind in kinds]
         return f"{', '.join(labels)} read it when loaded" if labels else ""
 

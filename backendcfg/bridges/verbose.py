@@ -16,7 +16,8 @@ import sys
 
 from backendcfg import environ
 from backendcfg.bridges import afresh, imports
-from backendcfg.bridges.pool_calls import handle, inventory, mapped_set
+from backendcfg.bridges.imports import mapped_set
+from backendcfg.bridges.pool_calls import handle, inventory
 from backendcfg.catalogue.cpu import MKL, MKL_CORE, ONEDNN
 from backendcfg.catalogue.frameworks import TENSORFLOW, TORCH
 from backendcfg.probe import loaded

@@ -96,8 +96,10 @@ def local_rank(environment: Mapping[str, str]) -> Rank | None:
     """Which of several ranks on this machine a process is, or None where it is the only one."""
     for variable, counted in _LAUNCHERS:
         number, text = environment.get(variable, ""), environment.get(counted, "")
+        if not number.isdecimal():
+            continue
         size = _tasks_here(text, environment) if counted.startswith("SLURM") else _number(text)
-        if number.isdecimal() and size:
+        if size:
             return Rank(variable, int(number), size) if size > 1 else None
     return None
 

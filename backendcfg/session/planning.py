@@ -8,7 +8,6 @@ counts as none.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from backendcfg import __version__, environ, plain_json, startup
 from backendcfg.probe.cores import local_rank
@@ -19,6 +18,7 @@ from backendcfg.transact.compiled import Asked, Compiled, compile_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from backendcfg.schema.base import Rank
@@ -139,6 +139,8 @@ def as_arguments(settings: Mapping[str, Any] | None) -> dict[str, str]:
         InvalidArgumentError: they are no mapping from names of flags.
         InvalidValueError: a value is none that TOML has.
     """
+    from collections.abc import Mapping
+
     from backendcfg.errors import InvalidArgumentError, InvalidValueError
     from backendcfg.resolve.words import literal
 
@@ -164,6 +166,8 @@ def as_arguments(settings: Mapping[str, Any] | None) -> dict[str, str]:
 
 def _is_plain(value: Any) -> bool:
     """Whether a value is made of what flags are made of."""
+    from collections.abc import Mapping
+
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
     if isinstance(value, (list, tuple)):

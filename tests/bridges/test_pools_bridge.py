@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from backendcfg.bridges import pool_calls, pools
+from backendcfg.bridges import imports, pool_calls, pools
 from backendcfg.bridges.pool_calls import Inventory, take_inventory
 from backendcfg.probe.loaded import LoadedLibrary
 from backendcfg.transact.protocol import Switch
@@ -388,16 +388,16 @@ print(json.dumps([len(seen), sorted(set(map(tuple, seen)))]))
 
 def test_the_loader_counts_every_library_that_is_loaded(build):
     path = build("pool_openblas", name="counted.so")
-    before = pool_calls.mapped_set()
+    before = imports.mapped_set()
     ctypes.CDLL(path)
-    after = pool_calls.mapped_set()
+    after = imports.mapped_set()
     assert before is not None
     assert (after[0] - before[0], after[1] - before[1]) == (1, 0)
 
 
 def test_without_the_compiled_part_nobody_counts(monkeypatch):
-    monkeypatch.setattr(pool_calls, "_native", None)
-    assert pool_calls.mapped_set() is None
+    monkeypatch.setattr(imports, "_native", None)
+    assert imports.mapped_set() is None
 
 
 def test_a_handle_is_kept_and_belongs_to_what_is_loaded(build):
