@@ -142,10 +142,9 @@ def started() -> str:
 
 def _of_the_user() -> str:
     """What XLA_FLAGS holds here without what an earlier apply put there."""
-    from backendcfg.registry.base import applied
-
     now = environ.foreign([VARIABLE]).get(VARIABLE, "")
-    mine = applied().get(VARIABLE)
+    base = sys.modules.get("backendcfg.registry.base")  # not there: nothing was applied
+    mine = base.applied().get(VARIABLE) if base is not None else None
     if mine is not None and now == mine.setting.wanted:
         now = mine.original or ""
     return _expanded(now)

@@ -8,6 +8,7 @@ counts as none.
 from __future__ import annotations
 
 import os
+import sys
 
 from backendcfg import __version__, environ, plain_json, startup
 from backendcfg.probe.cores import local_rank
@@ -307,12 +308,13 @@ def _environment_before() -> dict[str, str]:
 
     What it set is no wish of the user's: a plan neither contradicts it nor is stored under it.
     """
+    environment = environ.wishes(environ.current())
+    if (base := sys.modules.get("backendcfg.registry.base")) is None:
+        return environment  # nothing was applied
     from backendcfg.bridges.environment import EnvironmentVariable
     from backendcfg.bridges.xla_flags import XlaFlags
-    from backendcfg.registry.base import applied
 
-    environment = environ.wishes(environ.current())
-    for name, one in applied().items():
+    for name, one in base.applied().items():
         if not isinstance(one.setting.switch, (EnvironmentVariable, XlaFlags)):
             continue
         if one.original is None:
