@@ -20,8 +20,8 @@ from backendcfg.records import record
 from backendcfg.registry import base, owners
 from backendcfg.session import installed, process
 from backendcfg.transact import journal
+from backendcfg.transact.outcome import listed, shown
 from backendcfg.transact.switch import Setting
-from backendcfg.transact.wording import listed, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

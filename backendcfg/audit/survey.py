@@ -15,8 +15,8 @@ from backendcfg.bridges import imports
 from backendcfg.bridges.imports import mapped_set
 from backendcfg.probe import environment
 from backendcfg.records import record
+from backendcfg.transact.outcome import reason
 from backendcfg.transact.switch import in_force
-from backendcfg.transact.wording import reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

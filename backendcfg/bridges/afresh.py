@@ -14,11 +14,10 @@ import sys
 from functools import cache, lru_cache
 
 from backendcfg import environ
-from backendcfg.bridges.environment import processors
 from backendcfg.catalogue import variables as table
 from backendcfg.catalogue.cpu import MKL
 from backendcfg.catalogue.frameworks import TORCH
-from backendcfg.probe import loaded
+from backendcfg.probe import cores, loaded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def _ask(
     import json
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    request = {"root": root, "files": files, "processors": processors}
+    request = {"root": root, "files": files, "processors": cores.processors}
     from backendcfg import childprocess
 
     done = childprocess.run(

@@ -18,7 +18,7 @@ from backendcfg.catalogue import xla_text
 from backendcfg.catalogue.cpu import BLIS, MKL, ONEDNN, OPENBLAS
 from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import CUBLAS, CUDNN, NCCL
-from backendcfg.probe import loaded
+from backendcfg.probe import cores, loaded
 from backendcfg.records import record, replace
 from backendcfg.transact.switch import Setting
 
@@ -195,7 +195,7 @@ class EnvironmentVariable:
         return Meaning.of(self.wanted, found) if self.row.says(found, self.wanted) else found
 
     def write(self, value: str | None) -> None:
-        _note_processors()
+        cores.note_processors()
         text = value.text if isinstance(value, Meaning) else value
         if text is None:
             environ.current().pop(self.name, None)
@@ -225,15 +225,6 @@ class EnvironmentVariable:
         """Why whoever has read the value keeps it when the variable is given back, or ""."""
         because = self.too_late()
         return f"{because}; nothing takes that back" if because else ""
-
-
-processors: list[int] = []
-"""Those of this process, before an OpenMP runtime bound its first thread to one."""
-
-
-def _note_processors() -> None:
-    if not processors and hasattr(os, "sched_getaffinity"):
-        processors.extend(sorted(os.sched_getaffinity(0)))
 
 
 def started_with() -> Mapping[str, str]:

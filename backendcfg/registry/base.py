@@ -17,9 +17,8 @@ from backendcfg.records import record, replace
 from backendcfg.registry import entering, owners
 from backendcfg.transact import log
 from backendcfg.transact.journal import carry_out, foresee
-from backendcfg.transact.outcome import Outcome
+from backendcfg.transact.outcome import Outcome, reason, shown
 from backendcfg.transact.switch import AnytimeSwitch, Setting, told
-from backendcfg.transact.wording import reason, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

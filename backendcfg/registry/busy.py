@@ -10,7 +10,7 @@ from _thread import allocate_lock, get_ident
 
 from backendcfg.errors import InvalidArgumentError, ProfileBusyError
 from backendcfg.registry.owners import LOCK
-from backendcfg.transact.wording import shown
+from backendcfg.transact.outcome import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from backendcfg.session import children, installed, threads, wiring
 from backendcfg.session.installed import AppliedProfile, stack, surroundings
 from backendcfg.transact import log
 from backendcfg.transact.interrupts import Deferral
-from backendcfg.transact.outcome import Report, warn_of_pending
-from backendcfg.transact.wording import reason
+from backendcfg.transact.outcome import Report, reason, warn_of_pending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

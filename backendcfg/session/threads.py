@@ -22,8 +22,8 @@ from backendcfg.records import replace
 from backendcfg.registry import entering, owners
 from backendcfg.transact import log
 from backendcfg.transact.journal import ReadBackError
+from backendcfg.transact.outcome import listed, reason, shown
 from backendcfg.transact.switch import Setting
-from backendcfg.transact.wording import listed, reason, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
