@@ -16,7 +16,7 @@ from backendcfg.errors import PendingWarning
 from backendcfg.session import installed
 from backendcfg.session.process import apply, undo
 from backendcfg.session.view import active
-from backendcfg.transact.wording import listed
+from backendcfg.transact.outcome import listed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

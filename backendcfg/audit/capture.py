@@ -18,7 +18,7 @@ from backendcfg.audit.facts import is_option
 from backendcfg.audit.process_state import baseline, is_valid, nested, read_process
 from backendcfg.catalogue.variables import VARIABLES
 from backendcfg.errors import BackendCfgError, InvalidArgumentError
-from backendcfg.transact.wording import shown
+from backendcfg.transact.outcome import shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

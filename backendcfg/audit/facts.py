@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg.bridges.jax import OPTIONS
 from backendcfg.catalogue.frameworks import JAX, TORCH
 from backendcfg.probe.environment import is_incidental
-from backendcfg.transact.wording import reason
+from backendcfg.transact.outcome import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,8 @@ from backendcfg.records import record
 from backendcfg.registry import base, owners
 from backendcfg.session import installed, process
 from backendcfg.transact import journal
-from backendcfg.transact.switch import Latch, Reach, Setting
-from backendcfg.transact.wording import listed, shown
+from backendcfg.transact.outcome import listed, shown
+from backendcfg.transact.switch import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -150,7 +150,7 @@ class Watched:
     def _differs(self, was: SwitchReading, now: SwitchReading) -> bool:
         if was.obstacle or now.obstacle:
             return False
-        if was.switch.reach is Reach.THREAD and threading.get_ident() != self.thread:
+        if was.switch.reach == "thread" and threading.get_ident() != self.thread:
             return False
         if now.own == was.own:
             return False
@@ -175,7 +175,7 @@ class Watched:
         with owners.LOCK:
             if owners.cell_of(switch).claims:
                 return "an open scope holds it"
-            if switch.latch not in (Latch.ANYTIME, Latch.EACH_THREAD):
+            if switch.latch not in ("anytime", "each-thread"):
                 return switch.too_late() or "it can be set once only"
             journal.transact([Setting(switch, was.own, was.flag)], _nothing)
         return ""

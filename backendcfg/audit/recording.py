@@ -24,7 +24,7 @@ from backendcfg.bridges import imports
 from backendcfg.registry import base
 from backendcfg.session import children, installed
 from backendcfg.transact import log
-from backendcfg.transact.wording import reason
+from backendcfg.transact.outcome import reason
 
 if TYPE_CHECKING:
     from typing import Any

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from backendcfg.bridges import all as bridges
 from backendcfg.bridges import imports
-from backendcfg.bridges.pool_calls import mapped_set
+from backendcfg.bridges.imports import mapped_set
 from backendcfg.probe import environment
 from backendcfg.records import record
+from backendcfg.transact.outcome import reason
 from backendcfg.transact.switch import in_force
-from backendcfg.transact.wording import reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -21,7 +21,7 @@ import backendcfg
 from backendcfg import _native
 from backendcfg.audit import facts, survey
 from backendcfg.bridges.environment import started_with
-from backendcfg.bridges.pool_calls import mapped_set
+from backendcfg.bridges.imports import mapped_set
 from backendcfg.catalogue.cpu import LIBRARIES, MKL, ONEDNN
 from backendcfg.catalogue.frameworks import FRAMEWORKS, JAXLIB, TENSORFLOW, TORCH
 from backendcfg.catalogue.variables import VARIABLES

@@ -21,8 +21,8 @@ from backendcfg.registry.entering import holdings, stuck
 from backendcfg.session import installed, threads, wiring
 from backendcfg.session.wiring import SCOPED
 from backendcfg.tables import html
+from backendcfg.transact.outcome import reason
 from backendcfg.transact.switch import in_force, told
-from backendcfg.transact.wording import reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

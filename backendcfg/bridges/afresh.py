@@ -17,7 +17,7 @@ from backendcfg import environ
 from backendcfg.catalogue import variables as table
 from backendcfg.catalogue.cpu import MKL
 from backendcfg.catalogue.frameworks import TORCH
-from backendcfg.probe import loaded
+from backendcfg.probe import cores, loaded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ sys.path.insert(0, request["root"])
 from backendcfg.bridges.afresh import answer
 answer(request)
 """
-_cpus: list[list[int]] = []
 
 
 @cache
@@ -46,12 +45,6 @@ def readers(flag: str) -> frozenset[str]:
 def texts(variables: Mapping[str, Any]) -> dict[str, str | None]:
     """Readings of variables as what stood there; see `Meaning` in `environment.py`."""
     return {name: getattr(value, "text", value) for name, value in variables.items()}
-
-
-def note_processors() -> None:
-    """Remember the processors of this process, before an OpenMP runtime binds its first thread."""
-    if not _cpus and hasattr(os, "sched_getaffinity"):
-        _cpus.append(sorted(os.sched_getaffinity(0)))
 
 
 def ask(subject: str, what: str, variables: Mapping[str, Any]) -> Any:
@@ -103,7 +96,7 @@ def _ask(
     import json
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    request = {"root": root, "files": files, "processors": _cpus[0] if _cpus else []}
+    request = {"root": root, "files": files, "processors": cores.processors}
     from backendcfg import childprocess
 
     done = childprocess.run(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
+import sys
 
 from backendcfg.bridges import imports
 from backendcfg.catalogue import frameworks
+from backendcfg.catalogue.frameworks import NUMBA, TENSORFLOW, TORCH
 from backendcfg.errors import BackendCfgError, InternalError
 
 TYPE_CHECKING = False
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
     from backendcfg.transact.switch import Setting
 
 FRAMEWORKS = {each.name: each.bridge_after for each in frameworks.FRAMEWORKS if each.bridge_after}
-"""The framework of each bridge that has one: what is not imported has nothing to set, and a process
-that starts need not load its bridge to know."""
+"""The framework of each bridge that has one: what is not imported has nothing to set."""
+
+GENERATORS = ("random", "numpy.random", NUMBA.name, TORCH.name, TENSORFLOW.name)
+"""The modules whose generators are seeded."""
+
+_FLAGS = {"log": {"log.level"}, "verbose": {"mkl.verbose", "mkldnn.verbose"}}
+"""All flags of some bridges, which need not be loaded where nobody asks for them."""
 
 # The logger first, so that it tells of the rest. Then variables, because they act on whatever is
 # loaded from then on; then the libraries; then the frameworks, whose own calls go through those
@@ -54,10 +60,10 @@ def settings(
     """
     result: list[Setting] = []
     for bridge in bridges:
-        if not imports.is_imported(FRAMEWORKS.get(bridge, "sys")):
+        if not _may_act(bridge, asked):
             continue
         try:
-            module = importlib.import_module(f"backendcfg.bridges.{bridge}")
+            module = _load(bridge)
             flags = {*asked, *dormant} if getattr(module, "MIRRORS", False) else asked
             result += module.settings(values, flags, name)
         except BackendCfgError:
@@ -71,9 +77,27 @@ def settings(
     return [setting for setting in result if getattr(setting.switch, "only", "") != other]
 
 
+def _may_act(bridge: str, asked: Collection[str]) -> bool:
+    """Whether a bridge may have something to set now: a process that starts loads no other."""
+    if bridge in FRAMEWORKS:
+        return imports.is_imported(FRAMEWORKS[bridge])
+    if bridge == "seeds":
+        return any(map(imports.is_imported, GENERATORS))
+    if bridge == "pools":
+        return imports.may_have_libraries()
+    return bridge not in _FLAGS or not _FLAGS[bridge].isdisjoint(asked)
+
+
+def _load(bridge: str) -> Any:
+    # Without `importlib`, which a process that starts need not load.
+    name = f"backendcfg.bridges.{bridge}"
+    __import__(name)
+    return sys.modules[name]
+
+
 def scoped_flags(bridges: Collection[str]) -> frozenset[str]:
     """The flags that a scope may set and put back through these bridges: their `SCOPED_FLAGS`."""
     found: set[str] = set()
     for bridge in bridges:
-        found |= importlib.import_module(f"backendcfg.bridges.{bridge}").SCOPED_FLAGS
+        found |= _load(bridge).SCOPED_FLAGS
     return frozenset(found)

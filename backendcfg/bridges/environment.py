@@ -12,19 +12,15 @@ import os
 import sys
 
 from backendcfg import environ
-from backendcfg.bridges import afresh, imports, xla_flags
-from backendcfg.bridges.blis_architectures import VARIABLE as ARCH_TYPE
-from backendcfg.bridges.pool_calls import inventory
-from backendcfg.bridges.verbose import SCOPED_FLAGS as VERBOSE
-from backendcfg.bridges.verbose import library_levels
+from backendcfg.bridges import imports, xla_flags
 from backendcfg.catalogue import variables as table
 from backendcfg.catalogue import xla_text
 from backendcfg.catalogue.cpu import BLIS, MKL, ONEDNN, OPENBLAS
 from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import CUBLAS, CUDNN, NCCL
-from backendcfg.probe import loaded
+from backendcfg.probe import cores, loaded
 from backendcfg.records import record, replace
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +28,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.catalogue.variables import Variable
+    from backendcfg.transact.protocol import Latch, Reach
+
 
 FRAMEWORK: str | None = None
 
@@ -59,7 +57,7 @@ def variables(
             continue
         result.update(dict.fromkeys(row.rivals))
         text = row.encode(values[row.flag])
-        if row.name == ARCH_TYPE and text is not None:
+        if row.flag == "blas.blis.arch_type" and text is not None:
             files = [str(each["path"]) for each in libraries if each.get("kind") == BLIS.name]
             if not files:
                 continue
@@ -101,7 +99,7 @@ def settings(
             if environ.foreign([rival])
         ]
         text = row.encode(values[row.flag])
-        if row.name == ARCH_TYPE and text is not None:
+        if row.flag == "blas.blis.arch_type" and text is not None:
             # Which number it would be depends on the file that is loaded one day; for those that
             # are, the pools' bridge compares the kernels that run.
             continue
@@ -127,7 +125,7 @@ def before_interpreter(
     return {
         setting.switch.name: setting.wanted
         for setting in settings(values, asked, name)
-        if setting.switch.latch is Latch.BEFORE_PROCESS and setting.switch.read() != setting.wanted
+        if setting.switch.latch == "before-process" and setting.switch.read() != setting.wanted
     }
 
 
@@ -182,12 +180,12 @@ class EnvironmentVariable:
     name: str
     row: Variable
     wanted: str | None
-    reach: Reach = Reach.PROCESS
+    reach: Reach = "process"
     reversible: bool = True
 
     @property
     def latch(self) -> Latch:
-        return Latch(self.row.latch)
+        return self.row.latch  # type: ignore[return-value]  # one of the catalogue
 
     def read(self) -> str | None:
         at_start = self.row.latch == "before-process"
@@ -197,7 +195,7 @@ class EnvironmentVariable:
         return Meaning.of(self.wanted, found) if self.row.says(found, self.wanted) else found
 
     def write(self, value: str | None) -> None:
-        afresh.note_processors()
+        cores.note_processors()
         text = value.text if isinstance(value, Meaning) else value
         if text is None:
             environ.current().pop(self.name, None)
@@ -207,7 +205,12 @@ class EnvironmentVariable:
     def too_late(self) -> str:
         if not self.row.runtime:
             return _READERS[self.row.reader]()
-        if self.row.flag in VERBOSE:
+        if not imports.may_have_libraries():
+            return ""
+        from backendcfg.bridges.pool_calls import inventory
+        from backendcfg.bridges.verbose import SCOPED_FLAGS, library_levels
+
+        if self.row.flag in SCOPED_FLAGS:
             what, missing = ".verbose", library_levels().missing
         else:
             what = ".dynamic" if self.row.flag == "threads.dynamic" else ".threads"
@@ -263,6 +266,10 @@ def _interpreter() -> str:
 
 def _started(*kinds: str) -> Callable[[], str]:
     def reason() -> str:
+        if not imports.may_have_libraries():
+            return ""
+        from backendcfg.bridges.pool_calls import inventory
+
         labels = [label for label, kind in inventory().started.items() if kind in kinds]
         return f"{', '.join(labels)} read it when loaded" if labels else ""
 

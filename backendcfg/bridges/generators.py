@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from backendcfg.bridges import lineage
 from backendcfg.catalogue.frameworks import NUMBA, TENSORFLOW, TORCH
-from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach
+from backendcfg.transact.switch import AnytimeSwitch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class Numba(_Twister):
     """
 
     name, flag, module = "numba.random.seed", "seed.numba", NUMBA.name
-    reach, latch = Reach.THREAD, Latch.EACH_THREAD
+    reach, latch = "thread", "each-thread"
 
     @property
     def seeded(self) -> dict[str, int]:  # type: ignore[override]

@@ -21,8 +21,14 @@ from _thread import get_ident
 
 from backendcfg.catalogue.cpu import MKL
 from backendcfg.catalogue.frameworks import FRAMEWORKS, NUMBA, NUMPY, SKLEARN
+from backendcfg.probe import loaded
 
 TYPE_CHECKING = False
+try:
+    from backendcfg import _native
+except ImportError:
+    _native = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from importlib.abc import Loader
@@ -55,6 +61,28 @@ finished = 0
 
 sought = 0
 """How many times an import system asked a watch for a module, whichever it was."""
+
+
+def mapped_set() -> tuple[int, int] | None:
+    """How many libraries were ever loaded and unloaded here; None where nobody counts.
+
+    The compiled part asks the loader. ctypes could not: the loader calls back under its own lock,
+    which deadlocks when Python code in the callback waits for another thread that loads a library,
+    and callbacks break forked children (https://github.com/joblib/threadpoolctl/issues/225).
+    """
+    return _native.mapped() if _native is not None else None
+
+
+def may_have_libraries() -> bool:
+    """Whether a numeric library may be in this process, or NumPy, which may have one inside."""
+    global _libraries
+    now = mapped_set()
+    if now is None or _libraries[0] != now:
+        _libraries = now, any(map(loaded.may_be_numeric, loaded.mapped_files()))
+    return _libraries[1] or is_imported(NUMPY.name)
+
+
+_libraries: tuple[tuple[int, int] | None, bool] = (None, False)
 
 
 def watch(callback: Callable[[str], None], modules: Iterable[str] = MODULES) -> Watch:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 
 from backendcfg.records import record
-from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class ThreadOption(AnytimeSwitch):
     """The same option for the calling thread; None leaves it to the process's."""
 
     only = "scope"
-    reach = Reach.THREAD
-    latch = Latch.EACH_THREAD
+    reach = "thread"
+    latch = "each-thread"
 
     def __init__(self, option: str) -> None:
         self.option = option

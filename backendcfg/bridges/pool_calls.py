@@ -2,16 +2,19 @@
 
 Every symbol is looked up before a switch is made of it: a library that lacks one is listed in
 `Inventory.missing` with the reason, so it can never look as if it had obeyed. Libraries are reached
-with RTLD_NOLOAD, never loaded and never closed.
+with RTLD_NOLOAD, never loaded and never closed. What looking takes is imported here and not when
+a scope looks: a process that another thread forks meanwhile would wait for that import for ever.
 """
 
 from __future__ import annotations
 
 import os
+import re
 
 from backendcfg import environ
 from backendcfg.bridges.blis_architectures import VARIABLE as ARCH_TYPE
 from backendcfg.bridges.blis_architectures import survives
+from backendcfg.bridges.imports import mapped_set
 from backendcfg.catalogue.cpu import (
     BLIS,
     LIBGOMP,
@@ -38,16 +41,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.probe.loaded import LoadedLibrary
-
-
-def mapped_set() -> tuple[int, int] | None:
-    """How many libraries were ever loaded and unloaded here; None where nobody counts.
-
-    The compiled part asks the loader. ctypes could not: the loader calls back under its own lock,
-    which deadlocks when Python code in the callback waits for another thread that loads a library,
-    and callbacks break forked children (https://github.com/joblib/threadpoolctl/issues/225).
-    """
-    return _native.mapped() if _native is not None else None
 
 
 _handles: dict[tuple[str, int], ctypes.CDLL] = {}
@@ -208,7 +201,6 @@ def _runtime(library: LoadedLibrary) -> str:
     """`libgomp` of `libgomp-e985bcbb.so.1.0.0`, for OpenMP runtimes."""
     if library.kind != "openmp":
         return ""
-    import re
 
     found = re.match(r"lib[A-Za-z]+5?", os.path.basename(library.path))
     return found.group() if found else os.path.basename(library.path)
@@ -255,7 +247,6 @@ def _openblas(
     handle: ctypes.CDLL, library: LoadedLibrary, label: str, missing: dict[str, str]
 ) -> Pool | None:
     import ctypes
-    import re
 
     def name(middle: str) -> str:
         return f"{library.prefix}openblas_{middle}{library.suffix}"

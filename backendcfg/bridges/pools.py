@@ -19,7 +19,7 @@ from backendcfg.bridges.pool_calls import inventory
 from backendcfg.catalogue.cpu import BLIS, MKL, OPENBLAS
 from backendcfg.catalogue.frameworks import NUMPY
 from backendcfg.records import record
-from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.bridges.pool_calls import Inventory, Pool
+    from backendcfg.transact.protocol import Latch, Reach
+
 
 FRAMEWORK: str | None = None
 SCOPED_FLAGS = frozenset({"threads.count", "threads.dynamic"})
@@ -53,11 +55,11 @@ class Threads:
 
     @property
     def reach(self) -> Reach:
-        return Reach.THREAD if self.pool.kind == "openmp" else Reach.PROCESS
+        return "thread" if self.pool.kind == "openmp" else "process"
 
     @property
     def latch(self) -> Latch:
-        return Latch.EACH_THREAD if self.pool.kind == "openmp" else Latch.ANYTIME
+        return "each-thread" if self.pool.kind == "openmp" else "anytime"
 
     @property
     def read(self) -> Callable[[], int]:
@@ -109,8 +111,8 @@ class LocalThreads(AnytimeSwitch):
     """
 
     pool: Pool
-    reach = Reach.THREAD
-    latch = Latch.EACH_THREAD
+    reach = "thread"
+    latch = "each-thread"
 
     @property
     def name(self) -> str:
@@ -143,11 +145,11 @@ class Dynamic:
 
     @property
     def reach(self) -> Reach:
-        return Reach.THREAD if self.pool.kind == "openmp" else Reach.PROCESS
+        return "thread" if self.pool.kind == "openmp" else "process"
 
     @property
     def latch(self) -> Latch:
-        return Latch.EACH_THREAD if self.pool.kind == "openmp" else Latch.ANYTIME
+        return "each-thread" if self.pool.kind == "openmp" else "anytime"
 
     def read(self) -> bool:
         if self.pool.get_dynamic is None:
@@ -180,7 +182,7 @@ class CoreType(AnytimeSwitch):
 
     pool: Pool
     wanted: str
-    latch = Latch.BEFORE_IMPORT
+    latch = "before-import"
     reversible = False
 
     @property
@@ -213,7 +215,7 @@ class DisabledFeatures(AnytimeSwitch):
     """Of the instruction sets that shall be left out, those that NumPy leaves out; sorted names."""
 
     name = "numpy.disabled_cpu_features"
-    latch = Latch.BEFORE_IMPORT
+    latch = "before-import"
     reversible = False
 
     def __init__(self, names: tuple[str, ...]) -> None:

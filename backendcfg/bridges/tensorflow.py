@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from backendcfg.transact.switch import AnytimeSwitch, Latch, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class _Switch(AnytimeSwitch):
 class _Threads(_Switch):
     """A thread count; TensorFlow says 0 while it chooses by itself."""
 
-    latch = Latch.BEFORE_FIRST_USE
+    latch = "before-first-use"
     reversible = False
     which: str
 
@@ -112,7 +112,7 @@ class OneDnn(_Switch):
     """Whether TensorFlow's CPU operations go through oneDNN; decided when it is imported."""
 
     name = "tensorflow.onednn_opts"
-    latch = Latch.BEFORE_IMPORT
+    latch = "before-import"
     reversible = False
 
     def read(self) -> bool:

@@ -16,13 +16,14 @@ import sys
 
 from backendcfg import environ
 from backendcfg.bridges import afresh, imports
-from backendcfg.bridges.pool_calls import handle, inventory, mapped_set
+from backendcfg.bridges.imports import mapped_set
+from backendcfg.bridges.pool_calls import handle, inventory
 from backendcfg.catalogue.cpu import MKL, MKL_CORE, ONEDNN
 from backendcfg.catalogue.frameworks import TENSORFLOW, TORCH
 from backendcfg.probe import loaded
 from backendcfg.probe.loaded import owner_of
 from backendcfg.records import field, record
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.bridges.pool_calls import Inventory
+    from backendcfg.transact.protocol import Latch, Reach
 
 
 @record(frozen=True)
@@ -249,8 +251,8 @@ class Verbosity:
     """The level of one library: 0 silent, 1 calls, 2 more."""
 
     switch: LibraryLevel
-    reach: Reach = Reach.PROCESS
-    latch: Latch = Latch.ANYTIME
+    reach: Reach = "process"
+    latch: Latch = "anytime"
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from backendcfg.catalogue.frameworks import JAXLIB
 from backendcfg.catalogue.xla_text import VARIABLE
 from backendcfg.errors import InvalidValueError
 from backendcfg.records import record
-from backendcfg.transact.switch import AnytimeSwitch, Latch, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class XlaFlags(AnytimeSwitch):
     wanted: str
     wants: tuple[tuple[str, Word], ...]
     name: str = VARIABLE
-    latch = Latch.BEFORE_FIRST_USE
+    latch = "before-first-use"
 
     def read(self) -> str | None:
         found = environ.current().get(VARIABLE) or None
@@ -142,10 +142,9 @@ def started() -> str:
 
 def _of_the_user() -> str:
     """What XLA_FLAGS holds here without what an earlier apply put there."""
-    from backendcfg.registry.base import applied
-
     now = environ.foreign([VARIABLE]).get(VARIABLE, "")
-    mine = applied().get(VARIABLE)
+    base = sys.modules.get("backendcfg.registry.base")  # not there: nothing was applied
+    mine = base.applied().get(VARIABLE) if base is not None else None
     if mine is not None and now == mine.setting.wanted:
         now = mine.original or ""
     return _expanded(now)

@@ -7,7 +7,6 @@ where no profile prefers one and no calibration has measured them.
 from __future__ import annotations
 
 import os
-import re
 
 from backendcfg.catalogue.frameworks import NUMPY, SCIPY, TENSORFLOW, TORCH
 from backendcfg.records import field, record
@@ -286,6 +285,8 @@ _BLIS_EXTENSION = r"/blis/cy\.[^/]+$"
 
 def kind_of(path: str) -> str:
     """The kind that a file's name promises, or ""; what the file answers decides what it is."""
+    import re  # most processes start without any of these files
+
     name = os.path.basename(path)
     if not re.search(_SHARED, name):
         return ""

@@ -40,7 +40,7 @@ class Variable:
     Attributes:
         flag: the flag.
         name: the variable.
-        latch: until when the reader looks: a value of `backendcfg.transact.switch.Latch`.
+        latch: until when the reader looks: a value of `backendcfg.transact.protocol.Latch`.
         reader: who reads it: "openblas", "openmp", "mkl", "mkl_rt" (not the MKL in torch), "blis",
             "torch", "onednn", "cublas", "cudnn" (that in torch), "nccl", "tensorflow", "jax",
             "cupy" or "interpreter".

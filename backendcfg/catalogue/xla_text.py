@@ -7,8 +7,6 @@ file that holds the words. Standard library only; no file is opened here.
 
 from __future__ import annotations
 
-import re
-
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -40,11 +38,20 @@ class Word:
 def words(text: str) -> dict[str, str]:
     """The words of a text by the name of their switch, each in its last form."""
     found: dict[str, str] = {}
-    for word in re.findall(_WORD, text):
+    for word in _split(text):
         name = word.partition("=")[0]
         found.pop(name, None)
         found[name] = word
     return found
+
+
+def _split(text: str) -> list[str]:
+    """The words of a text, quoted blanks left in them."""
+    if '"' not in text and "'" not in text:
+        return text.split()
+    import re
+
+    return re.findall(_WORD, text)
 
 
 def is_file(text: str) -> bool:

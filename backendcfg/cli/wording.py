@@ -70,9 +70,9 @@ def calibrated(compiled: Compiled | None) -> dict[str, Any]:
         `used`; `measured`, the day when the table for its threads was made, "" where there is none;
         `unused`, why it is not used.
     """
-    from backendcfg.dispatch import calibration, snapshots
+    from backendcfg.dispatch import calibration
 
-    found = snapshots.table_for(compiled)
+    found = calibration.table_for(compiled)
     values, asked = (compiled.values, compiled.asked) if compiled is not None else ({}, ())
     table = calibration.read(calibration.threads(values, asked))
     return {

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from backendcfg.transact.compiled import Compiled
+
 VERSION = 2
 OLDER = (1,)
 """Versions that are read too: those of 1 hold products alone."""
@@ -200,6 +202,23 @@ def identity(path: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return (status.st_mtime_ns, status.st_size)
+
+
+def table_for(compiled: Compiled | None) -> Table | str:
+    """The calibration that a profile, or None for none, may use; else why not."""
+    if environ.disabled():
+        return "BACKENDCFG_DISABLE turns it off"
+    if compiled is None:
+        return read(threads({}))
+    if not compiled.values.get("ops.calibration", True):
+        return "`ops.calibration` is off"
+    if compiled.tier != "none":
+        return f"profile `{compiled.name}` has tier `{compiled.tier}`: speed decides no bits"
+    if compiled.values.get("blas.path"):
+        return "`blas.path` says which library serves"
+    if len(compiled.named) == 1:
+        return f"`blas.library` names `{compiled.named[0]}` alone"
+    return read(threads(compiled.values, compiled.asked))
 
 
 def read(threads: int) -> Table | str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import _native, environ, native
+from backendcfg import _native, native
 from backendcfg.catalogue.cpu import COMPILED_IN, NATIVE, PROVIDERS
 from backendcfg.defaults import DEFAULTS
 from backendcfg.dispatch import calibration, speed
@@ -78,7 +78,13 @@ def materialise(prepared: Prepared) -> int:
             notes=[f"{name}: {reason}" for name, reason in listing.reasons.items()],
             helps=[f"allow `{NATIVE.name}` in `[blas] library`: it is always there"],
         )
-    _calibrate(listing, table_for(compiled), libraries, named=compiled.named, order=compiled.order)
+    _calibrate(
+        listing,
+        calibration.table_for(compiled),
+        libraries,
+        named=compiled.named,
+        order=compiled.order,
+    )
     # With the profile and not by the snapshot, which is kept for ever.
     prepared.listing = listing
     return _snapshot(compiled.values, listing)
@@ -91,7 +97,7 @@ def default() -> int:
     """
     global _default
     _default = listing = list_providers(_names(), _in_process(), loaded_only=True)
-    _calibrate(listing, table_for(None), [])
+    _calibrate(listing, calibration.table_for(None), [])
     return _snapshot({}, listing)
 
 
@@ -104,23 +110,6 @@ def listing_here() -> Listing:
     _native.snapshot()
     prepared = _native.current()
     return _default if prepared is None else prepared.listing or Listing()
-
-
-def table_for(compiled: Compiled | None) -> Table | str:
-    """The calibration that a profile, or None for none, may use; else why not."""
-    if environ.disabled():
-        return "BACKENDCFG_DISABLE turns it off"
-    if compiled is None:
-        return calibration.read(calibration.threads({}))
-    if not compiled.values.get("ops.calibration", True):
-        return "`ops.calibration` is off"
-    if compiled.tier != "none":
-        return f"profile `{compiled.name}` has tier `{compiled.tier}`: speed decides no bits"
-    if compiled.values.get("blas.path"):
-        return "`blas.path` says which library serves"
-    if len(compiled.named) == 1:
-        return f"`blas.library` names `{compiled.named[0]}` alone"
-    return calibration.read(calibration.threads(compiled.values, compiled.asked))
 
 
 def list_providers(

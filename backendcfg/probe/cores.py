@@ -92,12 +92,24 @@ def read_cores(limits: Limits, root: str = "/") -> Cores:
     return Cores(part, rank)
 
 
+processors: list[int] = []
+"""Those of this process, before an OpenMP runtime bound its first thread to one."""
+
+
+def note_processors() -> None:
+    """Remember the processors of this process."""
+    if not processors and hasattr(os, "sched_getaffinity"):
+        processors.extend(sorted(os.sched_getaffinity(0)))
+
+
 def local_rank(environment: Mapping[str, str]) -> Rank | None:
     """Which of several ranks on this machine a process is, or None where it is the only one."""
     for variable, counted in _LAUNCHERS:
         number, text = environment.get(variable, ""), environment.get(counted, "")
+        if not number.isdecimal():
+            continue
         size = _tasks_here(text, environment) if counted.startswith("SLURM") else _number(text)
-        if number.isdecimal() and size:
+        if size:
             return Rank(variable, int(number), size) if size > 1 else None
     return None
 

@@ -7,7 +7,6 @@ one is taken with RTLD_NOLOAD, which fails rather than load anything.
 from __future__ import annotations
 
 import os
-import re
 import sys
 
 from backendcfg.catalogue.cpu import (
@@ -141,6 +140,8 @@ def owner_of(path: str, prefix: str) -> str:
         path: absolute.
         prefix: the environment's directory, as `sys.prefix`.
     """
+    import re
+
     found = re.search(_PACKAGE, path) or re.search(_BUNDLE, path)
     if found:
         name = found.group(1)

@@ -17,9 +17,8 @@ from backendcfg.records import record, replace
 from backendcfg.registry import entering, owners
 from backendcfg.transact import log
 from backendcfg.transact.journal import carry_out, foresee
-from backendcfg.transact.outcome import Outcome
-from backendcfg.transact.switch import AnytimeSwitch, Reach, Setting, told
-from backendcfg.transact.wording import reason, shown
+from backendcfg.transact.outcome import Outcome, reason, shown
+from backendcfg.transact.switch import AnytimeSwitch, Setting, told
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg._native import Prepared
-    from backendcfg.transact.protocol import Switch
-    from backendcfg.transact.switch import Latch
+    from backendcfg.transact.protocol import Latch, Reach, Switch
 
 
 class CoveredSwitch(AnytimeSwitch):
@@ -344,7 +342,7 @@ def _return(entry: AppliedSwitch) -> Restoration:
     begins = None
     try:
         value = switch.afresh(entry.taken)
-        if switch.reach is Reach.THREAD and hasattr(switch, "begins"):
+        if switch.reach == "thread" and hasattr(switch, "begins"):
             begins = replace(entry.setting, wanted=switch.begins(entry.taken))
     except Exception as error:
         return Restoration(entry, None, reason(error))

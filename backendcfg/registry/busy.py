@@ -6,15 +6,16 @@ A thread that waits blocks; a task is suspended.
 from __future__ import annotations
 
 import os
-import threading
+from _thread import allocate_lock, get_ident
 
 from backendcfg.errors import InvalidArgumentError, ProfileBusyError
 from backendcfg.registry.owners import LOCK
-from backendcfg.transact.wording import shown
+from backendcfg.transact.outcome import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
+    from _thread import LockType
     from typing import Any
 
     from backendcfg.registry.owners import Claim, HeldSwitch
@@ -41,7 +42,8 @@ class Waiter:
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.ancestors: tuple[object, ...] = ()
         self.blockers: set[Claim] = set()
-        self.ident = None if loop else threading.get_ident()
+        self.ident = None if loop else get_ident()
+        self._gate: LockType | None = None
         self._loop = loop
         self._future: asyncio.Future[None] | None = loop.create_future() if loop else None
 
@@ -59,7 +61,13 @@ class Waiter:
 
     def wait(self) -> None:
         """Block this thread until something is given back. The caller holds LOCK, once."""
-        _given_back.wait()
+        gate = self._gate = allocate_lock()
+        gate.acquire()
+        LOCK.release()
+        try:
+            gate.acquire()  # until `wake` opens it
+        finally:
+            LOCK.acquire()
 
     async def wait_in_task(self) -> None:
         """Suspend this task until something is given back."""
@@ -67,7 +75,10 @@ class Waiter:
             await self._future
 
     def wake(self) -> None:
-        """Let it look again; from any thread."""
+        """Let it look again; from any thread, which holds LOCK."""
+        if self._gate is not None:
+            self._gate.release()
+            self._gate = None
         if self._loop is not None:
             from contextlib import suppress
 
@@ -84,7 +95,6 @@ class Deadlock(Exception):
 
 
 WAITERS: set[Waiter] = set()
-_given_back = threading.Condition(LOCK)
 
 
 def forget(waiter: Waiter) -> None:
@@ -95,7 +105,6 @@ def forget(waiter: Waiter) -> None:
 
 def wake_all() -> None:
     """Something was given back. The caller holds LOCK."""
-    _given_back.notify_all()
     for waiter in tuple(WAITERS):
         waiter.wake()
 
@@ -177,16 +186,12 @@ def refusal(
 
 def thread_name(ident: int) -> str:
     """A thread as people know it."""
+    import threading
+
     for thread in threading.enumerate():
         if thread.ident == ident:
             return f"thread `{thread.name}`"
     return f"thread {ident}"
 
 
-def _after_fork() -> None:
-    global _given_back
-    WAITERS.clear()
-    _given_back = threading.Condition(LOCK)
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=WAITERS.clear)

@@ -11,7 +11,7 @@ per context and in force all the same.
 
 from __future__ import annotations
 
-import threading
+from _thread import _local as local
 
 from backendcfg import _native
 from backendcfg.errors import BackendCfgError, ProfileBusyError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from backendcfg.registry.restoring import Stuck
     from backendcfg.transact.switch import Setting
 
-_local = threading.local()
+_local = local()
 
 
 def enter_switches(prepared: Prepared, scope: Scope, ancestors: tuple[object, ...]) -> Claim:
@@ -148,7 +148,7 @@ def leave_switches(prepared: Prepared | None, scope: Scope | None, claim: Claim)
 def give_back_deferred() -> None:
     """Leave the scopes that were left while this thread was inside a change."""
     while owners.deferred:
-        leave_switches(None, None, owners.deferred.popleft())
+        leave_switches(None, None, owners.deferred.pop(0))
 
 
 def misplaced(scope: Scope) -> None:

@@ -21,13 +21,12 @@ when the table is next used. A forked child keeps the claims of the thread that 
 from __future__ import annotations
 
 import os
-import threading
-import weakref
-from collections import deque
+from _thread import RLock, get_ident
+from _thread import _local as local
+from _weakref import ref
 
 from backendcfg.registry import restoring
 from backendcfg.registry.restoring import STUCK
-from backendcfg.transact.switch import Latch, Reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,21 +42,21 @@ if TYPE_CHECKING:
     Line = tuple["Cell", Any, Callable[[], Any], Callable[[Any], None], Setting]
     """A setting that scopes may write: its cell, the value, how to read and write it."""
 
-LOCK = threading.RLock()
+LOCK = RLock()
 """HeldSwitch while claims change and while switches are written."""
 
 
 class Thread:
-    """Lives as long as the thread that made it, through `threading.local`."""
+    """Lives as long as the thread that made it, which alone has it."""
 
     __slots__ = ("__weakref__", "cells", "ident", "lines", "reference", "wanted")
 
     def __init__(self) -> None:
         self.wanted: Wanted | None = None
         self.lines = Lines()
-        self.ident = threading.get_ident()
+        self.ident = get_ident()
         # Shared by all claims of the thread, which keep it alive for its callback.
-        self.reference = weakref.ref(self, _thread_ended)
+        self.reference = ref(self, _thread_ended)
         self.cells: dict[str, Cell] = {}
 
 
@@ -120,10 +119,10 @@ class Cell:
 
     def __init__(self, switch: Switch, thread: Thread | None = None) -> None:
         self.switch = switch
-        self.by_thread = switch.reach is Reach.THREAD
+        self.by_thread = switch.reach == "thread"
         self.eligible = (
-            switch.latch in {Latch.ANYTIME, Latch.EACH_THREAD}
-            and switch.reach is not Reach.CALL
+            switch.latch in {"anytime", "each-thread"}
+            and switch.reach != "call"
             and switch.reversible
             and not switch.too_late()
         )
@@ -183,10 +182,10 @@ _unnoted: dict[Claim, Unnoted] = {}
 nothing."""
 # By ident, which the system gives again to later threads. Not a WeakSet: threads begin while
 # another one looks, and a set that grows cannot be walked.
-_THREADS: dict[int, weakref.ref[Thread]] = {}
-_local = threading.local()
+_THREADS: dict[int, ref[Thread]] = {}
+_local = local()
 _ended: list[bool] = []
-deferred: deque[Claim] = deque()
+deferred: list[Claim] = []
 """Claims to be given back by whoever holds LOCK, when it is about to let go."""
 
 is_changing: Callable[[], bool] = LOCK._is_owned  # type: ignore[attr-defined]

@@ -58,7 +58,7 @@ def write_again(cell: Cell, target: Any, profile: str) -> None:
     """Write a switch once more that does not hold what it should; raises what the switch does."""
     cell.switch.write(target)
     if (found := cell.switch.read()) != target:
-        from backendcfg.transact.wording import shown
+        from backendcfg.transact.outcome import shown
 
         because = f"wrote {shown(target)}, read back {shown(found)}"
         note_stuck(cell, target, found, because, profile)
@@ -68,7 +68,7 @@ def write_again(cell: Cell, target: Any, profile: str) -> None:
 
 def note_failed(cell: Cell, wanted: Any, error: Exception, profile: str) -> None:
     """A switch raised when it was to be put back."""
-    from backendcfg.transact.wording import reason
+    from backendcfg.transact.outcome import reason
 
     note_stuck(cell, wanted, None, reason(error), profile)
 
@@ -89,7 +89,7 @@ def note_stuck(cell: Cell, wanted: Any, found: Any, because: str, profile: str) 
 def refuse_reading(wanted: Any, found: Any) -> NoReturn:
     """Raise because a switch does not hold what was just written."""
     from backendcfg.transact.journal import ReadBackError
-    from backendcfg.transact.wording import shown
+    from backendcfg.transact.outcome import shown
 
     raise ReadBackError(f"wrote {shown(wanted)}, read back {shown(found)}")
 

@@ -65,9 +65,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a name from the module that holds it."""
-    import importlib
-
     for home, names in _HOMES.items():
         if name in names:
+            import importlib
+
             return getattr(importlib.import_module(f"backendcfg.session.{home}"), name)
     raise AttributeError(f"module 'backendcfg.session' has no attribute {name!r}")

@@ -19,7 +19,7 @@ from backendcfg.locks import ProcessLock
 from backendcfg.registry.busy import BUSY, refuse_unknown
 from backendcfg.session import children, installed, process, wiring
 from backendcfg.transact.compiled import Asked
-from backendcfg.transact.wording import shown
+from backendcfg.transact.outcome import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,19 +16,20 @@ the program has imported it.
 from __future__ import annotations
 
 import sys
-import threading
-from functools import partial, wraps
+from _thread import _local as local
 
 from backendcfg import __version__, _native, environ, plain_json
-from backendcfg.bridges import imports, lineage
+from backendcfg.bridges import imports
 from backendcfg.registry import entering
-from backendcfg.session import installed, tasks, threads
+from backendcfg.session import installed, threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from backendcfg.bridges import lineage
+    from backendcfg.session import tasks
     from backendcfg.transact.compiled import Asked, Compiled
 
 # Unpickling must work in every child: one whose Python has no backendcfg, or another one. So what
@@ -74,11 +75,13 @@ class _Pool:
     __slots__ = ("scopes", "tasks")
 
     def __init__(self, jobs: Iterator[int] | None = None) -> None:
+        from backendcfg.session import tasks
+
         self.scopes = _native.chain()
         self.tasks = tasks.Tasks.of("pool", installed.plans(self.scopes), jobs)
 
 
-class _Starting(threading.local):
+class _Starting(local):
     """The pool for which this thread starts a worker, if it does."""
 
     pool: _Pool | None = None
@@ -147,6 +150,8 @@ def _in_words(handed: Sequence[Asked]) -> str:
 
 def _wrap(module: str) -> None:
     """Look after a module that has been imported."""
+    from backendcfg.session import tasks
+
     if module == "multiprocessing.process":
         _replace(module, "BaseProcess", "start", _starts)
         _replace(module, "BaseProcess", "_bootstrap", _bootstraps)
@@ -164,6 +169,8 @@ def _wrap(module: str) -> None:
 
 def _replace(module: str, kind: str, name: str, made: Callable[[Any], Any]) -> None:
     """Put what `made` makes of a method in its place; other releases may have other methods."""
+    from functools import wraps
+
     owner = getattr(sys.modules[module], kind, None)
     original = vars(owner).get(name) if isinstance(owner, type) else None
     ours = any(replacement is original for _, _, _, replacement in _replaced)
@@ -190,6 +197,8 @@ def _starts(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bootstraps(original: Callable[..., Any]) -> Callable[..., Any]:
+    from functools import partial
+
     def bootstrap(process: Any, *positional: Any, **named: Any) -> Any:
         given = process.__dict__.pop(GIVEN, None)
         if given:  # it was forked; unpickling leaves nothing behind
@@ -281,6 +290,8 @@ class Inheritance:
         """
         if environ.disabled():
             return None
+        from backendcfg.session import tasks
+
         plans = installed.plans(opened)
         # A fork inside a scope takes the scope along, although the pool may have been made outside.
         if not plans and not _native.chain():
@@ -317,6 +328,8 @@ def received(given: tasks.Tasks) -> None:
 
 def settle(plans: tuple[Compiled, ...], identity: lineage.Path, *, there: bool) -> None:
     """Make the plans the base of this child, with generators of its own."""
+    from backendcfg.bridges import lineage
+
     lineage.become(identity)
     if plans and not (there and all("seed.value" not in plan.asked for plan in plans)):
         _take_over[0](plans, SOURCE)

@@ -8,7 +8,7 @@ counts as none.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
 
 from backendcfg import __version__, environ, plain_json, startup
 from backendcfg.probe.cores import local_rank
@@ -19,6 +19,7 @@ from backendcfg.transact.compiled import Asked, Compiled, compile_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from backendcfg.schema.base import Rank
@@ -139,6 +140,8 @@ def as_arguments(settings: Mapping[str, Any] | None) -> dict[str, str]:
         InvalidArgumentError: they are no mapping from names of flags.
         InvalidValueError: a value is none that TOML has.
     """
+    from collections.abc import Mapping
+
     from backendcfg.errors import InvalidArgumentError, InvalidValueError
     from backendcfg.resolve.words import literal
 
@@ -164,6 +167,8 @@ def as_arguments(settings: Mapping[str, Any] | None) -> dict[str, str]:
 
 def _is_plain(value: Any) -> bool:
     """Whether a value is made of what flags are made of."""
+    from collections.abc import Mapping
+
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
     if isinstance(value, (list, tuple)):
@@ -303,12 +308,13 @@ def _environment_before() -> dict[str, str]:
 
     What it set is no wish of the user's: a plan neither contradicts it nor is stored under it.
     """
+    environment = environ.wishes(environ.current())
+    if (base := sys.modules.get("backendcfg.registry.base")) is None:
+        return environment  # nothing was applied
     from backendcfg.bridges.environment import EnvironmentVariable
     from backendcfg.bridges.xla_flags import XlaFlags
-    from backendcfg.registry.base import applied
 
-    environment = environ.wishes(environ.current())
-    for name, one in applied().items():
+    for name, one in base.applied().items():
         if not isinstance(one.setting.switch, (EnvironmentVariable, XlaFlags)):
             continue
         if one.original is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
+import sys
+from _thread import RLock
 
 from backendcfg import _native, environ
 from backendcfg.bridges import imports
@@ -15,8 +16,7 @@ from backendcfg.session import children, installed, threads, wiring
 from backendcfg.session.installed import AppliedProfile, stack, surroundings
 from backendcfg.transact import log
 from backendcfg.transact.interrupts import Deferral
-from backendcfg.transact.outcome import Report, warn_of_pending
-from backendcfg.transact.wording import reason
+from backendcfg.transact.outcome import Report, reason, warn_of_pending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ _scopes_need_it: list[bool] = []
 # thread waits, and then sets the switches that it brought as the profile in force has them. Ctrl-C
 # waits too, except between the steps of the journal, which undoes them: the switches and the record
 # of them in `stack` change together.
-_CHANGING = threading.RLock()
+_CHANGING = RLock()
 # Held only to begin or to end the watch, so that opening a scope does not wait for _CHANGING.
-_WATCHING = threading.RLock()
+_WATCHING = RLock()
 
 
 def apply(
@@ -232,7 +232,8 @@ def _follow_imports() -> None:
         elif not needed and _watch is not None:
             _watch.remove()
             _watch = None
-    if begins and threading.active_count() > 1:
+    threading = sys.modules.get("threading")
+    if begins and threading is not None and threading.active_count() > 1:
         # What another thread has imported since the switches were looked for.
         catch_up()
 
@@ -284,7 +285,7 @@ children.connect(take_over)
 def _after_fork() -> None:
     """In the child: whoever held a lock in another thread is gone."""
     global _CHANGING, _WATCHING
-    _CHANGING, _WATCHING = threading.RLock(), threading.RLock()
+    _CHANGING, _WATCHING = RLock(), RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -169,7 +169,7 @@ def import_frameworks() -> dict[str, str]:
     from importlib.util import find_spec
 
     from backendcfg.errors import BackendCfgError
-    from backendcfg.transact.wording import reason
+    from backendcfg.transact.outcome import reason
 
     broken = {}
     for framework in FRAMEWORKS:

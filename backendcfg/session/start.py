@@ -62,7 +62,6 @@ def start_alone() -> None:
     if (picked := chosen()) is None:
         return
     from backendcfg.session.planning import compiled_pick
-    from backendcfg.session.process import install
 
     plan = compiled_pick(picked)
     if (anew := getattr(sys, startup.AT_START, None)) is not None:
@@ -70,6 +69,9 @@ def start_alone() -> None:
 
         if wanted := before_interpreter(plan.values, plan.effective, plan.name):
             anew(wanted, plan.name)
+    # After that, because an interpreter that is about to start anew needs nothing of it.
+    from backendcfg.session.process import install
+
     install(plan, picked.source, found=True)
 
 

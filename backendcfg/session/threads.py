@@ -14,26 +14,27 @@ thread from running: it is logged, and `verify()` in that thread tells.
 
 from __future__ import annotations
 
-import threading
-from functools import wraps
-from weakref import ref
+from _thread import _local as local
+from _thread import get_ident
+from _weakref import ref
 
 from backendcfg.records import replace
 from backendcfg.registry import entering, owners
 from backendcfg.transact import log
 from backendcfg.transact.journal import ReadBackError
-from backendcfg.transact.switch import Reach, Setting
-from backendcfg.transact.wording import listed, reason, shown
+from backendcfg.transact.outcome import listed, reason, shown
+from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from threading import Thread
     from typing import Any
 
     from backendcfg.transact.outcome import Outcome
 
 
-class _Here(threading.local):
+class _Here(local):
     """What this thread was given.
 
     Attributes:
@@ -44,15 +45,13 @@ class _Here(threading.local):
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
         self.failed: dict[str, str] = {}
-        # The thread too, because its number goes to another one when it has ended.
-        _given[threading.get_ident()] = ref(threading.current_thread()), self.given
 
 
 PATIENCE_SECONDS = 10.0
 MOST_NAMED = 4
 """Threads that a sentence names; more are counted."""
 
-_given: dict[int, tuple[ref[threading.Thread], dict[str, Any]]] = {}
+_given: dict[int, tuple[ref[Thread], dict[str, Any]]] = {}
 """By the number of a thread: the thread, and what it was given."""
 
 _here = _Here()
@@ -75,7 +74,7 @@ def base_changed(
     _here.given.clear()
     for setting in left:
         _wanted[setting.switch.name] = setting
-        _here.given[setting.switch.name] = setting.wanted
+        _note_given(setting)
     _here.failed.clear()
     base_grew(settings, outcomes)
 
@@ -83,11 +82,20 @@ def base_changed(
 def base_grew(settings: Iterable[Setting], outcomes: Iterable[Outcome]) -> None:
     """Give switches that came with a library, and that this thread has set, to later threads."""
     for setting, outcome in zip(settings, outcomes, strict=False):
-        if setting.switch.reach is Reach.THREAD and outcome.state in ("set", "unchanged"):
+        if setting.switch.reach == "thread" and outcome.state in ("set", "unchanged"):
             _wanted[setting.switch.name] = setting
-            _here.given[setting.switch.name] = setting.wanted
-            _here.failed.pop(setting.switch.name, None)
+            _note_given(setting)
     _follow()
+
+
+def _note_given(setting: Setting) -> None:
+    """Remember what this thread has from now on."""
+    import threading
+
+    # The thread too, because its number goes to another one when it has ended.
+    _given[get_ident()] = ref(threading.current_thread()), _here.given
+    _here.given[setting.switch.name] = setting.wanted
+    _here.failed.pop(setting.switch.name, None)
 
 
 def scopes_may_open() -> None:
@@ -101,6 +109,8 @@ def begin() -> None:
     try:
         _begin()
     except Exception as error:  # the program's thread shall run
+        import threading
+
         name = threading.current_thread().name
         log.error("thread %s: its switches could not be set: %s", name, reason(error))
 
@@ -149,6 +159,8 @@ def _with_keepers(outcome: Outcome) -> Outcome:
     base = _wanted.get(outcome.switch)
     if outcome.state not in ("set", "unchanged") or base is None or base.wanted == outcome.wanted:
         return outcome
+    import threading
+
     names = []
     for thread in threading.enumerate():
         who, given = _given.get(thread.ident or 0, (None, {}))
@@ -173,13 +185,15 @@ def _try(setting: Setting, *, only_over: Any = _ANYTHING) -> None:
     try:
         _give(setting, only_over)
     except Exception as error:
+        import threading
+
         _here.failed[name] = reason(error)
         thread = threading.current_thread().name
         wanted = shown(setting.wanted)
         log.error("thread %s: %s could not be set to %s: %s", thread, name, wanted, reason(error))
     else:
         if name in _wanted:
-            _here.given[name] = setting.wanted
+            _note_given(setting)
         _here.failed.pop(name, None)
 
 
@@ -222,6 +236,8 @@ def _claimed_elsewhere() -> list[owners.Cell]:
                 if cell.claims
             ]
     except TimeoutError as error:
+        import threading
+
         log.error("thread %s: %s", threading.current_thread().name, error)
         return []
 
@@ -239,6 +255,10 @@ class _Patiently:
 
 def _follow() -> None:
     """Look at starting threads exactly while there may be something to give them."""
+    if not (_wanted or _scopes or _wrapped):
+        return
+    import threading
+
     if (_wanted or _scopes) and not _wrapped:
         original = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
         _wrapped[:] = [original, _beginning(original)]
@@ -253,15 +273,16 @@ def _follow() -> None:
         _wrapped.clear()
 
 
-def _beginning(original: Callable[[threading.Thread], None]) -> Callable[..., None]:
+def _beginning(original: Callable[[Thread], None]) -> Callable[..., None]:
     """The method in which a thread runs, with `begin` before `run`.
 
     Not before the method itself: whoever starts the thread waits until that has announced it, and
     may hold the lock that `begin` needs.
     """
+    from functools import wraps
 
     @wraps(original)
-    def bootstrap(thread: threading.Thread) -> None:
+    def bootstrap(thread: Thread) -> None:
         own = thread.__dict__.get("run")
         run = thread.run
 

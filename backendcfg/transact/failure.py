@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backendcfg.errors import BackendCfgError, RollbackIncompleteError, RolledBackError
-from backendcfg.transact.wording import all_steps, listed, reason, shown, steps
+from backendcfg.transact.outcome import all_steps, listed, reason, shown, steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

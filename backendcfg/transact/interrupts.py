@@ -7,9 +7,9 @@ ones at a point where raising is safe, and leaving the block sends what is left 
 
 from __future__ import annotations
 
-import signal
+# Not `signal`, which makes enumerations of its numbers and loads what that takes.
+import _signal as signal  # type: ignore[import-not-found]
 import sys
-import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Deferral:
         self._waiting: list[int] = []
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
+        if _in_main_thread():
             try:
                 for number in HELD_BACK:
                     if callable(handler := signal.getsignal(number)):
@@ -77,3 +77,8 @@ class Deferral:
         self._restore()
         while self._waiting:
             signal.raise_signal(self._waiting.pop(0))
+
+
+def _in_main_thread() -> bool:
+    threading = sys.modules.get("threading")  # without it there is one thread
+    return threading is None or threading.current_thread() is threading.main_thread()

@@ -21,9 +21,8 @@ from backendcfg.errors import (
 from backendcfg.transact import log
 from backendcfg.transact.failure import Failure
 from backendcfg.transact.interrupts import Deferral
-from backendcfg.transact.outcome import Outcome
+from backendcfg.transact.outcome import Outcome, listed, reason, shown
 from backendcfg.transact.switch import told
-from backendcfg.transact.wording import listed, reason, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,15 +1,20 @@
 """A switch: one real setting in somebody's library.
 
-Apart from `switch.py`, because a process that starts needs no protocol at run time and `typing` is
+Apart from `switch.py`, because a process that starts needs none of this at run time and `typing` is
 slow to import.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from backendcfg.transact.switch import Latch, Reach
+Reach = Literal["process", "thread", "call"]
+"""Whom a write affects."""
+
+Latch = Literal[
+    "anytime", "each-thread", "before-first-use", "before-import", "before-process", "at-compile"
+]
+"""Until when a switch can be set."""
 
 
 @runtime_checkable

@@ -1,8 +1,6 @@
-"""Whom a switch affects, until when it can be set, and the value that a plan wants in it."""
+"""What most switches are, and the value that a plan wants in one."""
 
 from __future__ import annotations
-
-from enum import Enum
 
 from backendcfg.records import record
 
@@ -10,26 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from backendcfg.transact.protocol import Switch
-
-
-class Reach(Enum):
-    """Whom a write affects."""
-
-    PROCESS = "process"
-    THREAD = "thread"
-    CALL = "call"
-
-
-class Latch(Enum):
-    """Until when a switch can be set."""
-
-    ANYTIME = "anytime"
-    EACH_THREAD = "each-thread"
-    BEFORE_FIRST_USE = "before-first-use"
-    BEFORE_IMPORT = "before-import"
-    BEFORE_PROCESS = "before-process"
-    AT_COMPILE = "at-compile"
+    from backendcfg.transact.protocol import Latch, Reach, Switch
 
 
 class AnytimeSwitch:
@@ -38,8 +17,8 @@ class AnytimeSwitch:
     A switch that is otherwise in one of these says so itself.
     """
 
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
+    reach: Reach = "process"
+    latch: Latch = "anytime"
     reversible = True
 
     def too_late(self) -> str:

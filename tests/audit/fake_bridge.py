@@ -10,7 +10,7 @@ import sys
 import types
 
 import backendcfg.bridges.all as bridges
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 
 LIBRARY = types.ModuleType("backendcfg.bridges.fake")
 
@@ -18,8 +18,8 @@ LIBRARY = types.ModuleType("backendcfg.bridges.fake")
 class Switch:
     """One switch; `says` answers the optional methods of a switch."""
 
-    reach = Reach.PROCESS
-    latch = Latch.ANYTIME
+    reach = "process"
+    latch = "anytime"
 
     def __init__(self, name, value, *, reversible=True, late="", **says):
         self.name, self.value, self.reversible, self.late = name, value, reversible, late

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 import backendcfg
 from backendcfg.bridges import all as bridges
+from backendcfg.bridges import seeds
 from backendcfg.errors import InternalError, MissingLibraryError
 from backendcfg.schema.profile import defaults
 from backendcfg.transact.protocol import Switch
@@ -41,9 +43,15 @@ def test_every_bridge_has_its_test_and_its_page(name):
     assert page.read_text().startswith(f"# The `{name}` bridge\n")
 
 
+def test_what_a_start_leaves_unloaded_has_nothing_to_set_then():
+    for name, flags in bridges._FLAGS.items():
+        assert importlib.import_module(f"backendcfg.bridges.{name}").SCOPED_FLAGS == flags
+    assert {switch.module for switch in seeds._SWITCHES} == set(bridges.GENERATORS)
+
+
 @pytest.mark.parametrize("name", bridges.BRIDGES)
 def test_every_bridge_says_its_framework_and_never_imports_it(name):
-    module = bridges.importlib.import_module(f"backendcfg.bridges.{name}")
+    module = importlib.import_module(f"backendcfg.bridges.{name}")
     assert module.FRAMEWORK == bridges.FRAMEWORKS.get(name)
     tree = ast.parse(Path(module.__file__).read_text())
     imported = {
@@ -66,6 +74,7 @@ def test_every_switch_of_the_real_process_keeps_the_protocol_and_has_one_name(an
     code = f"""
 import json, numpy, scipy.linalg
 from backendcfg.bridges import all as bridges
+from backendcfg.bridges import seeds
 from backendcfg.transact.protocol import Switch
 found = bridges.settings({values!r}, {sorted(values)!r}, "reproducible")
 names = [each.switch.name for each in found]
@@ -121,6 +130,7 @@ def test_where_no_framework_is_imported_none_is_asked_nor_imported(answer):
     code = """
 import json, sys
 from backendcfg.bridges import all as bridges
+from backendcfg.bridges import seeds
 from backendcfg.schema.profile import defaults
 found = bridges.settings(defaults(), list(defaults()), bridges=list(bridges.FRAMEWORKS))
 print(json.dumps([found, sorted(bridges.FRAMEWORKS.keys() & sys.modules.keys())]))

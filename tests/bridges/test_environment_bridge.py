@@ -7,12 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from backendcfg.bridges import environment
+from backendcfg.bridges import environment, pool_calls
 from backendcfg.bridges.pool_calls import Inventory
 from backendcfg.catalogue.variables import VARIABLES
 from backendcfg.errors import MissingLibraryError
 from backendcfg.schema.profile import defaults
-from backendcfg.transact.switch import Latch
 
 REPRODUCIBLE = {
     "threads.count": 2,
@@ -27,7 +26,8 @@ REPRODUCIBLE = {
 @pytest.fixture(name="nothing_loaded", autouse=True)
 def _nothing_loaded(monkeypatch):
     """Whatever the test session itself has loaded, these tests see a process without it."""
-    monkeypatch.setattr(environment, "inventory", Inventory)
+    monkeypatch.setattr(environment.imports, "may_have_libraries", lambda: True)
+    monkeypatch.setattr(pool_calls, "inventory", Inventory)
     monkeypatch.setattr(environment, "_allowed", lambda: 64)
     for name in ("torch", "tensorflow", "torch.distributed", "jax._src.xla_bridge"):
         monkeypatch.delitem(environment.sys.modules, name, raising=False)
@@ -122,7 +122,8 @@ def test_before_anything_is_loaded_variables_are_written_and_taken_back(monkeypa
 
 def test_what_a_loaded_library_has_read_is_too_late_and_says_who_read_it(monkeypatch):
     started = {"openblas[numpy]": "openblas", "openblas[scipy]": "openblas", "mkl[torch]": "mkl"}
-    monkeypatch.setattr(environment, "inventory", lambda: Inventory(started=started))
+    monkeypatch.setattr(environment.imports, "may_have_libraries", lambda: True)
+    monkeypatch.setattr(pool_calls, "inventory", lambda: Inventory(started=started))
     monkeypatch.setitem(environment.sys.modules, "torch", object())
     values = {**REPRODUCIBLE, "blas.mkl.threading_layer": "gnu", "torch.cpu_capability": "avx2"}
     late = {
@@ -149,7 +150,8 @@ def test_what_a_loaded_library_has_read_is_too_late_and_says_who_read_it(monkeyp
 
 def test_a_library_that_takes_no_call_makes_its_variable_too_late(monkeypatch):
     missing = {"openblas[conda].threads": "it has no openblas_set_num_threads"}
-    monkeypatch.setattr(environment, "inventory", lambda: Inventory(missing=missing))
+    monkeypatch.setattr(environment.imports, "may_have_libraries", lambda: True)
+    monkeypatch.setattr(pool_calls, "inventory", lambda: Inventory(missing=missing))
     late = {
         each.switch.name: each.switch.too_late()
         for each in environment.settings(REPRODUCIBLE, {"threads.count"})
@@ -170,7 +172,7 @@ def test_what_is_as_wanted_by_default_reads_as_wanted():
 def test_the_hash_seed_is_read_where_the_interpreter_read_it(answer):
     code = """
 import json, os
-from backendcfg.bridges import environment
+from backendcfg.bridges import environment, pool_calls
 read = lambda seed: environment.settings({"python.hash_seed": seed}, ["python.hash_seed"])[0]
 os.environ["PYTHONHASHSEED"] = "5"
 print(json.dumps([read(5).switch.read(), read(7).switch.read(), read("random").switch.read()]))
@@ -184,7 +186,7 @@ def test_an_interpreter_that_ignores_its_environment_has_read_none(child):
     code = f"""
 import sys
 sys.path.insert(0, {root!r})
-from backendcfg.bridges import environment
+from backendcfg.bridges import environment, pool_calls
 print(dict(environment.started_with()))
 """
     done = child(code, "-E", PYTHONHASHSEED="7")
@@ -195,9 +197,9 @@ def test_every_latch_is_one_before_something():
     values = {**defaults(), "threads.count": 2}
     rows = environment.settings(values, {row.flag for row in VARIABLES})
     assert {each.switch.latch for each in rows} == {
-        Latch.BEFORE_IMPORT,
-        Latch.BEFORE_FIRST_USE,
-        Latch.BEFORE_PROCESS,
+        "before-import",
+        "before-first-use",
+        "before-process",
     }
 
 
@@ -243,7 +245,7 @@ def test_a_preset_tf32_override_is_taken_away_from_a_profile_that_wants_tf32(mon
 def test_the_profiles_own_variables_are_those_that_the_process_started_with(answer):
     code = """
 import json
-from backendcfg.bridges import environment
+from backendcfg.bridges import environment, pool_calls
 values = {"environment": {"KMP_BLOCKTIME": "0", "KMP_AFFINITY": "none"}}
 found = environment.settings(values, values, "mine")
 print(json.dumps([[s.switch.name, s.switch.read(), s.wanted, s.switch.too_late()] for s in found]))

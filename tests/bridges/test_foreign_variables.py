@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from backendcfg.catalogue.variables import (
@@ -14,15 +16,13 @@ from backendcfg.catalogue.variables import (
 )
 from backendcfg.probe.environment import relevant
 from backendcfg.schema.profile import flags
-from backendcfg.transact.switch import Latch
+from backendcfg.transact.protocol import Latch
 
 ROWS = {row.name: row for row in VARIABLES}
 
 
 def allowed(flag):
     """Some values that the schema allows for a flag, its default among them."""
-    from typing import get_args
-
     info = flags()[flag].info
     literals = [value for value in get_args(info.annotation) if isinstance(value, (str, bool, int))]
     return [flags()[flag].default, *literals]
@@ -31,7 +31,7 @@ def allowed(flag):
 def test_every_row_names_a_flag_a_latch_and_a_variable_that_detection_watches():
     for row in VARIABLES:
         assert row.flag in flags()
-        Latch(row.latch)
+        assert row.latch in get_args(Latch)
         assert relevant({row.name: "1"}) == {row.name: "1"}
     assert set(PRECISIONS) <= set(flags())
 

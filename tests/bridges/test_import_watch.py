@@ -630,9 +630,9 @@ sys.path.insert(0, {str(tmp_path)!r})
 import backendcfg
 from backendcfg.bridges import imports
 from backendcfg.session import wiring
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 class Switch:
-    name, reach, latch, reversible = "sklearn.switch", Reach.PROCESS, Latch.ANYTIME, True
+    name, reach, latch, reversible = "sklearn.switch", "process", "anytime", True
     def read(self): return sys.modules["sklearn"].SWITCH
     def write(self, value): sys.modules["sklearn"].SWITCH = value
     def too_late(self): return ""

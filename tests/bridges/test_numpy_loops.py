@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from backendcfg.bridges import pools as bridge
-from backendcfg.transact.switch import Latch
 
 CODE = """
 import json, warnings
@@ -62,7 +61,7 @@ def test_every_name_is_compared_with_what_numpy_says(monkeypatch):
         "NumPy 2.4.0 ignores AVX512F, FOO: it has no loops for that name; "
         "NumPy uses AVX512_ICL, as it read NPY_DISABLE_CPU_FEATURES when it was imported"
     )
-    assert (switch.latch, switch.reversible) == (Latch.BEFORE_IMPORT, False)
+    assert (switch.latch, switch.reversible) == ("before-import", False)
     with pytest.raises(RuntimeError, match="ignores AVX512F, FOO"):
         switch.write(setting.wanted)
 

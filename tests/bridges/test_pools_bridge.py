@@ -9,11 +9,10 @@ from importlib.util import find_spec
 
 import pytest
 
-from backendcfg.bridges import pool_calls, pools
+from backendcfg.bridges import imports, pool_calls, pools
 from backendcfg.bridges.pool_calls import Inventory, take_inventory
 from backendcfg.probe.loaded import LoadedLibrary
 from backendcfg.transact.protocol import Switch
-from backendcfg.transact.switch import Latch, Reach
 
 COUNT = {"threads.count": 2}
 
@@ -123,7 +122,7 @@ def test_a_core_type_is_pending_with_the_command_that_gives_it(build):
     switch = setting.switch
     assert (switch.name, switch.latch, switch.reversible) == (
         "openblas[numpy].core_type",
-        Latch.BEFORE_IMPORT,
+        "before-import",
         False,
     )
     assert (switch.read(), setting.wanted) == ("Haswell", "SkylakeX")
@@ -196,8 +195,8 @@ def test_a_threads_own_count_of_mkl_is_cleared_so_that_the_processs_decides(buil
     threads, local = (each.switch for each in pools.settings(COUNT, COUNT, found=found))
     assert (local.name, local.reach, local.latch) == (
         "mkl[torch].local_threads",
-        Reach.THREAD,
-        Latch.EACH_THREAD,
+        "thread",
+        "each-thread",
     )
     assert (threads.read(), local.read(), local.read()) == (2, 1, 1)
     threads.write(1)
@@ -269,7 +268,7 @@ def test_openmp_counts_belong_to_each_thread(build):
     switch = switches(take_inventory([library("openmp", path, "scikit-learn")]))[
         "openmp[libgomp scikit-learn].threads"
     ].switch
-    assert (switch.reach, switch.latch) == (Reach.THREAD, Latch.EACH_THREAD)
+    assert (switch.reach, switch.latch) == ("thread", "each-thread")
     seen = []
 
     def other():
@@ -389,16 +388,16 @@ print(json.dumps([len(seen), sorted(set(map(tuple, seen)))]))
 
 def test_the_loader_counts_every_library_that_is_loaded(build):
     path = build("pool_openblas", name="counted.so")
-    before = pool_calls.mapped_set()
+    before = imports.mapped_set()
     ctypes.CDLL(path)
-    after = pool_calls.mapped_set()
+    after = imports.mapped_set()
     assert before is not None
     assert (after[0] - before[0], after[1] - before[1]) == (1, 0)
 
 
 def test_without_the_compiled_part_nobody_counts(monkeypatch):
-    monkeypatch.setattr(pool_calls, "_native", None)
-    assert pool_calls.mapped_set() is None
+    monkeypatch.setattr(imports, "_native", None)
+    assert imports.mapped_set() is None
 
 
 def test_a_handle_is_kept_and_belongs_to_what_is_loaded(build):

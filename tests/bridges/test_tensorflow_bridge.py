@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from backendcfg.bridges import tensorflow as bridge
-from backendcfg.transact.switch import Latch
 
 ASKED = {
     "threads.count": 2,
@@ -54,11 +53,11 @@ def test_what_cannot_be_undone_says_so_beforehand(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", whole)
     found = {each.switch.name: each.switch for each in bridge.settings(ASKED, ASKED)}
     assert {name: (switch.reversible, switch.latch) for name, switch in found.items()} == {
-        "tensorflow.intra_op_threads": (False, Latch.BEFORE_FIRST_USE),
-        "tensorflow.inter_op_threads": (False, Latch.BEFORE_FIRST_USE),
-        "tensorflow.onednn_opts": (False, Latch.BEFORE_IMPORT),
-        "tensorflow.tensor_float_32_execution": (True, Latch.ANYTIME),
-        "tensorflow.op_determinism": (False, Latch.ANYTIME),
+        "tensorflow.intra_op_threads": (False, "before-first-use"),
+        "tensorflow.inter_op_threads": (False, "before-first-use"),
+        "tensorflow.onednn_opts": (False, "before-import"),
+        "tensorflow.tensor_float_32_execution": (True, "anytime"),
+        "tensorflow.op_determinism": (False, "anytime"),
     }
     assert bridge.settings({"threads.interop": "auto"}, ["threads.interop"]) == []
 
@@ -157,9 +156,9 @@ def test_an_apply_that_fails_takes_determinism_and_threads_back(says):
         + """
 import tensorflow as tf
 from backendcfg.errors import RolledBackError
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 class Broken:
-    name, reach, latch, reversible = "broken", Reach.PROCESS, Latch.ANYTIME, False
+    name, reach, latch, reversible = "broken", "process", "anytime", False
     def read(self): return 0
     def write(self, value): raise OSError("no")
     def too_late(self): return ""

@@ -267,7 +267,7 @@ def other():
     seen.append(torch.get_num_threads()); done.set(); go.wait(); seen.append(switch.read())
 thread = threading.Thread(target=other); thread.start(); done.wait()
 switch.write(1); go.set(); thread.join()
-print(json.dumps([seen, switch.read(), switch.reach.value, switch.latch.value]))
+print(json.dumps([seen, switch.read(), switch.reach, switch.latch]))
 """
     )
     assert answer(code, OMP_NUM_THREADS="2", MKL_NUM_THREADS="2") == [

@@ -147,7 +147,7 @@ values = {"threads.count": 1, "threads.interop": 1, "cuda.cublas_workspace_size"
 found = {}
 for flag in {**defaults(), **values}:
     for s in settings(values, [flag]):
-        found.setdefault(s.flag, set()).add(s.switch.latch.value in ("anytime", "each-thread")
+        found.setdefault(s.flag, set()).add(s.switch.latch in ("anytime", "each-thread")
                                             and s.switch.reversible)
 print(json.dumps(sorted(flag for flag, can in found.items() if True in can)))
 """

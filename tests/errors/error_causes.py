@@ -19,7 +19,7 @@ import backendcfg
 from backendcfg.cli.main import main
 from backendcfg.errors import BackendCfgError
 from backendcfg.transact.journal import transact
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 
 HERE = "/home/ana/project"
 """What the messages say instead of the temporary directory."""
@@ -50,7 +50,7 @@ class StandIn:
         late: why its latch has passed, or "".
     """
 
-    reach, latch, reversible = Reach.PROCESS, Latch.ANYTIME, True
+    reach, latch, reversible = "process", "anytime", True
 
     def __init__(self, name, value, *, takes=99, readable=True, late=""):
         self.name, self.value = name, value

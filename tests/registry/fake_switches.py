@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from backendcfg import _native
 from backendcfg.registry.owners import Wanted
 from backendcfg.session import wiring
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 
 RAISE, WAIT, SKIP = 0, 1, 2
 
@@ -20,8 +20,8 @@ class Switch:
 
     name: str
     value: object = 8
-    reach: Reach = Reach.PROCESS
-    latch: Latch = Latch.ANYTIME
+    reach: str = "process"
+    latch: str = "anytime"
     reversible: bool = True
     late: str = ""
     writes: list = field(default_factory=list)

@@ -10,7 +10,6 @@ from fake_switches import Switch, profile, scope
 from backendcfg import _native
 from backendcfg.errors import RolledBackError, TooLateError
 from backendcfg.registry import base
-from backendcfg.transact.switch import Latch
 
 
 def apply(name, *wanted, **options):
@@ -87,7 +86,7 @@ def test_what_the_next_apply_does_not_set_returns_to_its_original_value():
 
 
 def test_strict_refuses_what_is_too_late():
-    late = Switch("OMP_NUM_THREADS", "8", latch=Latch.BEFORE_IMPORT, late="libgomp is loaded")
+    late = Switch("OMP_NUM_THREADS", "8", latch="before-import", late="libgomp is loaded")
     threads = Switch("threads", 8)
     with pytest.raises(TooLateError):
         apply("fast", (threads, 4), (late, "4"), strict=True)

@@ -17,7 +17,7 @@ from backendcfg.errors import ProfileBusyError, RollbackIncompleteError, RolledB
 from backendcfg.records import replace
 from backendcfg.registry import base as process_base
 from backendcfg.registry import busy, entering, owners, restoring
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 
 
 def in_thread(function, *arguments):
@@ -407,12 +407,12 @@ def test_a_stuck_value_never_becomes_the_base(caplog):
 @pytest.mark.parametrize(
     "switch",
     [
-        Switch("OMP_NUM_THREADS", 8, latch=Latch.BEFORE_IMPORT),
-        Switch("PYTHONHASHSEED", 8, latch=Latch.BEFORE_PROCESS),
-        Switch("first", 8, latch=Latch.BEFORE_FIRST_USE),
+        Switch("OMP_NUM_THREADS", 8, latch="before-import"),
+        Switch("PYTHONHASHSEED", 8, latch="before-process"),
+        Switch("first", 8, latch="before-first-use"),
         Switch("one way", 8, reversible=False),
         Switch("late", 8, late="it is too late"),
-        Switch("call", 8, reach=Reach.CALL),
+        Switch("call", 8, reach="call"),
     ],
     ids=lambda switch: switch.name,
 )
@@ -425,7 +425,7 @@ def test_scopes_never_write_what_cannot_be_set_and_put_back_at_any_time(switch):
 class PerThread:
     """A switch that every thread has for itself."""
 
-    name, reach, latch, reversible = "local", Reach.THREAD, Latch.EACH_THREAD, True
+    name, reach, latch, reversible = "local", "thread", "each-thread", True
 
     def __init__(self):
         self.values = threading.local()

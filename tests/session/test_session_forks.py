@@ -15,7 +15,7 @@ from backendcfg.registry import owners
 from backendcfg.registry.entering import holdings
 from backendcfg.session import adjust, children, process, scopes, threads, wiring
 from backendcfg.transact.compiled import Compiled
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -62,10 +62,10 @@ class Holder:
 
 
 class Switch:
-    latch = Latch.ANYTIME
+    latch = "anytime"
     reversible = True
 
-    def __init__(self, name, reach=Reach.PROCESS):
+    def __init__(self, name, reach="process"):
         self.name, self.reach, self.value, self.writes = name, reach, "base", []
 
     def read(self):
@@ -152,7 +152,7 @@ def test_leaving_the_scope_in_the_child_is_the_child_s_affair():
 
 
 def test_a_per_thread_switch_in_a_child_goes_back_to_its_base():
-    switch = Switch("by thread", Reach.THREAD)
+    switch = Switch("by thread", "thread")
     with scope("outer", (switch, "outer")) as outer:
 
         def child():
@@ -180,7 +180,7 @@ def test_a_child_that_takes_over_has_no_scopes_left_to_leave():
 
 
 def test_a_child_of_a_thread_starts_threads_with_the_base():
-    switch = Switch("given", Reach.THREAD)
+    switch = Switch("given", "thread")
     original = threading.Thread._bootstrap_inner
     threads._wanted["given"] = Setting(switch, "wanted", "flag")
     try:

@@ -10,7 +10,6 @@ from backendcfg import errors, ops, session
 from backendcfg.bridges import all as bridges
 from backendcfg.schema.profile import defaults
 from backendcfg.session import wiring
-from backendcfg.transact.switch import Latch
 
 
 def test_the_flags_that_scopes_may_set_are_those_with_a_switch_for_it():
@@ -26,7 +25,7 @@ def test_the_flags_that_scopes_may_set_are_those_with_a_switch_for_it():
     found = {
         setting.flag
         for setting in settings
-        if setting.switch.latch in (Latch.ANYTIME, Latch.EACH_THREAD) and setting.switch.reversible
+        if setting.switch.latch in ("anytime", "each-thread") and setting.switch.reversible
     }
     # Neither an OpenMP runtime nor MKL nor oneDNN is in this process.
     elsewhere = {"threads.dynamic", "mkl.verbose", "mkldnn.verbose"}

@@ -12,14 +12,14 @@ import pytest
 from backendcfg.registry import owners
 from backendcfg.session import threads
 from backendcfg.transact.outcome import Outcome
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 
 
 class Switch:
     """A switch that each thread has for itself, with a default."""
 
-    reach = Reach.THREAD
-    latch = Latch.EACH_THREAD
+    reach = "thread"
+    latch = "each-thread"
     reversible = True
 
     def __init__(self, name="switch"):
@@ -92,7 +92,7 @@ def test_every_way_to_start_a_thread_gets_the_base(base):
 
 def test_only_per_thread_switches_that_were_set_are_given(base):
     process, late = Switch("process"), Switch("late")
-    process.reach = Reach.PROCESS
+    process.reach = "process"
     base({process: 1})
     assert "default" == in_thread(process.read)
     base({late: 1}, state="pending")

@@ -13,7 +13,7 @@ from backendcfg.errors import (
     RolledBackError,
     UnreadableSwitchError,
 )
-from backendcfg.transact.switch import Latch, Reach, Setting
+from backendcfg.transact.switch import Setting
 
 # What can go wrong in one operation.  `half` leaves a third value and raises; `late-interrupt` does
 # the work and then raises; `signal` sends a real SIGINT; `lie` returns without doing anything.
@@ -67,8 +67,8 @@ class FakeSwitch:
     ceiling: int | None = None
     reversible: bool = True
     late: str = ""
-    reach: Reach = Reach.PROCESS
-    latch: Latch = Latch.ANYTIME
+    reach: str = "process"
+    latch: str = "anytime"
 
     def read(self) -> object:
         kind = self.machine.fault(self.name, "read")

@@ -13,7 +13,6 @@ import pytest
 import backendcfg
 from backendcfg.bridges.environment import settings, variables
 from backendcfg.schema.host import Host
-from backendcfg.transact.switch import Latch
 
 HOSTS = Path(__file__).parents[1] / "hosts"
 
@@ -63,7 +62,7 @@ def test_t20_workspaces_of_fixed_size_are_set_before_the_process_starts():
     flag = "torch.cublas_workspace_config"
     assert variables(values, {flag}) == {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     [switch] = [one.switch for one in settings(values, {flag})]
-    assert (switch.name, switch.latch) == ("CUBLAS_WORKSPACE_CONFIG", Latch.BEFORE_FIRST_USE)
+    assert (switch.name, switch.latch) == ("CUBLAS_WORKSPACE_CONFIG", "before-first-use")
 
 
 def test_t22_t23_one_precision_is_written_at_every_leaf():

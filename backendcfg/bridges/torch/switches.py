@@ -19,7 +19,7 @@ from backendcfg.bridges.pool_calls import inventory
 from backendcfg.catalogue.cpu import MKL
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.defaults import TORCH_CALLS
-from backendcfg.transact.switch import AnytimeSwitch, Latch, Reach, Setting
+from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,8 +179,8 @@ class Inductor(TorchSwitch):
     """
 
     name = "torch.inductor.deterministic"
-    reach = Reach.THREAD
-    latch = Latch.EACH_THREAD
+    reach = "thread"
+    latch = "each-thread"
 
     def __init__(self, torch: Any, config: Any) -> None:
         super().__init__(torch)
@@ -211,8 +211,8 @@ class Threads(AnytimeSwitch):
     """`torch.set_num_threads`: for the calling thread, and for threads that start later."""
 
     name = "torch.num_threads"
-    reach = Reach.THREAD
-    latch = Latch.EACH_THREAD
+    reach = "thread"
+    latch = "each-thread"
     reads = afresh.readers("threads.count")
     read: Callable[[], int]
 
@@ -244,7 +244,7 @@ class InteropThreads(TorchSwitch):
     """`torch.set_num_interop_threads`: once, before the pool's first work."""
 
     name = "torch.num_interop_threads"
-    latch = Latch.BEFORE_FIRST_USE
+    latch = "before-first-use"
     reversible = False
 
     def read(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.cli.group import verb
@@ -89,15 +90,15 @@ def _passed_over() -> str:
     The search upwards stops at a folder of somebody else's, such as a checkout that is mounted into
     a container where another user runs.
     """
-    from pathlib import Path
-
     from backendcfg import startup
 
     here = startup.working_directory()
     if startup.project(here)[1]:
         return ""
     seen = set(startup.upwards(here))
-    folders = [here, *map(str, Path(here).parents)]
+    folders = [here]
+    while (above := os.path.dirname(folders[-1])) != folders[-1]:
+        folders.append(above)
     return next(filter(None, (startup.marker(at) for at in folders if at not in seen)), "")
 
 

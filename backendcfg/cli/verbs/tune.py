@@ -112,9 +112,9 @@ def _show(compiled: Compiled) -> None:
 
 def _document(compiled: Compiled, found: Table, path: str) -> dict[str, Any]:
     """What is stored, and what becomes of it under a profile whose libraries were all open."""
-    from backendcfg.dispatch import snapshots, speed
+    from backendcfg.dispatch import calibration, speed
 
-    usable = snapshots.table_for(compiled)
+    usable = calibration.table_for(compiled)
     names = [name for name in compiled.named or compiled.order if name in found.libraries]
     decision = speed.decide(found, names) if names else speed.Decision()
     return {
