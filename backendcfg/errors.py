@@ -303,7 +303,7 @@ class SeveralErrors(RequestError, ValueError):
         self.errors = tuple(errors)
 
     def render(self) -> str:
-        return "\n\n".join([*(error.render() for error in self.errors), self.message])
+        return "\n\n".join([*(error.render() for error in self.errors), visible(self.message)])
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]
