@@ -33,6 +33,23 @@ def shown_path(path: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in path)
 
 
+def visible(text: str) -> str:
+    r"""One line of text that a terminal can do nothing with but show it.
+
+    Control characters, those that turn the direction of writing and others that are not seen are
+    written as Python writes them: `\x1b`, `\n`, `\u202e`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one in _SPACES else one.encode("unicode_escape").decode("ascii")
+        for one in text
+    )
+
+
+_SPACES = "\xa0\u202f\u3000"
+
+
 @record(frozen=True)
 class Span:
     """One place in a text file.
@@ -100,7 +117,8 @@ class BackendCfgError(Exception):
         return [*self.render().splitlines(), *self._added, *_places(self)]
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.spans[0]})" if self.spans else self.message
+        message = visible(self.message)
+        return f"{message} ({self.spans[0]})" if self.spans else message
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions pickle by calling the class with args; the record lives in the attributes.
@@ -108,13 +126,13 @@ class BackendCfgError(Exception):
 
     def render(self) -> str:
         """The whole message as plain ASCII-framed text, complete without colour."""
-        lines = [f"error[{self.code}]: {self.message}"]
+        lines = [f"error[{self.code}]: {visible(self.message)}"]
         margin = len(str(max((span.line for span in self.spans), default=0)))
         for span in self.spans:
             lines += _excerpt(span, margin)
-        lines += [f"  note: {note}" for note in self.notes]
-        lines.append(f"  state: {self.state}")
-        lines += [f"  help: {text}" for text in self.helps]
+        lines += [f"  note: {visible(note)}" for note in self.notes]
+        lines.append(f"  state: {visible(self.state)}")
+        lines += [f"  help: {visible(text)}" for text in self.helps]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,7 +177,7 @@ def _excerpt(span: Span, margin: int) -> list[str]:
         # Tabs would move the caret; one space keeps every column where `span.column` counts it.
         source = "".join(" " if c == "\t" else c if c.isprintable() else "?" for c in span.source)
         carets = "^" * max(1, min(span.length, len(source) - span.column + 1))
-        under = f"{' ' * (span.column - 1)}{carets} {span.label}".rstrip()
+        under = f"{' ' * (span.column - 1)}{carets} {visible(span.label)}".rstrip()
         lines += [f"{pad} |", f" {span.line:>{margin}} | {source}", f"{pad} | {under}"]
     return lines
 
@@ -285,7 +303,7 @@ class SeveralErrors(RequestError, ValueError):
         self.errors = tuple(errors)
 
     def render(self) -> str:
-        return "\n\n".join([*(error.render() for error in self.errors), self.message])
+        return "\n\n".join([*(error.render() for error in self.errors), visible(self.message)])
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]

@@ -37,8 +37,9 @@ class Level(AnytimeSwitch):
         global _handler
         import logging
 
-        logger = logging.getLogger("backendcfg")
-        if _handler is not None:
+        logger = _logger() or logging.getLogger("backendcfg")
+        # Each call here takes the lock of all loggers, so none is made for nothing.
+        if _handler in logger.handlers:
             logger.removeHandler(_handler)
         if 0 < value < logging.WARNING and not logger.hasHandlers():
             if _handler is None:

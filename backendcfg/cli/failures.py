@@ -13,7 +13,16 @@ import click
 
 import backendcfg
 from backendcfg.cli.layout import fitted, terminal_width
-from backendcfg.cli.output import Colour, Output, OutputLostError, document, flush, write
+from backendcfg.cli.output import (
+    Colour,
+    Output,
+    OutputLostError,
+    document,
+    flush,
+    give_up_on,
+    write,
+    write_exactly,
+)
 from backendcfg.errors import BackendCfgError, InternalError, UsageError
 
 if TYPE_CHECKING:
@@ -39,12 +48,14 @@ def leave(error: BackendCfgError, output: Output, cause: Exception | None = None
         The error's exit code.
     """
     if cause is not None and (output.traceback or _debugging()):
-        traceback.print_exception(cause, file=sys.stderr)
+        for entry in traceback.format_exception(cause):
+            for line in entry.splitlines():
+                write(line, sys.stderr)
     try:
         if isinstance(error, OutputLostError):
-            _give_up_on_output()
+            give_up_on(sys.stdout)
         elif output.as_json:
-            write(document({"error": error.to_dict()}))
+            write_exactly(document({"error": error.to_dict()}))
             flush()
             return error.exit_code
         else:
@@ -60,12 +71,9 @@ def leave(error: BackendCfgError, output: Output, cause: Exception | None = None
 def show(error: BackendCfgError, output: Output) -> None:
     """Print an error on standard error, its sentences fitted to the terminal."""
     columns = terminal_width(sys.stderr)
-    lines = [
-        line
-        for written in error.render().splitlines()
-        for line in (fitted(written, columns) if _PROSE.match(written) else [written])
-    ]
-    write(_coloured("\n".join(lines), output), sys.stderr)
+    for written in error.render().split("\n"):
+        for line in fitted(written, columns) if _PROSE.match(written) else [written]:
+            write(_coloured(line, output), sys.stderr)
 
 
 def from_click(error: click.ClickException) -> BackendCfgError:
@@ -108,14 +116,15 @@ def from_bug(error: Exception, output: Output) -> InternalError:
 def interrupted(output: Output) -> int:
     """Say what an interrupt left behind."""
     if output.as_json:
-        write(document({"interrupted": {"state": output.interrupted}}))
-    write(f"interrupted\n  state: {output.interrupted}", sys.stderr)
+        write_exactly(document({"interrupted": {"state": output.interrupted}}))
+    write("interrupted", sys.stderr)
+    write(f"  state: {output.interrupted}", sys.stderr)
     return INTERRUPTED
 
 
 def broken_pipe() -> int:
     """Leave quietly when the reader of our output has gone."""
-    _give_up_on_output()
+    give_up_on(sys.stdout)
     return NOBODY_READS
 
 
@@ -128,11 +137,6 @@ def flushed(code: int, output: Output) -> int:
     except OutputLostError as lost:
         return leave(lost, output)
     return code
-
-
-def _give_up_on_output() -> None:
-    # The interpreter flushes standard output once more at exit and would complain.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _debugging() -> bool:
@@ -154,11 +158,11 @@ def _plain(text: str) -> str:
 
 
 def _coloured(text: str, output: Output) -> str:
-    """The same text with the code, the carets and the headings of its lines in colour."""
+    """The same line with the code, the carets and the headings in colour."""
 
     def painter(*colours: Colour) -> Callable[[re.Match[str]], str]:
         return lambda found: output.paint(found[0], *colours, stream=sys.stderr)
 
-    text = re.sub(r"^error\[[a-z-]+\]", painter("bold", "red"), text, flags=re.MULTILINE)
-    text = re.sub(r"(?<=  )\^+.*$", painter("red"), text, flags=re.MULTILINE)
-    return re.sub(r"^ +(?:note|state|help):", painter("cyan"), text, flags=re.MULTILINE)
+    text = re.sub(r"^error\[[a-z-]+\]", painter("bold", "red"), text)
+    text = re.sub(r"(?<=  )\^+.*$", painter("red"), text)
+    return re.sub(r"^ +(?:note|state|help):", painter("cyan"), text)

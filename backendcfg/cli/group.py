@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import click
 
+from backendcfg.cli.output import delivering
 from backendcfg.errors import UsageError
 
 VERBS = "backendcfg.cli.verbs"
@@ -55,6 +56,11 @@ class Verb(click.Command):
         self.tolerant = tolerant
         self.interrupted = interrupted
 
+    def make_context(self, *args: Any, **keywords: Any) -> click.Context:
+        """Parse the words; `--help` prints while it is parsed."""
+        with delivering():
+            return super().make_context(*args, **keywords)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Refuse unknown variables of ours, then run."""
         logs = _show_log()
@@ -71,6 +77,11 @@ class Verb(click.Command):
 
 class VerbGroup(click.Group):
     """A group whose commands are the modules of `backendcfg.cli.verbs`."""
+
+    def make_context(self, *args: Any, **keywords: Any) -> click.Context:
+        """Parse the words; `--help` prints while it is parsed."""
+        with delivering():
+            return super().make_context(*args, **keywords)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every verb, by alphabet."""

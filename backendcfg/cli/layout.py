@@ -25,7 +25,9 @@ LEAST_TEXT = 36
 """Columns below which the last cell of a row stands under the row instead."""
 
 GAP = 2
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+ESCAPE = "\udc1b"
+"""Stands for ESC in our own colours until a line is written, so that nobody else's text has any."""
+COLOUR = re.compile(ESCAPE + r"(\[[0-9;]*m)")
 
 
 def terminal_width(stream: TextIO) -> int | None:
@@ -41,8 +43,8 @@ def terminal_width(stream: TextIO) -> int | None:
 
 def size(text: str) -> int:
     """Columns that a terminal needs for a text."""
-    if "\x1b" in text:
-        text = _COLOUR.sub("", text)
+    if ESCAPE in text:
+        text = COLOUR.sub("", text)
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
@@ -94,7 +96,7 @@ def _pieces(word: str, columns: int) -> Iterator[str]:
 def _fits(text: str, columns: int) -> int:
     """How many characters of a text, at least one, fit in so many columns."""
     used = end = 0
-    for part in re.findall(rf"{_COLOUR.pattern}|.", text):
+    for part in re.findall(rf"{ESCAPE}\[[0-9;]*m|.", text):
         used += size(part)
         if used > columns and end:
             break

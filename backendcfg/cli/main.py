@@ -15,7 +15,7 @@ import click
 from backendcfg import __version__
 from backendcfg.cli import failures
 from backendcfg.cli.group import VerbGroup, common_options
-from backendcfg.cli.output import Output, flush
+from backendcfg.cli.output import Output, flush, open_closed_streams, write
 from backendcfg.errors import BackendCfgError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PROGRAM = "backendcfg"
 def _print_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
     if not asked or context.resilient_parsing:
         return
-    sys.stdout.write(f"{PROGRAM} {__version__}\n")
+    write(f"{PROGRAM} {__version__}")
     context.exit(0)
 
 
@@ -62,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words after the program's name; those of the process when None.
     """
+    open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     output = Output.for_words(words)
     try:

@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 import click
 
-from backendcfg.cli.layout import PLAIN_WIDTH, arranged, fitted, size, terminal_width, wrapped
-from backendcfg.errors import StateUnwritableError
+from backendcfg.cli.layout import (
+    COLOUR,
+    ESCAPE,
+    PLAIN_WIDTH,
+    arranged,
+    fitted,
+    size,
+    terminal_width,
+    wrapped,
+)
+from backendcfg.errors import StateUnwritableError, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -71,20 +80,25 @@ class Output:
         """`text` in colours if the stream (standard output unless given) shows them."""
         if not text or not colours or not self.colours(stream or sys.stdout):
             return text
-        return f"\x1b[{';'.join(_CODES[colour] for colour in colours)}m{text}\x1b[0m"
+        codes = ";".join(_CODES[colour] for colour in colours)
+        return f"{ESCAPE}[{codes}m{text}{ESCAPE}[0m"
 
     def answer(self, data: Any, lines: Iterable[str], *, exact: bool = False) -> None:
         """Print `data` as JSON or, for people, the lines; the lines are not made under --json.
 
-        Lines are made to fit a terminal unless they are `exact`: TOML, or what a shell reads.
+        Lines are made to fit a terminal unless they are `exact`: TOML, or what a shell reads. On a
+        terminal, where no shell reads them, these too show control characters as escapes.
         """
         if self.as_json:
-            write(document(data))
-            return
-        columns = None if exact else terminal_width(sys.stdout)
-        for line in lines:
-            for piece in fitted(line, columns):
-                write(piece)
+            write_exactly(document(data))
+        elif exact and not sys.stdout.isatty():
+            for line in lines:
+                write_exactly(line)
+        else:
+            columns = None if exact else terminal_width(sys.stdout)
+            for line in lines:
+                for piece in fitted(line, columns):
+                    write(piece)
 
     def note(self, text: str) -> None:
         """Say something beside the data, on standard error."""
@@ -110,12 +124,54 @@ def document(data: Any) -> str:
 
 
 def write(line: str, stream: TextIO | None = None) -> None:
-    """One line, with what the stream's encoding lacks written as escapes."""
+    """One line, with all that a terminal would obey written as escapes, but for our own colours.
+
+    Every text that a command prints for people goes through here.
+    """
+    kept, at = [], 0
+    for found in COLOUR.finditer(line):
+        kept += [visible(line[at : found.start()]), "\x1b", found[1]]
+        at = found.end()
+    write_exactly("".join([*kept, visible(line[at:])]), stream)
+
+
+def write_exactly(text: str, stream: TextIO | None = None) -> None:
+    """Text as it is, for programs, with what the stream's encoding lacks written as escapes."""
     stream = stream or sys.stdout
     encoding = stream.encoding or "utf-8"
-    text = line.encode(encoding, "backslashreplace").decode(encoding) + "\n"
-    with _delivering():
+    text = text.encode(encoding, "backslashreplace").decode(encoding) + "\n"
+    if stream is not sys.stderr:
+        with delivering():
+            stream.write(text)
+        return
+    try:
         stream.write(text)
+        stream.flush()
+    except OSError:  # there is nowhere left to say it
+        give_up_on(stream)
+
+
+def give_up_on(stream: TextIO) -> None:
+    """Let a stream lead nowhere: the interpreter flushes it at exit and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def open_closed_streams() -> None:
+    """Let streams that the process was started without lead nowhere.
+
+    Their descriptors are taken, too, so that no file which is opened later gets what is printed.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is not None:
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        try:
+            os.fstat(number)  # somebody else's file by now, or the one just opened
+        except OSError:
+            os.dup2(nowhere, number)
+        setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def flush() -> None:
@@ -125,12 +181,13 @@ def flush() -> None:
         BrokenPipeError: nobody reads it any more.
         OutputLostError: it cannot be written.
     """
-    with _delivering():
+    with delivering():
         sys.stdout.flush()
 
 
 @contextmanager
-def _delivering() -> Iterator[None]:
+def delivering() -> Iterator[None]:
+    """What is written to standard output inside is delivered, or OutputLostError says why not."""
     try:
         yield
     except BrokenPipeError:

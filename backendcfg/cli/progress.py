@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from backendcfg import environ, progress
 from backendcfg.cli.layout import wrapped
+from backendcfg.errors import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,4 +97,4 @@ def text(step: progress.Step, seconds: float, columns: int) -> str:
     else:
         part, width = min(step.part, 1.0), min(BAR, columns // 2)
         whole = f"[{'#' * round(part * width):.<{width}}] {part:4.0%} {step.what}"
-    return wrapped(whole, columns - 1)[0]
+    return wrapped(visible(whole), columns - 1)[0]

@@ -11,6 +11,7 @@ float32 numbers of them, and `round_to` rounds once, at the end.
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -36,6 +37,12 @@ _ELEMENTS = {
 # DLPack's numbers. The memory of `_ON_HOST` is the host's, or can be read there.
 _DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 9: "VPI", 10: "ROCm", 14: "oneAPI"}
 _ON_HOST = (1, 3, 11, 13)
+
+_MEANING = ("__array_finalize__", "__array_function__", "__array_ufunc__", "__array_wrap__")
+"""What a subclass of NumPy's array overrides that has units, a mask or products of its own."""
+
+_MOST_BYTES = 1 << 56
+"""More than any process can address."""
 
 
 class ArrayView(NamedTuple):
@@ -67,6 +74,10 @@ def take(value: Any, name: str, operation: str) -> ArrayView:
 
     Nothing is copied, but for what cannot be read as it lies: foreign byte order, and PyTorch's
     lazy conjugates and negatives. A tensor that needs a gradient is read without it.
+
+    What a protocol says is checked before a byte is read: sizes, strides, the device, and that all
+    lies in the buffer, where the exporter gives one. Whether an address is memory of the exporter,
+    and stays so, cannot be checked.
 
     Args:
         value: a NumPy array, a PyTorch tensor or JAX array on the CPU, or anything that has
@@ -174,6 +185,15 @@ def _subclass(value: Any, name: str, operation: str) -> ArrayView:
             f"`{name}` must have no mask: it would be lost",
             f"fill it: `{name}.filled(value)`",
         )
+    kind = type(value)
+    if not isinstance(value, (np.generic, np.memmap, np.recarray)) and any(
+        getattr(kind, method) is not getattr(np.ndarray, method) for method in _MEANING
+    ):
+        _refuse(
+            operation,
+            f"`{name}` must be a plain array: what {_kind(value)} means would be lost",
+            f"pass `numpy.asarray({name})`",
+        )
     return _numpy(np.asarray(value).view(np.ndarray), NUMPY.name)
 
 
@@ -237,13 +257,38 @@ def _other(value: Any, name: str, operation: str) -> ArrayView:
         if device is not None and (where := device())[0] not in _ON_HOST:
             _refuse(operation, _away(name, place_named(*where)), "copy it to the host")
         if has_interface:
-            return _numpy(np.asarray(value), "other")
+            return _numpy(_by_interface(value), "other")
         array, element = _native.from_dlpack(_capsule(value))
     except InvalidArgumentError:
         raise
     except Exception as error:  # whatever a foreign library raises
         _refuse(operation, f"`{name}` cannot be read: {_first_line(error)}")
     return ArrayView(array, element, "other", _narrow_dtype() if element == "bfloat16" else None)
+
+
+def _by_interface(value: Any) -> NDArray[Any]:
+    """What `__array_interface__` describes; NumPy does not look where strides and offsets lead."""
+    interface = value.__array_interface__
+    data = interface.get("data")
+    if interface.get("mask") is not None:
+        raise ValueError("it has a mask, which would be lost")
+    if data is None:  # the memory is had by the buffer protocol, which is checked by Python
+        return np.asarray(value)
+    # Asked once, so that what is checked is what is read.
+    array = np.asarray(SimpleNamespace(__array_interface__=interface, owner=value))
+    if array.size == 0:
+        return array
+    reach = [(size - 1) * step for size, step in zip(array.shape, array.strides, strict=True)]
+    low = sum(each for each in reach if each < 0)
+    high = sum(each for each in reach if each > 0) + array.itemsize
+    if isinstance(data, tuple):
+        if high - low > _MOST_BYTES:
+            raise ValueError("it reaches beyond all memory")
+    else:
+        start = array.ctypes.data - np.frombuffer(data, np.uint8).ctypes.data
+        if start + low < 0 or start + high > memoryview(data).nbytes:
+            raise ValueError("it reaches beyond its buffer")
+    return array
 
 
 def _capsule(value: Any) -> object:

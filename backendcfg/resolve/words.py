@@ -24,11 +24,23 @@ def literal(value: Any) -> str:
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(literal(item) for item in value)}]"
-    return json.dumps(value, ensure_ascii=False)
+    return _quoted(value)
+
+
+def _quoted(value: Any) -> str:
+    """JSON, which is TOML, of a value that is no table or array; what does not print is escaped."""
+    return "".join(
+        one
+        if one.isprintable()
+        else rf"\u{ord(one):04x}"
+        if one < "\U00010000"
+        else rf"\U{ord(one):08x}"
+        for one in json.dumps(value, ensure_ascii=False)
+    )
 
 
 def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
 
 
 def assignment(flag: str, value: Any) -> str:

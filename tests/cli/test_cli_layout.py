@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backendcfg.cli.layout import arranged, fitted, size, wrapped
+from backendcfg.cli.layout import ESCAPE, arranged, fitted, size, wrapped
 
 HOSTS = Path(__file__).parents[1] / "hosts"
 H100 = str(HOSTS / "dgx-h100--openblas.json")
@@ -48,7 +48,7 @@ def _terminal(monkeypatch):
         ("plain", 5),
         ("\u8cc7\u6599", 4),  # two characters of two columns each
         ("e\u0301", 1),  # e and a combining accent
-        ("\x1b[1mbold\x1b[0m", 4),
+        (f"{ESCAPE}[1mbold{ESCAPE}[0m", 4),
         ("\uff21", 2),  # a fullwidth letter
     ],
 )

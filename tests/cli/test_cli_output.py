@@ -32,15 +32,15 @@ class Terminal(io.StringIO):
 def test_colour_is_only_on_terminals_and_not_under_no_color(
     variables, no_color, stream, coloured, monkeypatch
 ):
+    stream.truncate(stream.seek(0))
     for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     output = Output(no_color=no_color)
     assert coloured == output.colours(stream)
-    assert ("\x1b[1;31mno\x1b[0m" if coloured else "no") == output.paint(
-        "no", "bold", "red", stream=stream
-    )
+    write(output.paint("no", "bold", "red", stream=stream), stream)
+    assert stream.getvalue() == ("\x1b[1;31mno\x1b[0m\n" if coloured else "no\n")
 
 
 def test_a_coloured_error_is_the_same_text_without_its_colours(call, monkeypatch):

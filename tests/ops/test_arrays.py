@@ -5,6 +5,7 @@ import gc
 import re
 import sys
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -73,6 +74,50 @@ def test_a_mask_is_refused_because_it_would_be_lost():
         "  state: nothing was computed\n"
         "  help: fill it: `a.filled(value)`"
     )
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"shape": (-1, 3)}, "negative dimensions are not allowed"),
+        ({"shape": (2**62, 2**62)}, "array is too big"),
+        ({"strides": (2**60, 4)}, "it reaches beyond all memory"),
+        ({"strides": (-(2**60), 4)}, "it reaches beyond all memory"),
+        ({"data": bytearray(24), "strides": (1000, 4)}, "it reaches beyond its buffer"),
+        ({"data": bytearray(24), "offset": -4}, "it reaches beyond its buffer"),
+        ({"data": bytearray(24), "strides": (-12, 4)}, "it reaches beyond its buffer"),
+        ({"mask": np.ones((2, 3), bool)}, "it has a mask, which would be lost"),
+    ],
+)
+def test_an_interface_that_cannot_be_true_is_refused(changed, text):
+    numbers = np.ones((2, 3), np.float32)
+    given = {"version": 3, "shape": (2, 3), "typestr": "<f4", "data": (numbers.ctypes.data, False)}
+    holder = types.SimpleNamespace(__array_interface__=given | changed)
+    assert f"matmul: `a` cannot be read: {text}" in refused(holder)
+
+
+def test_a_buffer_is_read_as_its_interface_says():
+    numbers = bytearray(np.arange(6, dtype=np.float32).tobytes())
+    given = {"version": 3, "shape": (3, 2), "typestr": "<f4", "data": numbers, "strides": (-8, 4)}
+    holder = types.SimpleNamespace(__array_interface__=given | {"offset": 16})
+    assert take(holder).array.tolist() == [[4, 5], [2, 3], [0, 1]]
+
+
+def test_the_owner_of_memory_lives_as_long_as_what_was_taken():
+    class Owner:
+        def __init__(self):
+            self.numbers = np.ones(3)
+
+        @property
+        def __array_interface__(self):
+            return self.numbers.__array_interface__
+
+    owner = Owner()
+    taken, alive = take(owner), weakref.ref(owner)
+    del owner
+    assert alive() is not None
+    del taken
+    assert alive() is None
 
 
 def test_foreign_byte_order_is_copied_into_ours():
@@ -382,6 +427,11 @@ def test_offsets_and_strides_of_a_capsule_count_bytes_and_elements():
         ({"shape": (2, -3)}, "its shape is negative"),
         ({"shape": (2**40, 2**40)}, "its size does not fit 64 bits"),
         ({"strides": (2**62, 1)}, "its strides do not fit 64 bits"),
+        ({"strides": (2**60, 1)}, "it reaches beyond all memory"),
+        ({"strides": (-(2**60), 1)}, "it reaches beyond all memory"),
+        ({"byte_offset": 2**64 - 1}, "it reaches beyond all memory"),
+        ({"data": 8, "strides": (-8, 1)}, "it reaches beyond all memory"),
+        ({"shape": None}, "it has dimensions and no shape"),
         ({"data": None}, "it has no memory"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.output import current, write
+from backendcfg.cli.output import current
 from backendcfg.errors import InvalidArgumentError, UsageError
 
 if TYPE_CHECKING:
@@ -146,4 +146,4 @@ def _write(
     if current().as_json:
         current().answer(data, [])
     elif output == STANDARD_OUTPUT:
-        write(made.to_toml().rstrip("\n"))
+        current().answer(data, made.to_toml().rstrip("\n").split("\n"), exact=True)

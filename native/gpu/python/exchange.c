@@ -122,19 +122,18 @@ int bcfg_read_dlpack(const DLTensor *tensor, DeviceArray *view) {
         PyErr_Format(PyExc_ValueError, "it has %d dimensions", tensor->dimensions);
         return -1;
     }
-    int64_t size = tensor->type.bits / 8, step = size;
-    bool empty = false;
-    view->dimensions = tensor->dimensions;
-    for (int d = tensor->dimensions - 1; d >= 0; d--) {
-        view->shape[d] = tensor->shape[d];
-        empty = empty || tensor->shape[d] == 0;
-        view->strides[d] = tensor->strides != NULL ? tensor->strides[d] * size : step;
-        if (!empty) step *= tensor->shape[d];
-    }
-    if (tensor->data == NULL && !empty) {
-        PyErr_SetString(PyExc_ValueError, "it has no memory");
+    bool empty;
+    const char *wrong = bcfg_dlpack_layout(tensor, view->shape, view->strides, &empty);
+    if (wrong == NULL && !empty && tensor->data == NULL) wrong = "it has no memory";
+    if (wrong == NULL && !empty &&
+        !bcfg_can_be_memory(tensor->data, tensor->byte_offset, view->shape, view->strides,
+                            tensor->dimensions, tensor->type.bits / 8))
+        wrong = "it reaches beyond all memory";
+    if (wrong != NULL) {
+        PyErr_SetString(PyExc_ValueError, wrong);
         return -1;
     }
+    view->dimensions = tensor->dimensions;
     view->data = (char *)tensor->data + tensor->byte_offset;
     return 1;
 }

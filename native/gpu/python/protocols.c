@@ -101,16 +101,31 @@ static int by_interface(PyObject *interface, DeviceArray *view) {
             PyErr_SetString(PyExc_ValueError, "its strides do not fit its shape");
         if (PyErr_Occurred()) return -1;
     } else {
+        int64_t step = size;
         for (int32_t d = view->dimensions - 1; d >= 0; d--) {
-            view->strides[d] = size;
-            if (view->shape[d] > 1) size *= view->shape[d];
+            view->strides[d] = step;
+            if (view->shape[d] > 1 && __builtin_mul_overflow(step, view->shape[d], &step)) {
+                PyErr_SetString(PyExc_ValueError, "its size does not fit 64 bits");
+                return -1;
+            }
         }
     }
     bool empty = false;
-    for (int32_t d = 0; d < view->dimensions; d++) empty = empty || view->shape[d] == 0;
+    for (int32_t d = 0; d < view->dimensions; d++) {
+        if (view->shape[d] < 0) {
+            PyErr_SetString(PyExc_ValueError, "its shape is negative");
+            return -1;
+        }
+        empty = empty || view->shape[d] == 0;
+    }
     if (view->data == NULL && !empty) {
         /* As PyTorch's tensors that wrap others have none. */
         PyErr_SetString(PyExc_ValueError, "it has no memory");
+        return -1;
+    }
+    if (!empty &&
+        !bcfg_can_be_memory(view->data, 0, view->shape, view->strides, view->dimensions, size)) {
+        PyErr_SetString(PyExc_ValueError, "it reaches beyond all memory");
         return -1;
     }
     /* A stream of None means that the library names none. */
@@ -179,14 +194,19 @@ static int by_capsule(PyObject *value, DeviceArray *view) {
     bool has_version = PyCapsule_IsValid(capsule, versioned);
     if (has_version) {
         DLManagedTensorVersioned *given = managed = PyCapsule_GetPointer(capsule, versioned);
-        if (given->major == 1) tensor = &given->tensor;
-        view->read_only = given->flags & 1;
+        if (given->major == 1) { /* in another version the rest lies elsewhere */
+            tensor = &given->tensor;
+            view->read_only = given->flags & 1;
+        }
     } else if (PyCapsule_IsValid(capsule, unversioned)) {
         tensor = &((DLManagedTensor *)(managed = PyCapsule_GetPointer(capsule, unversioned)))->tensor;
     }
     int status = -1;
     if (tensor == NULL || tensor->dimensions < 0 || tensor->dimensions > BCFG_DEVICE_DIMENSIONS) {
         PyErr_SetString(PyExc_ValueError, "its DLPack capsule is none that is known here");
+    } else if (tensor->device.type != view->kind || tensor->device.id != view->index) {
+        PyErr_SetString(PyExc_ValueError,
+                        "its DLPack capsule is of another device than `__dlpack_device__` says");
     } else {
         bcfg_set_type(view, bcfg_type_of_dlpack(tensor->type));
         status = bcfg_read_dlpack(tensor, view);

@@ -51,31 +51,28 @@ static int element_of(const DLTensor *tensor) {
 
 /* An array over the tensor's memory, which nothing keeps alive yet. */
 static PyObject *over(const DLTensor *tensor, int element, bool writeable) {
-    npy_intp shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
-    npy_intp size = tensor->type.bits / 8, step = size;
-    bool empty = false;
-    for (int d = tensor->dimensions - 1; d >= 0; d--) {
-        shape[d] = tensor->shape[d];
-        if (shape[d] < 0) return PyErr_Format(PyExc_ValueError, "its shape is negative");
-        empty = empty || shape[d] == 0;
-        if (tensor->strides != NULL) {
-            if (__builtin_mul_overflow(tensor->strides[d], size, &strides[d]))
-                return PyErr_Format(PyExc_ValueError, "its strides do not fit 64 bits");
-        } else {
-            strides[d] = step;
-            if (!empty && __builtin_mul_overflow(step, shape[d], &step))
-                return PyErr_Format(PyExc_ValueError, "its size does not fit 64 bits");
-        }
+    int64_t shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
+    npy_intp dimensions[NPY_MAXDIMS], steps[NPY_MAXDIMS];
+    bool empty;
+    const char *wrong = bcfg_dlpack_layout(tensor, shape, strides, &empty);
+    if (wrong == NULL && !empty && tensor->data == NULL) wrong = "it has no memory";
+    if (wrong == NULL && !empty &&
+        !bcfg_can_be_memory(tensor->data, tensor->byte_offset, shape, strides, tensor->dimensions,
+                            tensor->type.bits / 8))
+        wrong = "it reaches beyond all memory";
+    if (wrong != NULL) {
+        PyErr_SetString(PyExc_ValueError, wrong);
+        return NULL;
+    }
+    for (int d = 0; d < tensor->dimensions; d++) {
+        dimensions[d] = shape[d];
+        steps[d] = strides[d];
     }
     PyArray_Descr *type = PyArray_DescrFromType(elements[element].type);
-    if (tensor->data == NULL && !empty) {
-        Py_DECREF(type);
-        return PyErr_Format(PyExc_ValueError, "it has no memory");
-    }
     if (empty) /* its address may be NULL, which NumPy takes for "make me some" */
-        return PyArray_NewFromDescr(&PyArray_Type, type, tensor->dimensions, shape, NULL, NULL, 0,
-                                    NULL);
-    return PyArray_NewFromDescr(&PyArray_Type, type, tensor->dimensions, shape, strides,
+        return PyArray_NewFromDescr(&PyArray_Type, type, tensor->dimensions, dimensions, NULL,
+                                    NULL, 0, NULL);
+    return PyArray_NewFromDescr(&PyArray_Type, type, tensor->dimensions, dimensions, steps,
                                 (char *)tensor->data + tensor->byte_offset,
                                 writeable ? NPY_ARRAY_WRITEABLE : 0, NULL);
 }

@@ -216,11 +216,11 @@ static int compute(LinearCall *call) {
 
 static bool all_arrays(const LinearCall *call) {
     for (int i = 0; i < call->spec->arrays; i++)
-        if (!PyArray_Check(call->given[i])) return false;
+        if (!PyArray_CheckExact(call->given[i])) return false;
     return true;
 }
 
-/* Arguments that are no ndarray go to Python, which calls again with arrays over their memory. */
+/* Arguments that are no plain ndarray go to Python, which calls again with arrays over their memory. */
 static PyObject *foreign(const LinearCall *call) {
     PyObject *given = given_by_name(call);
     if (given == NULL) return NULL;

@@ -216,8 +216,9 @@ static PyObject *call_matmul(PyObject *const *arguments, Py_ssize_t given, PyObj
         PyErr_SetString(PyExc_RuntimeError, "set_array_api() has not been called");
         return NULL;
     }
-    if (!PyArray_Check(call.given_a) || !PyArray_Check(call.given_b) ||
-        (call.given_out != Py_None && !PyArray_Check(call.given_out)))
+    /* What a subclass means is for Python to judge. */
+    if (!PyArray_CheckExact(call.given_a) || !PyArray_CheckExact(call.given_b) ||
+        (call.given_out != Py_None && !PyArray_CheckExact(call.given_out)))
         return multiply_foreign(&call);
     int status = compute(&call);
     Py_XDECREF(call.a);

@@ -1,10 +1,12 @@
 """What products on devices refuse and how failures of the libraries are said; the next call works."""
 
+import ctypes
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import device_arrays
 import numpy as np
 import pytest
 from device_arrays import ByCapsule, ByInterface, OnDevice
@@ -345,6 +347,64 @@ def test_an_array_without_memory_is_refused_before_anything_is_called(devices):
     assert devices.calls(*GEMMS) == []
     empty = Wrapper(numbers((0, 5), "float32"), 1, place=(2, 0))
     assert ops.matmul(empty, on_device(B), out=on_device((0, 4))).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"shape": (-3, 5)}, "its shape is negative"),
+        ({"shape": (2**40, 2**40), "strides": None}, "its size does not fit 64 bits"),
+        ({"strides": (2**60, 4)}, "it reaches beyond all memory"),
+        ({"strides": (20,)}, "its strides do not fit its shape"),
+    ],
+)
+def test_an_interface_that_cannot_be_true_is_refused(devices, changed, text):
+    class Liar(ByInterface):
+        @property
+        def __cuda_array_interface__(self):
+            return super().__cuda_array_interface__ | changed
+
+    liar = Liar(numbers(A, "float32"), 1, place=(2, 0))
+    assert first_line(ops.matmul, liar, on_device(B)) == f"matmul: `a` cannot be read: {text}"
+    assert devices.calls(*GEMMS) == []
+
+
+UNTRUE = [
+    ({"shape": None}, "it has dimensions and no shape"),
+    ({"shape": (-3, 5)}, "its shape is negative"),
+    ({"shape": (2**40, 2**40), "strides": None}, "its size does not fit 64 bits"),
+    ({"strides": (2**62, 1)}, "its strides do not fit 64 bits"),
+    ({"strides": (2**60, 1)}, "it reaches beyond all memory"),
+    ({"offset": 2**64 - 1}, "it reaches beyond all memory"),
+]
+ELSEWHERE = {"index": 1}, "its DLPack capsule is of another device than `__dlpack_device__` says"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "text"),
+    [
+        *((OnDevice, *each) for each in UNTRUE),
+        *((ByCapsule, *each) for each in [*UNTRUE, ELSEWHERE]),
+    ],
+)
+def test_a_tensor_of_dlpack_that_cannot_be_true_is_refused(
+    devices, monkeypatch, kind, changed, text
+):
+    liar, whole = kind(numbers(A, "float32")), on_device(B)
+    fill = device_arrays.fill
+
+    def lie(tensor, owner):
+        fill(tensor, owner)
+        if owner is not (liar.owner if kind is ByCapsule else liar):
+            return
+        for name, value in changed.items():
+            if isinstance(value, tuple):
+                value = (ctypes.c_int64 * len(value))(*value)
+            setattr(tensor, name, value)
+
+    monkeypatch.setattr(device_arrays, "fill", lie)
+    assert first_line(ops.matmul, liar, whole) == f"matmul: `a` cannot be read: {text}"
+    assert devices.calls(*GEMMS) == []
 
 
 def test_an_array_of_another_vendor_s_device_is_not_said_to_be_on_the_host():
