@@ -16,7 +16,7 @@ from backendcfg.errors import (
     shown_path,
 )
 from backendcfg.load.assignments import assignments, dropped, invalid, is_refused
-from backendcfg.load.complaints import complaints, raise_all, unknown_key
+from backendcfg.load.complaints import complaints, file_order, raise_all, unknown_key
 from backendcfg.load.conditions import conditionals, requirements, unknown_names
 from backendcfg.load.parsed import Parsed, parse
 from backendcfg.load.text import read_text
@@ -65,8 +65,19 @@ class SettingsFile:
     assignments: tuple[Assignment, ...]
 
 
-def read_profile(path: str | os.PathLike[str], *, shipped: bool = False) -> ProfileFile:
-    """A profile file; `shipped` when it came with backendcfg.
+def read_profile(
+    path: str | os.PathLike[str],
+    *,
+    shipped: bool = False,
+    faults: list[BackendCfgError] | None = None,
+) -> ProfileFile:
+    """A profile file.
+
+    Args:
+        path: the file.
+        shipped: whether it came with backendcfg.
+        faults: takes what is wrong with it, the last first, and the rest of the file is returned;
+            without it, that is raised.
 
     Raises:
         BackendCfgError: what is wrong with it; `SeveralErrors` when that is more than one thing.
@@ -81,7 +92,11 @@ def read_profile(path: str | os.PathLike[str], *, shipped: bool = False) -> Prof
     if not is_refused(("extends",), refused):
         extends = _extends(parsed.data.get("extends", []))
         errors += [_not_a_name(parsed, name, at) for name, at in extends if not is_name(name)]
-    raise_all(parsed, errors)
+    errors.sort(key=file_order)
+    if faults is None:
+        raise_all(shown_path(parsed.path), errors)
+    else:
+        faults += errors[::-1]
     return ProfileFile(
         parsed=parsed,
         description=profile.description,
@@ -116,19 +131,8 @@ def read_settings(path: str | os.PathLike[str]) -> SettingsFile:
         for part in (picked.split("+") if picked else ())
         if not is_name(part)
     ]
-    raise_all(parsed, errors)
+    raise_all(shown_path(parsed.path), sorted(errors, key=file_order))
     return SettingsFile(parsed, picked, values)
-
-
-def read_any(path: str | os.PathLike[str]) -> ProfileFile | SettingsFile:
-    """A profile, or settings when the file has the name of a settings file.
-
-    Raises:
-        BackendCfgError: what is wrong with it; `SeveralErrors` when that is more than one thing.
-    """
-    if os.path.basename(path) in SETTINGS_FILES:
-        return read_settings(path)
-    return read_profile(path)
 
 
 def is_name(name: str) -> bool:

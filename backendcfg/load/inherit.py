@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backendcfg.errors import (
     BackendCfgError,
@@ -15,11 +17,14 @@ from backendcfg.errors import (
     UnknownProfileError,
     shown_path,
 )
-from backendcfg.load.complaints import nearest
+from backendcfg.load.complaints import nearest, raise_all
 from backendcfg.load.document import ProfileFile, is_name, read_profile
 from backendcfg.load.locations import PROJECT, Locations, profile_files
 from backendcfg.load.trust import require_trust
 from backendcfg.schema import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DEEPEST = 64
 """Profiles in one line of inheritance."""
@@ -61,6 +66,7 @@ class Family:
     locations: Locations
     read: dict[str, ProfileFile] = field(default_factory=dict)
     missing: list[Path] = field(default_factory=list)
+    faults: list[BackendCfgError] = field(default_factory=list)
 
     def lineage(self, pick: Pick) -> list[Found]:
         """The profiles of a pick, weakest first.
@@ -73,12 +79,27 @@ class Family:
             InheritanceCycleError: a profile that extends itself.
             UntrustedProjectError: a project's profile sets what only a trusted one may.
             BackendCfgError: what is wrong with one of the files.
+            SeveralErrors: more than one of these.
         """
         strongest_first: list[Found] = []
         done: set[str] = set()
         for name in reversed(pick.parts()):
-            self._visit(self._first(name, pick), [], done, strongest_first)
+            with self._noting_faults():
+                self._visit(self._first(name, pick), [], done, strongest_first)
+        # A file that cannot be read and is extended twice is a fault twice.
+        faults = list({error.render(): error for error in reversed(self.faults)}.values())
+        paths = {span.path for error in faults for span in error.spans[:1]}
+        one_file = len(paths) == 1 and all(error.spans for error in faults)
+        raise_all(shown_path(paths.pop()) if one_file else f"profile `{pick.name}`", faults)
         return strongest_first[::-1]
+
+    @contextmanager
+    def _noting_faults(self) -> Iterator[None]:
+        """Go on behind what is wrong with one profile, to find what is wrong with others."""
+        try:
+            yield
+        except BackendCfgError as error:
+            self.faults.append(error)
 
     def _visit(
         self,
@@ -102,8 +123,9 @@ class Family:
         strongest_first.append(found)
         for name, where in reversed(found.file.extends):
             edge = found.file.parsed.span(where, f"{found.name} extends {name}")
-            parent = self._parent(found, name, edge)
-            self._visit(parent, [*line, (found, edge)], done, strongest_first)
+            with self._noting_faults():
+                parent = self._parent(found, name, edge)
+                self._visit(parent, [*line, (found, edge)], done, strongest_first)
 
     def _first(self, name: str, pick: Pick) -> Found:
         """A profile that somebody named."""
@@ -145,7 +167,7 @@ class Family:
         path = os.path.abspath(path)
         if path not in self.read:
             shipped = Path(path).is_relative_to(self.locations.shipped_dir)
-            file = read_profile(path, shipped=shipped)
+            file = read_profile(path, shipped=shipped, faults=self.faults)
             if not self.locations.is_own(path):
                 every = [*file.assignments, *(a for when in file.whens for a in when.assignments)]
                 require_trust(file.parsed, every)

@@ -3,7 +3,7 @@
 import pytest
 from resolve_builders import AVX2, H100, MI300X, MKL, NUMPY_OPENBLAS, T4, a_host
 
-from backendcfg.resolve.conditions import check
+from backendcfg.resolve.facts import check
 from backendcfg.schema.layer import Place
 from backendcfg.schema.profile import Condition
 

@@ -64,7 +64,7 @@ def command(
 
 def _toml(asked: Asked) -> None:
     from backendcfg.load.stack import Request, load
-    from backendcfg.resolve.merged import toml
+    from backendcfg.resolve.explain import toml
 
     if asked.name is None:
         raise UsageError(
