@@ -69,6 +69,7 @@ DEFAULTS: dict[str, Any] = {
     "determinism.tier": "none",
     "determinism.algorithms": "any",
     "determinism.fill_uninitialized_memory": True,
+    "memory.keep_freed": 0,
     "python.hash_seed": "random",
     "seed.value": "off",
     "seed.python": True,

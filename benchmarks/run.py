@@ -34,6 +34,12 @@ GROUPS = (
     ("Attention", "attention.py", (), ("torch",)),
     ("Attention going backward", "attention_backward.py", (), ("torch",)),
     ("Calls on devices", "device_calls.py", (), ("torch",)),
+    (
+        "Programs that nobody rewrote",
+        "programs.py",
+        (),
+        ("scipy", "sklearn", "torch", "transformers"),
+    ),
 )
 """Title, script, its arguments, and the packages that it needs."""
 

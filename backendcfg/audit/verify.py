@@ -126,7 +126,7 @@ class Verification:
     def __repr__(self) -> str:
         lines = [self._title()]
         for one in self.readings:
-            if one.state not in ("ok", "dormant"):
+            if one.state not in (*HOLDS, "dormant"):
                 values = f"wanted {one.wanted!r}, found {one.found!r}; {one.because}"
                 lines.append(f"  {one.state} {one.switch}: {values}")
         return "\n".join([*lines, *(f"  {text}" for text in self._remarks())])
@@ -134,7 +134,7 @@ class Verification:
     def _repr_html_(self) -> str:
         rows = [
             (one.state, one.switch, repr(one.wanted), repr(one.found), one.because)
-            for one in sorted(self.readings, key=lambda one: one.state in ("ok", "dormant"))
+            for one in sorted(self.readings, key=lambda one: one.state in (*HOLDS, "dormant"))
         ]
         head = ("state", "switch", "wanted", "found", "because")
         return html(self._title(), head, rows, self._remarks())
@@ -183,7 +183,7 @@ def verify() -> Verification:
     missing = [
         reading
         for reading in readings
-        if reading.state not in (*HOLDS, "dormant") and reading.flag not in compiled.dormant
+        if reading.state not in (*HOLDS, "dormant") and compiled.tier_rests_on(reading.flag)
     ]
     read = {reading.flag for reading in readings}
     readings += [

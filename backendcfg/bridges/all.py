@@ -22,7 +22,7 @@ that starts need not load its bridge to know."""
 # The logger first, so that it tells of the rest. Then variables, because they act on whatever is
 # loaded from then on; then the libraries; then the frameworks, whose own calls go through those
 # libraries. Seeds are last, because initialising a framework may draw. Undoing goes the other way.
-BRIDGES = ("log", "environment", "pools", "verbose", *FRAMEWORKS, "seeds")
+BRIDGES = ("log", "memory", "environment", "pools", "verbose", *FRAMEWORKS, "seeds")
 
 
 def settings(

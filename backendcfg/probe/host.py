@@ -12,8 +12,9 @@ import sys
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
+from backendcfg import environ
 from backendcfg.probe import environment, first_processor, limits
-from backendcfg.probe.cores import read_cores
+from backendcfg.probe.cores import local_rank, read_cores
 from backendcfg.probe.cpu import describe_cpu
 from backendcfg.probe.gpus import Devices, probe_amd, probe_apple
 from backendcfg.probe.installed import versions
@@ -99,7 +100,12 @@ def _guarded(name: str, ask: Callable[[], T], otherwise: T, probes: list[Probe])
 def _memory(allowed: limits.Limits) -> Memory:
     total = limits.total_memory()
     limit = allowed.memory
-    return Memory(total=total, limit=limit if limit is not None and limit < total else None)
+    rank = local_rank(environ.current())
+    return Memory(
+        total=total,
+        limit=limit if limit is not None and limit < total else None,
+        ranks=rank.size if rank is not None else 1,
+    )
 
 
 def _system() -> System:

@@ -114,6 +114,7 @@ READERS: dict[str, tuple[str, Callable[[Host], bool]]] = {
     "backendcfg": ("backendcfg", lambda host: True),
     "python": ("Python", lambda host: True),
     "environment": ("the environment", lambda host: True),
+    "glibc": ("glibc", lambda host: host.system.libc.startswith("glibc")),
     **{each.name: (each.title, _package(each.name)) for each in FRAMEWORKS},
     **{each.name: (each.title, _kind(each.kind)) for each in (cpu.OPENBLAS, cpu.BLIS)},
     cpu.MKL.name: (cpu.MKL.title, has_mkl),

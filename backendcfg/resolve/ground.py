@@ -29,6 +29,15 @@ ENVIRONMENT = "environment"
 INTEROP_THREADS = 2
 """Threads for tasks side by side, unless a profile says how many."""
 
+PART_OF_MEMORY = 8
+"""Which part of its memory a process may keep freed, unless a profile says how much: the n-th."""
+
+LEAST_KEPT = 128 << 20
+"""Bytes that are worth setting: by itself glibc keeps up to 64 MiB."""
+
+MOST_KEPT = (1 << 31) - 1
+"""Bytes that mallopt(3) can be told: it takes an int."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -279,6 +288,8 @@ def _adaptation(flag: str, value: Any, host: Host) -> Adaptation | None:
     if flag == "threads.interop" and value == "auto":
         got = min(INTEROP_THREADS, core_count(host))
         return Adaptation(requested=value, got=got, because="few tasks run side by side")
+    if flag == "memory.keep_freed" and value == "auto":
+        return _kept(host)
     if flag == "blas.mkl.cbwr" and value.startswith("avx") and host.cpu.vendor != INTEL:
         return Adaptation(
             requested=value,
@@ -286,6 +297,17 @@ def _adaptation(flag: str, value: Any, host: Host) -> Adaptation | None:
             because="MKL knows this branch on Intel's processors only and takes AUTO elsewhere",
         )
     return None
+
+
+def _kept(host: Host) -> Adaptation:
+    """How much freed memory a process keeps where its profile leaves it open."""
+    share = (host.memory.limit or host.memory.total) // host.memory.ranks
+    part = min(share // PART_OF_MEMORY, MOST_KEPT)
+    of = f"an eighth of the {share >> 20} MiB for this process"
+    if part < LEAST_KEPT:
+        return Adaptation(requested="auto", got=0, because=f"{of} is little: glibc decides")
+    limit = ", and no more than mallopt can say" if part == MOST_KEPT else ""
+    return Adaptation(requested="auto", got=part, because=f"{of}{limit}")
 
 
 def core_count(host: Host) -> int:

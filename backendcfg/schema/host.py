@@ -62,10 +62,17 @@ class Cpu(Document):
 
 
 class Memory(Document):
-    """Main memory in bytes; `limit` is the cgroup's, or None."""
+    """Main memory in bytes.
+
+    Attributes:
+        total: of the machine.
+        limit: the cgroup's, or None.
+        ranks: how many processes a launcher started on this machine, which share it.
+    """
 
     total: int
     limit: int | None = None
+    ranks: int = 1
 
 
 class Gpu(Document):

@@ -33,6 +33,7 @@ class Flags(Document):
     threads: tables.ThreadCounts = tables.ThreadCounts()
     blas: tables.Blas = tables.Blas()
     determinism: tables.Determinism = tables.Determinism()
+    memory: tables.Memory = tables.Memory()
     python: tables.Python = tables.Python()
     seed: tables.Seed = tables.Seed()
     ops: tables.Ops = tables.Ops()

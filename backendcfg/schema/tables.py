@@ -157,6 +157,21 @@ class Determinism(Document):
     ] = True
 
 
+class Memory(Document):
+    """`[memory]`: what malloc does with memory that a program has freed."""
+
+    keep_freed: Annotated[
+        Literal["auto"] | Annotated[int, Field(ge=0, le=2147483647)],
+        Flag(
+            "Bytes of freed memory that stay with the process for the next array; 0 leaves it to"
+            ' glibc, "auto" is an eighth of the memory.',
+            ("glibc",),
+            source="https://man7.org/linux/man-pages/man3/mallopt.3.html",
+            bits=False,
+        ),
+    ] = 0
+
+
 class Python(Document):
     """`[python]`: the interpreter."""
 

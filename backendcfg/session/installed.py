@@ -49,7 +49,7 @@ class AppliedProfile:
         compiled: Compiled = self.prepared.payload
         left = any(
             outcome.state in ("pending", "unsupported", "undone")
-            and outcome.flag not in compiled.dormant
+            and compiled.tier_rests_on(outcome.flag)
             for outcome in self.outcomes
         )
         return Report(

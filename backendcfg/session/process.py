@@ -77,11 +77,12 @@ def apply(
     arguments = as_arguments(settings)
     picked = chosen(name, arguments)
     if picked is None:
-        report = install(compiled(None, arguments=arguments), "settings files", strict=strict)
+        plan, source, found = compiled(None, arguments=arguments), "settings files", False
     else:
-        source, found = picked.source or "backendcfg.apply", name is None and not arguments
-        report = install(compiled_pick(picked), source, strict=strict, found=found)
-    rested_on = [one for one in report.outcomes if one.flag not in report.dormant]
+        plan, source = compiled_pick(picked), picked.source or "backendcfg.apply"
+        found = name is None and not arguments
+    report = install(plan, source, strict=strict, found=found)
+    rested_on = [one for one in report.outcomes if plan.tier_rests_on(one.flag)]
     warn_of_pending(report.tier, report.profile, rested_on, depth=1)
     return report
 

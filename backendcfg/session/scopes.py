@@ -65,7 +65,8 @@ def _prepare(name: str) -> Prepared:
             if plan.tier != "none":
                 # A scope writes no variable, but its tier may rest on one.
                 late = foresee(wiring.settings(plan, ("environment",))).outcomes
-                warn_of_pending(plan.tier, name, late, depth=2)
+                rested_on = [one for one in late if plan.tier_rests_on(one.flag)]
+                warn_of_pending(plan.tier, name, rested_on, depth=2)
             if prepared.switches is not None:
                 process.follow_imports_for_scopes()
             children.scopes_may_open()

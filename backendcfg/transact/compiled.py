@@ -42,6 +42,7 @@ class Compiled:
         values: every flag with its value; choices of library as the provider chosen.
         asked: the flags that somebody set, as opposed to defaults.
         dormant: flags that have no effect on the host, with the reason.
+        bitless: the asked flags that can change no bits, so that no tier rests on them.
         unkept: flags that the tier rests on and that this release does not set yet.
         order: CPU providers that may serve, best first.
         named: those of them that somebody prefers by name; only they compete by speed then.
@@ -56,6 +57,7 @@ class Compiled:
     values: dict[str, Any]
     asked: tuple[str, ...] = ()
     dormant: dict[str, str] = field(default_factory=dict)
+    bitless: tuple[str, ...] = ()
     unkept: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
@@ -68,6 +70,10 @@ class Compiled:
     def effective(self) -> tuple[str, ...]:
         """The flags that somebody set and that have an effect on this host."""
         return tuple(flag for flag in self.asked if flag not in self.dormant)
+
+    def tier_rests_on(self, flag: str) -> bool:
+        """Whether what became of a flag counts for the tier."""
+        return flag not in self.dormant and flag not in self.bitless
 
     def to_json(self) -> str:
         """One JSON object."""
@@ -87,6 +93,7 @@ class Compiled:
             **{
                 **data,
                 "asked": tuple(data["asked"]),
+                "bitless": tuple(data["bitless"]),
                 "unkept": tuple(data["unkept"]),
                 "order": tuple(data["order"]),
                 "named": tuple(data["named"]),
@@ -99,6 +106,8 @@ class Compiled:
 
 def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:
     """Reduce a plan; `stamp` says until when the result is valid, `request` what it answers."""
+    from backendcfg.schema.profile import flags
+
     choice = next((choice for choice in plan.choices if choice.flag == "blas.library"), None)
     return Compiled(
         name=plan.name,
@@ -106,6 +115,7 @@ def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:
         values=plan.values(),
         asked=tuple(plan.asked()),
         dormant={entry.flag: entry.idle for entry in plan.entries if entry.idle},
+        bitless=tuple(flag for flag in plan.asked() if not flags()[flag].flag.bits),
         unkept=plan.unkept,
         order=choice.order if choice is not None else (),
         named=choice.named if choice is not None else (),

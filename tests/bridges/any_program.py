@@ -236,6 +236,9 @@ def run(lines, names):
     """Run lines one by one; those that raised, with what they raised."""
     raised = {}
     for line in lines:
+        words = line.split()
+        if words[0] == "assert" and any(each.startswith(f"{words[1]} = ") for each in raised):
+            continue  # PyTorch refused the write, as after `disable_global_flags()`
         try:
             exec(line, names)
         except BaseException:

@@ -89,6 +89,12 @@ def test_a_probe_that_fails_unforeseen_is_broken_and_the_others_go_on(monkeypatc
     assert host.memory.total > 0
 
 
+def test_ranks_that_share_the_memory_are_counted(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert detect().memory.ranks == 4
+
+
 def test_variables_that_matter_are_recorded(monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.setenv("OMP_NUM_THREADS", "")

@@ -6,7 +6,7 @@ from resolve_builders import AVX2, H100, MI300X, T4, a_host, a_profile, a_stack
 from backendcfg.errors import InvalidValueError, UnsupportedHardwareError
 from backendcfg.resolve import cores
 from backendcfg.resolve.plan import resolve
-from backendcfg.schema.host import Absent, Broken
+from backendcfg.schema.host import Absent, Broken, Memory, System
 
 NEEDS_8 = {'compute_capability = ">=8.0"': {"gpu": {"compute_capability": ">=8.0"}}}
 CORE = "blas.openblas.core_type"
@@ -170,3 +170,44 @@ def test_an_mkl_branch_that_only_intel_has_is_adapted_elsewhere(vendor, got):
     entry = resolve(stack, a_host(vendor=vendor)).entry("blas.mkl.cbwr")
     assert entry.value == got
     assert (entry.adaptation is None) == (vendor == "intel")
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("memory", "got", "because"),
+    [
+        ({"total": 8 * GIB}, GIB, "an eighth of the 8192 MiB for this process"),
+        (
+            {"total": 8 * GIB, "limit": 2 * GIB},
+            GIB // 4,
+            "an eighth of the 2048 MiB for this process",
+        ),
+        ({"total": 8 * GIB, "ranks": 4}, GIB // 4, "an eighth of the 2048 MiB for this process"),
+        (
+            {"total": 64 * GIB},
+            2 * GIB - 1,
+            "an eighth of the 65536 MiB for this process, and no more than mallopt can say",
+        ),
+        (
+            {"total": 8 * GIB, "limit": GIB - 1},
+            0,
+            "an eighth of the 1023 MiB for this process is little: glibc decides",
+        ),
+    ],
+)
+def test_freed_memory_is_kept_by_what_the_process_may_use(memory, got, because):
+    host = a_host().model_copy(
+        update={
+            "memory": Memory(**memory),
+            "system": System(os="linux", libc="glibc 2.36"),
+        }
+    )
+    entry = resolve(a_profile({"memory.keep_freed": "auto"}), host).entry("memory.keep_freed")
+    assert (entry.value, entry.adaptation.because, entry.dormant) == (got, because, "")
+
+
+def test_memory_is_kept_where_glibc_is_and_as_much_as_somebody_says():
+    entry = resolve(a_profile({"memory.keep_freed": GIB}), a_host()).entry("memory.keep_freed")
+    assert (entry.value, entry.adaptation, entry.dormant) == (GIB, None, "glibc is not here")

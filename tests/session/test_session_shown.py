@@ -13,12 +13,14 @@ def test_the_answers_of_a_session_are_short(python):
         """,
         BACKENDCFG_PROFILE="tf32-off",
     )
-    first, report, applied, scoped = shown.splitlines()
+    first, report, stays, *late, applied, scoped = shown.splitlines()
     assert (
         "Active(name='tf32-off', tier='none', source='BACKENDCFG_PROFILE', scoped=False)" == first
     )
     assert report.startswith("fast (no tier): ")
     assert " dormant" in report
+    assert stays == "  irreversible malloc.keep_freed: the value it had cannot be written back"
+    assert [line for line in late if not line.startswith("  pending OPENBLAS_")] == []
     assert "Active(name='fast', tier='none', source='backendcfg.apply', scoped=False)" == applied
     assert "Active(name='tf32-off', tier='none', source='a scope', scoped=True)" == scoped
 

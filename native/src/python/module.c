@@ -95,6 +95,9 @@ static PyMethodDef methods[] = {
      "Write what each kernel element sees; place is (image, group, first pixel)."},
     {"mapped", bcfg_mapped, METH_NOARGS,
      "mapped()\n--\n\nLibraries ever loaded and unloaded here; None where nobody counts."},
+    {"keep_freed", (PyCFunction)(void (*)(void))bcfg_keep_freed, METH_FASTCALL,
+     "keep_freed(kept=None, /)\n--\n\nHow much freed memory malloc keeps from now on; returns what "
+     "was set last, 0 for nothing yet, None where another malloc serves."},
     {"asking", bcfg_asking, METH_O,
      "asking(address)\n--\n\nThe C function `int f(void)` there, as a function of Python."},
     {"exchanging", bcfg_exchanging, METH_O,
