@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from backendcfg.errors import BackendCfgError
     from backendcfg.schema.base import FlagField
     from backendcfg.schema.host import Host
-    from backendcfg.schema.layer import Assignment, Layer, Stack
     from backendcfg.schema.plan import Check, Choice, Entry, Origin, Plan
+    from backendcfg.schema.profile import Assignment, Layer, Stack
 
 
 @dataclass(frozen=True)

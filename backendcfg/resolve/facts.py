@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from backendcfg.schema.base import Flag
     from backendcfg.schema.host import Gpu, Host
-    from backendcfg.schema.layer import Place
-    from backendcfg.schema.profile import Condition, CpuCondition, GpuCondition
+    from backendcfg.schema.profile import Condition, CpuCondition, GpuCondition, Place
 
 
 _WORDS = {

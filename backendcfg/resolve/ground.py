@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from backendcfg.schema.host import Host, Library
-    from backendcfg.schema.layer import Assignment, Dropped, Layer, Stack
     from backendcfg.schema.plan import Choice
+    from backendcfg.schema.profile import Assignment, Dropped, Layer, Stack
 
 ENVIRONMENT = "environment"
 

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from backendcfg.resolve.ground import Adapted, Subject
     from backendcfg.resolve.tiers import Kept
     from backendcfg.schema.host import Host
-    from backendcfg.schema.layer import Stack
     from backendcfg.schema.plan import Check, Choice, Entry
+    from backendcfg.schema.profile import Stack
 
 
 @dataclass(frozen=True)

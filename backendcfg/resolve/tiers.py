@@ -26,9 +26,8 @@ from backendcfg.resolve.conflicts import ONEDNN_LEAVES
 from backendcfg.resolve.facts import has_kind, has_mkl, has_package, is_older, visible_gpus
 from backendcfg.resolve.ground import ENVIRONMENT
 from backendcfg.resolve.words import assignment, listed, literal, set_by
-from backendcfg.schema.layer import Place
 from backendcfg.schema.plan import Check, Origin
-from backendcfg.schema.profile import defaults
+from backendcfg.schema.profile import Place, defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
