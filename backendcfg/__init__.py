@@ -98,7 +98,7 @@ def _capture_at_exit(folder: str) -> None:
     process = os.getpid()
 
     def leave() -> None:
-        from backendcfg.audit.process_state import at_exit
+        from backendcfg.audit.capture import at_exit
 
         at_exit(folder, process)
 

@@ -1,7 +1,7 @@
 """What a program does to numeric switches, written down by itself for `backendcfg run --guard`.
 
 Each process has a file of its own in the folder that BACKENDCFG_GUARD names, with one JSON document
-to a line: that it began, and what it left when it ended. `audit.guarded` reads them.
+to a line: that it began, and what it left when it ended. `read` puts them together.
 
 A worker of a pool has a file once there is something to say, or when it ends by itself: pools end
 theirs by a signal, and what became of a worker that had nothing to say is no news.
@@ -14,7 +14,8 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from backendcfg import startup
 from backendcfg.audit import draws, facts, writers
@@ -27,10 +28,11 @@ from backendcfg.transact import log
 from backendcfg.transact.outcome import reason
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterable
 
     from backendcfg.audit.draws import Draw
     from backendcfg.audit.guard import Change
+
 
 SUFFIX = ".guard"
 _LOADERS_WORKER = "torch.utils.data._utils.worker"
@@ -135,3 +137,77 @@ def _plain(change: Change) -> dict[str, Any]:
 
 def _drawn(draw: Draw) -> dict[str, Any]:
     return {**vars(draw), "text": str(draw)}
+
+
+@dataclass(frozen=True)
+class Found:
+    """One thing that processes of the command did alike.
+
+    Attributes:
+        what: it as JSON data; `text` has it in words.
+        processes: how many of them did it.
+    """
+
+    what: dict[str, Any]
+    processes: int
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """What the Python processes of a command did.
+
+    Attributes:
+        processes: how many told.
+        changes: the switches that they left changed.
+        draws: what they drew that no seed governs.
+        applied: the profiles that they applied themselves and did not take back.
+        silent: the commands of those that began and did not tell how they ended.
+    """
+
+    processes: int
+    changes: tuple[Found, ...]
+    draws: tuple[Found, ...]
+    applied: tuple[str, ...]
+    silent: tuple[tuple[str, ...], ...]
+
+
+def read(folder: str) -> Guarded:
+    """What the processes left in a folder, in the order in which they began."""
+    by_process: dict[str, list[list[dict[str, Any]]]] = {}
+    names = [name for name in os.listdir(folder) if name.endswith(SUFFIX)]
+    for name in sorted(names, key=lambda name: int(name.removesuffix(SUFFIX).split("-")[1])):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            entries = [_entry(line) for line in file]
+        by_process.setdefault(name.split("-")[0], []).append(entries)
+    # A process that became another program has a file for each; what it was before is gone.
+    last = [files[-1] for files in by_process.values()]
+    told = [entries for entries in last if any("changes" in entry for entry in entries)]
+    entries = [entry for entries in last for entry in entries]
+    return Guarded(
+        len(told),
+        _alike(change for entry in entries for change in entry.get("changes", ())),
+        _alike(draw for entry in entries for draw in entry.get("draws", ())),
+        tuple(dict.fromkeys(entry["applied"] for entry in entries if entry.get("applied"))),
+        tuple(
+            tuple(entry["began"])
+            for entries in last
+            if entries not in told
+            for entry in entries
+            if "began" in entry
+        ),
+    )
+
+
+def _entry(line: str) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {}  # the process ended while it wrote
+    return entry
+
+
+def _alike(found: Iterable[dict[str, Any]]) -> tuple[Found, ...]:
+    counts: dict[str, list[dict[str, Any]]] = {}
+    for what in found:
+        counts.setdefault(json.dumps(what, sort_keys=True), []).append(what)
+    return tuple(Found(same[0], len(same)) for same in counts.values())

@@ -1,23 +1,35 @@
-"""Processes that start under a profile: their environment, and one that reads every switch.
+"""Child processes: under which environment they start, how, and what one that reads switches finds.
 
-The shell's `verify` must not import PyTorch into itself, and what it finds must be what any program
-started from the same shell would find. So it asks a child.
+`run` puts a command in the place of this process or waits for it; under `--guard` it says what the
+command did to numeric switches when that has ended. The shell's `verify` must not import PyTorch
+into itself, and what it finds must be what any program started from the same shell would find. So
+it asks a child.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import backendcfg
 from backendcfg import childprocess, environ, session
-from backendcfg.errors import UsageError
+from backendcfg.cli.output import current
+from backendcfg.cli.wording import counted
+from backendcfg.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
 from backendcfg.session import planning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from backendcfg.audit.recording import Found, Guarded
     from backendcfg.transact.compiled import Compiled
+
 
 NOBODY = "default"
 """What a stack is called when nobody picked a profile."""
@@ -154,3 +166,126 @@ def testify() -> dict[str, Any]:
     active = session.active()
     unkept = list(active.compiled.unkept) if active else []
     return asdict(verify()) | {"unkept": unkept, "broken": broken}
+
+
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Put the command in the place of this process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvpe(argv[0], argv, environment)  # noqa: S606 - a shell would quote anew
+    except OSError as error:
+        _refuse(argv, environment, error)
+
+
+def wait_for(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Start the command and wait for it; its exit status, as a shell gives it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        # Under --json standard output carries one document, and that is ours.
+        started = subprocess.Popen(
+            argv, env=environment, stdout=sys.stderr if current().as_json else None
+        )
+    except OSError as error:
+        _refuse(argv, environment, error)
+    # Ctrl-C reaches the whole group: the command decides what it means.
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    for number in PASSED_ON:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup wants it so
+            before[number] = signal.signal(number, lambda found, _: started.send_signal(found))
+    try:
+        status = started.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status
+
+
+def _refuse(argv: Sequence[str], environment: Mapping[str, str], error: OSError) -> NoReturn:
+    """Say why a command cannot be started, with the exit code that shells give then."""
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise CommandNotFoundError(
+            f"command `{argv[0]}` was not found",
+            notes=[] if os.sep in argv[0] else [f"PATH is {environment.get('PATH', '')}"],
+            state="the command was not started",
+            helps=["check its spelling, or give its whole path"],
+        ) from error
+    raise CommandNotExecutableError(
+        f"command `{argv[0]}` cannot be executed: {error.strerror}",
+        state="the command was not started",
+        helps=["for a script, name its interpreter: `backendcfg run -- python script.py`"],
+    ) from error
+
+
+Strictness = Literal["report", "error"]
+MOST_COMMANDS = 3
+MOST_DRAWS = 12
+
+
+def guarded(start: Callable[[str], int], strictness: Strictness) -> int:
+    """Start a command, wait for it, and say what it did.
+
+    Args:
+        start: starts it with a value for BACKENDCFG_GUARD, and gives its exit status.
+        strictness: whether the command fails that changed a switch, or told nothing.
+
+    Returns:
+        The status to exit with.
+    """
+    from backendcfg.audit.recording import read
+
+    with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
+        status = start(folder)
+        found = read(folder)
+    output = current()
+    if output.as_json:
+        output.answer({"status": status, **asdict(found)}, [])
+    for line in _lines(found):
+        output.note(line)
+    failed = bool(found.changes or found.applied) or not found.processes
+    return 1 if strictness == "error" and status == 0 and failed else status
+
+
+def _lines(found: Guarded) -> Iterator[str]:
+    if not found.processes and not found.silent:
+        yield "guard: no Python with backendcfg ran, so nothing is known of its switches"
+        return
+    if found.changes:
+        yield f"guard: the program changed {counted(len(found.changes), 'switch', 'switches')}"
+        for one in found.changes:
+            place = one.what["place"] and f", set at {one.what['place']}"
+            yield f"  {one.what['text']}{place}{_processes(one)}"
+    elif found.processes:
+        yield "guard: the program changed no switch"
+    yield from _draws("guard: the program drew what no seed governs", found, secret=False)
+    yield from _draws("guard: the program drew secrets, which no profile seeds", found, secret=True)
+    for name in found.applied:
+        yield f"guard: the program applied profile `{name}` itself"
+    if found.silent:
+        yield (
+            f"guard: {counted(len(found.silent), 'process', 'processes')} told nothing at the end,"
+            " because of a signal, os._exit or exec"
+        )
+        for words in found.silent[:MOST_COMMANDS]:
+            yield f"  {shlex.join(words)}"
+        if len(found.silent) > MOST_COMMANDS:
+            yield f"  and {len(found.silent) - MOST_COMMANDS} more"
+
+
+def _draws(title: str, found: Guarded, *, secret: bool) -> Iterator[str]:
+    draws = [one for one in found.draws if one.what["secret"] == secret]
+    draws.sort(key=lambda one: " for " in one.what["place"])  # those of libraries last
+    if draws:
+        yield title
+    for one in draws[:MOST_DRAWS]:
+        yield f"  {one.what['text']}{_processes(one)}"
+    if len(draws) > MOST_DRAWS:
+        yield f"  and {len(draws) - MOST_DRAWS} more, see `--json`"
+
+
+def _processes(one: Found) -> str:
+    return f", in {one.processes} processes" if one.processes > 1 else ""

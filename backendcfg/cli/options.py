@@ -109,22 +109,14 @@ def host_option(function: Function) -> Function:
     )(function)
 
 
-def user_option(function: Function) -> Function:
-    """--user: the user's active profile rather than the project's."""
-    return click.option(
-        "--user",
-        is_flag=True,
-        help="For the user, even inside a project.",
-    )(function)
-
-
-def environment_option(function: Function) -> Function:
-    """--environment: the active profile of this Python environment, for all its users."""
-    return click.option(
-        "--environment",
-        is_flag=True,
-        help="For every user of this Python environment.",
-    )(function)
+def whose_options(function: Function) -> Function:
+    """--user and --environment: whose active profile is meant, rather than the project's."""
+    for declaration, text in (
+        ("--environment", "For every user of this Python environment."),
+        ("--user", "For the user, even inside a project."),
+    ):
+        function = click.option(declaration, is_flag=True, help=text)(function)
+    return function
 
 
 def _each_once(
@@ -269,7 +261,7 @@ def launch(
         CommandNotFoundError: there is no such command.
     """
     from backendcfg import environ
-    from backendcfg.cli import starting
+    from backendcfg.cli import child
     from backendcfg.launch import launcher
 
     output = current()
@@ -279,8 +271,8 @@ def launch(
     if len(ready.shares) == 1 and not options.log_path:
         words = ready.words(ready.shares[0], supervised=wait)
         if wait:
-            return starting.wait_for(words, ready.environments[0])
-        starting.become(words, ready.environments[0])
+            return child.wait_for(words, ready.environments[0])
+        child.become(words, ready.environments[0])
     # Under --json standard output carries one document, and that is ours.
     with redirect_stdout(sys.stderr if output.as_json else sys.stdout):
         ended = launcher.start(ready, options)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from backendcfg import environ, progress
-from backendcfg.cli.layout import wrapped
+from backendcfg.cli.output import wrapped
 from backendcfg.errors import visible
 
 if TYPE_CHECKING:

@@ -8,51 +8,33 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import session
-from backendcfg.errors import InvalidHostError, Span, UnreadableFileError
+from backendcfg.errors import InvalidHostError, Span, StateUnwritableError, UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backendcfg.schema.base import Rank
     from backendcfg.schema.host import Host
-    from backendcfg.schema.layer import Stack
     from backendcfg.schema.plan import Plan
+    from backendcfg.schema.profile import Stack
+    from backendcfg.session.choice import Picked
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a command is about.
+def picked(name: str | None, settings: Mapping[str, str]) -> Picked:
+    """Who picked what a name means here; without one, the profile in force for a new process."""
+    from backendcfg.session.choice import Picked, chosen
 
-    Attributes:
-        name: the profile, or None for settings files and variables alone.
-        rank: how strong the pick is.
-        settings: flags set beside it, as TOML text.
-        source: who picked it, in words; "" when it was named.
-    """
-
-    name: str | None
-    rank: Rank = "profile-by-argument"
-    settings: Mapping[str, str] = field(default_factory=dict)
-    source: str = ""
-
-    def stack(self) -> Stack:
-        """Every layer behind it, weakest first."""
-        return session.stack(self.name, arguments=self.settings, rank=self.rank)
+    found = chosen(name, settings)
+    if found is None:
+        return Picked(name, "profile-by-argument", "no profile", arguments=dict(settings))
+    return found
 
 
-def asked(name: str | None, settings: Mapping[str, str]) -> Asked:
-    """What a name means here; without one, the profile in force for a process that starts here."""
-    from backendcfg.session.choice import chosen
-
-    picked = chosen(name, settings)
-    if picked is None:
-        return Asked(name, settings=settings, source="" if name else "no profile")
-    return Asked(picked.request, picked.rank, picked.arguments, picked.source)
+def stack(pick: Picked) -> Stack:
+    """Every layer behind a profile that was picked, weakest first."""
+    return session.stack(pick.request, arguments=pick.arguments, rank=pick.rank)
 
 
 def host(path: str | None) -> Host:
@@ -73,8 +55,7 @@ def plan(name: str | None, settings: Mapping[str, str], host_file: str | None = 
     from backendcfg.resolve.plan import resolve
 
     with Step("making the plan"):
-        stack = asked(name, settings).stack()
-        return resolve(stack, host(host_file))
+        return resolve(stack(picked(name, settings)), host(host_file))
 
 
 MOST_FAULTS = 8
@@ -122,22 +103,15 @@ def write_host(host: Host, path: str) -> None:
     Raises:
         UnreadableFileError: the file cannot be written.
     """
-    folder = os.path.dirname(os.path.abspath(path))
+    from backendcfg.transact.disk import replace
+
     nameless = host.model_copy(update={"system": host.system.model_copy(update={"name": ""})})
     text = nameless.model_dump_json(by_alias=True, indent=2) + "\n"
     try:
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".backendcfg-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
+        replace(os.path.abspath(path), text.encode(), shared=True)
+    except StateUnwritableError as error:
         raise UnreadableFileError(
-            f"cannot write {path}: {error.strerror}",
+            error.message.replace(os.path.abspath(path), path),
             helps=["name a file in a folder that you may write"],
         ) from error
 

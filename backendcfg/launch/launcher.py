@@ -1,29 +1,30 @@
-"""Start instances of a command on the processors of this machine: the parts put together."""
+"""Start instances of a command, each bound to its processors: the parts put together."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backendcfg import environ
+from backendcfg import childprocess, environ
 from backendcfg.errors import (
     CommandNotExecutableError,
     CommandNotFoundError,
     InvalidArgumentError,
 )
-from backendcfg.launch import arrangement, binding, instances, logs, preloads, topology, variables
+from backendcfg.launch import arrangement, bound, instances, variables
 from backendcfg.launch.arrangement import WHOLE
 from backendcfg.probe.cores import local_rank, read_cores
 from backendcfg.probe.limits import read_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from backendcfg.launch.arrangement import Request, Share
     from backendcfg.launch.instances import Ended
-    from backendcfg.launch.preloads import Preload
+    from backendcfg.launch.variables import Preload
     from backendcfg.probe.cores import Rank
 
 
@@ -70,7 +71,7 @@ class Launch:
 
     def words(self, share: Share, *, supervised: bool) -> list[str]:
         """The words that start one instance; a supervised one ends when this process does."""
-        return binding.words(
+        return bound_command(
             self.command,
             share,
             processors=self.processors,
@@ -101,7 +102,7 @@ def prepare(
         CommandNotExecutableError: it is no program.
         BackendCfgError: what `changes` raises.
     """
-    machine, limits, notes = topology.read(), read_limits(), []
+    machine, limits, notes = arrangement.read(), read_limits(), []
     rank = local_rank(environ.current()) if options.request.part == WHOLE else None
     if rank is not None and (own := read_cores(limits)).rank is not None:
         machine = machine.of_rank(rank.number, own.count)
@@ -157,7 +158,7 @@ def start(launch: Launch, options: Options) -> Ended:
                 share.rank,
                 launch.words(share, supervised=True),
                 environment,
-                logs.streams(f"{options.log_prefix}{share.rank}", options.log_path),
+                instances.streams(f"{options.log_prefix}{share.rank}", options.log_path),
             )
             for share, environment in zip(launch.shares, launch.environments, strict=True)
         ]
@@ -173,11 +174,11 @@ def told(ended: Ended, launch: Launch) -> str:
     return ""
 
 
-def _memory(machine: topology.Topology, shares: Sequence[Share], notes: list[str]) -> bool:
+def _memory(machine: arrangement.Topology, shares: Sequence[Share], notes: list[str]) -> bool:
     """Whether to bind memory: where there is a choice, and the kernel lets us."""
     if len(machine.nodes) < 2:
         return False
-    refusal = binding.memory_refusal({node for share in shares for node in share.nodes})
+    refusal = memory_refusal({node for share in shares for node in share.nodes})
     if refusal:
         notes.append(
             f"memory is not bound to the nodes of the cores: {refusal}; in a container that needs"
@@ -194,13 +195,13 @@ def _environment(
     notes: list[str],
 ) -> dict[str, str]:
     """The variables of the instances that have as many processors as this one."""
-    with binding.as_if_bound(share):
+    with as_if_bound(share):
         decided = changes()
     environment = {name: text for name, text in preset.items() if name not in decided}
     environment |= {name: text for name, text in decided.items() if text is not None}
     # All logical processors of all nodes: compact affinity would leave half of them out.
     every = options.request.logical and options.request.node is None
-    extra, said = preloads.preload(
+    extra, said = variables.preload(
         options.preload, environment, leave=["KMP_AFFINITY"] if every else []
     )
     environment |= extra
@@ -227,3 +228,52 @@ def _refuse_unknown(program: str, environment: Mapping[str, str]) -> None:
         state="no instance was started",
         helps=["check its spelling, or give its whole path"],
     )
+
+
+def bound_command(
+    command: Sequence[str],
+    share: Share,
+    *,
+    processors: bool = True,
+    memory: bool = True,
+    supervised: bool = False,
+) -> list[str]:
+    """The words that start a command bound to a share.
+
+    Args:
+        command: the command and its arguments.
+        share: its processors and nodes.
+        processors: whether to bind to the processors.
+        memory: whether to bind to the memory of the nodes.
+        supervised: whether it ends when this process does.
+    """
+    binding = [
+        ",".join(map(str, share.processors)) if processors else "",
+        ",".join(map(str, share.nodes)) if memory else "",
+        str(os.getpid()) if supervised else "0",
+    ]
+    return childprocess.command([bound.__file__, *binding, *command], isolated=True)
+
+
+def memory_refusal(nodes: Collection[int]) -> str:
+    """Why memory cannot be bound to nodes here, in the kernel's words; "" where it can.
+
+    Containers forbid the call unless they have CAP_SYS_NICE; kernels without NUMA lack it. A child
+    tries, because what is bound cannot always be unbound.
+    """
+    listed = ",".join(map(str, sorted(nodes)))
+    done = childprocess.run([bound.__file__, "", listed, "0", "true"], isolated=True)
+    if done.status == 0:
+        return ""
+    return done.last_line("no reason is given").rpartition(": ")[2]
+
+
+@contextmanager
+def as_if_bound(share: Share) -> Iterator[None]:
+    """Run a block where this thread has the processors of a share, so that it plans for them."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, share.processors)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -25,8 +25,7 @@ from backendcfg.load.parsed import is_json
 from backendcfg.schema import describe, torch_backends
 from backendcfg.schema.base import candidates
 from backendcfg.schema.describe import Kind
-from backendcfg.schema.layer import Assignment, Dropped, Place
-from backendcfg.schema.profile import flags
+from backendcfg.schema.profile import Assignment, Dropped, Place, flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,7 +17,6 @@ from backendcfg.errors import (
     SeveralErrors,
     UnknownKeyError,
     WrongTypeError,
-    shown_path,
 )
 from backendcfg.load.parsed import Parsed, is_json
 from backendcfg.schema import describe
@@ -237,15 +236,15 @@ def adapt(kind: Kind) -> TypeAdapter[Any]:
     return TypeAdapter(Annotated[(annotation, *kind.metadata)] if kind.metadata else annotation)
 
 
-def raise_all(parsed: Parsed, errors: Sequence[BackendCfgError]) -> None:
-    """Raise what was found in one file: nothing, the one error, or all in file order."""
-    ordered = sorted(errors, key=_order)
-    if len(ordered) == 1:
-        raise ordered[0]
-    if ordered:
-        count = f"more than {MOST}" if len(ordered) > MOST else str(len(ordered))
-        raise SeveralErrors(f"{count} errors in {shown_path(parsed.path)}", errors=ordered[:MOST])
+def raise_all(where: str, errors: Sequence[BackendCfgError]) -> None:
+    """Raise what was found in a file or a profile: nothing, the one error, or all of them."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        count = f"more than {MOST}" if len(errors) > MOST else str(len(errors))
+        raise SeveralErrors(f"{count} errors in {where}", errors=errors[:MOST])
 
 
-def _order(error: BackendCfgError) -> tuple[int, int]:
+def file_order(error: BackendCfgError) -> tuple[int, int]:
+    """Where in its file an error is: a key to sort by."""
     return (error.spans[0].line, error.spans[0].column) if error.spans else (0, 0)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import startup
 from backendcfg.errors import Span, TomlSyntaxError, shown_path
 from backendcfg.schema import describe
-from backendcfg.schema.layer import Place
+from backendcfg.schema.profile import Place
 
 if TYPE_CHECKING:
     from backendcfg.load.text import Text

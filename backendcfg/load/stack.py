@@ -1,23 +1,290 @@
-"""A request for a plan, and everything that it rests on: settings, the profile, variables."""
+"""A request for a plan, and everything that it rests on: settings, the profile, variables.
+
+The profile is found by its name and put in order with everything that it extends.
+"""
 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from backendcfg import environ
+from backendcfg.errors import (
+    BackendCfgError,
+    InheritanceCycleError,
+    InvalidValueError,
+    InvalidVariableError,
+    Span,
+    UnknownProfileError,
+    shown_path,
+)
 from backendcfg.load.assignments import from_arguments, from_environment, from_initial
-from backendcfg.load.document import SettingsFile, read_settings
-from backendcfg.load.inherit import Family, Found, Pick
-from backendcfg.load.locations import Locations, locate
+from backendcfg.load.complaints import nearest, raise_all
+from backendcfg.load.document import ProfileFile, SettingsFile, is_name, read_profile, read_settings
+from backendcfg.load.locations import PROJECT, Locations, locate, profile_files
 from backendcfg.load.trust import require_trust, store
+from backendcfg.schema import describe
 from backendcfg.schema.base import Rank
-from backendcfg.schema.layer import Assignment, Layer, Stack
+from backendcfg.schema.profile import Assignment, Layer, Stack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
+
+
+DEEPEST = 64
+"""Profiles in one line of inheritance."""
+
+NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A name with whoever wrote it, for the messages about it.
+
+    Attributes:
+        name: as written: "fast", "base+tf32-off", "./x.toml".
+        variable: the variable that holds it, or "".
+        span: the line that holds it, if a file does.
+    """
+
+    name: str
+    variable: str = ""
+    span: Span | None = None
+
+    def parts(self) -> list[str]:
+        """The names that are composed; a file's path is never taken apart."""
+        return [self.name] if is_path(self.name) else self.name.split("+")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A profile with its name."""
+
+    name: str
+    file: ProfileFile
+
+
+@dataclass
+class Family:
+    """Reads profiles of one request; remembers what was read and what was not there."""
+
+    locations: Locations
+    read: dict[str, ProfileFile] = field(default_factory=dict)
+    missing: list[Path] = field(default_factory=list)
+    faults: list[BackendCfgError] = field(default_factory=list)
+
+    def lineage(self, pick: Pick) -> list[Found]:
+        """The profiles of a pick, weakest first.
+
+        Each `extends` is written out in full, in order; of a profile that is then there more
+        than once, the last stands. So a later parent wins with all that it extends.
+
+        Raises:
+            UnknownProfileError: a name that no file has.
+            InheritanceCycleError: a profile that extends itself.
+            UntrustedProjectError: a project's profile sets what only a trusted one may.
+            BackendCfgError: what is wrong with one of the files.
+            SeveralErrors: more than one of these.
+        """
+        strongest_first: list[Found] = []
+        done: set[str] = set()
+        for name in reversed(pick.parts()):
+            with self._noting_faults():
+                self._visit(self._first(name, pick), [], done, strongest_first)
+        # A file that cannot be read and is extended twice is a fault twice.
+        faults = list({error.render(): error for error in reversed(self.faults)}.values())
+        paths = {span.path for error in faults for span in error.spans[:1]}
+        one_file = len(paths) == 1 and all(error.spans for error in faults)
+        raise_all(shown_path(paths.pop()) if one_file else f"profile `{pick.name}`", faults)
+        return strongest_first[::-1]
+
+    @contextmanager
+    def _noting_faults(self) -> Iterator[None]:
+        """Go on behind what is wrong with one profile, to find what is wrong with others."""
+        try:
+            yield
+        except BackendCfgError as error:
+            self.faults.append(error)
+
+    def _visit(
+        self,
+        found: Found,
+        line: list[tuple[Found, Span]],
+        done: set[str],
+        strongest_first: list[Found],
+    ) -> None:
+        path = found.file.parsed.path
+        above = [child.file.parsed.path for child, _ in line]
+        if path in above:
+            raise _cycle(line[above.index(path) :])
+        if path in done:
+            return
+        if len(line) >= DEEPEST:
+            raise InvalidValueError(
+                f"profile `{line[0][0].name}` extends more than {DEEPEST} others in one line",
+                spans=[line[-1][1]],
+            )
+        done.add(path)
+        strongest_first.append(found)
+        for name, where in reversed(found.file.extends):
+            edge = found.file.parsed.span(where, f"{found.name} extends {name}")
+            with self._noting_faults():
+                parent = self._parent(found, name, edge)
+                self._visit(parent, [*line, (found, edge)], done, strongest_first)
+
+    def _first(self, name: str, pick: Pick) -> Found:
+        """A profile that somebody named."""
+        if is_path(name):
+            base = os.path.dirname(pick.span.path) if pick.span else ""  # the file that names it
+            path = os.path.join(self.locations.cwd, base, os.path.expanduser(name))
+            return Found(Path(path).stem, self._file(path))
+        if not is_name(name):
+            raise _not_a_name(name, pick)
+        found = self._search(name, self.locations.search())
+        if found is None:
+            raise self._unknown(name, pick)
+        return found
+
+    def _parent(self, child: Found, name: str, edge: Span) -> Found:
+        """A profile that another extends; its own name means the next one of that name."""
+        search = self.locations.search()
+        if name == child.name:
+            here = Path(child.file.parsed.path).parent
+            search = search[search.index(here) + 1 :] if here in search else search
+            if here not in search:
+                search = tuple(d for d in search if d / f"{name}.toml" != here / f"{name}.toml")
+        found = self._search(name, search)
+        if found is not None:
+            return found
+        if name == child.name:
+            raise _cycle([(child, edge)])
+        raise self._unknown(name, Pick(name, span=edge), child=child.name)
+
+    def _search(self, name: str, search: tuple[Path, ...]) -> Found | None:
+        for directory in search:
+            path = directory / f"{name}.toml"
+            if os.path.lexists(path):
+                return Found(name, self._file(str(path)))
+            self.missing.append(path)
+        return None
+
+    def _file(self, path: str) -> ProfileFile:
+        path = os.path.abspath(path)
+        if path not in self.read:
+            shipped = Path(path).is_relative_to(self.locations.shipped_dir)
+            file = read_profile(path, shipped=shipped, faults=self.faults)
+            if not self.locations.is_own(path):
+                every = [*file.assignments, *(a for when in file.whens for a in when.assignments)]
+                require_trust(file.parsed, every)
+            self.read[path] = file
+        return self.read[path]
+
+    def names(self) -> list[str]:
+        """Every profile that could be named."""
+        return sorted(
+            {
+                path.stem
+                for place in self.locations.search()
+                for path in profile_files(place)
+                if is_name(path.stem)
+            }
+        )
+
+    def _unknown(self, name: str, pick: Pick, child: str = "") -> UnknownProfileError:
+        names = self.names()
+        near = nearest(name, names)
+        searched = [
+            shown_path(str(place)) if place.parent != self.locations.cwd else f"./{place.name}"
+            for place in self.locations.search()[:-1]
+        ]
+        where = ", ".join([*searched, "and the profiles installed with backendcfg"])
+        listed = describe.listed([f"`{n}`" for n in names], page="`backendcfg list`")
+        helps = [f"did you mean `{near}`?"] if near else ["run `backendcfg list` to see them all"]
+        if pick.variable:
+            message = (
+                f"environment variable {pick.variable} names profile `{name}`, which does not exist"
+            )
+            fixed = "+".join(near if part == name else part for part in pick.parts())
+            helps.append(
+                f"run `export {pick.variable}={fixed}`, or unset the variable"
+                if near
+                else f"run `unset {pick.variable}`"
+            )
+        elif child:
+            message = f"profile `{child}` extends `{name}`, which does not exist"
+        elif pick.span:
+            message = f"{shown_path(pick.span.path)} picks profile `{name}`, which does not exist"
+        else:
+            message = f"profile `{name}` does not exist"
+        notes = []
+        if folder := self._beside(name):
+            notes.append(
+                f"{shown_path(str(folder / 'profiles' / f'{name}.toml'))} is there, and is not "
+                f"searched: {shown_path(str(folder / PROJECT))} is missing"
+            )
+            where = "" if folder == self.locations.cwd else f" in {folder}"
+            helps.insert(0, f"run `backendcfg init {name}`{where}, which writes it")
+        return UnknownProfileError(
+            message,
+            spans=[_relabelled(pick.span, "no profile has this name")] if pick.span else [],
+            notes=[
+                *notes,
+                f"searched, in order: {where}",
+                f"profiles found: {listed or 'none'}",
+            ],
+            state="no profile was applied; a wrong name never falls back to a default",
+            helps=helps,
+        )
+
+    def _beside(self, name: str) -> Path | None:
+        """A folder that has such a profile and is no project."""
+        searched = self.locations.search()
+        for folder in (self.locations.cwd, *self.locations.cwd.parents):
+            place = folder / "profiles"
+            if place not in searched and is_name(name) and (place / f"{name}.toml").is_file():
+                return folder
+        return None
+
+
+def is_path(name: str) -> bool:
+    """Whether a name given as an argument is a file's path."""
+    return "/" in name or name.endswith(".toml")
+
+
+def _relabelled(span: Span, label: str) -> Span:
+    return Span(span.path, span.line, span.column, span.length, span.source, label)
+
+
+def _not_a_name(name: str, pick: Pick) -> BackendCfgError:
+    where = f"environment variable {pick.variable} names" if pick.variable else "there can be no"
+    complaint = InvalidVariableError if pick.variable else InvalidValueError
+    return complaint(
+        f"{where} profile {describe.toml(name)}, which is not the name of a profile"
+        if pick.variable
+        else f"{describe.toml(name)} is not the name of a profile",
+        state="no profile was applied; a wrong name never falls back to a default",
+        helps=["a name has letters, digits, `.`, `_` and `-`; `a+b` composes; a path has a `/`"],
+    )
+
+
+def _cycle(edges: list[tuple[Found, Span]]) -> InheritanceCycleError:
+    """A cycle with every edge; the last one closes it."""
+    names = [found.name for found, _ in edges]
+    chain = " -> ".join([*names, names[0]])
+    spans = [edge for _, edge in edges]
+    spans[-1] = _relabelled(spans[-1], f"{names[-1]} extends {names[0]}, which closes the cycle")
+    if len(edges) == 1:
+        helps = [f"remove the `extends` line; no other profile `{names[0]}` is further along"]
+        spans[-1] = _relabelled(spans[-1], f"{names[0]} extends itself")
+    else:
+        count = NUMBERS[len(edges)] if len(edges) < len(NUMBERS) else str(len(edges))
+        helps = [f"remove one of the {count} `extends` lines; `{names[-1]}` is usually the root"]
+    return InheritanceCycleError(
+        f"profile `{names[0]}` extends itself: {chain}", spans=spans, helps=helps
+    )
 
 
 @dataclass(frozen=True)

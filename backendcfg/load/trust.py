@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from backendcfg.load.parsed import Parsed
-    from backendcfg.schema.layer import Assignment
+    from backendcfg.schema.profile import Assignment
 
 
 def store() -> Path:

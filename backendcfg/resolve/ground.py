@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.catalogue.gpu import INTEL
-from backendcfg.resolve import conditions, libraries
+from backendcfg.resolve import facts, libraries
 from backendcfg.resolve.facts import dormancy
 from backendcfg.schema.base import candidates
 from backendcfg.schema.plan import Adaptation, Check, Entry, Hidden, Origin
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from backendcfg.schema.host import Host, Library
-    from backendcfg.schema.layer import Assignment, Dropped, Layer, Stack
     from backendcfg.schema.plan import Choice
+    from backendcfg.schema.profile import Assignment, Dropped, Layer, Stack
 
 ENVIRONMENT = "environment"
 
@@ -153,7 +153,7 @@ def fold(stack: Stack, host: Host) -> tuple[dict[str, Folded], tuple[Check, ...]
             _write(one, layer, written)
         for when in layer.whens:
             because = f"`[[when]]` in {layer.title}"
-            checks = conditions.check(when.condition, host, because, when.place)
+            checks = facts.check(when.condition, host, because, when.place)
             looked_at += checks
             if all(check.met for check in checks):
                 for one in when.assignments:

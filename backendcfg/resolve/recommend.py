@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from backendcfg.schema.host import Host
-    from backendcfg.schema.layer import Stack
     from backendcfg.schema.plan import Entry
+    from backendcfg.schema.profile import Stack
 
 
 Purpose = Literal["training", "inference", "papers", "debugging"]

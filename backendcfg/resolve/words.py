@@ -11,8 +11,8 @@ from backendcfg.errors import Span
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from backendcfg.schema.layer import Place
     from backendcfg.schema.plan import Origin
+    from backendcfg.schema.profile import Place
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 

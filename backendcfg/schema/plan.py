@@ -8,7 +8,7 @@ from pydantic import Field
 
 from backendcfg.schema.base import Document, Rank, Tier
 from backendcfg.schema.host import Library
-from backendcfg.schema.layer import Place
+from backendcfg.schema.profile import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from backendcfg.schema.base import Rank
     from backendcfg.schema.host import Host
-    from backendcfg.schema.layer import Stack
     from backendcfg.schema.plan import Plan
+    from backendcfg.schema.profile import Stack
     from backendcfg.session.choice import Picked
 
 PLANS_KEPT = 64

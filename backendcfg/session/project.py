@@ -102,17 +102,17 @@ def check(path: str, host: Host) -> Checked:
         path: the file.
         host: what conditions are compared with and conflicts looked for on.
     """
-    from backendcfg.load.document import SettingsFile, is_name, read_any
+    from backendcfg.load.document import SETTINGS_FILES, is_name, read_settings
     from backendcfg.load.locations import locate
     from backendcfg.load.stack import Request, load
     from backendcfg.resolve.plan import examine
 
     whole = Path(os.path.abspath(path))
     try:
-        file = read_any(path)
         places = locate(whole.parent)
         name: str | None = f"./{whole.name}"
-        if isinstance(file, SettingsFile):
+        if whole.name in SETTINGS_FILES:
+            read_settings(path)
             if places.project_file != whole:
                 return Checked(path)
             name = None

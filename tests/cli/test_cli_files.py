@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backendcfg.cli.examination import QUESTIONS, examine, thread_pools
 from backendcfg.cli.sources import read_host, write_host
+from backendcfg.cli.verbs.doctor import QUESTIONS, examine, thread_pools
 from backendcfg.errors import InvalidHostError, UnreadableFileError
 
 WRONG = """\
@@ -397,7 +397,7 @@ def test_doctor_says_that_numpys_own_pool_can_be_set(host):
     # As it is here: the real NumPy, in a process where no other test has loaded anything.
     program = (
         "import sys\n"
-        "from backendcfg.cli.examination import thread_pools\n"
+        "from backendcfg.cli.verbs.doctor import thread_pools\n"
         "from backendcfg.cli.sources import read_host\n"
         "for one in thread_pools(read_host(sys.argv[1])):\n"
         "    print(one.state, one.detail)"
@@ -413,7 +413,7 @@ def test_a_question_that_fails_hides_no_other(host, monkeypatch, project):
         raise ZeroDivisionError("division by zero")
         yield
 
-    monkeypatch.setattr("backendcfg.cli.examination.QUESTIONS", (rude, QUESTIONS[0]))
+    monkeypatch.setattr("backendcfg.cli.verbs.doctor.QUESTIONS", (rude, QUESTIONS[0]))
     findings = examine(read_host(host))
     assert [(one.topic, one.state, one.detail) for one in findings] == [
         ("rude", "wrong", "ZeroDivisionError: division by zero"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backendcfg.cli.layout import ESCAPE, arranged, fitted, size, wrapped
+from backendcfg.cli.output import ESCAPE, arranged, fitted, size, wrapped
 
 HOSTS = Path(__file__).parents[1] / "hosts"
 H100 = str(HOSTS / "dgx-h100--openblas.json")
@@ -36,7 +36,7 @@ def _terminal(monkeypatch):
     """Make standard output a terminal of so many columns, or none."""
 
     def terminal(columns):
-        for module in ("output", "failures"):
+        for module in ("output", "main"):
             monkeypatch.setattr(f"backendcfg.cli.{module}.terminal_width", lambda stream: columns)
 
     return terminal

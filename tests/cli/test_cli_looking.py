@@ -245,6 +245,13 @@ def test_list_shows_whose_each_profile_is_and_its_tier(call, project):
     )
 
 
+def test_what_the_project_picks_is_marked_by_list_and_shown_by_plan_toml(call, project):
+    (project / "backendcfg.toml").write_text('profile = "mine"\n')
+    marked = [line.split()[1] for line in call("list").out.splitlines() if line.startswith("*")]
+    assert marked == ["mine"]
+    assert call("plan", "--toml").out == call("plan", "mine", "--toml").out
+
+
 def test_show_is_toml_with_a_comment_for_each_origin(call, project):
     result = call("plan", "mine", "--toml")
     assert (result.code, result.err) == (0, "")

@@ -17,7 +17,7 @@ import pytest
 from once import once
 
 from backendcfg import progress
-from backendcfg.cli.layout import size
+from backendcfg.cli.output import size
 from backendcfg.cli.progress import ERASE, shown, text
 from backendcfg.progress import Step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from launch_machines import cores
 
-from backendcfg.launch.topology import read
+from backendcfg.launch.arrangement import read
 
 
 @pytest.fixture(name="machine")

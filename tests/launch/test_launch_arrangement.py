@@ -6,8 +6,7 @@ import pytest
 from launch_machines import cores
 
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.launch.arrangement import Request, arrange, listed
-from backendcfg.launch.topology import ranges
+from backendcfg.launch.arrangement import Request, arrange, listed, ranges
 
 
 def given(machine, usable=999, **request):

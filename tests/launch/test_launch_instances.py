@@ -14,7 +14,7 @@ import time
 import pytest
 
 from backendcfg.errors import StateUnwritableError
-from backendcfg.launch import binding, bound, instances, logs
+from backendcfg.launch import bound, instances, launcher
 from backendcfg.launch.arrangement import Share
 
 HERE = sorted(os.sched_getaffinity(0))
@@ -41,11 +41,11 @@ def _start():
         for rank, words in enumerate(commands):
             paths = [f"{folder}/{rank}.{kind}" if folder else "" for kind in ("out", "err")]
             streams = (
-                logs.Stream(f"i{rank}", out, paths[0]),
-                logs.Stream(f"i{rank}", err, paths[1]),
+                instances.Stream(f"i{rank}", out, paths[0]),
+                instances.Stream(f"i{rank}", err, paths[1]),
             )
             share = share or Share(rank, tuple(HERE[:1]), (0,))
-            whole = binding.words(words, share, memory=False, supervised=True)
+            whole = launcher.bound_command(words, share, memory=False, supervised=True)
             made.append(instances.Command(rank, whole, dict(os.environ), streams))
         return instances.run(made), out.lines, err.lines
 
@@ -83,11 +83,11 @@ def test_log_files_have_what_was_printed_to_the_byte(start, tmp_path):
 
 def test_a_line_that_never_ends_is_shown_in_parts():
     console = Console()
-    stream = logs.Stream("i", console)
-    stream.feed(b"x" * logs.LONGEST)
+    stream = instances.Stream("i", console)
+    stream.feed(b"x" * instances.LONGEST)
     assert console.lines == []
     stream.feed(b"y")
-    assert console.lines == ["[i]:" + "x" * logs.LONGEST + "y"]
+    assert console.lines == ["[i]:" + "x" * instances.LONGEST + "y"]
 
 
 def test_a_terminal_that_goes_away_does_not_end_the_instances(tmp_path):
@@ -97,7 +97,7 @@ def test_a_terminal_that_goes_away_does_not_end_the_instances(tmp_path):
             def write(data):
                 raise BrokenPipeError
 
-    stream = logs.Stream("i", Gone, str(tmp_path / "log"))
+    stream = instances.Stream("i", Gone, str(tmp_path / "log"))
     stream.feed(b"one\n")
     stream.feed(b"two\n")
     stream.close()
@@ -107,7 +107,7 @@ def test_a_terminal_that_goes_away_does_not_end_the_instances(tmp_path):
 def test_a_log_file_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateUnwritableError) as caught:
-        logs.streams("run0", str(tmp_path / "file" / "logs"))
+        instances.streams("run0", str(tmp_path / "file" / "logs"))
     assert caught.value.message == f"cannot write {tmp_path}/file/logs: Not a directory"
     assert caught.value.state == "no instance was started"
 
@@ -172,17 +172,17 @@ def test_handlers_of_signals_are_put_back(start):
 
 LAUNCHER = """
 import os, sys
-from backendcfg.launch import binding, instances, logs
+from backendcfg.launch import instances, launcher
 from backendcfg.launch.arrangement import Share
 cores = sorted(os.sched_getaffinity(0))
 commands = []
 for rank in range(2):
     share = Share(rank, (cores[rank % len(cores)],), (0,))
-    words = binding.words(
+    words = launcher.bound_command(
         [sys.executable, "-I", "-S", "-c", sys.argv[1], str(rank), *sys.argv[2:]],
         share, memory=False, supervised=True)
     commands.append(instances.Command(rank, words, dict(os.environ),
-                    (logs.Stream(f"i{rank}", sys.stdout), logs.Stream(f"i{rank}", sys.stderr))))
+                    (instances.Stream(f"i{rank}", sys.stdout), instances.Stream(f"i{rank}", sys.stderr))))
 sys.exit(instances.run(commands).status)
 """
 
@@ -315,7 +315,7 @@ def test_what_is_ignored_stays_ignored(launched):
 
 
 def test_a_process_that_cannot_be_started_leaves_none(tmp_path):
-    quiet = (logs.Stream("a", Console()), logs.Stream("a", Console()))
+    quiet = (instances.Stream("a", Console()), instances.Stream("a", Console()))
     fifo = tmp_path / "alive"
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
@@ -374,9 +374,9 @@ print(json.dumps([mode.value, mask[0]]))
 def test_memory_is_bound_or_the_reason_is_told():
     """Whatever this kernel answers, both ways of asking must agree."""
     share = Share(0, tuple(HERE[:1]), (0,))
-    refusal = binding.memory_refusal([0])
+    refusal = launcher.memory_refusal([0])
     done = subprocess.run(
-        binding.words([sys.executable, "-I", "-c", MEMORY], share),
+        launcher.bound_command([sys.executable, "-I", "-c", MEMORY], share),
         capture_output=True,
         text=True,
         check=False,
@@ -388,7 +388,7 @@ def test_memory_is_bound_or_the_reason_is_told():
 
 
 def test_memory_of_a_node_that_is_not_there_is_refused():
-    assert binding.memory_refusal([700]) in {
+    assert launcher.memory_refusal([700]) in {
         "Invalid argument",
         "Operation not permitted",
         "Function not implemented",
@@ -397,6 +397,6 @@ def test_memory_of_a_node_that_is_not_there_is_refused():
 
 def test_a_plan_is_made_for_the_processors_of_the_share():
     share = Share(0, tuple(HERE[-1:]), (0,))
-    with binding.as_if_bound(share):
+    with launcher.as_if_bound(share):
         assert os.sched_getaffinity(0) == {HERE[-1]}
     assert sorted(os.sched_getaffinity(0)) == HERE

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from backendcfg.launch import topology
-from backendcfg.launch.topology import Processor
+from backendcfg.launch import arrangement
+from backendcfg.launch.arrangement import Processor
 
 
 def shown(processors):
-    return topology.ranges([each.number for each in processors])
+    return arrangement.ranges([each.number for each in processors])
 
 
 def test_a_machine_with_two_sockets_and_two_threads_a_core(xeon):
@@ -43,7 +43,7 @@ def test_a_node_that_is_memory_alone_has_no_processors(machine):
 
 
 def test_where_the_kernel_says_nothing_every_processor_is_a_core_of_node_zero(tmp_path):
-    found = topology.read(str(tmp_path), allowed=[5, 3])
+    found = arrangement.read(str(tmp_path), allowed=[5, 3])
     assert found.processors == (Processor(3, 3, 0), Processor(5, 5, 0))
     assert (found.nodes, shown(found.physical(0))) == ((0,), "3,5")
 
@@ -53,12 +53,12 @@ def test_files_that_cannot_be_read_are_as_good_as_none(machine, tmp_path):
     devices = tmp_path / "sys/devices/system"
     (devices / "node/node0/cpulist").write_text("rubbish\n")
     (devices / "cpu/cpu1/topology/thread_siblings_list").write_bytes(b"\xff\n")
-    found = topology.read(str(tmp_path), allowed=[0, 1])
+    found = arrangement.read(str(tmp_path), allowed=[0, 1])
     assert found.processors == (Processor(0, 0, 0), Processor(1, 1, 0))
 
 
 def test_here_the_processors_are_those_of_the_affinity():
-    assert {each.number for each in topology.read().processors} == os.sched_getaffinity(0)
+    assert {each.number for each in arrangement.read().processors} == os.sched_getaffinity(0)
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_here_the_processors_are_those_of_the_affinity():
     [("", []), ("0", [0]), ("0-2,8", [0, 1, 2, 8]), (" 3 , 1-2\n", [3, 1, 2]), ("0,1,", [0, 1])],
 )
 def test_lists_of_the_kernel_are_read(text, expected):
-    assert topology.numbers(text) == expected
+    assert arrangement.numbers(text) == expected
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "-1", "0x1", "1;2"])
 def test_what_is_no_list_is_refused(text):
     with pytest.raises(ValueError, match="invalid literal"):
-        topology.numbers(text)
+        arrangement.numbers(text)
 
 
 @pytest.mark.parametrize("found", [[], [0], [0, 1, 2, 8], [7, 3, 5, 4]])
 def test_lists_are_written_as_they_are_read(found):
-    assert topology.numbers(topology.ranges(found)) == sorted(found)
+    assert arrangement.numbers(arrangement.ranges(found)) == sorted(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backendcfg.launch import preloads, variables
+from backendcfg.launch import variables
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def _system(tmp_path, monkeypatch):
 
 def test_a_library_that_is_installed_is_preloaded_with_its_settings(system, tmp_path):
     places = system("usr/lib/libjemalloc.so.2", "usr/local/lib/libiomp5.so")
-    found, notes = preloads.preload(["jemalloc", "iomp5"], {"LD_PRELOAD": "/x/mine.so"}, **places)
+    found, notes = variables.preload(["jemalloc", "iomp5"], {"LD_PRELOAD": "/x/mine.so"}, **places)
     assert found == {
         "LD_PRELOAD": (
             f"{tmp_path}/usr/local/lib/libiomp5.so:{tmp_path}/usr/lib/libjemalloc.so.2:/x/mine.so"
@@ -96,7 +96,7 @@ def test_a_library_that_is_installed_is_preloaded_with_its_settings(system, tmp_
 
 
 def test_a_library_that_is_not_installed_is_told_and_changes_nothing(system):
-    assert preloads.preload(["tcmalloc", "iomp5"], {}, **system()) == (
+    assert variables.preload(["tcmalloc", "iomp5"], {}, **system()) == (
         {},
         [
             (
@@ -111,12 +111,12 @@ def test_a_library_that_is_not_installed_is_told_and_changes_nothing(system):
 def test_what_is_preloaded_already_is_not_preloaded_twice(system):
     places = system("usr/lib/libtcmalloc.so")
     present = {"LD_PRELOAD": "/opt/libtcmalloc.so.4 /x/mine.so"}
-    assert preloads.preload(["tcmalloc"], present, **places) == ({}, [])
+    assert variables.preload(["tcmalloc"], present, **places) == ({}, [])
 
 
 def test_settings_that_are_there_are_kept_and_told(system):
     places = system("usr/lib/libiomp5.so")
-    found, notes = preloads.preload(
+    found, notes = variables.preload(
         ["iomp5"], {"KMP_BLOCKTIME": "200"}, leave=["KMP_AFFINITY"], **places
     )
     assert sorted(found) == ["LD_PRELOAD"]
@@ -128,16 +128,16 @@ def test_the_environment_is_searched_before_the_system(system, tmp_path):
         "usr/lib/libtcmalloc.so", "env/lib/libtcmalloc.so", "conda/lib/libtcmalloc_minimal.so.4"
     )
     conda = {"CONDA_PREFIX": str(tmp_path / "conda")}
-    assert preloads.find("tcmalloc", conda, **places) == (
+    assert variables.find("tcmalloc", conda, **places) == (
         f"{tmp_path}/conda/lib/libtcmalloc_minimal.so.4"
     )
-    assert preloads.find("tcmalloc", {}, **places) == f"{tmp_path}/env/lib/libtcmalloc.so"
+    assert variables.find("tcmalloc", {}, **places) == f"{tmp_path}/env/lib/libtcmalloc.so"
 
 
 def test_the_loader_s_list_is_asked_last(system, monkeypatch):
     monkeypatch.setattr(
-        preloads.ldcache,
+        variables.ldcache,
         "installed",
         lambda root: {"libjemalloc.so.2": "/multiarch/libjemalloc.so.2"},
     )
-    assert preloads.find("jemalloc", {}, **system()) == "/multiarch/libjemalloc.so.2"
+    assert variables.find("jemalloc", {}, **system()) == "/multiarch/libjemalloc.so.2"

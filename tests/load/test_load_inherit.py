@@ -7,6 +7,7 @@ from backendcfg.errors import (
     InheritanceCycleError,
     InvalidValueError,
     InvalidVariableError,
+    SeveralErrors,
     UnknownKeyError,
 )
 from backendcfg.load.stack import Request, load
@@ -126,6 +127,41 @@ def test_a_cycle_shows_every_edge(project):
         "  state: nothing was changed\n"
         "  help: remove one of the three `extends` lines; `base` is usually the root"
     )
+
+
+def test_everything_that_is_wrong_with_what_is_extended_is_named_at_once(project):
+    project(
+        top='extends = ["nobody", "left", "right"]',
+        left='extends = ["broken", "noone"]',
+        right='extends = ["right", "broken"]',
+        broken="threads.cuont = 2\nextends = 3",
+    )
+    with pytest.raises(SeveralErrors) as raised:
+        load(Request("top"))
+    assert [error.message for error in raised.value.errors] == [
+        "profile `top` extends `nobody`, which does not exist",
+        "profile `left` extends `noone`, which does not exist",
+        "profile `right` extends itself: right -> right",
+        "unknown key `cuont` in table `[threads]`",
+        "`extends` must be a string or an array of strings, not the integer 3",
+    ]
+    assert raised.value.message == "5 errors in profile `top`"
+
+
+def test_every_part_of_a_composition_that_does_not_exist_is_named(project):
+    project(a="")
+    with pytest.raises(SeveralErrors) as raised:
+        load(Request("nobody+a+noone"))
+    assert [error.message for error in raised.value.errors] == [
+        "profile `nobody` does not exist",
+        "profile `noone` does not exist",
+    ]
+    assert raised.value.message == "2 errors in profile `nobody+a+noone`"
+
+
+def test_what_is_extended_is_checked_though_the_file_is_wrong_itself(project):
+    project(mine='extends = "nobody"\nthreads.cuont = 2')
+    assert rendered("mine").endswith("\n\n2 errors in profiles/mine.toml")
 
 
 def test_a_cycle_that_is_entered_from_outside_shows_its_own_edges_only(project):

@@ -10,7 +10,7 @@ from backendcfg.errors import (
     UnsupportedSchemaError,
     WrongTypeError,
 )
-from backendcfg.load.document import read_any, read_profile, read_settings
+from backendcfg.load.document import SETTINGS_FILES, read_profile, read_settings
 
 
 @pytest.fixture
@@ -19,10 +19,10 @@ def render(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "profiles").mkdir()
 
-    def of(text, name="profiles/fast.toml", read=read_any):
+    def of(text, name="profiles/fast.toml"):
         (tmp_path / name).write_text(text, encoding="utf-8")
         with pytest.raises(BackendCfgError) as raised:
-            read(name)
+            (read_settings if name in SETTINGS_FILES else read_profile)(name)
         return raised.value.render()
 
     return of

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from backendcfg.resolve.words import literal
 from backendcfg.schema.host import Cpu, Gpu, Host, Interpreter, Library, Memory, System
-from backendcfg.schema.layer import (
+from backendcfg.schema.profile import (
     Assignment,
+    Condition,
     Conditional,
     Dropped,
     Layer,
@@ -13,7 +14,6 @@ from backendcfg.schema.layer import (
     Requirement,
     Stack,
 )
-from backendcfg.schema.profile import Condition
 
 AVX2 = ("avx", "avx2", "fma", "sse4_2")
 AVX512 = (*AVX2, "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl")

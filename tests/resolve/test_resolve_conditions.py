@@ -3,9 +3,8 @@
 import pytest
 from resolve_builders import AVX2, H100, MI300X, MKL, NUMPY_OPENBLAS, T4, a_host
 
-from backendcfg.resolve.conditions import check
-from backendcfg.schema.layer import Place
-from backendcfg.schema.profile import Condition
+from backendcfg.resolve.facts import check
+from backendcfg.schema.profile import Condition, Place
 
 CUDA = {"nvidia": "550.144.03", "cuda": "12.4"}
 

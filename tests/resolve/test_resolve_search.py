@@ -2,7 +2,7 @@
 
 import pytest
 
-from backendcfg.resolve.search import OTHER_NAMES, flags
+from backendcfg.resolve.explain import OTHER_NAMES, find_flags
 from backendcfg.schema import profile
 
 
@@ -21,22 +21,22 @@ from backendcfg.schema import profile
     ],
 )
 def test_the_flag_that_is_meant_comes_first(words, first):
-    assert flags(words)[0] == first
+    assert find_flags(words)[0] == first
 
 
 def test_values_lead_to_the_flags_that_take_them():
-    assert "cuda.sdp_priority" in flags("flash")
-    assert "cuda.preferred_linalg_library" in flags("magma")
-    assert flags("overrideable") == ("cuda.sdp_priority",)
+    assert "cuda.sdp_priority" in find_flags("flash")
+    assert "cuda.preferred_linalg_library" in find_flags("magma")
+    assert find_flags("overrideable") == ("cuda.sdp_priority",)
 
 
 def test_every_word_must_lead_to_the_flag():
-    assert set(flags("cudnn fp32_precision")) < set(flags("cudnn"))
-    assert flags("cudnn frobnicate") == flags("") == ()
+    assert set(find_flags("cudnn fp32_precision")) < set(find_flags("cudnn"))
+    assert find_flags("cudnn frobnicate") == find_flags("") == ()
 
 
 def test_every_flag_is_found_by_its_own_name():
-    assert [name for name in profile.flags() if flags(name)[0] != name] == []
+    assert [name for name in profile.flags() if find_flags(name)[0] != name] == []
 
 
 def test_other_names_are_of_flags_that_there_are():

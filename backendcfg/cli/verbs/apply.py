@@ -9,7 +9,7 @@ import click
 
 from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, SCIPY, TENSORFLOW, TORCH
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import environment_option, profile_argument, set_option, user_option
+from backendcfg.cli.options import profile_argument, set_option, whose_options
 from backendcfg.cli.output import LABEL_WIDTH, block, current, limited, listing, one_line
 from backendcfg.errors import UsageError
 
@@ -32,8 +32,7 @@ FIRST = {each.name: rank for rank, each in enumerate((NUMPY, TORCH, SCIPY, JAX, 
 )
 @profile_argument()
 @set_option
-@user_option
-@environment_option
+@whose_options
 @click.option(
     "--strict",
     is_flag=True,

@@ -14,7 +14,7 @@ from backendcfg.cli.output import current
 from backendcfg.errors import InvalidArgumentError, UsageError
 
 if TYPE_CHECKING:
-    from backendcfg.audit.process_state import ProcessState
+    from backendcfg.audit.capture import ProcessState
 
 STANDARD_OUTPUT = "-"
 
@@ -89,17 +89,16 @@ def _run(argv: list[str], folder: str) -> int:
     """The exit status of the command, as a shell gives it."""
     from backendcfg import environ
     from backendcfg.cli import child
-    from backendcfg.cli.starting import wait_for
 
     environment = dict(environ.current())
     environment[environ.CAPTURE.name] = folder
     environment["PYTHONPATH"] = child.python_path(environment.get("PYTHONPATH", ""))
-    return wait_for(argv, environment)
+    return child.wait_for(argv, environment)
 
 
 def _states(folder: str) -> list[ProcessState]:
     """What the command's Python processes left, the last to end last."""
-    from backendcfg.audit.process_state import from_dict
+    from backendcfg.audit.capture import from_dict
 
     files = [entry for entry in os.scandir(folder) if entry.name.endswith(".json")]
     files.sort(key=lambda entry: entry.stat().st_mtime_ns)
@@ -122,8 +121,7 @@ def _refuse_nothing(status: int) -> None:
 def _write(
     of: ProcessState, output: str, *, force: bool, everything: bool, of_many: int = 1
 ) -> None:
-    from backendcfg.audit.capture import captured
-    from backendcfg.audit.process_state import baseline
+    from backendcfg.audit.capture import baseline, captured
     from backendcfg.cli.wording import counted
 
     made = captured(of, None if everything else baseline(of))

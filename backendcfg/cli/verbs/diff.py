@@ -32,7 +32,8 @@ def command(
     from backendcfg.resolve.plan import resolve
 
     host = sources.host(host_file)
-    a, b = (resolve(sources.asked(name, settings).stack(), host) for name in (first, second))
+    stacks = [sources.stack(sources.picked(name, settings)) for name in (first, second)]
+    a, b = (resolve(stack, host) for stack in stacks)
     different = diff(a, b)
     document = {
         "a": a.name,

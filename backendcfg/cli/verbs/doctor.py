@@ -1,17 +1,45 @@
-"""`backendcfg doctor`: whether everything that backendcfg rests on works here."""
+"""`backendcfg doctor`: whether everything that backendcfg rests on works here.
+
+There is one function for each question, and each gives its findings.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
 
+from backendcfg import environ
+from backendcfg.catalogue.frameworks import NUMPY
 from backendcfg.cli.group import verb
 from backendcfg.cli.output import Colour, current, says_no, table
+from backendcfg.errors import BackendCfgError, UnknownVariableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from backendcfg.cli.examination import Finding
+    from backendcfg.schema.host import Host
+
+State = Literal["fine", "note", "wrong"]
+"""`note` is worth knowing; what is `wrong` does not work as asked."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One answer.
+
+    Attributes:
+        topic: what was looked at.
+        state: how it is.
+        detail: the answer in words.
+        help: what to do about it, or "".
+    """
+
+    topic: str
+    state: State
+    detail: str
+    help: str = ""
+
 
 MARKS: dict[str, tuple[str, Colour]] = {
     "fine": ("ok", "green"),
@@ -26,8 +54,7 @@ def command() -> None:
 
     Exits with 1 when something is wrong.
     """
-    from backendcfg import environ, session
-    from backendcfg.cli.examination import examine
+    from backendcfg import session
     from backendcfg.schema.profile import flags
 
     findings = examine(session.detect())
@@ -56,7 +83,6 @@ def command() -> None:
 
 
 def _lines(findings: list[Finding], set_here: Mapping[str, str | None]) -> Iterator[str]:
-    from backendcfg import environ
     from backendcfg.cli.wording import counted
 
     paint = current().paint
@@ -82,3 +108,269 @@ def _lines(findings: list[Finding], set_here: Mapping[str, str | None]) -> Itera
     yield ""
     wrong = sum(finding.state == "wrong" for finding in findings)
     yield f"{counted(wrong, 'thing')} wrong" if wrong else "nothing is wrong"
+
+
+def examine(host: Host) -> list[Finding]:
+    """Every finding; a question that fails is itself a finding."""
+    findings: list[Finding] = []
+    for question in QUESTIONS:
+        try:
+            findings += question(host)
+        except BackendCfgError as error:
+            findings.append(
+                Finding(_topic(question), "wrong", str(error), "".join(error.helps[:1]))
+            )
+        except Exception as error:  # what is broken here must not hide the other answers
+            text = f"{type(error).__name__}: {error}"
+            findings.append(Finding(_topic(question), "wrong", text, "reinstall backendcfg"))
+    return findings
+
+
+def _topic(question: Callable[[Host], Iterator[Finding]]) -> str:
+    return question.__name__.replace("_", " ")
+
+
+def versions(host: Host) -> Iterator[Finding]:
+    """What runs, in which versions."""
+    from backendcfg import __version__
+
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(host.packages.items()))
+    yield Finding("versions", "fine", f"backendcfg {__version__}, Python {host.python.version}")
+    yield Finding("packages", "fine", packages or "none that matters")
+
+
+def native(host: Host) -> Iterator[Finding]:
+    """Whether the compiled part loads and its control calls answer."""
+    from backendcfg import native as control
+
+    flags = control.library().bcfg_flag_count()
+    yield Finding("native", "fine", f"{control.file()}, ABI {control.ABI}, {flags} flags")
+
+
+def start_file(host: Host) -> Iterator[Finding]:
+    """Whether the file is there through which `run` reaches every Python."""
+    from backendcfg.cli.child import START
+
+    path = os.path.join(START, "sitecustomize.py")
+    if os.path.isfile(path):
+        yield Finding("start file", "fine", path)
+    else:
+        yield Finding("start file", "wrong", f"{path} is missing", "reinstall backendcfg")
+
+
+def numpy_blas(host: Host) -> Iterator[Finding]:
+    """Which library NumPy multiplies with."""
+    own = [library for library in host.libraries if library.owner == NUMPY.name]
+    for library in own:
+        facts = [library.kind, library.version, library.interface, library.core_type]
+        yield Finding("numpy's BLAS", "fine", " ".join(fact for fact in facts if fact))
+    if not own:
+        yield Finding(
+            "numpy's BLAS",
+            "note",
+            "NumPy brings none; it uses one of the system",
+            "run `backendcfg detect` to see the libraries that were found",
+        )
+
+
+def openmp_runtimes(host: Host) -> Iterator[Finding]:
+    """Whether packages that are installed here bring different OpenMP runtimes."""
+    brought = [one for one in host.libraries if one.kind == "openmp" and one.owner != "system"]
+    vendors = {library.threading or os.path.basename(library.path) for library in brought}
+    names = ", ".join(f"{one.owner} ({os.path.basename(one.path)})" for one in brought)
+    if len(brought) > 1:
+        kinds = "of different makers" if len(vendors) > 1 else "of one maker"
+        yield Finding(
+            "OpenMP",
+            "note",
+            f"{len(brought)} runtimes {kinds} could meet in one process: {names}",
+            "each has threads of its own; a profile sets the number of all of them",
+        )
+    else:
+        yield Finding("OpenMP", "fine", names or "no package brings a runtime")
+
+
+def thread_pools(host: Host) -> Iterator[Finding]:
+    """Whether the thread pools that come with NumPy can be steered, and be as large as asked."""
+    import numpy as np  # noqa: F401 - its pool is looked at in this process
+
+    from backendcfg.bridges import pools
+
+    missing, usable = pools.missing(), host.cpu.usable
+    capped = pools.capped(usable)
+    for switch, reason in missing.items():
+        yield Finding("thread pools", "note", f"{switch} cannot be set: {reason}")
+    for switch, most in capped.items():
+        yield Finding(
+            "thread pools",
+            "note",
+            f"{switch} can be {most} at most, as its library was built,"
+            f" and this process may use {usable} processors",
+        )
+    if not missing and not capped:
+        yield Finding("thread pools", "fine", "every one that comes with NumPy can be set")
+
+
+def spinning(host: Host) -> Iterator[Finding]:
+    """Whether idle threads are told to burn processor time, and pools to be too large."""
+    told = environ.foreign(
+        ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OPENBLAS_THREAD_TIMEOUT")
+    )
+    active = {"active", "infinite", "infinity"}
+    spins = [f"{name}={value}" for name, value in told.items() if value.lower() in active]
+    if spins:
+        yield Finding(
+            "spinning",
+            "note",
+            f"{', '.join(spins)}: idle threads spin and slow down every other pool",
+            "unset it unless one pool has the machine to itself",
+        )
+    counts = environ.foreign(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+    )
+    over = [
+        f"{name}={value}"
+        for name, value in counts.items()
+        if value.isdecimal() and int(value) > host.cpu.usable
+    ]
+    if over:
+        yield Finding(
+            "threads",
+            "note",
+            f"{', '.join(over)}, and this process may use {host.cpu.usable} processors",
+            "unset it, or start programs with `backendcfg run`",
+        )
+    if not spins and not over:
+        yield Finding("spinning", "fine", "no variable makes idle threads spin")
+
+
+def broken_probes(host: Host) -> Iterator[Finding]:
+    """What detection found and could not use."""
+    for probe in host.probes:
+        if probe.outcome == "broken":
+            where = f" {probe.path}" if probe.path else ""
+            yield Finding("detection", "note", f"{probe.probe}{where}: {probe.reason}")
+
+
+def variables(host: Host) -> Iterator[Finding]:
+    """Whether a variable looks like ours and is not."""
+    from backendcfg.cli.group import reject_unknown_variables
+
+    try:
+        reject_unknown_variables()
+    except UnknownVariableError as error:
+        yield Finding("variables", "wrong", error.message, error.helps[0])
+    else:
+        yield Finding("variables", "fine", "every BACKENDCFG_* variable that is set is read")
+    if environ.disabled():
+        yield Finding("variables", "note", "BACKENDCFG_DISABLE turns backendcfg off")
+
+
+def profiles(host: Host) -> Iterator[Finding]:
+    """Whether every profile of the search path is valid."""
+    from backendcfg.load.locations import profiles as listed
+
+    found = listed()
+    for profile in found:
+        if profile.problem:
+            yield Finding(
+                "profiles",
+                "wrong",
+                f"{profile.path}: {profile.problem}",
+                f"run `backendcfg validate {profile.path}`",
+            )
+    usable = sum(not profile.problem for profile in found)
+    yield Finding("profiles", "fine", f"{usable} of {len(found)} files are valid")
+
+
+def trust(host: Host) -> Iterator[Finding]:
+    """Whether this project's files are trusted as they are."""
+    from backendcfg.load.locations import locate
+    from backendcfg.load.trust import is_trusted, project_files, recorded
+
+    root = locate().project_root
+    if root is None:
+        yield Finding("trust", "fine", "this folder is in no project")
+        return
+    files = [os.path.realpath(path) for path in project_files(root)]
+    untrusted = [path for path in files if not is_trusted(path)]
+    changed = [path for path in untrusted if path in recorded()]
+    if changed:
+        yield Finding(
+            "trust",
+            "note",
+            f"changed since they were trusted: {', '.join(changed)}",
+            "read them, then run `backendcfg trust`",
+        )
+    elif untrusted:
+        yield Finding("trust", "fine", f"{root} is not trusted: it may only choose among flags")
+    else:
+        yield Finding("trust", "fine", f"every file of {root} is trusted")
+
+
+def active_profile(host: Host) -> Iterator[Finding]:
+    """Whether the profile in force can be used, and is obeyed."""
+    from backendcfg.cli.verbs.status import standing
+
+    try:
+        found = standing()
+    except UnknownVariableError:  # `variables` has said it
+        return
+    if found["profile"] is None:
+        yield Finding("profile", "fine", "none is in force here")
+        return
+    yield Finding("profile", "fine", f"{found['profile']}, from {found['source']}")
+    if found["stale"]:
+        yield Finding(
+            "stored plan",
+            "note",
+            f"stale: {found['stale']}; every start resolves it again",
+            "run `backendcfg apply` to store a new one",
+        )
+    for override in found["overrides"]:
+        yield Finding(
+            "override", "wrong", override, "unset it, or start programs with `backendcfg run`"
+        )
+
+
+def directories(host: Host) -> Iterator[Finding]:
+    """Whether what we write can be written."""
+    from backendcfg.load.locations import user_dir
+    from backendcfg.session.planning import cache_directory
+    from backendcfg.transact.generations import directory as state_directory
+
+    places: tuple[tuple[str, str, State, environ.Variable], ...] = (
+        ("state", state_directory(), "wrong", environ.STATE_DIR),
+        ("cache", cache_directory(), "note", environ.CACHE_DIR),
+        ("settings", str(user_dir()), "note", environ.CONFIG_DIR),
+    )
+    for topic, path, state, variable in places:
+        if _writable(path):
+            yield Finding(topic, "fine", path)
+        else:
+            how = f"make it writable, or set {variable.name}"
+            yield Finding(topic, state, f"{path} cannot be written", how)
+
+
+def _writable(path: str) -> bool:
+    """Whether a directory, or the nearest one that exists above it, can be written."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
+
+
+QUESTIONS: tuple[Callable[[Host], Iterator[Finding]], ...] = (
+    versions,
+    native,
+    start_file,
+    numpy_blas,
+    openmp_runtimes,
+    thread_pools,
+    spinning,
+    broken_probes,
+    variables,
+    profiles,
+    trust,
+    active_profile,
+    directories,
+)

@@ -41,12 +41,11 @@ def command(
     tf32`, `explain deterministic algorithms`. Without any, list every flag.
     """
     from backendcfg.cli import sources
-    from backendcfg.resolve import search
-    from backendcfg.resolve.explain import explain_flag
+    from backendcfg.resolve.explain import explain_flag, find_flags
     from backendcfg.schema.profile import flags
 
     asked = " ".join(words)
-    found = search.flags(asked) if words else tuple(flags())
+    found = find_flags(asked) if words else tuple(flags())
     if not found:
         raise unknown_flag(asked)
     if len(found) > 1:

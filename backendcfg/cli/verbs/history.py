@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import environment_option, user_option
+from backendcfg.cli.options import whose_options
 from backendcfg.cli.output import current, table
 from backendcfg.errors import StateUnwritableError
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 @verb("history", "Look")
-@user_option
-@environment_option
+@whose_options
 def command(user: bool, environment: bool) -> None:
     """List the generations of this project, newest first.
 

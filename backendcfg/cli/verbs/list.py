@@ -23,7 +23,7 @@ def command() -> None:
     from backendcfg.cli import sources
     from backendcfg.load.locations import profiles
 
-    active = sources.asked(None, {}).name or ""
+    active = sources.picked(None, {}).name or ""
     document = [_document(found, active) for found in profiles()]
     current().answer(document, _lines(document))
 

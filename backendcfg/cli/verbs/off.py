@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import environment_option, user_option
+from backendcfg.cli.options import whose_options
 from backendcfg.cli.output import block, current
 
 
@@ -12,8 +12,7 @@ from backendcfg.cli.output import block, current
     "Use",
     interrupted="what was active still is, or nothing is; `backendcfg status` tells",
 )
-@user_option
-@environment_option
+@whose_options
 def command(user: bool, environment: bool) -> None:
     """Make no profile active; `undo` returns to the one that was.
 

@@ -14,10 +14,10 @@ from backendcfg.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from backendcfg.cli.sources import Asked
     from backendcfg.resolve.explain import WhyNot
     from backendcfg.schema.host import Host
     from backendcfg.schema.plan import Check, Entry, Plan
+    from backendcfg.schema.profile import Stack
 
 
 @verb("plan", "Look")
@@ -52,26 +52,26 @@ def command(
             "`backendcfg plan --toml` takes nothing but a profile",
             helps=["it prints what is written, for every machine"],
         )
-    asked = sources.asked(name, settings)
+    pick = sources.picked(name, settings)
     if toml:
-        _toml(asked)
+        _toml(pick.name)
     elif why_not:
-        _why_not(asked, sources.host(host_file))
+        _why_not(sources.stack(pick), sources.host(host_file))
     else:
         plan = sources.plan(name, settings, host_file)
         current().answer(plan.model_dump(mode="json", by_alias=True), _lines(plan, verbose))
 
 
-def _toml(asked: Asked) -> None:
+def _toml(name: str | None) -> None:
     from backendcfg.load.stack import Request, load
-    from backendcfg.resolve.merged import toml
+    from backendcfg.resolve.explain import toml
 
-    if asked.name is None:
+    if name is None:
         raise UsageError(
             "no profile is named, and none is in force here",
             helps=["name one: `backendcfg plan reproducible --toml`"],
         )
-    stack = load(Request(name=asked.name, use_environment=False))
+    stack = load(Request(name=name, use_environment=False))
     document = {
         "name": stack.name,
         "layers": [layer.model_dump(mode="json") for layer in stack.layers if layer.profile],
@@ -79,10 +79,10 @@ def _toml(asked: Asked) -> None:
     current().answer(document, toml(stack), exact=True)
 
 
-def _why_not(asked: Asked, host: Host) -> None:
+def _why_not(stack: Stack, host: Host) -> None:
     from backendcfg.resolve.explain import why_not
 
-    answer = why_not(asked.stack(), host)
+    answer = why_not(stack, host)
     current().answer(answer.to_dict(), _needs(answer))
     if not answer.fits:
         says_no()

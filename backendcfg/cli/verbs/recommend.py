@@ -41,7 +41,7 @@ def command(purpose: Purpose | None, host_file: str | None) -> None:
 
     names = [found.name for found in profiles() if not found.hidden and not found.problem]
     with Step(f"comparing {len(names)} profiles"):
-        stacks = [sources.asked(name, {}).stack() for name in names]
+        stacks = [sources.stack(sources.picked(name, {})) for name in names]
         found = recommend(stacks, sources.host(host_file), purpose)
     current().answer([asdict(one) for one in found], _lines(found, purpose))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from backendcfg.cli.guarding import Strictness
+    from backendcfg.cli.child import Strictness
 
 GUARD = "--guard"
 
@@ -129,7 +129,7 @@ def command(
     starts, whether or not it imports backendcfg. Without PROFILE it is the one in force here.
     """
     from backendcfg import environ
-    from backendcfg.cli import guarding, starting
+    from backendcfg.cli import child
 
     options = chosen_launch(launching)
     name, argv = split(words, ctx.meta["profile"], separated=ctx.meta["separated"])
@@ -150,10 +150,10 @@ def command(
             if value is not None:
                 environment[variable] = value
         if not folder:
-            starting.become(argv, environment)
-        return starting.wait_for(argv, environment)
+            child.become(argv, environment)
+        return child.wait_for(argv, environment)
 
-    raise click.exceptions.Exit(guarding.guarded(start, guard) if guard else start())
+    raise click.exceptions.Exit(child.guarded(start, guard) if guard else start())
 
 
 def _changes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import environment_option, user_option
+from backendcfg.cli.options import whose_options
 from backendcfg.cli.output import current
 
 
@@ -12,8 +12,7 @@ from backendcfg.cli.output import current
     "Use",
     interrupted="what was active still is, or what was before is; `backendcfg status` tells",
 )
-@user_option
-@environment_option
+@whose_options
 def command(user: bool, environment: bool) -> None:
     """Return to the profile that was active before.
 

@@ -84,7 +84,7 @@ def _print_schema(document: str, files: tuple[str, ...]) -> None:
 
 def _complain(checked: list[Checked]) -> None:
     """Every fault on standard error, and how many there are."""
-    from backendcfg.cli.failures import show
+    from backendcfg.cli.main import show
 
     wrong = [one for one in checked if one.faults]
     count = 0

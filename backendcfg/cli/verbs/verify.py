@@ -52,7 +52,7 @@ def command(name: str | None) -> None:
         )
     if name is not None:
         # The child is told by a variable, which must not be blamed for a name given here.
-        sources.asked(name, {}).stack()
+        sources.stack(sources.picked(name, {}))
     found = child.verification(name)
     current().answer(found, _lines(found))
     broken = found["tier"] != "none" and not found["in_force"]
