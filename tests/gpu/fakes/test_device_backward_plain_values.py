@@ -98,6 +98,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_mask_s_gradient_is_the_sum_over_what_it_is_broadcast_by(compiler, shape):
     arrays = back.four(70, 90, 20, batch=2, heads=2, key_heads=1)
@@ -110,6 +111,7 @@ def test_a_mask_s_gradient_is_the_sum_over_what_it_is_broadcast_by(compiler, sha
         assert (it.gradients["mask"][:, :, 11] == 0).all()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("element", "mask_element"),
     [("float64", "float64"), ("bfloat16", "bfloat16"), ("float16", "float32")],
@@ -122,6 +124,7 @@ def test_a_mask_s_gradient_is_of_its_own_type(compiler, element, mask_element):
         both(compiler, arrays, of=OF, **options)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("element", ["float32", "float64"])
 @pytest.mark.parametrize("probability", [0.25, 1.0])
 def test_what_is_dropped_is_what_the_forward_pass_drops(compiler, element, probability):
@@ -200,6 +203,7 @@ def test_a_nan_reaches_the_gradients_that_it_counts_for_and_no_others(compiler):
         assert np.array_equal(it.gradients[name][0, 0, 64:], clean.gradients[name][0, 0, 64:])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("element", ["float32", "float64"])
 def test_the_order_of_the_warps_does_not_change_a_bit(compiler, element):
     arrays = back.four(70, 130, 20, element=element, heads=2, key_heads=1)
