@@ -227,6 +227,7 @@ print(first == backendcfg.numerics_token())
     )
 
 
+@pytest.mark.exhaustive
 def test_it_changes_with_the_variables_of_frameworks_and_not_with_where_files_lie(work):
     first = work()
     assert (

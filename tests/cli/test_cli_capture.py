@@ -64,6 +64,7 @@ def test_under_json_standard_output_has_one_document(process, script):
     assert result.err.startswith("out [] None\n")
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_is_there_is_refused_before_the_command_runs(process, project, script):
     (project / "captured.toml").write_text("precious")
     result = process("capture", "--", sys.executable, script)

@@ -240,6 +240,7 @@ def test_it_is_quiet_by_default(python):
     assert "" == python("import backendcfg, numpy; backendcfg.apply('reproducible')")
 
 
+@pytest.mark.exhaustive
 def test_what_apply_sets_in_the_environment_is_told_from_what_a_user_presets(python):
     show = """
         import os

@@ -20,6 +20,7 @@ def test_a_wrong_name_in_the_environment_never_falls_back(python):
     )
 
 
+@pytest.mark.exhaustive
 def test_an_unknown_variable_of_ours_is_an_error_with_a_suggestion(python):
     message = python(SHOW + "\n", fails=1, BACKENDCFG_PROFLE="fast")
     assert "environment variable BACKENDCFG_PROFLE is not one that backendcfg reads" in message
@@ -126,6 +127,7 @@ def test_a_removed_working_directory_is_no_project(tmp_path, monkeypatch):
 COUNT = "import backendcfg; print(backendcfg.flags['threads.count'])"
 
 
+@pytest.mark.exhaustive
 def test_the_user_s_profile_takes_on_the_settings_of_each_project(python, backendcfg, tmp_path):
     backendcfg("apply", "fast", "--set", "threads.interop=1")
     project = tmp_path / "project"

@@ -37,6 +37,7 @@ def test_every_width_is_computed_and_reads_shared_memory_without_conflicts(
         assert it.ways("load") <= {0, 1}  # the sums of rows read none
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("element", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("queries", "keys"), [(1, 1), (2, 300), (300, 2), (63, 64), (64, 64), (129, 200)]
@@ -82,6 +83,7 @@ def test_any_scale(compiler, scale):
     both(compiler, back.four(40, 90, 20), scale=scale, is_causal=True)
 
 
+@pytest.mark.exhaustive
 def test_a_mask_of_bools_hides_keys_and_what_sees_nothing_has_no_gradient(compiler):
     arrays = back.four(70, 90, 20, batch=2, heads=2, key_heads=1)
     mask = np.random.default_rng(3).random((2, 1, 70, 90)) < 0.6
@@ -141,6 +143,7 @@ def test_what_is_dropped_is_what_the_forward_pass_drops(compiler, element, proba
     back.check(it, back.expected(*arrays, factors=kept, **rest))
 
 
+@pytest.mark.exhaustive
 def test_arrays_and_gradients_may_lie_anywhere_and_in_any_order(compiler):
     query = plain.numbers((2, 70, 3, 64)).swapaxes(1, 2)
     key = plain.numbers((2, 3, 64, 90), seed=1).swapaxes(2, 3)

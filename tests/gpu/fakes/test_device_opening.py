@@ -104,6 +104,7 @@ def test_two_major_versions_are_two_libraries(site, tmp_path):
     assert twelve.handle != thirteen.handle
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
