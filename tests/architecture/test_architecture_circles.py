@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from test_architecture_imports import PACKAGE, modules, type_checking_only
 
 MOST_MODULES = 25
@@ -50,13 +51,20 @@ def imported(source, known):
                 yield node.module
 
 
-def imports(files, exceptions=()):
+def imports(files):
     """Who imports whom: `{module: {modules}}`."""
     known = {dotted(name) for name in files}
     return {
         own: {other for other in imported(source, known) if other != own}
-        - {other for one, other in exceptions if one == own}
         for own, source in ((dotted(name), source) for name, source in files.items())
+    }
+
+
+def without(graph, exceptions):
+    """The same without these imports."""
+    return {
+        own: {other for other in others if (own, other) not in exceptions}
+        for own, others in graph.items()
     }
 
 
@@ -88,17 +96,18 @@ def circles(graph):
     return found
 
 
-def sources():
-    return {name: path.read_text() for name, path in modules().items()}
+@pytest.fixture(name="every", scope="module")
+def _every():
+    """Who imports whom in the package."""
+    return imports({name: path.read_text() for name, path in modules().items()})
 
 
-def test_no_modules_import_each_other_in_a_circle():
-    assert circles(imports(sources(), EXCEPTIONS)) == []
+def test_no_modules_import_each_other_in_a_circle(every):
+    assert circles(without(every, EXCEPTIONS)) == []
 
 
-def test_every_exception_is_an_import_that_is_there_and_would_close_a_circle():
-    files = sources()
-    every, graph = imports(files), imports(files, EXCEPTIONS)
+def test_every_exception_is_an_import_that_is_there_and_would_close_a_circle(every):
+    graph = without(every, EXCEPTIONS)
     for (own, other), reason in EXCEPTIONS.items():
         assert other in every[own], f"{own} does not import {other} any more"
         assert circles({**graph, own: graph[own] | {other}}) != [], f"{own} may import {other}"

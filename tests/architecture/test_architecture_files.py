@@ -21,7 +21,9 @@ in_the_tree = pytest.mark.skipif(
 )
 
 
-def trees():
+@pytest.fixture(name="trees", scope="module")
+def _trees():
+    """What every module parses to, by its path in the package."""
     return {
         path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text())
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -35,17 +37,15 @@ def test_no_module_is_longer_than_the_ceiling():
     assert {str(path): lines for path, lines in lengths.items() if lines > CEILING} == {}
 
 
-def test_every_module_has_a_docstring_unless_it_is_empty():
-    assert [
-        name for name, tree in trees().items() if tree.body and not ast.get_docstring(tree)
-    ] == []
+def test_every_module_has_a_docstring_unless_it_is_empty(trees):
+    assert [name for name, tree in trees.items() if tree.body and not ast.get_docstring(tree)] == []
 
 
-def test_names_say_what_things_are():
-    assert [name for name in trees() if Path(name).stem in NAMES] == []
+def test_names_say_what_things_are(trees):
+    assert [name for name in trees if Path(name).stem in NAMES] == []
     assert [
         f"{name}: {node.name}"
-        for name, tree in trees().items()
+        for name, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and re.search(r"(Manager|Helper|Utils?)$", node.name)
     ] == []
@@ -63,10 +63,10 @@ def is_program(tree):
     )
 
 
-def test_only_the_command_line_magics_and_child_programs_print():
+def test_only_the_command_line_magics_and_child_programs_print(trees):
     assert [
         f"{name}:{node.lineno}"
-        for name, tree in trees().items()
+        for name, tree in trees.items()
         if not name.startswith("cli/") and name != "notebook.py" and not is_program(tree)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
@@ -94,9 +94,9 @@ def test_native_code_has_manners():
     ] == []
 
 
-def bridges():
+def bridges(trees):
     """Bridges are the modules and packages under bridges/ that name their framework."""
-    for name, tree in trees().items():
+    for name, tree in trees.items():
         if name.startswith("bridges/") and any(
             ast.unparse(node).partition("=")[0].partition(":")[0].strip() == "FRAMEWORK"
             for node in tree.body
@@ -107,8 +107,8 @@ def bridges():
 
 
 @in_the_tree
-def test_every_bridge_has_a_test_and_a_page():
-    found = list(bridges())
+def test_every_bridge_has_a_test_and_a_page(trees):
+    found = list(bridges(trees))
     assert "torch" in found
     assert [n for n in found if not list((TREE / "tests/bridges").glob(f"test_*{n}*.py"))] == []
     assert [n for n in found if not (TREE / f"docs/bridges/{n}.md").exists()] == []

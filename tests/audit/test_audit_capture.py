@@ -161,6 +161,7 @@ def test_what_nobody_tuned_is_not_written(python):
     ]
 
 
+@pytest.mark.exhaustive
 def test_one_count_cannot_say_that_two_libraries_have_two(python):
     flags, notes, text = captured_by(
         python,
@@ -205,6 +206,7 @@ os.environ.update(
     ]
 
 
+@pytest.mark.exhaustive
 def test_a_profile_in_force_is_captured_with_what_was_changed_by_hand(python):
     flags, notes, _ = captured_by(
         python,
@@ -220,6 +222,7 @@ limits = threadpoolctl.threadpool_limits(2)
     assert notes == []
 
 
+@pytest.mark.exhaustive
 def test_what_the_process_has_and_this_machine_refuses_is_said(python):
     _, notes, _ = captured_by(
         python,

@@ -62,6 +62,7 @@ def test_equal_tokens_are_equal_bits_under_reproducible_whatever_the_shell_prese
     assert runs[0][0] not in (bare[0][0], bare[1][0])
 
 
+@pytest.mark.exhaustive
 def test_another_kernel_set_is_another_token_and_other_bits(work):
     one, two = (work(OPENBLAS_CORETYPE=core) for core in ("Haswell", "Prescott"))
     assert one[0] != two[0]
@@ -226,6 +227,7 @@ print(first == backendcfg.numerics_token())
     )
 
 
+@pytest.mark.exhaustive
 def test_it_changes_with_the_variables_of_frameworks_and_not_with_where_files_lie(work):
     first = work()
     assert (

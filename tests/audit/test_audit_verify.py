@@ -85,6 +85,7 @@ print(found.ok, json.dumps(asdict(found)) != "")
     assert second == "False True"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("switch", "fails"),
     [

@@ -88,7 +88,9 @@ MARKS = {"torch": pytest.mark.torch, "jax": pytest.mark.jax, "tensorflow": pytes
 
 
 def marks(names):
-    return [mark for name, mark in MARKS.items() if name in names]
+    # SciPy is also in the environment that has all of them.
+    alone = [pytest.mark.exhaustive] if names == ("scipy",) else []
+    return [mark for name, mark in MARKS.items() if name in names] + alone
 
 
 @pytest.mark.parametrize(

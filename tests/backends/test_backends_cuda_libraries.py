@@ -72,6 +72,7 @@ def test_default_is_taken_by_name_and_by_member(function):
     assert function("default") == function(type(function()).Default) == function()
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("wrong", ["MAGMA", "cublaslT", "nonsense", "", 1, True, 2.5])
 def test_what_is_no_library_is_refused(function, wrong):
@@ -190,6 +191,7 @@ def test_a_workspace_is_set_read_and_given_back(gpus):
     assert cuda.cublas_workspace_size(0) == 8_519_680
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("function", [cuda.cublas_workspace_size, cuda.cublaslt_workspace_size])
 @pytest.mark.parametrize("wrong", [-1, 1.5, "4096", True])
 def test_a_wrong_size_is_refused_and_leaves_the_one_before(gpus, function, wrong):

@@ -19,6 +19,7 @@ def reduction(name):
     return getattr(cuda.matmul, name), getattr(cuda.matmul, f"{name}_split_k")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize(
     ("given", "read"),
@@ -36,6 +37,7 @@ def test_reductions_take_every_form_that_pytorch_takes(name, given, read):
     assert reduction(name) == read
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("wrong", [(), (True, True, True), 1, "yes", None, (1, False), (True, 0)])
 def test_other_forms_are_refused_and_leave_the_value(name, wrong):

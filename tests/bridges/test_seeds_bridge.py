@@ -177,6 +177,7 @@ def test_a_failed_apply_leaves_the_generators_as_they_were(run):
     assert expected == found
 
 
+@pytest.mark.exhaustive
 def test_another_bit_generator_takes_no_seed_and_does_not_fail_the_apply(run):
     [[state, because]] = run(
         """
@@ -269,6 +270,7 @@ def test_jax_has_no_generator_to_seed_and_takes_the_flag_as_a_key(run):
     assert [[found[0][0][0]] * 2, []] == found[0]
 
 
+@pytest.mark.exhaustive
 def test_numba_s_generators_are_seeded_in_each_thread_and_task_and_put_back(run):
     pytest.importorskip("numba")
     drawn, threads, tasks, checked = run(
@@ -342,6 +344,7 @@ def draw():
 """
 
 
+@pytest.mark.exhaustive
 def test_generators_without_a_seed_start_alike_in_every_run(run):
     code = (
         UNSEEDED

@@ -299,6 +299,7 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
     )
 
 
+@pytest.mark.exhaustive
 def test_verify_and_apply_pass_over_a_framework_that_cannot_be_imported(process, tmp_path):
     (tmp_path / "jax.py").write_text("raise RuntimeError('jaxlib is too old')")
     path = {"PYTHONPATH": str(tmp_path)}

@@ -48,6 +48,7 @@ def test_what_the_script_set_becomes_a_profile_and_its_status_is_passed_on(
     assert again.out == "1 Sandybridge\n"
 
 
+@pytest.mark.exhaustive
 def test_the_profile_goes_to_standard_output_after_what_the_command_prints(process, script):
     result = process("capture", "-o", "-", "--", sys.executable, script)
     first, rest = result.out.split("\n", 1)
@@ -63,6 +64,7 @@ def test_under_json_standard_output_has_one_document(process, script):
     assert result.err.startswith("out [] None\n")
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_is_there_is_refused_before_the_command_runs(process, project, script):
     (project / "captured.toml").write_text("precious")
     result = process("capture", "--", sys.executable, script)
@@ -89,6 +91,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_command_runs(proces
     assert not (project / "started").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_profile_whose_file_cannot_be_written_any_more_is_printed(process, project, script):
     (project / "there").mkdir()
     vanishes = f"{sys.executable} {script}; rmdir there"
@@ -103,6 +106,7 @@ def test_a_profile_whose_file_cannot_be_written_any_more_is_printed(process, pro
     )
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_the_command_itself_made_is_not_written_over(process, project, script):
     makes = f"{sys.executable} {script}; echo precious > captured.toml"
     result = process("capture", "--", "sh", "-c", makes)
@@ -113,6 +117,7 @@ def test_a_file_that_the_command_itself_made_is_not_written_over(process, projec
     assert (project / "captured.toml").read_text() == "precious\n"
 
 
+@pytest.mark.exhaustive
 def test_no_profile_is_in_force_for_the_command(process, project):
     process("apply", "base")
     result = process(
@@ -129,6 +134,7 @@ def test_no_profile_is_in_force_for_the_command(process, project):
     assert "threads" not in tomllib.loads(result.out.split("\n", 1)[1])
 
 
+@pytest.mark.exhaustive
 def test_the_last_of_several_pythons_is_the_one_that_is_captured(process, script):
     both = f"{sys.executable} -c 'pass'; {sys.executable} {script}"
     result = process("capture", "-o", "-", "--", "sh", "-c", both)

@@ -47,6 +47,7 @@ def test_what_the_program_changed_is_said_at_its_end_and_its_status_is_passed_on
     assert result.err == CHANGED
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "line", ["--guard base --", "base --guard --", "--set threads.count=2 --guard base --"]
 )
@@ -67,6 +68,7 @@ def test_what_a_profile_sets_on_libraries_that_come_later_is_no_change(process):
     assert (result.code, result.out, result.err) == (0, "", NOTHING)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("own", "status"), [("0", 1), ("7", 7)])
 def test_with_error_a_program_that_changed_a_switch_fails_unless_it_failed_itself(
     own, status, process, script
@@ -75,6 +77,7 @@ def test_with_error_a_program_that_changed_a_switch_fails_unless_it_failed_itsel
     assert (result.code, result.err) == (status, CHANGED)
 
 
+@pytest.mark.exhaustive
 def test_with_error_a_program_that_changes_nothing_succeeds(process):
     result = process("run", "--guard=error", "base", "--", sys.executable, "-c", "1")
     assert (result.code, result.err) == (0, NOTHING)
@@ -124,6 +127,7 @@ def test_a_command_without_python_is_told_that_nothing_is_known(process):
     assert (result.code, result.out, result.err) == (1, "out\n", unknown)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("end", "status"), [("os._exit(0)", 1), ("os.kill(os.getpid(), 9)", 128 + 9)]
 )
@@ -139,12 +143,14 @@ def test_a_program_that_ends_without_telling_is_named(end, status, process):
     )
 
 
+@pytest.mark.exhaustive
 def test_a_program_that_becomes_another_python_tells_what_that_one_did(guarded):
     become = f"import os; os.execv({sys.executable!r}, [{sys.executable!r}, '-c', 'print(1)'])"
     result = guarded(become)
     assert (result.code, result.out, result.err) == (0, "1\n", NOTHING)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_what_several_workers_did_alike_is_said_once(method, project, process):
     script = project / "workers.py"
@@ -168,6 +174,7 @@ def test_what_several_workers_did_alike_is_said_once(method, project, process):
     )
 
 
+@pytest.mark.exhaustive
 def test_workers_of_a_pool_that_is_terminated_are_no_news(project, process):
     script = project / "pool.py"
     script.write_text(
@@ -197,6 +204,7 @@ def test_the_one_thread_that_pytorch_gives_a_worker_of_a_data_loader_is_no_chang
     assert (result.code, result.out, result.err) == (0, "1\n2\n3\n", NOTHING)
 
 
+@pytest.mark.exhaustive
 def test_a_profile_that_the_program_applies_itself_is_named_and_its_switches_are_not(guarded):
     result = guarded("import backendcfg; backendcfg.apply('mine', settings={'threads.count': 2})")
     assert (result.code, result.err) == (
@@ -238,6 +246,7 @@ def test_instances_are_guarded_together(process, script):
     assert (result.code, result.out, result.err) == (1, "out []\n", CHANGED)
 
 
+@pytest.mark.exhaustive
 def test_a_command_that_does_not_exist_is_127(process):
     result = process("run", "--guard", "base", "--", "./no-such-command")
     assert (result.code, result.err) == (

@@ -47,6 +47,7 @@ def test_the_line_that_set_a_variable_last_is_named(guarded):
     )
 
 
+@pytest.mark.exhaustive
 def test_the_line_of_a_module_is_named_that_set_it_for_the_program(guarded):
     told = guarded(
         "import helper",
@@ -56,6 +57,7 @@ def test_the_line_of_a_module_is_named_that_set_it_for_the_program(guarded):
     assert told == changed("`MKL_CBWR` was unset and is AVX2, set at helper.py:3")
 
 
+@pytest.mark.exhaustive
 def test_what_a_library_set_names_its_line_and_the_programs(guarded, project):
     (project / "site-packages" / "trainer").mkdir(parents=True)
     (project / "site-packages" / "trainer" / "__init__.py").write_text(
@@ -108,6 +110,7 @@ def test_the_line_that_set_an_option_of_jax_is_named(guarded):
     assert told == changed("`jax.enable_x64` was false and is true, set at train.py:2")
 
 
+@pytest.mark.exhaustive
 def test_the_line_that_limits_the_threads_of_a_pool_is_named(guarded):
     pytest.importorskip("numpy")
     told = guarded(
@@ -257,6 +260,7 @@ NAMES_OF_SECRETS = SECRETS + (
 )
 
 
+@pytest.mark.exhaustive
 def test_secrets_are_named_and_stay_unpredictable_under_the_profile_that_seeds_all(
     process, project
 ):
@@ -268,6 +272,7 @@ def test_secrets_are_named_and_stay_unpredictable_under_the_profile_that_seeds_a
     assert len(set(drawn)) == len(drawn) == 12
 
 
+@pytest.mark.exhaustive
 def test_what_python_and_numpy_draw_for_themselves_is_not_named(guarded):
     pytest.importorskip("numpy")
     told = guarded(
@@ -277,6 +282,7 @@ def test_what_python_and_numpy_draw_for_themselves_is_not_named(guarded):
     assert told == NOTHING
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_what_workers_draw_is_named_also_when_a_signal_ends_them(method, guarded):
     told = guarded(
@@ -290,6 +296,7 @@ def test_what_workers_draw_is_named_also_when_a_signal_ends_them(method, guarded
     assert told == NOTHING + UNSEEDED + "  random.Random() without a seed at train.py:3\n"
 
 
+@pytest.mark.exhaustive
 def test_a_forked_child_that_draws_nothing_is_not_said_to_draw(guarded):
     told = guarded(
         "import os, random",

@@ -39,6 +39,7 @@ def test_auto_threads_are_the_cores_of_the_instance(process):
     assert not cores[0] & cores[1]
 
 
+@pytest.mark.exhaustive
 def test_one_instance_takes_the_place_of_the_command(process, project):
     """Its streams are those of the shell, and its status too."""
     (project / "read.py").write_text("import sys; print(repr(sys.stdin.read())); sys.exit(5)")
@@ -69,6 +70,7 @@ def test_a_preset_that_contradicts_the_cores_is_told(process):
     ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("text", ["7000", "abc"])
 @pytest.mark.parametrize("name", ["OMP", "MKL", "OPENBLAS", "BLIS"])
 def test_a_preset_that_the_profile_replaces_is_told_where_it_contradicts_the_cores(
@@ -82,6 +84,7 @@ def test_a_preset_that_the_profile_replaces_is_told_where_it_contradicts_the_cor
     assert [line for line in result.err.splitlines() if variable in line] == [told]
 
 
+@pytest.mark.exhaustive
 def test_what_backendcfg_set_in_the_process_that_asks_is_no_preset_to_tell_of(process):
     variables = {"OMP_NUM_THREADS": "64", environ.CARRIED.name: "OMP_NUM_THREADS=64"}
     result = process("run", "mine", "--core-list", str(HERE[0]), "--", *PYTHON, variables=variables)
@@ -184,6 +187,7 @@ def test_a_command_that_does_not_exist_starts_nothing(process):
     )
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_is_no_program_starts_nothing(process, project):
     (project / "script.py").write_text("print(1)\n")
     result = process("run", "mine", "--core-list", str(HERE[0]), "--", "./script.py")
@@ -196,6 +200,7 @@ def test_a_file_that_is_no_program_starts_nothing(process, project):
     )
 
 
+@pytest.mark.exhaustive
 def test_a_log_folder_that_cannot_be_made_is_an_error(process, project):
     (project / "file").write_text("")
     result = process("run", "mine", "--log-path", "file/logs", "--", "true")
@@ -208,6 +213,7 @@ def test_a_log_folder_that_cannot_be_made_is_an_error(process, project):
 RANK = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 
 
+@pytest.mark.exhaustive
 @two
 def test_one_instance_as_a_rank_gets_the_cores_of_the_rank(process):
     half = len(HERE) // 2

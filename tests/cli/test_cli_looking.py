@@ -284,6 +284,7 @@ def test_what_show_prints_means_the_same_as_the_profile(name, call, project, hos
     assert plans[0].asked() == plans[1].asked()
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "words",
     [

@@ -62,10 +62,12 @@ def test_run_gives_the_child_what_must_be_there_from_the_start(process):
     assert os.path.isfile(os.path.join(first, "sitecustomize.py"))
 
 
+@pytest.mark.exhaustive
 def test_run_does_not_need_two_dashes(process):
     assert shown(process("run", "mine", *PYTHON))["BACKENDCFG_PROFILE"] == "mine"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("line", "output"),
     [
@@ -121,6 +123,7 @@ def test_a_command_that_does_not_exist_is_127(process):
     )
 
 
+@pytest.mark.exhaustive
 def test_a_command_that_cannot_be_executed_is_126(process, project):
     (project / "script.py").write_text("print(1)\n")
     result = process("run", "mine", "--", "./script.py")
@@ -188,6 +191,7 @@ def test_verify_reads_every_switch_in_a_process_of_its_own(process):
     assert {one["state"] for one in threads.values()} == {"ok"}
 
 
+@pytest.mark.exhaustive
 def test_verify_names_a_profile_that_does_not_exist_as_plan_does(process):
     result = process("verify", "nope")
     assert (result.code, result.out) == (2, "")
@@ -206,6 +210,7 @@ def test_verify_says_what_the_child_could_not_do(process, project):
     )
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -269,6 +274,7 @@ def test_status_under_a_valid_plan_imports_nothing_heavy(process, project):
     assert "backendcfg.cli.verbs.plan" not in modules
 
 
+@pytest.mark.exhaustive
 def test_a_profile_named_by_its_path_is_found_from_any_folder(process, project):
     found = shown(process("run", "./profiles/base.toml", "--", *PYTHON))
     assert found["BACKENDCFG_PROFILE"] == str(project / "profiles" / "base.toml")
@@ -277,6 +283,7 @@ def test_a_profile_named_by_its_path_is_found_from_any_folder(process, project):
     assert json.loads(elsewhere.out)["profile"] == str(project / "profiles" / "base.toml")
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize(
     "words", [("list",), ("explain", "--json"), ("plan", "nope", "--toml", "--json")]

@@ -156,6 +156,7 @@ def test_the_first_detection_shows_it(on_terminal, tmp_path):
     assert after.startswith("system    ")
 
 
+@pytest.mark.exhaustive
 def test_tune_shows_how_far_it_is(on_terminal):
     command = on_terminal("tune", "--seconds", "1", columns=60)
     seen, _ = command.rest()

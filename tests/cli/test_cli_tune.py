@@ -245,6 +245,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_and_leaves_all_as_it_was(
     assert "help: set BACKENDCFG_CACHE_DIR to a directory that is yours" in result.err
 
 
+@pytest.mark.exhaustive
 def test_real_processes_measure_within_the_time(process, project, tmp_path):
     variables = {
         "BACKENDCFG_CACHE_DIR": str(tmp_path / "cache"),

@@ -86,6 +86,7 @@ def test_the_c_of_a_flag_compiles(tmp_path):
     subprocess.run(["cc", "-std=c17", "-fsyntax-only", *folders, str(source)], check=True)
 
 
+@pytest.mark.exhaustive
 def test_adding_a_flag_that_is_a_variable(tmp_path):
     copy = followed(tmp_path, "adding-a-flag.md", 1)
     summary = "Let OpenBLAS say which kernels it chose, at 2, and warn, at 1 (OPENBLAS_VERBOSE)."
@@ -104,6 +105,7 @@ void armplversion(int *major, int *minor, int *patch, const char **tag)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_adding_a_provider(tmp_path, monkeypatch):
     copy = followed(tmp_path, "adding-a-provider.md")
@@ -144,6 +146,7 @@ print(ops.explain("matmul", (a.shape, a.shape)))
     assert f"armpl serves: {library}" in said
 
 
+@pytest.mark.exhaustive
 def test_adding_a_framework(tmp_path, monkeypatch):
     copy = followed(tmp_path, "adding-a-framework.md")
     installed = tmp_path / "installed"

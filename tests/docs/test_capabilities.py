@@ -18,6 +18,7 @@ recommend run status trust tune undo validate verify"""
 ENTRIES = list(capabilities.entries(capabilities.PAGE))
 
 
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize(
     "entry",
     [

@@ -192,6 +192,7 @@ def test_jupyter(shell, monkeypatch):
     assert results == [expected], shown
 
 
+@pytest.mark.exhaustive
 @of("slurm")
 def test_slurm(shell):
     """A fake srun: it starts the tasks of one node one after the other, as srun(1) says it names them."""
@@ -276,6 +277,7 @@ class Image:
         script.chmod(0o755)
 
 
+@pytest.mark.exhaustive
 @of("docker")
 def test_docker(shell, tmp_path):
     follow("docker", Image(shell, tmp_path))

@@ -42,7 +42,7 @@ def test_what_is_first_depends_on_the_purpose(host):
     }
 
 
-@pytest.mark.sweep
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("path", sorted(HOSTS.glob("*.json")), ids=lambda path: path.stem)
 def test_precision_is_reduced_first_only_when_asked(path):
     for purpose in (None, "papers", "debugging"):

@@ -50,6 +50,7 @@ def test_a_shipped_profile_meets_the_schema_that_it_names(path, profile_schema):
     jsonschema.validate(tomllib.loads(text), profile_schema)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "text",
     [

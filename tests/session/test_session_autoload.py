@@ -443,6 +443,7 @@ def test_a_committed_file_is_obeyed_once_its_checkout_is_trusted(real):
     assert real.said("-c", SHOW) == ("False\nfast\n", "", 0)
 
 
+@pytest.mark.exhaustive
 def test_a_committed_file_is_obeyed_once_something_was_applied_in_its_checkout(real):
     (real.root / "backendcfg.toml").write_text(PICKS)
     assert real.run("-m", "backendcfg", "apply", "tf32-off").returncode == 0
@@ -480,6 +481,7 @@ def test_what_is_applied_for_the_environment_governs_every_user_of_it(real, monk
     assert real.said("-c", SHOW) == ("False\nNone\n", "", 0)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("words", [(), ("--user",)])
 def test_off_is_kept_until_on(real, words):
     assert real.run("-m", "backendcfg", "autoload", "off", *words).returncode == 0
@@ -563,6 +565,7 @@ print(sys.flags.hash_randomization, os.environ["PYTHONHASHSEED"], sys.argv[1:],
 """
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("way", ["-c", "-m", "script", "standard input", "pipe"])
 def test_what_must_be_there_before_python_is_had_by_starting_it_anew(real, way):
     (real.root / "found.py").write_text(FOUND)
@@ -590,6 +593,7 @@ def test_what_a_program_is_sent_is_there_after_it_was_started_anew(real):
     assert real.said("-I", "-c", start, code, **ANEW)[0] == "b'0 sent\\n'\n"
 
 
+@pytest.mark.exhaustive
 def test_workers_find_what_their_parent_was_started_anew_with(real):
     (real.root / "pool.py").write_text(
         "import multiprocessing as m, sys\n"
@@ -600,6 +604,7 @@ def test_workers_find_what_their_parent_was_started_anew_with(real):
     assert real.said("pool.py", **ANEW) == ("[0]\n", "", 0)
 
 
+@pytest.mark.exhaustive
 def test_a_preload_does_not_reach_programs_that_the_program_starts(real):
     (real.root / "backendcfg.toml").write_text(
         "[environment]\nLD_PRELOAD = 'libm.so.6'\nMINE = 'yes'\n"
@@ -613,6 +618,7 @@ def test_a_preload_does_not_reach_programs_that_the_program_starts(real):
     assert real.said("-c", code) == ("None yes True\n", "", 0)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "setup", ["sys.settrace(lambda *_: None)", "_thread.start_new_thread(time.sleep, (60,))"]
 )

@@ -101,6 +101,7 @@ def test_every_start_method_hands_over_the_base_and_the_scope(script):
     assert ["one", 1, True] == found[6]
 
 
+@pytest.mark.exhaustive
 def test_a_pool_keeps_what_was_in_force_where_it_was_made(script):
     found = printed(
         script(
@@ -130,6 +131,7 @@ def test_a_pool_keeps_what_was_in_force_where_it_was_made(script):
     assert [[["one"] * 3, ["one", None]]] * 2 + [None] == found
 
 
+@pytest.mark.exhaustive
 def test_joblib_s_workers_have_what_was_in_force_when_they_were_started(script):
     pytest.importorskip("joblib")
     found = printed(
@@ -399,6 +401,7 @@ def test_unpickling_does_nothing_where_backendcfg_is_disabled():
     assert ("None None\n", "") == unpickle(BACKENDCFG_DISABLE="1")
 
 
+@pytest.mark.exhaustive
 def test_a_child_with_another_release_takes_over_nothing_and_says_so(monkeypatch):
     monkeypatch.setattr(children, "__version__", "9.9")
     out, err = unpickle(BACKENDCFG_PROFILE="tf32-off")

@@ -203,6 +203,7 @@ assert backendcfg.active() is None
     )
 
 
+@pytest.mark.exhaustive
 def test_it_works_where_an_event_loop_already_runs_as_in_a_notebook(python):
     printed = python(
         """
@@ -219,6 +220,7 @@ print(asyncio.run(cell()), backendcfg.active())
     assert "('debug', 'tf32-off', 2.0) None\n" == printed
 
 
+@pytest.mark.exhaustive
 def test_what_the_library_does_can_be_read_in_its_log(python):
     printed = python(
         """
@@ -238,6 +240,7 @@ def test_it_is_quiet_by_default(python):
     assert "" == python("import backendcfg, numpy; backendcfg.apply('reproducible')")
 
 
+@pytest.mark.exhaustive
 def test_what_apply_sets_in_the_environment_is_told_from_what_a_user_presets(python):
     show = """
         import os
@@ -259,6 +262,7 @@ def test_what_apply_sets_in_the_environment_is_told_from_what_a_user_presets(pyt
     )
 
 
+@pytest.mark.exhaustive
 def test_a_tier_of_a_scope_that_rests_on_something_pending_is_not_in_force(python):
     program = """
         import backendcfg

@@ -218,6 +218,7 @@ assert entered() == 0
 """
 
 
+@pytest.mark.exhaustive
 def test_a_framework_that_comes_while_another_module_goes_is_noticed(python, tmp_path):
     (tmp_path / "sklearn.py").write_text("")
     python(
@@ -256,6 +257,7 @@ assert entered() == 0
     )
 
 
+@pytest.mark.exhaustive
 def test_a_module_without_a_library_does_not_make_scopes_look_again(python, tmp_path):
     (tmp_path / "plain.py").write_text("")
     python(

@@ -24,6 +24,7 @@ def test_a_wrong_name_in_the_environment_never_falls_back(python):
     )
 
 
+@pytest.mark.exhaustive
 def test_an_unknown_variable_of_ours_is_an_error_with_a_suggestion(python):
     message = python(SHOW + "\n", fails=1, BACKENDCFG_PROFLE="fast")
     assert "environment variable BACKENDCFG_PROFLE is not one that backendcfg reads" in message
@@ -130,6 +131,7 @@ def test_a_removed_working_directory_is_no_project(tmp_path, monkeypatch):
 COUNT = "import backendcfg; print(backendcfg.flags['threads.count'])"
 
 
+@pytest.mark.exhaustive
 def test_the_user_s_profile_takes_on_the_settings_of_each_project(python, backendcfg, tmp_path):
     backendcfg("apply", "fast", "--set", "threads.interop=1")
     project = tmp_path / "project"
@@ -140,6 +142,7 @@ def test_the_user_s_profile_takes_on_the_settings_of_each_project(python, backen
     assert "33\n" != python(COUNT)
 
 
+@pytest.mark.exhaustive
 def test_the_user_s_profile_does_not_carry_a_project_s_settings_out_of_it(
     python, backendcfg, tmp_path
 ):
@@ -149,12 +152,14 @@ def test_the_user_s_profile_does_not_carry_a_project_s_settings_out_of_it(
     assert "33\n" != python("import os; os.chdir('/')\n" + COUNT)
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_settings_file_is_found_under_the_user_s_profile(backendcfg, tmp_path):
     backendcfg("apply", "fast")
     (tmp_path / "backendcfg.toml").write_text("threads.cuont = 3\n")
     assert "unknown key `cuont` in table `[threads]`" in started(tmp_path).stderr
 
 
+@pytest.mark.exhaustive
 def test_a_pyproject_of_others_does_not_make_the_stored_plan_stale_elsewhere(
     python, backendcfg, tmp_path
 ):
@@ -167,6 +172,7 @@ def test_a_pyproject_of_others_does_not_make_the_stored_plan_stale_elsewhere(
     assert "33\n" != python("import os; os.chdir('/')\n" + COUNT)
 
 
+@pytest.mark.exhaustive
 def test_run_to_run_bits_do_not_depend_on_the_kernels_that_a_shell_presets(backendcfg):
     program = (
         "import hashlib, numpy\n"
@@ -178,6 +184,7 @@ def test_run_to_run_bits_do_not_depend_on_the_kernels_that_a_shell_presets(backe
     assert backendcfg(*words) == backendcfg(*words, **preset)
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_a_variable_names_is_the_active_profile_in_every_folder(
     python, backendcfg, tmp_path
 ):
@@ -188,6 +195,7 @@ def test_a_file_that_a_variable_names_is_the_active_profile_in_every_folder(
     assert "33\n" == python(elsewhere, OMP_NUM_THREADS="3")
 
 
+@pytest.mark.exhaustive
 def test_a_picked_profile_means_the_same_when_it_is_resolved_again(python, backendcfg, tmp_path):
     settings = tmp_path / "settings"
     (settings / "profiles").mkdir(parents=True)
@@ -198,12 +206,14 @@ def test_a_picked_profile_means_the_same_when_it_is_resolved_again(python, backe
     assert python(COUNT, **place) == python(COUNT, OMP_NUM_THREADS="3", **place)
 
 
+@pytest.mark.exhaustive
 def test_a_file_in_the_home_directory_can_be_named_with_a_tilde(python, backendcfg, tmp_path):
     (tmp_path / "mine.toml").write_text("threads.count = 33\n")
     backendcfg("apply", "~/mine.toml", HOME=str(tmp_path))
     assert "33\n" == python(COUNT)
 
 
+@pytest.mark.exhaustive
 def test_a_plan_is_not_taken_from_another_configuration_of_the_user(python, tmp_path):
     for count in ("32", "33"):
         settings = tmp_path / count / "backendcfg"

@@ -54,6 +54,7 @@ def expected(*number, pool=1, kind="pool"):
     return [random.Random(seed).random(), state.rand(), generator.random()]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_each_task_draws_by_its_number_in_the_pool_whatever_the_chunks(run, method):
     program = """
@@ -96,6 +97,7 @@ def test_workers_that_end_and_tasks_that_fail_change_nothing(run):
     assert [expected(at, 0) for at in (0, 2)] == found
 
 
+@pytest.mark.exhaustive
 def test_what_a_task_starts_itself_follows_from_the_task(run):
     look = """
     from concurrent.futures import ProcessPoolExecutor
@@ -150,6 +152,7 @@ def test_a_seed_that_an_initializer_sets_is_the_worker_s_and_one_in_a_task_the_t
     assert [[stream.random(), *each] for each in drawn] == found
 
 
+@pytest.mark.exhaustive
 def test_tasks_follow_from_a_seed_that_the_program_gave_the_process_that_makes_the_pool(run):
     program = """
     for seed in (None, 1, 2):
@@ -166,6 +169,7 @@ def test_tasks_follow_from_a_seed_that_the_program_gave_the_process_that_makes_t
     assert [ours, one, two] == run(program, look=look)
 
 
+@pytest.mark.exhaustive
 def test_drawing_many_numbers_is_no_seed_of_the_program_s(run):
     found = run(
         """
@@ -217,6 +221,7 @@ def test_without_a_seed_pools_are_as_they_were(run):
     assert [stream.random(), stream.random()] == found
 
 
+@pytest.mark.exhaustive
 def test_security_s_randomness_differs_between_tasks_and_runs(run):
     look = """
     import secrets, tempfile, uuid
@@ -259,6 +264,7 @@ def test_joblib_s_calls_draw_alike_in_every_run_however_they_are_batched(run):
     ]
 
 
+@pytest.mark.exhaustive
 def test_a_random_forest_is_scored_alike_in_every_run(run):
     pytest.importorskip("sklearn")
     once, again, other = run(

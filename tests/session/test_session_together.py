@@ -145,6 +145,7 @@ print([each.state for each in backendcfg.verify().readings if each.state != "ok"
     assert "[2, 2]\n[]\n" == printed
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("deed", DEEDS)
 def test_what_comes_while_a_profile_is_applied_waits_until_it_is(python, deed):
     if deed == "import":

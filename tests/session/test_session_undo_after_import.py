@@ -155,6 +155,7 @@ tell()
     assert last(python(program)) == last(python(program, "under"))
 
 
+@pytest.mark.exhaustive
 def test_an_undo_that_failed_can_be_repeated(python):
     program = (
         STATE
@@ -178,6 +179,7 @@ tell()
     assert last(python(program)) == last(python(program, "under"))
 
 
+@pytest.mark.exhaustive
 def test_a_variable_that_the_program_set_itself_is_its_wish(python):
     printed = python(
         """
@@ -194,6 +196,7 @@ print(under, counts())
     assert "[2] [1]\n" == printed
 
 
+@pytest.mark.exhaustive
 def test_what_nobody_can_tell_stays_and_is_said(python):
     printed = python(
         """
@@ -216,6 +219,7 @@ print([each["num_threads"] for each in threadpoolctl.threadpool_info()])
     ) == printed
 
 
+@pytest.mark.exhaustive
 def test_a_variable_goes_back_also_when_its_reader_keeps_what_it_said(python):
     printed = python(
         """

@@ -96,6 +96,7 @@ def test_the_test_that_leaves_a_switch_changed_fails_and_is_named_with_both_valu
     assert "backendcfg: tests must leave numeric switches as they find them" in output
 
 
+@pytest.mark.exhaustive
 def test_without_the_guard_nothing_is_watched(run):
     module = LEAKS.replace("test_finds_it_put_back", "skipped").replace("def skipped", "def skip")
     assert outcomes(run(module, code=0)) == {"passed": 2}
@@ -128,6 +129,7 @@ def test_two(tidy):
 """
 
 
+@pytest.mark.exhaustive
 def test_a_wide_fixture_that_puts_back_what_it_changed_is_nobodys_fault(run):
     assert outcomes(run(WIDE, "--backendcfg-guard", code=0)) == {"passed": 2}
 
@@ -140,6 +142,7 @@ def test_a_wide_fixture_that_does_not_put_back_is_named_when_it_ends(run):
     assert "ERROR test_it.py::test_two" in output
 
 
+@pytest.mark.exhaustive
 def test_a_test_that_breaks_what_a_wide_fixture_set_is_named(run):
     module = WIDE + (
         '\ndef test_three(tidy):\n    os.environ["MKL_CBWR"] = "COMPATIBLE"\n'
@@ -151,6 +154,7 @@ def test_a_test_that_breaks_what_a_wide_fixture_set_is_named(run):
     assert "`MKL_CBWR` was AVX2 and is COMPATIBLE" in output
 
 
+@pytest.mark.exhaustive
 def test_an_error_of_the_teardown_goes_first_and_carries_what_was_left(run):
     output = run(
         """
@@ -217,6 +221,7 @@ def test_all_tests_run_with_the_profile_of_the_run(run, one):
     assert f"holds under `backendcfg run {one} -- pytest ...`" in output
 
 
+@pytest.mark.exhaustive
 def test_a_profile_that_cannot_be_applied_stops_the_run(run):
     output = run("def test_it(): pass\n", "--backendcfg=reproducable", code=4)
     assert "ERROR: error[unknown-profile]: profile `reproducable` does not exist" in output
@@ -244,6 +249,7 @@ def test_a_marked_test_runs_with_its_profile_alone(run, one):
     assert 'write the marker as `@pytest.mark.backendcfg("profile")`' in output
 
 
+@pytest.mark.exhaustive
 def test_a_package_that_a_start_up_file_imported_before_pytest_gives_no_warning(tmp_path):
     if not INSTALLED:
         pytest.skip("needs backendcfg to be installed")
@@ -272,6 +278,7 @@ def test_it_can_be_turned_off_like_any_plugin(run):
     assert "unrecognized arguments: --backendcfg-guard" in output
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(find_spec("xdist") is None, reason="needs pytest-xdist")
 def test_workers_of_xdist_are_guarded_too(run, one):
     output = run(LEAKS, "--backendcfg-guard", f"--backendcfg={one}", "-n", "2", code=1)

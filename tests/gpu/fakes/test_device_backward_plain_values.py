@@ -37,6 +37,7 @@ def test_every_width_is_computed_and_reads_shared_memory_without_conflicts(
         assert it.ways("load") <= {0, 1}  # the sums of rows read none
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("element", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("queries", "keys"), [(1, 1), (2, 300), (300, 2), (63, 64), (64, 64), (129, 200)]
@@ -82,6 +83,7 @@ def test_any_scale(compiler, scale):
     both(compiler, back.four(40, 90, 20), scale=scale, is_causal=True)
 
 
+@pytest.mark.exhaustive
 def test_a_mask_of_bools_hides_keys_and_what_sees_nothing_has_no_gradient(compiler):
     arrays = back.four(70, 90, 20, batch=2, heads=2, key_heads=1)
     mask = np.random.default_rng(3).random((2, 1, 70, 90)) < 0.6
@@ -98,6 +100,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_mask_s_gradient_is_the_sum_over_what_it_is_broadcast_by(compiler, shape):
     arrays = back.four(70, 90, 20, batch=2, heads=2, key_heads=1)
@@ -110,6 +113,7 @@ def test_a_mask_s_gradient_is_the_sum_over_what_it_is_broadcast_by(compiler, sha
         assert (it.gradients["mask"][:, :, 11] == 0).all()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("element", "mask_element"),
     [("float64", "float64"), ("bfloat16", "bfloat16"), ("float16", "float32")],
@@ -122,6 +126,7 @@ def test_a_mask_s_gradient_is_of_its_own_type(compiler, element, mask_element):
         both(compiler, arrays, of=OF, **options)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("element", ["float32", "float64"])
 @pytest.mark.parametrize("probability", [0.25, 1.0])
 def test_what_is_dropped_is_what_the_forward_pass_drops(compiler, element, probability):
@@ -138,6 +143,7 @@ def test_what_is_dropped_is_what_the_forward_pass_drops(compiler, element, proba
     back.check(it, back.expected(*arrays, factors=kept, **rest))
 
 
+@pytest.mark.exhaustive
 def test_arrays_and_gradients_may_lie_anywhere_and_in_any_order(compiler):
     query = plain.numbers((2, 70, 3, 64)).swapaxes(1, 2)
     key = plain.numbers((2, 3, 64, 90), seed=1).swapaxes(2, 3)
@@ -200,6 +206,7 @@ def test_a_nan_reaches_the_gradients_that_it_counts_for_and_no_others(compiler):
         assert np.array_equal(it.gradients[name][0, 0, 64:], clean.gradients[name][0, 0, 64:])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("element", ["float32", "float64"])
 def test_the_order_of_the_warps_does_not_change_a_bit(compiler, element):
     arrays = back.four(70, 130, 20, element=element, heads=2, key_heads=1)

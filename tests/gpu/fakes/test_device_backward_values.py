@@ -37,6 +37,7 @@ def test_every_width_is_computed_and_reads_shared_memory_without_conflicts(compi
         assert it.ways(*CONFLICTS) == [1, 1, 1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("width", "shared"), [(128, SMALLER), (192, SMALLER), (256, SMALLER), (256, AMPERE)]
 )
@@ -54,6 +55,7 @@ def test_a_query_gives_nothing_to_a_key_behind_its_position(compiler, width, que
     assert (it.gradients[2][:, :, queries:] == 0).all()
 
 
+@pytest.mark.exhaustive
 def test_lengths_from_one_to_three_hundred(compiler):
     random = np.random.default_rng(5)
     for _ in range(12):
@@ -89,6 +91,7 @@ def test_a_query_that_sees_nothing_has_no_gradient_and_gives_none(compiler):
     assert (it.gradients[2][0, 0, 5] == 0).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mask_element", ["float32", "bfloat16"])
 @pytest.mark.parametrize("scale", [0.2, -0.2, 0.0])
 def test_a_mask_is_added_to_the_scaled_scores(compiler, mask_element, scale):
@@ -111,6 +114,7 @@ def test_arrays_and_gradients_may_lie_as_length_by_heads(compiler):
     both(compiler, arrays, into=into)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("which", range(7))
 def test_arrays_and_gradients_may_begin_and_go_on_anywhere(compiler, which):
     arrays = four(70, 90, 72)
@@ -132,6 +136,7 @@ def test_without_keys_or_queries_all_gradients_are_zero(compiler, queries, keys)
     assert all((each == 0).all() for each in it.bits)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("probability", [0.25, 1.0])
 @pytest.mark.parametrize("width", [64, 136])
 def test_what_is_dropped_is_what_the_forward_pass_drops(compiler, probability, width):

@@ -54,6 +54,7 @@ def folder_of(name):
     return "site/_rocm_sdk_libraries/lib" if "hip" in name else "site/nvidia/cu13/lib"
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     ("name", "file", "version"),
     [
@@ -103,6 +104,7 @@ def test_two_major_versions_are_two_libraries(site, tmp_path):
     assert twelve.handle != thirteen.handle
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
