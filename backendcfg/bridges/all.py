@@ -22,7 +22,11 @@ FRAMEWORKS = {each.name: each.bridge_after for each in frameworks.FRAMEWORKS if 
 GENERATORS = ("random", "numpy.random", NUMBA.name, TORCH.name, TENSORFLOW.name)
 """The modules whose generators are seeded."""
 
-_FLAGS = {"log": {"log.level"}, "verbose": {"mkl.verbose", "mkldnn.verbose"}}
+_FLAGS = {
+    "log": {"log.level"},
+    "memory": {"memory.keep_freed"},
+    "verbose": {"mkl.verbose", "mkldnn.verbose"},
+}
 """All flags of some bridges, which need not be loaded where nobody asks for them."""
 
 # The logger first, so that it tells of the rest. Then variables, because they act on whatever is

@@ -12,6 +12,7 @@ cannot be put back.
 from __future__ import annotations
 
 import os
+import sys
 
 from backendcfg import _native, environ
 from backendcfg.transact.switch import AnytimeSwitch, Setting
@@ -68,11 +69,17 @@ def settings(
 
 def _share(kept: int) -> int:
     """What this process keeps: a worker of a pool an equal part, as one per processor may run."""
-    from backendcfg.bridges import lineage
-
-    if not (_forked or lineage.process()):
+    if not (_forked or _is_worker()):
         return kept
     return max(min(kept, LEAST), kept // _processors())
+
+
+def _is_worker() -> bool:
+    if "multiprocessing.process" not in sys.modules:
+        return False
+    from backendcfg.bridges import lineage
+
+    return bool(lineage.process())
 
 
 def _processors() -> int:
