@@ -75,6 +75,9 @@ class Suite:
             if pending:
                 words = f"backendcfg run {self.report.profile} -- pytest ..."
                 lines.append(f"backendcfg: what is pending holds under `{words}`")
+        elif not self.guard:
+            # A project's file that cannot be obeyed: the import said why, on standard error.
+            lines.append("backendcfg: no profile is in force")
         if self.guard:
             lines.append("backendcfg: tests must leave numeric switches as they find them")
         return lines

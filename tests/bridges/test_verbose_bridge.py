@@ -327,7 +327,7 @@ print(json.dumps([[each.switch.name, each.switch.too_late()] for each in found])
 
 def test_the_variable_is_too_late_for_a_onednn_that_cannot_be_reached(answer):
     code = """
-import json, sys, types
+import json, sys, types, numpy
 sys.modules["tensorflow"] = types.ModuleType("tensorflow")
 from backendcfg.bridges import environment
 [found] = environment.settings({"mkldnn.verbose": 1}, ["mkldnn.verbose"])

@@ -300,5 +300,6 @@ def test_what_is_in_force_here_holds_for_the_run_and_is_in_its_header(run, tmp_p
     )
     assert f"backendcfg: profile tf32-off (none, in force), by {file}\n" in output
     file.write_text('profile = "tf32-of"\n')
-    output = run("def test_it(): pass", code=4)
+    output = run("def test_it(): pass", code=0)
+    assert "backendcfg: no profile is in force\n" in output
     assert "profile `tf32-of`, which does not exist" in output

@@ -392,6 +392,7 @@ def test_a_tensor_of_dlpack_that_cannot_be_true_is_refused(
 ):
     liar, whole = kind(numbers(A, "float32")), on_device(B)
     fill = device_arrays.fill
+    kept = []  # what the tensor points to, which does not own it
 
     def lie(tensor, owner):
         fill(tensor, owner)
@@ -400,6 +401,7 @@ def test_a_tensor_of_dlpack_that_cannot_be_true_is_refused(
         for name, value in changed.items():
             if isinstance(value, tuple):
                 value = (ctypes.c_int64 * len(value))(*value)
+                kept.append(value)
             setattr(tensor, name, value)
 
     monkeypatch.setattr(device_arrays, "fill", lie)
