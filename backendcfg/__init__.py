@@ -64,10 +64,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'backendcfg' has no attribute {name!r}")
     import importlib
 
-    if name in ("backends", "errors", "ops"):
-        return importlib.import_module(f"backendcfg.{name}")
-    home = importlib.import_module(f"backendcfg.{_HOMES.get(name, 'session')}")
-    value = getattr(home, name)
+    from backendcfg.locks import LOADING
+
+    with LOADING:
+        if name in ("backends", "errors", "ops"):
+            return importlib.import_module(f"backendcfg.{name}")
+        home = importlib.import_module(f"backendcfg.{_HOMES.get(name, 'session')}")
+        value = getattr(home, name)
     globals()[name] = value
     return value
 
@@ -79,7 +82,8 @@ def __dir__() -> list[str]:
 def _start() -> None:
     import sys
 
-    from backendcfg import environ, startup
+    # `locks` is for its hook: a fork from here on waits for whoever loads a part of this package.
+    from backendcfg import environ, locks, startup  # noqa: F401
     from backendcfg.session.start import start
 
     start(_capture_at_exit)

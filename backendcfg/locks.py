@@ -1,9 +1,21 @@
-"""A lock that a forked child has anew."""
+"""Locks and forks: a child has only the thread that forked, and no other gives a lock back."""
 
 from __future__ import annotations
 
 import os
-import threading
+from _thread import RLock
+
+LOADING = RLock()
+"""Held by a thread that prepares a profile or loads a part of this package for the first time.
+
+A fork waits for it. Otherwise the child would wait for ever for a module that another thread was
+importing: the lock of that module is not given back in the child. A thread that holds it may take
+the lock of the owner table (`registry/owners.py`), and never the other way round.
+"""
+
+os.register_at_fork(
+    before=LOADING.acquire, after_in_parent=LOADING.release, after_in_child=LOADING.release
+)
 
 
 class ProcessLock:
@@ -19,4 +31,4 @@ class ProcessLock:
         os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = RLock()

@@ -25,6 +25,7 @@ from _thread import RLock, get_ident
 from _thread import _local as local
 from _weakref import ref
 
+from backendcfg.locks import LOADING
 from backendcfg.registry import restoring
 from backendcfg.registry.restoring import STUCK
 
@@ -465,14 +466,31 @@ def _keep(cell: Cell, stays: Callable[[Claim], bool]) -> None:
     restoring.set_to(cell, cell.now(), believed, name, check=not cell.claims)
 
 
+_forking: list[int] = []
+
+
+def _before_fork() -> None:
+    LOADING.acquire()  # in this order; see there
+    LOCK.acquire()
+    _forking.append(os.getpid())
+
+
 def _after_fork() -> None:
-    """In the child: other threads are gone, and with them their claims."""
+    """In both processes; a fork that had begun when this module was loaded took no lock of it."""
+    if _forking:
+        _forking.pop()
+        LOCK.release()
+        LOADING.release()
+
+
+def _in_child() -> None:
+    """Other threads are gone, and with them their claims."""
     deferred.clear()
-    LOCK.release()
+    _after_fork()
     with LOCK:
         here = this_thread()
         for cell in CELLS.values():
             _keep(cell, lambda claim: claim.thread() is here)
 
 
-os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import threading
-
 from backendcfg import environ
 from backendcfg._native import Prepared, Scope
+from backendcfg.locks import LOADING
 from backendcfg.registry.busy import BUSY, refuse_unknown
 from backendcfg.session import children, process, threads, wiring
 from backendcfg.transact.journal import foresee
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
     Busy = Literal["raise", "wait", "skip"]
 
-_lock = threading.Lock()
 _prepared: dict[str, Prepared] = {}
 
 
@@ -58,8 +55,8 @@ def profile(name: str, *, busy: Busy = "raise") -> Scope:
 
 
 def _prepare(name: str) -> Prepared:
-    wiring.connect()
-    with _lock:
+    with LOADING:
+        wiring.connect()
         if name not in _prepared:
             prepared = wiring.prepare(plan := _compiled(name))
             if plan.tier != "none":
@@ -91,17 +88,8 @@ def reload() -> None:
     """
     from backendcfg.session import adjust
 
-    with _lock:
+    with LOADING:
         _prepared.clear()
     adjust.forget()
     process.catch_up()
     threads.begin()
-
-
-def _after_fork() -> None:
-    """In the child: whoever held the lock in another thread is gone."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

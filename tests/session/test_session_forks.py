@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import traceback
 
@@ -13,7 +15,7 @@ import pytest
 from backendcfg import _native, session
 from backendcfg.registry import owners
 from backendcfg.registry.entering import holdings
-from backendcfg.session import adjust, children, process, scopes, threads, wiring
+from backendcfg.session import adjust, children, process, threads, wiring
 from backendcfg.transact.compiled import Compiled
 from backendcfg.transact.switch import Setting
 
@@ -85,9 +87,8 @@ def scope(name, *wanted):
     return _native.Scope(_native.Prepared(name, Compiled(name, "none", {}), lambda: settings), 0)
 
 
-@pytest.mark.parametrize("lock", [scopes._lock, adjust._process.lock])
-def test_a_lock_that_another_thread_holds_is_free_in_the_child(lock):
-    with Holder(lock):
+def test_a_lock_that_another_thread_holds_is_free_in_the_child():
+    with Holder(adjust._process.lock):
         assert "'tf32-off'" == in_fork(lambda: session.profile("tf32-off").prepared.name)
 
 
@@ -197,3 +198,52 @@ def test_a_child_of_a_thread_starts_threads_with_the_base():
     finally:
         threads.base_changed([], [])
     assert threading.Thread._bootstrap_inner is original or threads._scopes
+
+
+# With `logging` there, which has hooks at forks too: Python's own complain of a fork during its import.
+FIRST_ENTRY = """
+import logging, os, signal, sys, threading
+import backendcfg
+
+begin = threading.Barrier(2)
+
+def enter():
+    begin.wait()
+    for name in ("reproducible", "debug"):
+        with backendcfg.profile(name):
+            pass
+
+thread = threading.Thread(target=enter)
+thread.start()
+begin.wait()
+children = []
+for _ in range(int(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends a child that waits for ever
+        try:
+            with backendcfg.profile("fast"):
+                os._exit(0)
+        except BaseException as error:
+            os.write(2, repr(error).encode())
+        os._exit(1)
+    children.append(child)
+print([status for child in children if (status := os.waitpid(child, 0)[1])])
+thread.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("rounds", "forks"), [(4, 10), pytest.param(96, 10, marks=pytest.mark.exhaustive)]
+)
+def test_no_child_hangs_that_is_forked_while_a_thread_enters_for_the_first_time(rounds, forks):
+    """Each round is a process of its own, because a process has one first time."""
+    for _ in range(rounds):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", FIRST_ENTRY, str(forks)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
