@@ -176,11 +176,25 @@ def _excerpt(span: Span, margin: int) -> list[str]:
     if span.source:
         # Tabs would move the caret; one space keeps every column where `span.column` counts it.
         source = "".join(" " if c == "\t" else c if c.isprintable() else "?" for c in span.source)
-        carets = "^" * max(1, min(span.length, len(source) - span.column + 1))
-        under = f"{' ' * (span.column - 1)}{carets} {visible(span.label)}".rstrip()
+        source, column = _window(source, span.column)
+        carets = "^" * max(1, min(span.length, len(source) - column + 1))
+        under = f"{' ' * (column - 1)}{carets} {visible(span.label)}".rstrip()
         lines += [f"{pad} |", f" {span.line:>{margin}} | {source}", f"{pad} | {under}"]
     return lines
 
+
+def _window(line: str, column: int) -> tuple[str, int]:
+    """What of a long line stands around a column, and the column in that."""
+    if len(line) <= _LONGEST_LINE:
+        return line, column
+    first = max(0, min(column - 1 - _LONGEST_LINE // 2, len(line) - _LONGEST_LINE))
+    before = "..." if first else ""
+    after = "..." if first + _LONGEST_LINE < len(line) else ""
+    return f"{before}{line[first : first + _LONGEST_LINE]}{after}", column - first + len(before)
+
+
+_LONGEST_LINE = 200
+"""Characters of a line of a file that an error shows."""
 
 # --- exit code 1: a check says no -------------------------------------------------------------
 

@@ -114,32 +114,46 @@ def working_directory() -> str:
 
 
 def read(path: str, own: bool = False) -> "bytes | None":
-    """The content of a regular file of reasonable size, else None; it never waits and never raises.
+    """What `take` has of a file, or None; it never raises."""
+    try:
+        return take(path, own=own)[0]
+    except (OSError, ValueError):
+        return None
+
+
+def take(path: str, largest: int = LARGEST, own: bool = False) -> "tuple[bytes, os.stat_result]":
+    """The content of a regular file, and what the system says of the file; it never waits.
 
     Args:
         path: the file.
+        largest: bytes that it may have.
         own: whether it must belong to this user, to root or to whoever owns this environment, and
             nobody else may write it.
+
+    Raises:
+        OSError: it cannot be read; `strerror` says why.
+        ValueError: no file has such a name.
     """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return None
+    # Without O_NONBLOCK, opening a pipe would wait for its writer.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
-            return None
+        if stat.S_ISDIR(found.st_mode):
+            raise OSError(0, "it is a directory")
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(0, "it is not a plain file")
         if own and (found.st_mode & stat.S_IWOTH or not _is_ours(found.st_uid)):
-            return None
-        content = b""
-        while len(content) <= LARGEST:
-            part = os.read(handle, LARGEST)
-            if not part:
-                return content
-            content += part
-        return None
-    except OSError:
-        return None
+            raise OSError(0, "somebody else may write it")
+        parts, size, part = [], 0, b"."
+        # The file may grow meanwhile: one byte more than allowed is enough to know.
+        while part and max(size, found.st_size) <= largest:
+            part = os.read(handle, min(LARGEST, largest + 1 - size))
+            parts.append(part)
+            size += len(part)
+        if part:
+            size = max(size, found.st_size)
+            raise OSError(0, f"it has {size:,} bytes, and may have {largest:,}")
+        return b"".join(parts), found
     finally:
         os.close(handle)
 
@@ -430,6 +444,8 @@ def start(required: bool = False) -> None:
 
 def warn(error: "Exception") -> None:
     """Say in one line on standard error that what is active does not act in this process."""
+    if hasattr(sys, _SAID):
+        return
     what = str(error).split("\n")[0] or type(error).__name__
     _say(
         "warning: what is active was not applied to this process: "
@@ -530,15 +546,14 @@ def _stop(error: "Exception") -> None:
     os._exit(status)
 
 
-_IGNORED = (
-    "note: this Python starts without a profile, because you neither applied nor trusted {}; "
-    "see `backendcfg status`"
-)
-
-
 def _say(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(text.rstrip("\n") + "\n")
+        setattr(sys, _SAID, True)
+
+
+_SAID = "_backendcfg_said"
+"""What `sys` has after a start said something: one line is enough."""
 
 
 def _when_path_is_complete(action: "Callable[[], None]") -> None:
@@ -572,7 +587,8 @@ def begin() -> None:
 
     def action() -> None:
         if ignored:
-            _say(_IGNORED.format(ignored))
+            what = "note: this Python starts without a profile, because you neither applied nor "
+            _say(what + "trusted " + ignored + "; see `backendcfg status`")
         else:
             start()
 

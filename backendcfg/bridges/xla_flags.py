@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from backendcfg import environ
+from backendcfg import environ, startup
 from backendcfg.catalogue import xla_text
 from backendcfg.catalogue.frameworks import JAXLIB
 from backendcfg.catalogue.xla_text import VARIABLE
@@ -155,9 +155,8 @@ def _expanded(text: str) -> str:
     if not xla_text.is_file(text):
         return text
     try:
-        with open(text.strip(), encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
+        return startup.take(text.strip())[0].decode(errors="replace")
+    except (OSError, ValueError):
         return text
 
 

@@ -11,7 +11,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import session
-from backendcfg.errors import InvalidHostError, Span, StateUnwritableError, UnreadableFileError
+from backendcfg.errors import (
+    InvalidHostError,
+    Span,
+    StateUnwritableError,
+    UnreadableFileError,
+    shown_path,
+)
+from backendcfg.load.text import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,18 +125,14 @@ def write_host(host: Host, path: str) -> None:
 
 def _text(path: str) -> str:
     try:
-        if os.path.getsize(path) > _LARGEST:
-            raise UnreadableFileError(f"{path} is larger than 50 MB, which no host is")
-        with open(path, encoding="utf-8-sig") as file:
-            return file.read()
-    except OSError as error:
+        return read_bytes(path, _LARGEST)[0].decode("utf-8-sig")
+    except UnreadableFileError as error:
         raise UnreadableFileError(
-            f"cannot read {path}: {error.strerror}",
-            helps=["name a file that `backendcfg detect --capture` wrote"],
-        ) from error
+            error.message, helps=["name a file that `backendcfg detect --capture` wrote"]
+        ) from None
     except UnicodeDecodeError as error:
         raise UnreadableFileError(
-            f"cannot read {path}: it is not text in UTF-8 (byte {error.start})"
+            f"cannot read {shown_path(path)}: it is not text in UTF-8 (byte {error.start})"
         ) from error
 
 

@@ -30,6 +30,7 @@ from backendcfg.schema.profile import Assignment, Dropped, Place, flags
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from backendcfg.load.complaints import Refused
     from backendcfg.load.parsed import Parsed, Path
     from backendcfg.schema.base import FlagField
 
@@ -38,7 +39,7 @@ NOTHING = object()
 
 
 def assignments(
-    parsed: Parsed, base: Path = (), refused: frozenset[Path] = frozenset()
+    parsed: Parsed, base: Path, refused: Refused
 ) -> tuple[tuple[Assignment, ...], list[BackendCfgError]]:
     """Every flag that the table at `base` sets, in file order, and the conflicts among them.
 
@@ -49,7 +50,7 @@ def assignments(
     table = parsed.value(base)
     for name, flag in flags().items():
         path: Path = (*base, *name.split("."))
-        if (value := _at(table, name)) is NOTHING or is_refused(path, refused):
+        if (value := _at(table, name)) is NOTHING or refused.touch(path):
             continue
         for assignment in expand(flag, value, parsed.place(path)):
             if (earlier := found.get(assignment.flag)) is None:
@@ -61,11 +62,6 @@ def assignments(
         key=lambda assignment: (assignment.place.line, assignment.place.column),
     )
     return tuple(ordered), errors
-
-
-def is_refused(path: Path, refused: frozenset[Path]) -> bool:
-    """Whether the value at a path, or something in it or around it, was refused."""
-    return any(path[: len(other)] == other[: len(path)] for other in refused)
 
 
 def expand(flag: FlagField, value: Any, place: Place) -> Iterator[Assignment]:
@@ -125,14 +121,12 @@ def _order(parsed: Parsed, path: Path) -> tuple[int, int]:
     return mark.line, mark.column
 
 
-def dropped(
-    parsed: Parsed, refused: frozenset[Path] = frozenset()
-) -> tuple[tuple[Dropped, ...], list[BackendCfgError]]:
+def dropped(parsed: Parsed, refused: Refused) -> tuple[tuple[Dropped, ...], list[BackendCfgError]]:
     """What `drop` names, and the names in it that are neither a flag nor a table of flags."""
     tables = {name.rsplit(".", depth)[0] for name in flags() for depth in range(1, 4)}
     found: list[Dropped] = []
     errors: list[BackendCfgError] = []
-    names = () if is_refused(("drop",), refused) else parsed.data.get("drop", ())
+    names = () if refused.touch(("drop",)) else parsed.data.get("drop", ())
     for index, name in enumerate(names):
         place = parsed.place(("drop", index))
         if name in flags():

@@ -28,15 +28,35 @@ if TYPE_CHECKING:
 
     from backendcfg.load.parsed import Path
 
-MOST = 100
+MOST = 20
 """Errors of one file that are printed."""
 
 BOOLEAN_WORDS = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
 
+class Refused:
+    """Where a file has values that were refused, at most one below another.
+
+    Two sets of paths, because a file may have as many refused keys as it has lines, and each of its
+    other values is looked for among them.
+    """
+
+    def __init__(self, paths: Iterable[Path] = ()) -> None:
+        self._at = frozenset(paths)
+        self._around = frozenset(path[:end] for path in self._at for end in range(len(path)))
+
+    def __contains__(self, path: Path) -> bool:
+        """Whether the value at a path itself was refused."""
+        return path in self._at
+
+    def touch(self, path: Path) -> bool:
+        """Whether the value at a path, or something in it or around it, was refused."""
+        return path in self._around or any(path[:end] in self._at for end in range(len(path) + 1))
+
+
 def complaints(
     parsed: Parsed, model: type[BaseModel], error: ValidationError
-) -> tuple[list[BackendCfgError], frozenset[Path]]:
+) -> tuple[list[BackendCfgError], Refused]:
     """One error for each thing that Pydantic refused, in file order, and where those stand.
 
     At most one error over `MOST` is made: no more are printed.
@@ -54,7 +74,7 @@ def complaints(
         else _wrong(parsed, model, path)
         for path in paths[: MOST + 1]
     ]
-    return errors, frozenset(paths)
+    return errors, Refused(paths)
 
 
 def _in_file_order(parsed: Parsed) -> Callable[[Path], tuple[int, int]]:

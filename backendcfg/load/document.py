@@ -17,8 +17,15 @@ from backendcfg.errors import (
     WrongTypeError,
     shown_path,
 )
-from backendcfg.load.assignments import assignments, dropped, invalid, is_refused
-from backendcfg.load.complaints import complaints, file_order, nearest, raise_all, unknown_key
+from backendcfg.load.assignments import assignments, dropped, invalid
+from backendcfg.load.complaints import (
+    Refused,
+    complaints,
+    file_order,
+    nearest,
+    raise_all,
+    unknown_key,
+)
 from backendcfg.load.parsed import Parsed, parse
 from backendcfg.load.text import read_text
 from backendcfg.schema import describe
@@ -74,7 +81,7 @@ def requirements(parsed: Parsed, profile: Profile) -> tuple[Requirement, ...]:
 
 
 def conditionals(
-    parsed: Parsed, refused: frozenset[Path] = frozenset()
+    parsed: Parsed, refused: Refused
 ) -> tuple[tuple[Conditional, ...], list[BackendCfgError]]:
     """Every `[[when]]` table, and the conflicts inside each."""
     found: list[Conditional] = []
@@ -88,7 +95,7 @@ def conditionals(
         if "flags" in table:
             values, wrong = assignments(parsed, (*here, "flags"), refused)
             errors += wrong
-        if not is_refused(here, refused):
+        if not refused.touch(here):
             lines = {name: value for name, value in table.items() if name != "flags"}
             condition = Condition.model_validate_json(json.dumps(lines))
             place = parsed.place(here)
@@ -96,15 +103,13 @@ def conditionals(
     return tuple(found), errors
 
 
-def unknown_names(
-    parsed: Parsed, refused: frozenset[Path] = frozenset()
-) -> Iterator[BackendCfgError]:
+def unknown_names(parsed: Parsed, refused: Refused) -> Iterator[BackendCfgError]:
     """Version ranges that are none, and microarchitectures that nobody knows.
 
     Such a condition would never hold, and nobody would notice.
     """
     for path, value in _leaves(parsed.data):
-        if is_refused(path, refused) or path[0] not in ("requires", "when"):
+        if path[0] not in ("requires", "when") or refused.touch(path):
             continue
         if path[-1] == "compute_capability" or path[-2] == "libraries":
             if not _is_range(value):
@@ -216,7 +221,7 @@ def read_profile(
     whens, conflicts_in_whens = conditionals(parsed, refused)
     errors += [*conflicts, *unknown, *conflicts_in_whens, *unknown_names(parsed, refused)]
     extends: tuple[tuple[str, Path], ...] = ()
-    if not is_refused(("extends",), refused):
+    if not refused.touch(("extends",)):
         extends = _extends(parsed.data.get("extends", []))
         errors += [_not_a_name(parsed, name, at) for name, at in extends if not is_name(name)]
     errors.sort(key=file_order)
@@ -252,7 +257,7 @@ def read_settings(path: str | os.PathLike[str]) -> SettingsFile:
     _, errors, refused = _validated(parsed, Settings)
     values, conflicts = assignments(parsed, (), refused)
     errors += conflicts
-    picked = "" if is_refused(("profile",), refused) else parsed.data.get("profile", "")
+    picked = "" if refused.touch(("profile",)) else parsed.data.get("profile", "")
     errors += [
         _not_a_name(parsed, part, ("profile",))
         for part in (picked.split("+") if picked else ())
@@ -278,13 +283,11 @@ def _not_a_name(parsed: Parsed, name: str, path: Path) -> BackendCfgError:
     )
 
 
-def _validated(
-    parsed: Parsed, model: type[Model]
-) -> tuple[Model, list[BackendCfgError], frozenset[Path]]:
+def _validated(parsed: Parsed, model: type[Model]) -> tuple[Model, list[BackendCfgError], Refused]:
     """The model, or an empty one, with what was refused and where."""
     _check_version(parsed)
     errors: list[BackendCfgError] = []
-    refused: frozenset[Path] = frozenset()
+    refused = Refused()
     valid = model()
     try:
         valid = model.model_validate_json(parsed.json())

@@ -9,13 +9,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import stat
 from dataclasses import dataclass
 
+from backendcfg import startup
 from backendcfg.errors import Span, UnreadableFileError, shown_path
-
-LARGEST = 1 << 20
-"""Bytes that a file may have; a real one has a few thousand."""
 
 MARKS = {
     b"\xef\xbb\xbf": "UTF-8 with a byte order mark",
@@ -46,12 +43,10 @@ def read_text(path: str | os.PathLike[str]) -> Text:
 
     Raises:
         UnreadableFileError: missing, a directory, not a plain file, forbidden, larger than
-            `LARGEST`, not UTF-8, or with a byte order mark.
+            `startup.LARGEST`, not UTF-8, or with a byte order mark.
     """
     path = os.path.abspath(path)
-    data, found = _read_bytes(path)
-    if len(data) > LARGEST:
-        raise _unreadable(path, _too_large(len(data)))
+    data, found = read_bytes(path)
     for mark, encoding in MARKS.items():
         if data.startswith(mark):
             raise UnreadableFileError(
@@ -78,39 +73,20 @@ def read_text(path: str | os.PathLike[str]) -> Text:
     )
 
 
-def _read_bytes(path: str) -> tuple[bytes, os.stat_result]:
+def read_bytes(path: str, largest: int = startup.LARGEST) -> tuple[bytes, os.stat_result]:
+    """What a plain file of at most `largest` bytes holds, and what the system says of the file.
+
+    Raises:
+        UnreadableFileError: it cannot be read.
+    """
     try:
-        # Without O_NONBLOCK, opening a pipe would wait for its writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return startup.take(path, largest)
     except OSError as error:
-        raise _unreadable(path, _reason(error, path)) from None
+        raise UnreadableFileError(
+            f"cannot read {shown_path(path)}: {_reason(error, path)}"
+        ) from None
     except ValueError:
         raise UnreadableFileError(f"{path!r} cannot be the name of a file") from None
-    try:
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
-            raise _unreadable(path, "it is a directory")
-        if not stat.S_ISREG(found.st_mode):
-            raise _unreadable(path, "it is not a plain file")
-        if found.st_size > LARGEST:
-            raise _unreadable(path, _too_large(found.st_size))
-        data = bytearray()
-        # The file may grow meanwhile: one byte more than allowed is enough to know.
-        while chunk := os.read(descriptor, LARGEST + 1 - len(data)):
-            data += chunk
-    except OSError as error:
-        raise _unreadable(path, _reason(error, path)) from None
-    finally:
-        os.close(descriptor)
-    return bytes(data), found
-
-
-def _unreadable(path: str, reason: str) -> UnreadableFileError:
-    return UnreadableFileError(f"cannot read {shown_path(path)}: {reason}")
-
-
-def _too_large(size: int) -> str:
-    return f"it has {size:,} bytes, and a profile may have {LARGEST:,}"
 
 
 def _reason(error: OSError, path: str) -> str:

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backendcfg import startup
 from backendcfg.errors import (
     StateUnwritableError,
     UnreadableFileError,
@@ -144,17 +145,20 @@ def _update(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
 def _recorded() -> dict[str, str]:
     path = store()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = startup.take(str(path), own=True)[0]
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableFileError(f"cannot read {path}: {error}") from None
+    except OSError as error:
+        raise UnreadableFileError(
+            f"cannot read {path}: {(error.strerror or str(error)).lower()}",
+            helps=[f"if it is not yours, delete it: `rm {path}`"],
+        ) from None
     try:
         files = json.loads(text)["files"]
         if not all(isinstance(digest, str) for digest in files.values()):
             raise TypeError
         return dict(files)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise UnreadableFileError(
             f"{path} is not what backendcfg wrote",
             helps=[f"delete it and run `backendcfg trust` again: `rm {path}`"],

@@ -51,6 +51,47 @@ def test_names_say_what_things_are(trees):
     ] == []
 
 
+OTHER_READERS = {
+    "audit/recording.py": "a folder that this process made",
+    "audit/token.py": "parts of a library of gigabytes",
+    "bridges/environment.py": "/proc",
+    "cli/output.py": "/dev/null, in the place of a closed stream",
+    "cli/reference.py": "the page that it writes",
+    "cli/verbs/capture.py": "a folder that this process made",
+    "gpu/kernels/sources.py": "the package's own files and headers of CUDA",
+    "probe/__init__.py": "/proc and /sys",
+    "probe/cores.py": "/proc",
+    "probe/cpu.py": "/proc and /sys",
+    "probe/gpus.py": "/sys",
+    "probe/ldcache.py": "/etc/ld.so.cache",
+    "schema/export.py": "the file that it writes",
+    "startup.py": "`take` itself, and /proc",
+}
+"""Modules that open a file to read it other than by `startup.take`, and what they read."""
+
+
+def _reads(node):
+    """Whether a call opens a file to read it."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func)
+    if name.rpartition(".")[2] in ("read_text", "read_bytes") and not node.args:
+        return True
+    if name == "os.open":
+        return "O_RDONLY" in ast.unparse(node) and "O_DIRECTORY" not in ast.unparse(node)
+    if name not in ("open", "io.open"):
+        return False
+    modes = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "mode")]
+    words = [each.value for mode in modes for each in ast.walk(mode) if hasattr(each, "value")]
+    return not words or any("r" in word for word in words)
+
+
+def test_files_are_read_by_one_reader(trees):
+    """It never waits for a pipe, and takes no file that fills the memory."""
+    readers = {name for name, tree in trees.items() if any(_reads(node) for node in ast.walk(tree))}
+    assert readers == set(OTHER_READERS)
+
+
 def test_nothing_is_left_to_do():
     marker = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     assert [str(path) for path in PACKAGE.rglob("*.py") if marker.search(path.read_text())] == []

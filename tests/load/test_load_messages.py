@@ -1,6 +1,8 @@
 """Every error of a file at once, in its order, with place, caret and nearest match."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backendcfg.errors import (
     BackendCfgError,
@@ -10,6 +12,7 @@ from backendcfg.errors import (
     UnsupportedSchemaError,
     WrongTypeError,
 )
+from backendcfg.load.complaints import Refused
 from backendcfg.load.document import SETTINGS_FILES, read_profile, read_settings
 
 
@@ -143,13 +146,36 @@ def test_several_errors_are_one_error_with_each_of_them(tmp_path):
     assert raised.value.exit_code == 2
 
 
-def test_a_thousand_errors_are_counted_and_a_hundred_shown(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("before", "shown", "caret"),
+    [
+        (0, 'kez = "' + "x" * 193 + "...", 1),
+        (500, "..." + " " * 100 + 'kez = "' + "x" * 93 + "...", 104),
+        (100_000, "..." + " " * 100 + 'kez = "' + "x" * 93 + "...", 104),
+    ],
+)
+def test_of_a_long_line_the_part_around_the_error_is_shown(render, before, shown, caret):
+    lines = render(" " * before + 'kez = "' + "x" * 100_000 + '"\n').splitlines()
+    assert lines[1] == f"  --> profiles/fast.toml:1:{before + 1}"
+    assert lines[3:5] == [f" 1 | {shown}", f"   | {' ' * (caret - 1)}^^^ no such key"]
+
+
+def test_thousands_of_errors_are_counted_and_twenty_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "x.toml").write_text("".join(f"key{n} = 1\n" for n in range(1000)))
+    (tmp_path / "x.toml").write_text("".join(f"key{n} = 1\n" for n in range(5000)))
     with pytest.raises(SeveralErrors) as raised:
         read_profile("x.toml")
-    assert len(raised.value.errors) == 100
-    assert raised.value.message == "more than 100 errors in x.toml"
+    assert len(raised.value.errors) == 20
+    assert raised.value.message == "more than 20 errors in x.toml"
+
+
+PATHS = st.lists(st.sampled_from(["a", "b", 0]), max_size=4).map(tuple)
+
+
+@given(st.lists(PATHS, max_size=4), PATHS)
+def test_a_value_is_touched_by_what_was_refused_in_it_or_around_it(refused, path):
+    around = any(path[: len(other)] == other[: len(path)] for other in refused)
+    assert Refused(refused).touch(path) is around
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 
 from backendcfg.errors import BackendCfgError, TomlSyntaxError, UnreadableFileError
 from backendcfg.load.document import read_profile
-from backendcfg.load.text import LARGEST, read_text
+from backendcfg.load.text import read_text
+from backendcfg.startup import LARGEST
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_a_file_of_fifty_megabytes_is_refused_before_it_is_read(written, tmp_pat
     monkeypatch.setattr(os, "read", lambda *_: pytest.fail("it was read"))
     assert rendered("x.toml") == (
         "error[unreadable-file]: cannot read x.toml: "
-        "it has 50,000,000 bytes, and a profile may have 1,048,576\n"
+        "it has 50,000,000 bytes, and may have 1,048,576\n"
         "  state: nothing was changed"
     )
 

@@ -175,3 +175,32 @@ def test_the_record_of_trust_makes_a_plan_stale(project):
     (project / "backendcfg.toml").write_text(HOSTILE)
     trust(project)
     assert str(store()) in load(Request()).files
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (os.mkfifo, "it is not a plain file"),
+        (os.mkdir, "it is a directory"),
+        (
+            lambda path: path.write_bytes(b" " * 2**21),
+            "it has 2,097,152 bytes, and may have 1,048,576",
+        ),
+        (lambda path: path.touch() or path.chmod(0o666), "somebody else may write it"),
+    ],
+)
+def test_a_record_that_may_not_be_the_user_s_is_refused_at_once(project, damage, reason):
+    store().parent.mkdir(parents=True, exist_ok=True)
+    damage(store())
+    with pytest.raises(UnreadableFileError) as raised:
+        is_trusted(project / "backendcfg.toml", "0")
+    assert raised.value.message == f"cannot read {store()}: {reason}"
+    assert raised.value.helps == (f"if it is not yours, delete it: `rm {store()}`",)
+
+
+def test_a_record_nested_too_deeply_is_not_what_backendcfg_wrote():
+    store().parent.mkdir(parents=True, exist_ok=True)
+    store().write_text("[" * 100_000)
+    with pytest.raises(UnreadableFileError) as raised:
+        is_trusted("/", "0")
+    assert raised.value.message == f"{store()} is not what backendcfg wrote"

@@ -465,6 +465,9 @@ def test_where_a_file_that_nobody_trusted_stands_in_the_way_one_line_says_so(rea
         f"{file}; see `backendcfg status`\n"
     )
     assert said == ("program\n", note, 0)
+    file.write_text('schema = 1\nprofile = "nowhere"\n')
+    said = real.said("-I", "-c", start, "import backendcfg; print(backendcfg.active())")
+    assert said == ("None\n", note, 0), "what the import cannot apply, nobody was promised"
 
 
 def test_what_is_applied_for_the_environment_governs_every_user_of_it(real, monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 
+from backendcfg import startup
 from backendcfg.backends import presence
 from backendcfg.backends.base import (
     FlagProperty,
@@ -98,11 +99,7 @@ def version() -> int | None:
 def _miopen(library: str) -> tuple[int, int, int] | None:
     """The version in MIOpen's header; its file is numbered by ROCm's version."""
     header = os.path.join(os.path.dirname(library), "..", "include", gpu.MIOPEN.name, "version.h")
-    try:
-        with open(header, encoding="utf-8") as file:
-            numbers = dict(_MIOPEN_VERSION.findall(file.read()))
-    except OSError:
-        return None
+    numbers = dict(_MIOPEN_VERSION.findall((startup.read(header) or b"").decode(errors="replace")))
     major, minor, patch = (int(numbers.get(part, 0)) for part in ("MAJOR", "MINOR", "PATCH"))
     return (major, minor, patch) if major else None
 
