@@ -38,7 +38,7 @@ def loads(text: str) -> Any:
                 TypeError,
             ):  # no JSON, or another release's parts
                 end = -1
-            if end == len(text.rstrip()):
+            if end == len(text.rstrip(" \t\n\r")):
                 return value
         import json
 

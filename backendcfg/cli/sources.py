@@ -84,7 +84,7 @@ def read_host(path: str) -> Host:
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
-        line = text.splitlines()[error.lineno - 1] if text.strip() else ""
+        line = text.split("\n")[error.lineno - 1]
         raise InvalidHostError(
             f"{path} is not JSON",
             spans=[Span(path, error.lineno, error.colno, 1, line, error.msg.lower())],

@@ -16,7 +16,7 @@ import os
 import time
 from functools import lru_cache
 
-from backendcfg import __version__, environ, startup
+from backendcfg import __version__, environ, plain_json, startup
 from backendcfg.errors import StateUnwritableError
 from backendcfg.records import field, record
 
@@ -246,7 +246,7 @@ def _edition(status: os.stat_result) -> tuple[int, ...]:
 @lru_cache(maxsize=4)
 def _parsed(file: str, edition: tuple[int, ...]) -> Table:
     """A table as it was written, once for all profiles that go by it: it has a thousand numbers."""
-    return Table.from_dict(json.loads(startup.take(file)[0]))
+    return Table.from_dict(plain_json.loads(startup.take(file)[0].decode()))
 
 
 def in_words(threads: int) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from backendcfg.cli.sources import read_host, write_host
+from backendcfg.errors import InvalidHostError
 
 HOSTS = sorted((Path(__file__).parents[1] / "hosts").glob("*.json"))
 
@@ -22,6 +23,16 @@ def test_a_captured_host_does_not_say_the_name_of_its_machine(tmp_path):
 def test_a_byte_order_mark_before_a_host_is_no_fault(tmp_path):
     (tmp_path / "host.json").write_text(HOSTS[0].read_text(), encoding="utf-8-sig")
     assert read_host(str(tmp_path / "host.json")) == read_host(str(HOSTS[0]))
+
+
+@pytest.mark.parametrize(
+    ("text", "place"), [("[\n", ":2:1"), ("", ":1:1"), ('{"a": 1,\x0b}', ":1:9")]
+)
+def test_what_is_no_json_is_refused_at_its_place(text, place, tmp_path):
+    (tmp_path / "host.json").write_text(text)
+    with pytest.raises(InvalidHostError) as raised:
+        read_host(str(tmp_path / "host.json"))
+    assert f"host.json{place}\n" in raised.value.render()
 
 
 @pytest.mark.parametrize("path", HOSTS, ids=lambda path: path.stem)

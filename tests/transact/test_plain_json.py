@@ -25,7 +25,7 @@ def test_it_writes_and_reads_what_json_does(value):
     assert plain_json.loads(json.dumps(value) + "\n") == json.loads(json.dumps(value))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1,]", "nul", "[1] x", '{"a":1'])
+@pytest.mark.parametrize("text", ["", "{", "[1,]", "nul", "[1] x", '{"a":1', "2\x0b"])
 def test_what_is_no_json_is_refused_as_json_does(text):
     with pytest.raises(json.JSONDecodeError) as expected:
         json.loads(text)

@@ -1,0 +1,253 @@
+"""Bytes as each kind of file or struct that somebody else may have written.
+
+    python tests/hostile/fuzzing.py TARGET FOLDER [libFuzzer's options]
+
+looks for bytes that a reader does not stand, guided by what of the package they reach; it needs
+`pip install atheris`. FOLDER has the inputs to begin with, and takes those that reach more. `corpus/`
+keeps what that found: `test_fuzzing.py` tries it in every run. With `--keep` instead of options the
+inputs of FOLDER are added there.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import ctypes
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+CORPUS = Path(__file__).with_name("corpus")
+_folder = tempfile.TemporaryDirectory(prefix="backendcfg-fuzzing-")
+_SCRATCH = _folder.name
+
+
+def _file(data: bytes, *parts: str) -> str:
+    path = os.path.join(_SCRATCH, *parts)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)
+    os.chmod(path, 0o600)
+    return path
+
+
+@contextlib.contextmanager
+def _folder_of(kind: str):
+    """With the scratch folder as that of the user's settings or cache."""
+    name = f"BACKENDCFG_{kind}_DIR"
+    before = os.environ.get(name)
+    os.environ[name] = _SCRATCH
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextlib.contextmanager
+def _only_ours():
+    """What is refused is an error of ours, which can be printed."""
+    from backendcfg.errors import BackendCfgError
+
+    refused = None
+    try:
+        yield
+    except BackendCfgError as error:
+        refused = error
+    if refused is not None:
+        text = refused.render()
+        assert all(each.isprintable() or each == "\n" for each in text), text
+        assert len(text) < 30_000, len(text)
+        assert json.dumps(refused.to_dict())
+
+
+def profile(data: bytes) -> None:
+    """A profile."""
+    from backendcfg.load.document import read_profile
+
+    with _only_ours():
+        read_profile(_file(data, "profiles", "x.toml"))
+
+
+def settings(data: bytes) -> None:
+    """A project's settings, in both of their files, and whether one makes its folder a project."""
+    from backendcfg import startup
+    from backendcfg.load.document import read_settings
+
+    for name in startup.MARKERS:
+        path = _file(data, name, name)
+        startup.project(os.path.dirname(path))
+        startup.picks(path)
+        with _only_ours():
+            read_settings(path)
+
+
+def index(data: bytes) -> None:
+    """The index of active generations, which a start and the verbs read alike."""
+    from backendcfg import startup
+    from backendcfg.transact import store
+
+    path = _file(data, "state", "active")
+    at_start = startup.active_rows(os.path.dirname(path))
+    with _only_ours():
+        rows = store.read_index(path)
+        if data:
+            assert at_start == {path: row.generation for path, row in rows.items()}
+
+
+def generation(data: bytes) -> None:
+    """A stored generation."""
+    from backendcfg.transact import store
+
+    _file(data, "state", "generations", "user", "1.json")
+    with _only_ours():
+        row = store.Row(1, "user", "*user*", 1)
+        store.load(os.path.join(_SCRATCH, "state"), row, 1)
+
+
+def plan(data: bytes) -> None:
+    """A cached plan."""
+    from backendcfg.session import planning
+
+    with _folder_of("CACHE"):
+        name = os.path.relpath(planning.cache_directory(), _SCRATCH)
+        _file(data, name, "x.json")
+        planning._stored("x")
+
+
+def table(data: bytes) -> None:
+    """A table of `tune`."""
+    from backendcfg.dispatch import calibration
+
+    with _folder_of("CACHE"):
+        _file(data, os.path.relpath(calibration.path(1), _SCRATCH))
+        calibration.read(1)
+
+
+def answers(data: bytes) -> None:
+    """What libraries answered in earlier processes."""
+    from backendcfg.probe import kept
+
+    kept.entries(_file(data, "libraries.json"))
+
+
+def host(data: bytes) -> None:
+    """A captured host."""
+    from backendcfg.cli.sources import read_host
+
+    with _only_ours():
+        read_host(_file(data, "host.json"))
+
+
+def trusted(data: bytes) -> None:
+    """The record of trust."""
+    from backendcfg.load import trust
+
+    with _folder_of("CONFIG"):
+        _file(data, os.path.relpath(trust.store(), _SCRATCH))
+        with _only_ours():
+            trust.is_trusted("/", "0")
+
+
+def plain_json(data: bytes) -> None:
+    """JSON, as the standard library reads it."""
+    from backendcfg import plain_json
+
+    text = data.decode(errors="replace")
+    results = []
+    for loads in (json.loads, plain_json.loads):
+        try:
+            results.append(repr(loads(text)))
+        except RecursionError:
+            results.append("it is nested too deeply")
+        except ValueError as error:
+            results.append(str(error))
+    assert results[0] == results[1], results
+
+
+def dlpack(data: bytes) -> None:
+    """A DLPack capsule; the memory that it names is looked at by nobody."""
+    import numpy as np
+    from capsules import Export, Tensor
+
+    from backendcfg import _native
+    from backendcfg.ops import arrays  # noqa: F401 - tells the native part of NumPy
+
+    size = ctypes.sizeof(Tensor)
+    export = Export(shape=None, strides=None)
+    fields = bytearray(data[:size].ljust(size, b"\0"))
+    numbers = np.frombuffer(data[size : size + 1024].ljust(1024, b"\0"), np.int64).copy()
+    given = Tensor.from_buffer_copy(bytes(fields))
+    tensor = export.managed.tensor
+    for name, _ in Tensor._fields_:
+        if name not in ("shape", "strides"):
+            setattr(tensor, name, getattr(given, name))
+    pointer = ctypes.POINTER(ctypes.c_int64)
+    tensor.shape = ctypes.cast(numbers.ctypes.data, pointer)
+    if fields[-1] % 2:
+        tensor.strides = ctypes.cast(numbers[64:].ctypes.data, pointer)
+    try:
+        array, _ = _native.from_dlpack(export.capsule())
+    except ValueError:
+        assert export.deleted == 0
+        return
+    assert list(array.shape) == numbers[: array.ndim].tolist()
+    assert all(count >= 0 for count in array.shape)
+    del array
+    assert export.deleted == 1
+
+
+TARGETS = {
+    target.__name__: target
+    for target in (
+        profile,
+        settings,
+        index,
+        generation,
+        plan,
+        table,
+        answers,
+        host,
+        trusted,
+        plain_json,
+        dlpack,
+    )
+}
+
+
+def inputs(name: str) -> list[bytes]:
+    """What is kept for a target: a line of Python's bytes for each input."""
+    text = (CORPUS / f"{name}.txt").read_text(encoding="ascii")
+    return [ast.literal_eval(line) for line in text.splitlines()]
+
+
+def keep(name: str, folder: Path) -> None:
+    """Add a folder's inputs to what is kept: the small ones, which a reader of a test stands."""
+    found = {path.read_bytes() for path in folder.iterdir() if path.stat().st_size <= 2048}
+    with contextlib.suppress(FileNotFoundError):
+        found |= set(inputs(name))
+    lines = [repr(each) + "\n" for each in sorted(found, key=lambda each: (len(each), each))]
+    CORPUS.mkdir(exist_ok=True)
+    (CORPUS / f"{name}.txt").write_text("".join(lines), encoding="ascii")
+
+
+def main(name: str, folder: str, *options: str) -> None:
+    """Fuzz a target, or keep what a folder has for it."""
+    if options == ("--keep",):
+        keep(name, Path(folder))
+        return
+    import atheris
+
+    TARGETS[name](b"")  # loads what it needs, to be instrumented
+    atheris.instrument_all()
+    atheris.Setup([sys.argv[0], folder, *options], TARGETS[name])
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[1])]
+    main(*sys.argv[1:])
