@@ -44,6 +44,8 @@ LARGEST = 1 << 20
 
 LONGEST_KEY = 100
 """Parts that a key in a TOML file may have."""
+MOST_KEYS = 10_000
+"""Keys that a TOML file may have, by its signs of equality."""
 
 MARKERS = ("backendcfg.toml", "pyproject.toml")
 """Files that can make a folder a project; the first always does."""
@@ -121,12 +123,11 @@ def read(path: str, own: bool = False) -> "bytes | None":
         return None
 
 
-def take(path: str, largest: int = LARGEST, own: bool = False) -> "tuple[bytes, os.stat_result]":
+def take(path: str, own: bool = False) -> "tuple[bytes, os.stat_result]":
     """The content of a regular file, and what the system says of the file; it never waits.
 
     Args:
         path: the file.
-        largest: bytes that it may have.
         own: whether it must belong to this user, to root or to whoever owns this environment, and
             nobody else may write it.
 
@@ -146,13 +147,13 @@ def take(path: str, largest: int = LARGEST, own: bool = False) -> "tuple[bytes, 
             raise OSError(0, "somebody else may write it")
         parts, size, part = [], 0, b"."
         # The file may grow meanwhile: one byte more than allowed is enough to know.
-        while part and max(size, found.st_size) <= largest:
-            part = os.read(handle, min(LARGEST, largest + 1 - size))
+        while part and max(size, found.st_size) <= LARGEST:
+            part = os.read(handle, LARGEST + 1 - size)
             parts.append(part)
             size += len(part)
         if part:
             size = max(size, found.st_size)
-            raise OSError(0, f"it has {size:,} bytes, and may have {largest:,}")
+            raise OSError(0, f"it has {size:,} bytes, and may have {LARGEST:,}")
         return b"".join(parts), found
     finally:
         os.close(handle)

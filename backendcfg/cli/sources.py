@@ -66,7 +66,6 @@ def plan(name: str | None, settings: Mapping[str, str], host_file: str | None = 
 
 
 MOST_FAULTS = 8
-_LARGEST = 50_000_000
 
 
 def read_host(path: str) -> Host:
@@ -125,7 +124,7 @@ def write_host(host: Host, path: str) -> None:
 
 def _text(path: str) -> str:
     try:
-        return read_bytes(path, _LARGEST)[0].decode("utf-8-sig")
+        return read_bytes(path)[0].decode("utf-8-sig")
     except UnreadableFileError as error:
         raise UnreadableFileError(
             error.message, helps=["name a file that `backendcfg detect --capture` wrote"]

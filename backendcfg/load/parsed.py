@@ -332,11 +332,16 @@ def parse(file: Text, root: Path = (), *, shipped: bool = False) -> Parsed:
     """The data of a TOML file, with places.
 
     Raises:
-        TomlSyntaxError: it is not TOML, or nests deeper than `DEEPEST`.
+        TomlSyntaxError: it is not TOML, nests deeper than `DEEPEST`, or has very many keys.
     """
     lines = file.text.split("\n")
     if startup.has_long_key(file.text):
         raise _too_deep(file, lines)
+    if file.text.count("=") > startup.MOST_KEYS:
+        raise TomlSyntaxError(
+            f"{shown_path(file.path)} has more than {startup.MOST_KEYS:,} keys",
+            spans=[Span(file.path, 1, 1, 1, lines[0], "the first line")],
+        )
     try:
         data: Any = tomllib.loads(file.text)
     except RecursionError:

@@ -147,7 +147,7 @@ def _by_file(path: str, rank: Rank) -> Iterator[Picked]:
 
     try:
         text = (startup.read(path) or b"").decode()
-        if startup.has_long_key(text):
+        if startup.has_long_key(text) or text.count("=") > startup.MOST_KEYS:
             raise ValueError
         settings: Any = tomllib.loads(text)
     except (ValueError, RecursionError):

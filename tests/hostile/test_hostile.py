@@ -83,23 +83,21 @@ def _steward():
     environment = {
         name: text for name, text in os.environ.items() if not name.startswith("BACKENDCFG_")
     }
-    child = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-P", str(STEWARD)],
         env={**environment, "BACKENDCFG_DISABLE": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as child:
 
-    def run(world, words):
-        request = [str(world.folder / "project"), world.variables(), world.descriptors, words]
-        child.stdin.write(json.dumps(request) + "\n")
-        child.stdin.flush()
-        return json.loads(child.stdout.readline())
+        def run(world, words):
+            request = [str(world.folder / "project"), world.variables(), world.descriptors, words]
+            child.stdin.write(json.dumps(request) + "\n")
+            child.stdin.flush()
+            return json.loads(child.stdout.readline())
 
-    yield run
-    child.stdin.close()
-    child.wait()
+        yield run
 
 
 def _faults(world, before, status, printed, said):

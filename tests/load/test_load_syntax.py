@@ -20,6 +20,17 @@ def render(tmp_path, monkeypatch):
     return of
 
 
+def test_more_keys_than_anybody_writes_are_refused_before_they_are_read(render):
+    assert render("".join(f"k{n} = 1\n" for n in range(10_001))) == (
+        "error[toml-syntax]: x.toml has more than 10,000 keys\n"
+        "  --> x.toml:1:1\n"
+        "   |\n"
+        " 1 | k0 = 1\n"
+        "   | ^ the first line\n"
+        "  state: nothing was changed"
+    )
+
+
 def test_a_duplicate_key_shows_both_places(render):
     assert render('[blas]\nlibrary = "mkl"\n\nlibrary = "blis"\n') == (
         "error[toml-syntax]: `blas.library` is defined twice\n"
