@@ -33,7 +33,7 @@ VERBS = (
     ["off", "--user"],
     ["undo"],
     ["purge"],
-    ["autoload"],
+    ["autoload", "status"],
 )
 CODES = {0, 1, 2, 3, 4, 5}
 LONGEST = 8000
@@ -114,6 +114,15 @@ def _faults(world, before, status, printed, said):
         yield f"{len(said)} characters on standard error"
     if status and status > 1 and "error[" not in printed + said and '"error"' not in printed:
         yield "no message"
+    # An odd environment or few descriptors may be what a message is about.
+    whole = not world.environment and not world.descriptors
+    if (
+        whole
+        and status
+        and status > 1
+        and not any(path.name in said + printed for path in world.damaged)
+    ):
+        yield "the message names no damaged file"
     if world.precious() != before:
         yield "the user's files changed"
 
