@@ -227,7 +227,7 @@ def inputs(name: str) -> list[bytes]:
 
 def keep(name: str, folder: Path) -> None:
     """Add a folder's inputs to what is kept: the small ones, which a reader of a test stands."""
-    found = {path.read_bytes() for path in folder.iterdir() if path.stat().st_size <= 2048}
+    found = {path.read_bytes() for path in folder.iterdir() if path.stat().st_size <= 1024}
     with contextlib.suppress(FileNotFoundError):
         found |= set(inputs(name))
     lines = [repr(each) + "\n" for each in sorted(found, key=lambda each: (len(each), each))]

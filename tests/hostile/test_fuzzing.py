@@ -1,4 +1,4 @@
-"""What an hour of fuzzing found to reach most of each reader, and bytes beside it."""
+"""What fuzzing found to reach most of each reader, and parts of it put together."""
 
 from __future__ import annotations
 
