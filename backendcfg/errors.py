@@ -183,8 +183,12 @@ def _excerpt(span: Span, margin: int) -> list[str]:
     return lines
 
 
+_LONGEST_LINE = 200
+"""Characters of a line of a file that an error shows."""
+
+
 def _window(line: str, column: int) -> tuple[str, int]:
-    """What of a long line stands around a column, and the column in that."""
+    """The part of a long line around a column, and the column in that part."""
     if len(line) <= _LONGEST_LINE:
         return line, column
     first = max(0, min(column - 1 - _LONGEST_LINE // 2, len(line) - _LONGEST_LINE))
@@ -192,9 +196,6 @@ def _window(line: str, column: int) -> tuple[str, int]:
     after = "..." if first + _LONGEST_LINE < len(line) else ""
     return f"{before}{line[first : first + _LONGEST_LINE]}{after}", column - first + len(before)
 
-
-_LONGEST_LINE = 200
-"""Characters of a line of a file that an error shows."""
 
 # --- exit code 1: a check says no -------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Locks and forks: a child has only the thread that forked, and no other gives a lock back."""
+"""Locks at a fork: the child has only the thread that forked, so it must not wait for another's."""
 
 from __future__ import annotations
 

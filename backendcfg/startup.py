@@ -45,7 +45,7 @@ LARGEST = 1 << 20
 LONGEST_KEY = 100
 """Parts that a key in a TOML file may have."""
 MOST_KEYS = 10_000
-"""Keys that a TOML file may have, by its signs of equality."""
+"""Keys that a TOML file may have; its signs of equality are counted."""
 
 MARKERS = ("backendcfg.toml", "pyproject.toml")
 """Files that can make a folder a project; the first always does."""
@@ -139,22 +139,21 @@ def take(path: str, own: bool = False) -> "tuple[bytes, os.stat_result]":
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         found = os.fstat(handle)
-        if stat.S_ISDIR(found.st_mode):
-            raise OSError(0, "it is a directory")
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(0, "it is not a plain file")
+            is_folder = stat.S_ISDIR(found.st_mode)
+            raise OSError(0, "it is a directory" if is_folder else "it is not a plain file")
         if own and (found.st_mode & stat.S_IWOTH or not _is_ours(found.st_uid)):
             raise OSError(0, "somebody else may write it")
-        parts, size, part = [], 0, b"."
+        content, size = b"", found.st_size
         # The file may grow meanwhile: one byte more than allowed is enough to know.
-        while part and max(size, found.st_size) <= LARGEST:
-            part = os.read(handle, LARGEST + 1 - size)
-            parts.append(part)
-            size += len(part)
-        if part:
-            size = max(size, found.st_size)
-            raise OSError(0, f"it has {size:,} bytes, and may have {LARGEST:,}")
-        return b"".join(parts), found
+        while size <= LARGEST:
+            part = os.read(handle, LARGEST + 1 - len(content))
+            if not part:
+                return content, found
+            content += part
+            size = max(size, len(content))
+        # No f-string: an older Python must get as far as to say that it is too old.
+        raise OSError(0, "it has {:,} bytes, and may have {:,}".format(size, LARGEST))  # noqa: UP032
     finally:
         os.close(handle)
 
@@ -588,8 +587,10 @@ def begin() -> None:
 
     def action() -> None:
         if ignored:
-            what = "note: this Python starts without a profile, because you neither applied nor "
-            _say(what + "trusted " + ignored + "; see `backendcfg status`")
+            _say(
+                "note: this Python starts without a profile, because you neither applied nor "
+                "trusted " + ignored + "; see `backendcfg status`"
+            )
         else:
             start()
 

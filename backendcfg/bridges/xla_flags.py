@@ -154,10 +154,8 @@ def _expanded(text: str) -> str:
     """The words of the file that a text names, or the text itself."""
     if not xla_text.is_file(text):
         return text
-    try:
-        return startup.take(text.strip())[0].decode(errors="replace")
-    except (OSError, ValueError):
-        return text
+    content = startup.read(text.strip())
+    return text if content is None else content.decode(errors="replace")
 
 
 def _jaxlib() -> str:

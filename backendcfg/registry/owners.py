@@ -466,19 +466,24 @@ def _keep(cell: Cell, stays: Callable[[Claim], bool]) -> None:
     restoring.set_to(cell, cell.now(), believed, name, check=not cell.claims)
 
 
-_forking: list[int] = []
+_fork_has_locks = False
 
 
 def _before_fork() -> None:
-    LOADING.acquire()  # in this order; see there
+    global _fork_has_locks
+    LOADING.acquire()  # before LOCK, as `locks.py` says
     LOCK.acquire()
-    _forking.append(os.getpid())
+    _fork_has_locks = True
 
 
 def _after_fork() -> None:
-    """In both processes; a fork that had begun when this module was loaded took no lock of it."""
-    if _forking:
-        _forking.pop()
+    """In both processes: release what `_before_fork` took.
+
+    A fork that began before this module was loaded did not run it, and took nothing.
+    """
+    global _fork_has_locks
+    if _fork_has_locks:
+        _fork_has_locks = False
         LOCK.release()
         LOADING.release()
 

@@ -2,7 +2,7 @@
 
     python tests/hostile/fuzzing.py TARGET FOLDER [libFuzzer's options]
 
-looks for bytes that a reader does not stand, guided by what of the package they reach; it needs
+looks for bytes that break a reader, guided by what of the package they reach; it needs
 `pip install atheris`. FOLDER has the inputs to begin with, and takes those that reach more. `corpus/`
 keeps what that found: `test_fuzzing.py` tries it in every run. With `--keep` instead of options the
 inputs of FOLDER are added there.
@@ -226,7 +226,7 @@ def inputs(name: str) -> list[bytes]:
 
 
 def keep(name: str, folder: Path) -> None:
-    """Add a folder's inputs to what is kept: the small ones, which a reader of a test stands."""
+    """Add a folder's inputs of at most 1 KiB to what is kept."""
     found = {path.read_bytes() for path in folder.iterdir() if path.stat().st_size <= 1024}
     with contextlib.suppress(FileNotFoundError):
         found |= set(inputs(name))

@@ -34,7 +34,7 @@ TARGETS = {
     "home/state/v2/generations/user/1.json": "json",
     "home/cache/plans/*.json": "json",
     "home/cache/libraries.json": "json",
-    "home/cache/calibration.json": "json",
+    "home/cache/calibration/*.json": "json",
 }
 """What is damaged, below the world's folder, and what is in it."""
 

@@ -467,7 +467,7 @@ def test_where_a_file_that_nobody_trusted_stands_in_the_way_one_line_says_so(rea
     assert said == ("program\n", note, 0)
     file.write_text('schema = 1\nprofile = "nowhere"\n')
     said = real.said("-I", "-c", start, "import backendcfg; print(backendcfg.active())")
-    assert said == ("None\n", note, 0), "what the import cannot apply, nobody was promised"
+    assert said == ("None\n", note, 0), "one line is enough, also where the import fails too"
 
 
 def test_what_is_applied_for_the_environment_governs_every_user_of_it(real, monkeypatch):

@@ -200,7 +200,7 @@ def test_a_child_of_a_thread_starts_threads_with_the_base():
     assert threading.Thread._bootstrap_inner is original or threads._scopes
 
 
-# With `logging` there, which has hooks at forks too: Python's own complain of a fork during its import.
+# `logging` is imported first: a fork during its first import prints an ignored error of its own hooks.
 FIRST_ENTRY = """
 import logging, os, signal, sys, threading
 import backendcfg
