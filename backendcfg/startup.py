@@ -42,11 +42,6 @@ KERNELS = ("ipykernel_launcher", "ipykernel")
 LARGEST = 1 << 20
 """Bytes that a file may have that is read here."""
 
-LONGEST_KEY = 100
-"""Parts that a key in a TOML file may have."""
-MOST_KEYS = 10_000
-"""Keys that a TOML file may have; its signs of equality are counted."""
-
 MARKERS = ("backendcfg.toml", "pyproject.toml")
 """Files that can make a folder a project; the first always does."""
 
@@ -128,8 +123,8 @@ def take(path: str, own: bool = False) -> "tuple[bytes, os.stat_result]":
 
     Args:
         path: the file.
-        own: whether it must belong to this user, to root or to whoever owns this environment, and
-            nobody else may write it.
+        own: whether it and its folder must belong to this user, to root or to whoever owns this
+            environment, and nobody else may write there but the user's private group.
 
     Raises:
         OSError: it cannot be read; `strerror` says why.
@@ -142,8 +137,10 @@ def take(path: str, own: bool = False) -> "tuple[bytes, os.stat_result]":
         if not stat.S_ISREG(found.st_mode):
             is_folder = stat.S_ISDIR(found.st_mode)
             raise OSError(0, "it is a directory" if is_folder else "it is not a plain file")
-        if own and (found.st_mode & stat.S_IWOTH or not _is_ours(found.st_uid)):
+        if own and not _is_ours_alone(found):
             raise OSError(0, "somebody else may write it")
+        if own and is_shared(os.path.dirname(path)):
+            raise OSError(0, "somebody else may write its folder")
         content, size = b"", found.st_size
         # The file may grow meanwhile: one byte more than allowed is enough to know.
         while size <= LARGEST:
@@ -158,40 +155,43 @@ def take(path: str, own: bool = False) -> "tuple[bytes, os.stat_result]":
         os.close(handle)
 
 
-def has_long_key(text: "str") -> "bool":
-    """Whether a key of a TOML text has so many parts that no key of a person has.
-
-    tomllib takes minutes and gigabytes for a key of 50,000 parts.
-    """
-    return any(
-        line.count(".") > LONGEST_KEY and _dots(line) > LONGEST_KEY for line in text.split("\n")
-    )
-
-
-def _dots(line: "str") -> "int":
-    """The dots after a part of a key, outside the strings of a line and before its comment."""
-    count = 0
-    quote = before = ""
-    for character in line:
-        if quote:
-            if character == quote and before != "\\":
-                quote = ""
-        elif character in "\"'":
-            quote = character
-        elif character == "#":
-            break
-        elif character == ".":
-            count += before not in ("", ".")
-        before = character
-    return count
-
-
 def _is_ours(owner: "int") -> bool:
     if owner in (os.geteuid(), 0):
         return True
     try:
         return owner == os.stat(sys.prefix).st_uid
     except OSError:
+        return False
+
+
+def is_shared(folder: str) -> bool:
+    """Whether a folder is there, and what is in it may be replaced by somebody else."""
+    try:
+        return not _is_ours_alone(os.stat(folder or "."))
+    except OSError:
+        return False
+
+
+def _is_ours_alone(found: "os.stat_result") -> bool:
+    """Whether a file or a folder is ours, and nobody else may write it, but for a private group.
+
+    Where everybody may write, but remove or rename nobody's files but their own, as in /tmp, ours
+    stay what they are.
+    """
+    if not _is_ours(found.st_uid):
+        return False
+    if found.st_mode & stat.S_IWOTH:
+        return stat.S_ISDIR(found.st_mode) and bool(found.st_mode & stat.S_ISVTX)
+    # The group of an arbitrary user of a container is root's.
+    if not found.st_mode & stat.S_IWGRP or found.st_gid in (found.st_uid, 0):
+        return True
+    import grp
+    import pwd
+
+    # Systems with a group for each user give it the user's name, and sometimes another number.
+    try:
+        return grp.getgrgid(found.st_gid).gr_name == pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:
         return False
 
 

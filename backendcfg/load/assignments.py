@@ -11,7 +11,7 @@ import shlex
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import environ, startup
+from backendcfg import environ
 from backendcfg.errors import (
     BackendCfgError,
     ConflictingFlagsError,
@@ -20,6 +20,7 @@ from backendcfg.errors import (
     UnknownFlagError,
     WrongTypeError,
 )
+from backendcfg.load import keys
 from backendcfg.load.complaints import nearest, not_what, refusal, valid
 from backendcfg.load.parsed import is_json
 from backendcfg.schema import describe, torch_backends
@@ -302,7 +303,7 @@ _TOML = ('"', "'", "[", "{")
 
 def _toml_value(text: str) -> Any:
     """The one TOML value that a text is, or None."""
-    if startup.has_long_key(text):
+    if keys.has_long(text):
         return None
     try:
         data = tomllib.loads(f"value = {text}")

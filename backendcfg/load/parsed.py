@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import startup
 from backendcfg.errors import Span, TomlSyntaxError, shown_path
+from backendcfg.load import keys
 from backendcfg.schema import describe
 from backendcfg.schema.profile import Place
 
@@ -335,11 +335,11 @@ def parse(file: Text, root: Path = (), *, shipped: bool = False) -> Parsed:
         TomlSyntaxError: it is not TOML, nests deeper than `DEEPEST`, or has very many keys.
     """
     lines = file.text.split("\n")
-    if startup.has_long_key(file.text):
+    if keys.has_long(file.text):
         raise _too_deep(file, lines)
-    if file.text.count("=") > startup.MOST_KEYS:
+    if keys.too_many(file.text):
         raise TomlSyntaxError(
-            f"{shown_path(file.path)} has more than {startup.MOST_KEYS:,} keys",
+            f"{shown_path(file.path)} has more than {keys.MOST:,} keys",
             spans=[Span(file.path, 1, 1, 1, lines[0], "the first line")],
         )
     try:

@@ -151,7 +151,10 @@ def _recorded() -> dict[str, str]:
     except OSError as error:
         raise UnreadableFileError(
             f"cannot read {path}: {(error.strerror or str(error)).lower()}",
-            helps=[f"if it is not yours, delete it: `rm {path}`"],
+            helps=[
+                f"if it is not yours, delete it: `rm {path}`",
+                f"if it and its folder are yours, run `chmod go-w {path} {path.parent}`",
+            ],
         ) from None
     try:
         files = json.loads(text)["files"]

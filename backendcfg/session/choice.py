@@ -145,9 +145,11 @@ def _by_file(path: str, rank: Rank) -> Iterator[Picked]:
         return
     import tomllib
 
+    from backendcfg.load import keys
+
     try:
         text = (startup.read(path) or b"").decode()
-        if startup.has_long_key(text) or text.count("=") > startup.MOST_KEYS:
+        if keys.has_long(text) or keys.too_many(text):
             raise ValueError
         settings: Any = tomllib.loads(text)
     except (ValueError, RecursionError):

@@ -214,14 +214,15 @@ def off(path: str | None) -> int:
         The generation that was active, 0 when none was.
 
     Raises:
-        StateUnwritableError: the disk cannot be written, or a later release wrote the index.
+        StateUnwritableError: the disk cannot be written, a later release wrote the index, or
+            somebody else may.
     """
     state, scope = _place(path)
     if not os.path.exists(_index(state)):
         return 0
     with disk.writing(_lock(state)):
         rows, fault = store.parse_index(_index(state))
-        if fault == store.LATER:
+        if fault in (store.LATER, store.SHARED):
             raise store.damaged(_index(state), fault)
         if fault:
             rows = _rescued(state, rows)

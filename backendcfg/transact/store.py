@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 _HEADER = f"backendcfg {FORMAT}"
 UNREADABLE = "it is not a plain file that you own and nobody else may write"
+SHARED = "somebody else may write its folder"
 LATER = "a later release of backendcfg wrote it"
 
 
@@ -77,13 +78,23 @@ def read_index(file: str, *, lenient: bool = False) -> dict[str, Row]:
         StateUnwritableError: the file is damaged, or cannot be read.
     """
     rows, fault = parse_index(file)
-    if fault and not (lenient and fault == UNREADABLE):
+    if fault and not (lenient and fault in (UNREADABLE, SHARED)):
         raise damaged(file, fault)
     return rows
 
 
 def damaged(file: str, fault: str) -> StateUnwritableError:
     """The error for an index with a fault: one of a later release is whole, and is left alone."""
+    if fault == SHARED:
+        folder = os.path.dirname(file)
+        return StateUnwritableError(
+            f"{file} counts for nothing: {fault}",
+            notes=["it says which profile is active for each project"],
+            helps=[
+                f"if the folder is yours, run `chmod go-w {folder}`",
+                "or set BACKENDCFG_STATE_DIR to another directory",
+            ],
+        )
     if fault == LATER:
         return StateUnwritableError(
             f"cannot read {file}: {fault}",
@@ -107,6 +118,8 @@ def parse_index(file: str) -> tuple[dict[str, Row], str]:
     """Every row that can be read, and what is wrong with the file, or ""."""
     content = startup.read(file, own=True)
     if content is None:
+        if startup.is_shared(os.path.dirname(file)):
+            return {}, SHARED
         return {}, UNREADABLE if os.path.lexists(file) else ""
     text = content.decode("utf-8", "surrogateescape")
     header, _, body = text.partition("\n")

@@ -3,6 +3,7 @@
 import pytest
 
 from backendcfg.errors import BackendCfgError
+from backendcfg.load import keys
 from backendcfg.load.document import read_profile
 
 
@@ -176,3 +177,18 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(render):
     text = render('"a\\u001b[31m\\nb" = 1\n')
     assert "\x1b" not in text
     assert 'unknown key `"a\\u001b[31m\\nb"`' in text
+
+
+@pytest.mark.parametrize(
+    ("line", "long"),
+    [
+        (".".join(["a"] * 200) + " = 1", True),
+        ("[" + " . ".join(["'a'"] * 200) + "]", True),
+        ("x = [" + ", ".join(['"1.2.3"'] * 200) + "]", False),
+        ("# " + "a.b " * 200, False),
+        ("." * 500, False),
+        ('x = "\\"' + ".a" * 500 + '"', False),
+    ],
+)
+def test_dots_count_in_keys_alone(line, long):
+    assert keys.has_long(line) is long

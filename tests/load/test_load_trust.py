@@ -195,7 +195,19 @@ def test_a_record_that_may_not_be_the_user_s_is_refused_at_once(project, damage,
     with pytest.raises(UnreadableFileError) as raised:
         is_trusted(project / "backendcfg.toml", "0")
     assert raised.value.message == f"cannot read {store()}: {reason}"
-    assert raised.value.helps == (f"if it is not yours, delete it: `rm {store()}`",)
+    assert raised.value.helps == (
+        f"if it is not yours, delete it: `rm {store()}`",
+        f"if it and its folder are yours, run `chmod go-w {store()} {store().parent}`",
+    )
+
+
+def test_a_record_in_a_folder_that_others_may_write_trusts_nothing(project):
+    (project / "backendcfg.toml").write_text(HOSTILE)
+    trust(project)
+    store().parent.chmod(0o777)
+    with pytest.raises(UnreadableFileError) as raised:
+        load(Request())
+    assert raised.value.message == f"cannot read {store()}: somebody else may write its folder"
 
 
 def test_a_record_nested_too_deeply_is_not_what_backendcfg_wrote():

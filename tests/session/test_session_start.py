@@ -303,18 +303,3 @@ def test_a_project_s_file_with_an_endless_key_is_refused_at_once(tmp_path):
     (tmp_path / "backendcfg.toml").write_text(text)
     message = started(tmp_path).stderr
     assert "backendcfg.toml nests more than 32 tables or arrays in each other" in message
-
-
-@pytest.mark.parametrize(
-    ("line", "long"),
-    [
-        (".".join(["a"] * 200) + " = 1", True),
-        ("[" + " . ".join(["'a'"] * 200) + "]", True),
-        ("x = [" + ", ".join(['"1.2.3"'] * 200) + "]", False),
-        ("# " + "a.b " * 200, False),
-        ("." * 500, False),
-        ('x = "\\"' + ".a" * 500 + '"', False),
-    ],
-)
-def test_dots_count_in_keys_alone(line, long):
-    assert startup.has_long_key(line) is long

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import grp
 import json
 import os
+import pwd
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from generation_fixtures import commit, compiled, named
@@ -185,9 +188,60 @@ def test_an_index_of_somebody_else_counts_as_none_and_is_not_replaced(state, mon
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     monkeypatch.setattr(startup, "_is_ours", lambda owner: owner == 54321)
     assert generations.current(None) is None
-    with pytest.raises(StateUnwritableError, match="that you own and nobody else may write"):
+    with pytest.raises(StateUnwritableError, match="somebody else may write its folder"):
         commit(None, "mine")
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("group", "counts"),
+    [
+        (os.geteuid(), True),  # its number is the user's
+        (54321, False),  # the system has no name for it
+        ("the user's", True),
+        ("staff", False),
+    ],
+)
+def test_an_index_that_a_group_may_write_counts_if_the_group_is_the_user_s_own(
+    state, monkeypatch, group, counts
+):
+    commit(None, "fast")
+    (state / "active").chmod(0o660)
+    number = 54321 if isinstance(group, str) else group
+    found = os.fstat
+
+    def in_group(handle):
+        row = found(handle)
+        return os.stat_result((*row[:5], number, *row[6:]))
+
+    monkeypatch.setattr(os, "fstat", in_group)
+    if isinstance(group, str):
+        name = pwd.getpwuid(os.geteuid()).pw_name if group == "the user's" else group
+        monkeypatch.setattr(grp, "getgrgid", lambda number: SimpleNamespace(gr_name=name))
+    assert named(generations.current(None)) == ((1, "fast") if counts else None)
+
+
+def test_a_folder_where_everybody_may_write_holds_no_state_and_says_what_to_do(state):
+    state.mkdir(parents=True)
+    state.chmod(0o777)
+    with pytest.raises(StateUnwritableError) as caught:
+        commit(None, "fast")
+    assert caught.value.message == (
+        f"{state / 'active'} counts for nothing: somebody else may write its folder"
+    )
+    assert caught.value.helps == (
+        f"if the folder is yours, run `chmod go-w {state}`",
+        "or set BACKENDCFG_STATE_DIR to another directory",
+    )
+    assert not (state / "active").exists()
+    assert generations.current(None) is None
+    state.chmod(0o1777)  # as /tmp: nobody may remove or rename what is ours
+    commit(None, "fast")
+    assert named(generations.current(None)) == (1, "fast")
+    state.chmod(0o777)
+    assert generations.active("/") is None
+    with pytest.raises(StateUnwritableError, match="counts for nothing"):
+        generations.off(None)
 
 
 def test_what_is_active_for_the_environment_is_kept_below_its_prefix(monkeypatch, tmp_path):
