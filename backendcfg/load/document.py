@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +27,7 @@ from backendcfg.load.complaints import (
 )
 from backendcfg.load.parsed import Parsed, parse
 from backendcfg.load.text import read_text
+from backendcfg.records import record
 from backendcfg.schema import describe
 from backendcfg.schema.base import SCHEMA_VERSION
 from backendcfg.schema.profile import (
@@ -168,7 +168,7 @@ SETTINGS_FILES = ("backendcfg.toml", "config.toml", PYPROJECT)
 Model = TypeVar("Model", Profile, Settings)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ProfileFile:
     """A valid profile.
 
@@ -188,7 +188,7 @@ class ProfileFile:
     whens: tuple[Conditional, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SettingsFile:
     """Valid settings: the profile that they pick, "" for none, and flags of their own."""
 

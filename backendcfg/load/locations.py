@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from backendcfg import startup
 from backendcfg.errors import BackendCfgError, UnreadableFileError
 from backendcfg.load.document import PYPROJECT, is_name, read_profile
+from backendcfg.records import field, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROJECT = "backendcfg.toml"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Locations:
     """The places that concern one working directory.
 
@@ -145,7 +145,7 @@ def profile_files(directory: Path) -> Iterator[Path]:
         yield directory / f"{name}.toml"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Listed:
     """One profile file.
 

@@ -14,12 +14,12 @@ import math
 import re
 import tomllib
 from bisect import bisect_right
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.errors import Span, TomlSyntaxError, shown_path
 from backendcfg.load import keys
+from backendcfg.records import field, record
 from backendcfg.schema import describe
 from backendcfg.schema.profile import Place
 
@@ -43,7 +43,7 @@ STRING = re.compile(
 PLAIN = re.compile(r"[^\n,\]}#]*+")  # numbers, booleans, dates; a date may hold a space
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Mark:
     """A piece of one line: 1-based line and column, and a length in characters."""
 
@@ -52,7 +52,7 @@ class Mark:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Entry:
     """Where a key and its value stand; a table's value is its header."""
 
@@ -60,7 +60,7 @@ class Entry:
     value: Mark
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Positions:
     """Every path of a text with its place.
 
@@ -266,7 +266,7 @@ NOT_JSON: dict[str, Any] = {"\0": {"\0": {}}}
 """Stands in the JSON for a date, a nan or a huge integer: no key accepts it."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Parsed:
     """A TOML file's data with the place of everything in it.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -26,6 +25,7 @@ from backendcfg.load.complaints import nearest, raise_all
 from backendcfg.load.document import ProfileFile, SettingsFile, is_name, read_profile, read_settings
 from backendcfg.load.locations import PROJECT, Locations, locate, profile_files
 from backendcfg.load.trust import require_trust, store
+from backendcfg.records import field, record
 from backendcfg.schema import describe
 from backendcfg.schema.base import Rank
 from backendcfg.schema.profile import Assignment, Layer, Stack
@@ -40,7 +40,7 @@ DEEPEST = 64
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Pick:
     """A name with whoever wrote it, for the messages about it.
 
@@ -59,7 +59,7 @@ class Pick:
         return [self.name] if is_path(self.name) else self.name.split("+")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Found:
     """A profile with its name."""
 
@@ -67,9 +67,16 @@ class Found:
     file: ProfileFile
 
 
-@dataclass
+@record(frozen=True)
 class Family:
-    """Reads profiles of one request; remembers what was read and what was not there."""
+    """Reads profiles of one request; remembers what was read and what was not there.
+
+    Attributes:
+        locations: where profiles are looked for.
+        read: the files that were read, by path.
+        missing: files that would have been read, had they been there.
+        faults: what is wrong with those that were read.
+    """
 
     locations: Locations
     read: dict[str, ProfileFile] = field(default_factory=dict)
@@ -100,6 +107,15 @@ class Family:
         one_file = len(paths) == 1 and all(error.spans for error in faults)
         raise_all(shown_path(paths.pop()) if one_file else f"profile `{pick.name}`", faults)
         return strongest_first[::-1]
+
+    def tier(self, name: str) -> str:
+        """The determinism tier that a profile asks for by itself; raises what `lineage` does."""
+        tier = "none"
+        for found in self.lineage(Pick(name)):
+            for one in found.file.assignments:
+                if one.flag == "determinism.tier":
+                    tier = one.value
+        return tier
 
     @contextmanager
     def _noting_faults(self) -> Iterator[None]:
@@ -287,7 +303,7 @@ def _cycle(edges: list[tuple[Found, Span]]) -> InheritanceCycleError:
     )
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Request:
     """One request for a plan.
 
@@ -315,7 +331,7 @@ NO_PROFILE = "default"
 RANKS: tuple[Rank, ...] = get_args(Rank)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Source:
     """A settings file with the rank and the name that its layer gets."""
 

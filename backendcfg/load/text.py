@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from dataclasses import dataclass
 
 from backendcfg import startup
 from backendcfg.errors import Span, UnreadableFileError, shown_path
+from backendcfg.records import record
 
 MARKS = {
     b"\xef\xbb\xbf": "UTF-8 with a byte order mark",
@@ -21,7 +21,7 @@ MARKS = {
 }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Text:
     """A file's content and what identifies it.
 

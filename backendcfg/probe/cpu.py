@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import platform
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from backendcfg.probe import first_processor
+from backendcfg.records import record
 from backendcfg.schema.host import Cpu
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _VENDORS: dict[str, Vendor] = {
 }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Microarchitecture:
     """archspec's answer: the name, it and its ancestors nearest first, and its features."""
 

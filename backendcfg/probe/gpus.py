@@ -15,11 +15,11 @@ import os
 import platform
 import re
 import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from backendcfg import environ
 from backendcfg.probe import inspection, text_of
+from backendcfg.records import field, record
 from backendcfg.schema.host import Absent, Broken, Found, Gpu
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"\s*([+-]?\d+)")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Devices:
     """What one vendor's probe found.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from backendcfg import childprocess, environ
 from backendcfg.progress import Step
+from backendcfg.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _CHILD = os.path.join(_HERE, "child.py")
 _CHEAP = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Request:
     """One file to ask.
 
@@ -46,7 +46,7 @@ class Request:
         return {"module": module, "path": self.path, "kind": self.kind}
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Answer:
     """What one file said.
 

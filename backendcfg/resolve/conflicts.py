@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.catalogue.gpu import CUBLAS, NVIDIA
 from backendcfg.catalogue.variables import VARIABLES, contradictions
+from backendcfg.records import record
 from backendcfg.resolve.facts import has_package, visible_gpus
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from backendcfg.resolve.ground import Ground, Subject
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Conflict:
     """Two subjects that cannot both hold.
 
@@ -37,7 +37,7 @@ class Conflict:
     cure: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Clash:
     """A conflict that happened, with both sides as they are set."""
 

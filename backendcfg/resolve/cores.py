@@ -7,10 +7,10 @@ its first product, and one that it does not know silently selects other kernels.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backendcfg.errors import InvalidValueError
+from backendcfg.records import record
 from backendcfg.resolve.words import value_span
 from backendcfg.schema.plan import Check
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.plan import Entry
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Kernels:
     """A set of kernels: the CPU architecture and the features that its code uses."""
 

@@ -5,10 +5,10 @@ And how two plans differ, and what a profile says with everything that it extend
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.errors import shown_path
+from backendcfg.records import record
 from backendcfg.resolve.words import assignment, literal, set_at
 from backendcfg.schema.describe import Kind
 from backendcfg.schema.profile import flags
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.profile import Assignment, Layer, Stack
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class WhyNot:
     """What the resolver looked at, and what it made of it.
 
@@ -110,7 +110,7 @@ def _lines(plan: Plan, entry: Entry) -> Iterator[str]:
         yield f"  hides {value} from {set_at(hidden.origin)}"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Difference:
     """A flag that two plans give different values.
 

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.catalogue.gpu import INTEL
+from backendcfg.records import record
 from backendcfg.resolve import facts, libraries
 from backendcfg.resolve.facts import dormancy
 from backendcfg.schema.base import candidates
@@ -39,7 +39,7 @@ MOST_KEPT = (1 << 31) - 1
 """Bytes that mallopt(3) can be told: it takes an int."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Subject:
     """Something with a value that somebody set: a flag, or a variable in `[environment]`."""
 
@@ -53,7 +53,7 @@ class Subject:
         return self.origin.rank != "default"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Ground:
     """What a profile comes to on a host, before anybody says whether it may.
 
@@ -112,7 +112,7 @@ class Ground:
 DEFAULT = Origin(rank="default", title="default")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Written:
     """One value that one layer gives a flag."""
 
@@ -121,7 +121,7 @@ class Written:
     profile: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Folded:
     """A flag after folding.
 
@@ -205,7 +205,7 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Adapted:
     """Entries in schema order, and how libraries were chosen.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from backendcfg.catalogue import cpu, gpu
 from backendcfg.catalogue.frameworks import SCIPY, TORCH
+from backendcfg.records import record
 from backendcfg.resolve.facts import is_older, visible_gpus
 from backendcfg.schema.base import Preference
 from backendcfg.schema.host import Absent, Broken, Library
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.plan import Origin
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Chosen:
     """A choice and how firm it is.
 

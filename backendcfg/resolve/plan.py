@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backendcfg.catalogue import cpu
@@ -23,6 +22,7 @@ from backendcfg.errors import (
     UnsupportedHardwareError,
     shown_path,
 )
+from backendcfg.records import record
 from backendcfg.resolve import cores, facts, libraries, tiers
 from backendcfg.resolve.conflicts import CONFLICTS, clashes
 from backendcfg.resolve.facts import gpu_notes
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.profile import Stack
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Examination:
     """A profile on a host.
 

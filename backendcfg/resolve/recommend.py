@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from backendcfg.records import record
 from backendcfg.resolve.ground import core_count
 from backendcfg.resolve.plan import Examination, examine
 from backendcfg.resolve.tiers import TIER
@@ -62,7 +62,7 @@ INFERENCE: dict[str, Any] = {"mha.fastpath_enabled": True}
 """What makes inference faster beside it."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Recommendation:
     """A profile on a host.
 

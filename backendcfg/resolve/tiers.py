@@ -15,12 +15,12 @@ Each reason is what was measured on the library or what it documents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.catalogue.cpu import BLIS, COMPILED_IN, ONEDNN, OPENBLAS, OPENMP
 from backendcfg.catalogue.frameworks import JAX, NUMPY, ON_DEVICES, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import AMD, NVIDIA
+from backendcfg.records import record
 from backendcfg.resolve import cores
 from backendcfg.resolve.conflicts import ONEDNN_LEAVES
 from backendcfg.resolve.facts import has_kind, has_mkl, has_package, is_older, visible_gpus
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.plan import Entry
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Requirement:
     """One thing that a tier needs.
 
@@ -445,7 +445,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
 TIER = "determinism.tier"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Kept:
     """One requirement of a tier and what was found.
 

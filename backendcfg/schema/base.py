@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
+
+from backendcfg.records import field, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -97,7 +98,7 @@ Need = str
 """What must be on the host for a flag to matter: see `backendcfg.resolve.facts`."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Flag:
     """Everything that is derived for a flag: TOML key, variable, help, docs, dormancy.
 
@@ -130,7 +131,7 @@ class Flag:
     spells: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FlagField:
     """A flag as found in a model: its full name, its metadata and its field."""
 

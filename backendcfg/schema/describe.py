@@ -11,12 +11,12 @@ import math
 import re
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from backendcfg.records import record
 from backendcfg.schema.base import candidates
 
 LONGEST = 8
@@ -33,7 +33,7 @@ PATTERNS = {
 }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Kind:
     """A type with its constraints, as a field or an `Annotated` declares it."""
 

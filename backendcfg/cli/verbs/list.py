@@ -11,7 +11,8 @@ from backendcfg.errors import BackendCfgError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backendcfg.load.locations import Listed
+    from backendcfg.load.document import ProfileFile
+    from backendcfg.load.locations import Listed, Locations
 
 
 @verb("list", "Look")
@@ -21,18 +22,27 @@ def command() -> None:
     `*` marks the one that is in force here.
     """
     from backendcfg.cli import sources
-    from backendcfg.load.locations import profiles
+    from backendcfg.load.locations import locate, profiles
 
     active = sources.picked(None, {}).name or ""
-    document = [_document(found, active) for found in profiles()]
+    locations = locate()
+    read: dict[str, ProfileFile] = {}
+    document = [_document(found, active, locations, read) for found in profiles()]
     current().answer(document, _lines(document))
 
 
-def _document(found: Listed, active: str) -> dict[str, Any]:
+def _document(
+    found: Listed, active: str, locations: Locations, read: dict[str, ProfileFile]
+) -> dict[str, Any]:
+    """A profile as JSON; `read` has the files of those before, and gets what this one needs."""
+    from backendcfg.load.stack import Family
+
     tier, problem = "", found.problem
     if not problem and not found.hidden:
+        family = Family(locations, dict(read))
         try:
-            tier = tier_of(found.name)
+            tier = family.tier(found.name)
+            read |= family.read  # nothing is wrong with any of them
         except BackendCfgError as error:
             problem = str(error)
     return {
@@ -45,22 +55,6 @@ def _document(found: Listed, active: str) -> dict[str, Any]:
         "hidden": found.hidden,
         "problem": problem,
     }
-
-
-def tier_of(name: str) -> str:
-    """The determinism tier that a profile asks for by itself.
-
-    Raises:
-        RequestError: the profile cannot be loaded.
-    """
-    from backendcfg.load.stack import Request, load
-
-    tier = "none"
-    for layer in load(Request(name=name, use_environment=False)).layers:
-        for one in layer.assignments:
-            if layer.profile and one.flag == "determinism.tier":
-                tier = one.value
-    return tier
 
 
 def _lines(document: list[dict[str, Any]]) -> Iterator[str]:
