@@ -44,6 +44,7 @@ class Flags(Document):
     ops: tables.Ops = tables.Ops()
     log: tables.Log = tables.Log()
     torch: tables.Torch = tables.Torch()
+    route: tables.Route = tables.Route()
     onednn: tables.OneDnn = tables.OneDnn()
     jax: tables.Jax = tables.Jax()
     tensorflow: tables.TensorFlow = tables.TensorFlow()

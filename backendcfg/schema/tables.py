@@ -314,6 +314,26 @@ class Torch(Document):
     ] = 10000
 
 
+class TorchRoutes(Document):
+    """`[route.torch]`: what is called through PyTorch."""
+
+    attention: Annotated[
+        Literal["keep", "native"],
+        Flag(
+            'Who computes attention on the CPU for PyTorch: itself ("keep") or our kernels'
+            ' ("native"), forward and backward.',
+            ("torch",),
+            source="https://docs.pytorch.org/docs/2.13/library.html",
+        ),
+    ] = "keep"
+
+
+class Route(Document):
+    """`[route]`: who computes what a program calls another library for."""
+
+    torch: TorchRoutes = TorchRoutes()
+
+
 class OneDnn(Document):
     """`[onednn]`: the library's own variables."""
 

@@ -154,6 +154,12 @@ def unmet(tier, values, host):
         ),
         (
             "cross-machine",
+            a_host(packages=TORCH),
+            {**ANYWHERE, "route.torch.attention": "native"},
+            ["route.torch.attention"],
+        ),
+        (
+            "cross-machine",
             a_host(packages=[("numpy", "2.2.0")]),
             ANYWHERE,
             ["environment.NPY_DISABLE_CPU_FEATURES"],

@@ -15,6 +15,7 @@ from backendcfg.bridges.torch import (
     libraries,
     opt_einsum,
     precision,
+    routes,
     switches,
 )
 from backendcfg.bridges.torch.switches import Algorithms, Fill, Inductor, InteropThreads, Threads
@@ -81,6 +82,7 @@ def settings(
         result.append(Setting(inductor, on, "determinism.algorithms", remedy))
     for group in GROUPS:
         result += group.collect(torch, values, asked)
+    result += routes.collect(torch, values, asked)
     _warn_compiled(result)
     # It imports this with the first compilation, before it looks for compiled code.
     if imports.is_imported("torch._inductor.config") and (found := compiled.folder(values, asked)):

@@ -89,6 +89,13 @@ def serve_torch() -> TorchAttention:
     return serving
 
 
+def why_not(torch: Any) -> str:
+    """Why a PyTorch cannot be served, or ""."""
+    if hasattr(torch.library, "get_kernel") and hasattr(torch.ops.aten, FORWARD):
+        return ""
+    return f"PyTorch {torch.__version__} does not give its kernels out"
+
+
 def _torch() -> Any:
     try:
         import torch
@@ -99,9 +106,9 @@ def _torch() -> Any:
             state="nothing was changed",
             helps=["install it: `pip install torch`"],
         ) from error
-    if not (hasattr(torch.library, "get_kernel") and hasattr(torch.ops.aten, FORWARD)):
+    if reason := why_not(torch):
         raise MissingLibraryError(
-            f"serve_torch: PyTorch {torch.__version__} does not give its kernels out",
+            f"serve_torch: {reason}",
             state="nothing was changed",
             helps=["PyTorch 2.9 or newer does: `pip install --upgrade torch`"],
         )

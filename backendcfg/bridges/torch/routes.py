@@ -1,0 +1,53 @@
+"""Who computes what PyTorch is called for: the `[route]` table.
+
+Attention: our kernels take the place of the two that PyTorch's attention comes down to on the CPU,
+as by `ops.serve_torch()`; `backendcfg/ops/attention/torch_kernels.py` says which calls reach them.
+That is for the whole process and costs half a millisecond, so scopes leave it alone.
+"""
+
+from __future__ import annotations
+
+from backendcfg.bridges.torch.switches import TorchSwitch
+from backendcfg.transact.switch import Setting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+    from backendcfg.ops.attention.torch_kernels import TorchAttention
+
+ATTENTION = "route.torch.attention"
+
+_serving: list[TorchAttention] = []
+"""What gives PyTorch its kernels back, while ours serve for a profile."""
+
+
+class Attention(TorchSwitch):
+    """Who computes PyTorch's attention on the CPU: "keep" or "native"."""
+
+    name = "torch.attention.kernels"
+    only = "base"
+
+    def read(self) -> str:
+        return "native" if _serving else "keep"
+
+    def write(self, value: str) -> None:
+        from backendcfg.ops.attention import torch_kernels
+
+        if value == "native" and not _serving:
+            _serving.append(torch_kernels.serve_torch())
+        elif value == "keep" and _serving:
+            _serving.pop().undo()
+
+    def unsupported(self) -> str:
+        from backendcfg.ops.attention import torch_kernels
+
+        return torch_kernels.why_not(self.torch)
+
+
+def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:
+    """The setting of the route that was asked; what is kept is left as the program has it."""
+    if ATTENTION not in asked or values[ATTENTION] == "keep":
+        return []
+    return [Setting(Attention(torch), values[ATTENTION], ATTENTION)]
