@@ -15,6 +15,8 @@ PYTEST_DONT_REWRITE, because pytest would warn of a package that a start-up file
 
 from __future__ import annotations
 
+from backendcfg import locks
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False
@@ -62,11 +64,10 @@ def __getattr__(name: str) -> Any:
     """Load a public name the first time that it is used."""
     if name.startswith("_") or name not in {*__all__, *_HOMES}:
         raise AttributeError(f"module 'backendcfg' has no attribute {name!r}")
-    import importlib
+    # Nothing is imported before: a child that is forked meanwhile would wait for that import.
+    with locks.LOADING:
+        import importlib
 
-    from backendcfg.locks import LOADING
-
-    with LOADING:
         if name in ("backends", "errors", "ops"):
             return importlib.import_module(f"backendcfg.{name}")
         home = importlib.import_module(f"backendcfg.{_HOMES.get(name, 'session')}")
@@ -82,8 +83,7 @@ def __dir__() -> list[str]:
 def _start() -> None:
     import sys
 
-    # `locks` is for its hook: a fork from here on waits for whoever loads a part of this package.
-    from backendcfg import environ, locks, startup  # noqa: F401
+    from backendcfg import environ, startup
     from backendcfg.session.start import start
 
     start(_capture_at_exit)

@@ -9,13 +9,31 @@ LOADING = RLock()
 """Held by a thread that prepares a profile or loads a part of this package for the first time.
 
 A fork waits for it. Otherwise the child would wait for ever for a module that another thread was
-importing: the lock of that module is not given back in the child. A thread that holds it may take
-the lock of the owner table (`registry/owners.py`), and never the other way round.
+importing: the lock of that module is not given back in the child.
 """
 
-os.register_at_fork(
-    before=LOADING.acquire, after_in_parent=LOADING.release, after_in_child=LOADING.release
-)
+OWNERS = RLock()
+"""Held while claims of scopes change and while switches are written: see `registry/owners.py`.
+
+It is here because a fork waits for it from the import of this package on: a thread may load the
+owner table and take this lock while a fork waits for `LOADING`. A thread that holds `LOADING` may
+take this one, and never the other way round.
+"""
+
+
+def _before_fork() -> None:
+    LOADING.acquire()
+    OWNERS.acquire()
+
+
+def _after_fork() -> None:
+    """In both processes. A fork that began before this module was loaded took neither lock."""
+    for lock in (OWNERS, LOADING):
+        if lock._is_owned():  # type: ignore[attr-defined]
+            lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 class ProcessLock:

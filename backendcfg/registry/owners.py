@@ -21,11 +21,11 @@ when the table is next used. A forked child keeps the claims of the thread that 
 from __future__ import annotations
 
 import os
-from _thread import RLock, get_ident
 from _thread import _local as local
+from _thread import get_ident
 from _weakref import ref
 
-from backendcfg.locks import LOADING
+from backendcfg.locks import OWNERS
 from backendcfg.registry import restoring
 from backendcfg.registry.restoring import STUCK
 
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     Line = tuple["Cell", Any, Callable[[], Any], Callable[[Any], None], Setting]
     """A setting that scopes may write: its cell, the value, how to read and write it."""
 
-LOCK = RLock()
-"""HeldSwitch while claims change and while switches are written."""
+LOCK = OWNERS
 
 
 class Thread:
@@ -466,36 +465,13 @@ def _keep(cell: Cell, stays: Callable[[Claim], bool]) -> None:
     restoring.set_to(cell, cell.now(), believed, name, check=not cell.claims)
 
 
-_fork_has_locks = False
-
-
-def _before_fork() -> None:
-    global _fork_has_locks
-    LOADING.acquire()  # before LOCK, as `locks.py` says
-    LOCK.acquire()
-    _fork_has_locks = True
-
-
-def _after_fork() -> None:
-    """In both processes: release what `_before_fork` took.
-
-    A fork that began before this module was loaded did not run it, and took nothing.
-    """
-    global _fork_has_locks
-    if _fork_has_locks:
-        _fork_has_locks = False
-        LOCK.release()
-        LOADING.release()
-
-
 def _in_child() -> None:
     """Other threads are gone, and with them their claims."""
     deferred.clear()
-    _after_fork()
     with LOCK:
         here = this_thread()
         for cell in CELLS.values():
             _keep(cell, lambda claim: claim.thread() is here)
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+os.register_at_fork(after_in_child=_in_child)
