@@ -42,6 +42,7 @@ KERNELS = ("ipykernel_launcher", "ipykernel")
 LARGEST = 1 << 20
 """Bytes that a file may have that is read here."""
 
+SHARED = "somebody else may write its folder"
 MARKERS = ("backendcfg.toml", "pyproject.toml")
 """Files that can make a folder a project; the first always does."""
 
@@ -140,7 +141,7 @@ def take(path: str, own: bool = False) -> "tuple[bytes, os.stat_result]":
         if own and not _is_ours_alone(found):
             raise OSError(0, "somebody else may write it")
         if own and is_shared(os.path.dirname(path)):
-            raise OSError(0, "somebody else may write its folder")
+            raise OSError(0, SHARED)
         content, size = b"", found.st_size
         # The file may grow meanwhile: one byte more than allowed is enough to know.
         while size <= LARGEST:
@@ -175,8 +176,7 @@ def is_shared(folder: str) -> bool:
 def _is_ours_alone(found: "os.stat_result") -> bool:
     """Whether a file or a folder is ours, and nobody else may write it, but for a private group.
 
-    Where everybody may write, but remove or rename nobody's files but their own, as in /tmp, ours
-    stay what they are.
+    A sticky folder like /tmp counts: everybody may write there, and nobody else replace our files.
     """
     if not _is_ours(found.st_uid):
         return False

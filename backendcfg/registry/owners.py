@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     """A setting that scopes may write: its cell, the value, how to read and write it."""
 
 LOCK = OWNERS
+"""Made in `locks`, because a fork waits for it even while this module is loaded."""
 
 
 class Thread:

@@ -378,7 +378,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         MACHINES,
         "route.torch.attention",
         "keep",
-        "our kernels round bfloat16 otherwise on CPUs with AVX-512 BF16",
+        "our kernels round bfloat16 differently on CPUs with AVX-512 BF16",
         with_torch,
     ),
     exactly(

@@ -315,13 +315,13 @@ class Torch(Document):
 
 
 class TorchRoutes(Document):
-    """`[route.torch]`: what is called through PyTorch."""
+    """`[route.torch]`: what a program asks of PyTorch."""
 
     attention: Annotated[
         Literal["keep", "native"],
         Flag(
-            'Who computes attention on the CPU for PyTorch: itself ("keep") or our kernels'
-            ' ("native"), forward and backward.',
+            'Kernels of PyTorch\'s attention on the CPU, forward and backward: its own ("keep") or'
+            ' ours ("native").',
             ("torch",),
             source="https://docs.pytorch.org/docs/2.13/library.html",
         ),
@@ -329,7 +329,7 @@ class TorchRoutes(Document):
 
 
 class Route(Document):
-    """`[route]`: who computes what a program calls another library for."""
+    """`[route]`: which library computes what a program asks of another one."""
 
     torch: TorchRoutes = TorchRoutes()
 

@@ -215,14 +215,14 @@ def off(path: str | None) -> int:
 
     Raises:
         StateUnwritableError: the disk cannot be written, a later release wrote the index, or
-            somebody else may.
+            somebody else may write its folder.
     """
     state, scope = _place(path)
     if not os.path.exists(_index(state)):
         return 0
     with disk.writing(_lock(state)):
         rows, fault = store.parse_index(_index(state))
-        if fault in (store.LATER, store.SHARED):
+        if fault in (store.LATER, startup.SHARED):
             raise store.damaged(_index(state), fault)
         if fault:
             rows = _rescued(state, rows)

@@ -18,7 +18,7 @@ import os
 from backendcfg import plain_json, startup
 from backendcfg.errors import StateUnwritableError
 from backendcfg.records import field, record, replace
-from backendcfg.startup import ENVIRONMENT, USER
+from backendcfg.startup import ENVIRONMENT, SHARED, USER
 from backendcfg.transact.compiled import Compiled
 from backendcfg.transact.disk import discard
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 _HEADER = f"backendcfg {FORMAT}"
 UNREADABLE = "it is not a plain file that you own and nobody else may write"
-SHARED = "somebody else may write its folder"
 LATER = "a later release of backendcfg wrote it"
 
 
@@ -84,11 +83,14 @@ def read_index(file: str, *, lenient: bool = False) -> dict[str, Row]:
 
 
 def damaged(file: str, fault: str) -> StateUnwritableError:
-    """The error for an index with a fault: one of a later release is whole, and is left alone."""
+    """The error for an index with a fault.
+
+    One of a later release, or in a folder that others may write, may be whole, and is left alone.
+    """
     if fault == SHARED:
         folder = os.path.dirname(file)
         return StateUnwritableError(
-            f"{file} counts for nothing: {fault}",
+            f"{file} is ignored: {fault}",
             notes=["it says which profile is active for each project"],
             helps=[
                 f"if the folder is yours, run `chmod go-w {folder}`",

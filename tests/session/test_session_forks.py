@@ -220,7 +220,7 @@ children = []
 for _ in range(int(sys.argv[1])):
     child = os.fork()
     if child == 0:
-        signal.alarm(250)  # ends a child that waits for ever
+        signal.alarm(60)  # ends a child that waits for ever
         try:
             with backendcfg.profile("fast"):
                 os._exit(0)

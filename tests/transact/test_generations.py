@@ -227,7 +227,7 @@ def test_a_folder_where_everybody_may_write_holds_no_state_and_says_what_to_do(s
     with pytest.raises(StateUnwritableError) as caught:
         commit(None, "fast")
     assert caught.value.message == (
-        f"{state / 'active'} counts for nothing: somebody else may write its folder"
+        f"{state / 'active'} is ignored: somebody else may write its folder"
     )
     assert caught.value.helps == (
         f"if the folder is yours, run `chmod go-w {state}`",
@@ -240,7 +240,9 @@ def test_a_folder_where_everybody_may_write_holds_no_state_and_says_what_to_do(s
     assert named(generations.current(None)) == (1, "fast")
     state.chmod(0o777)
     assert generations.active("/") is None
-    with pytest.raises(StateUnwritableError, match="counts for nothing"):
+    with pytest.raises(
+        StateUnwritableError, match="is ignored: somebody else may write its folder"
+    ):
         generations.off(None)
 
 

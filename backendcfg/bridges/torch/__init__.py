@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FRAMEWORK: str | None = "torch"
 MIRRORS = True
-GROUPS = (precision, libraries, switches, kernels, opt_einsum)
+GROUPS = (precision, libraries, switches, kernels, opt_einsum, routes)
 """Precision first: what is chosen and tuned afterwards depends on it."""
 SCOPED_FLAGS = frozenset(
     {
@@ -82,7 +82,6 @@ def settings(
         result.append(Setting(inductor, on, "determinism.algorithms", remedy))
     for group in GROUPS:
         result += group.collect(torch, values, asked)
-    result += routes.collect(torch, values, asked)
     _warn_compiled(result)
     # It imports this with the first compilation, before it looks for compiled code.
     if imports.is_imported("torch._inductor.config") and (found := compiled.folder(values, asked)):

@@ -1,8 +1,7 @@
-"""Who computes what PyTorch is called for: the `[route]` table.
+"""Which library computes what a program asks of PyTorch: the `[route]` table.
 
-Attention: our kernels take the place of the two that PyTorch's attention comes down to on the CPU,
-as by `ops.serve_torch()`; `backendcfg/ops/attention/torch_kernels.py` says which calls reach them.
-That is for the whole process and costs half a millisecond, so scopes leave it alone.
+Attention: our kernels replace the two that PyTorch's attention ends in on the CPU, as by
+`ops.serve_torch()`; `backendcfg/ops/attention/torch_kernels.py` says which calls reach them.
 """
 
 from __future__ import annotations
@@ -18,13 +17,15 @@ if TYPE_CHECKING:
     from backendcfg.ops.attention.torch_kernels import TorchAttention
 
 ATTENTION = "route.torch.attention"
+FLAGS: frozenset[str] = frozenset()
+"""Those of scopes. A route is for the whole process and takes half a millisecond to set."""
 
 _serving: list[TorchAttention] = []
-"""What gives PyTorch its kernels back, while ours serve for a profile."""
+"""What gives PyTorch its kernels back; empty while a profile serves none."""
 
 
 class Attention(TorchSwitch):
-    """Who computes PyTorch's attention on the CPU: "keep" or "native"."""
+    """Whose kernels PyTorch's attention runs on the CPU: "keep", its own, or "native", ours."""
 
     name = "torch.attention.kernels"
     only = "base"
@@ -47,7 +48,7 @@ class Attention(TorchSwitch):
 
 
 def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:
-    """The setting of the route that was asked; what is kept is left as the program has it."""
+    """The setting of the route, if a profile asks for one; "keep" touches nothing."""
     if ATTENTION not in asked or values[ATTENTION] == "keep":
         return []
     return [Setting(Attention(torch), values[ATTENTION], ATTENTION)]
