@@ -248,16 +248,178 @@ def test_a_call_that_the_profile_leaves_to_nobody_stays_pytorchs(torch):
     assert torch.equal(ours, theirs)
 
 
-def test_dropout_stays_pytorchs(torch):
-    arrays = tensors(torch)
-    torch.manual_seed(1)
-    theirs = trained(torch, arrays, dropout_p=0.5)
-    before = calls()
+def dropping(torch, seed, arrays, **options):
+    """The result and the gradients of a pass with dropout, after the generator was set."""
+    torch.manual_seed(seed)
+    return trained(torch, arrays, dropout_p=0.25, **options)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("kind", MASKS)
+def test_dropout_is_that_of_the_products_without_what_was_dropped(torch, dtype, kind):
+    arrays, options, before = tensors(torch, dtype), MASKS[kind](torch), calls()
+    if dtype == "float64" and kind in ("added", "each head"):
+        options["attn_mask"] = options["attn_mask"].double()
     with ops.serve_torch():
+        found = dropping(torch, 7, arrays, **options)
+        # Over equal weights and a value for each key, attention shows which weights are left.
+        torch.manual_seed(7)
+        left = torch.nn.functional.scaled_dot_product_attention(
+            *(torch.zeros_like(x) for x in arrays[:2]),
+            torch.eye(41).to(arrays[0].dtype).expand(2, 4, 41, 41),
+            dropout_p=0.25,
+        )
+    assert calls() == before + 2
+    assert 0.2 < (left == 0).double().mean() < 0.3
+    *given, grad_out = [x.double() for x in arrays]
+    given = [x.requires_grad_() for x in given]
+    mask = options.get("attn_mask", torch.zeros(()))
+    if options.get("is_causal"):
+        mask = torch.ones(29, 41, dtype=torch.bool).tril()
+    if mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))
+    scores = given[0] @ given[1].mT * options.get("scale", 0.25) + mask.to(arrays[0].dtype).double()
+    out = (scores.softmax(-1) * (left != 0) / 0.75) @ given[2]
+    wanted = [out, *torch.autograd.grad(out, given, grad_out)]
+    for mine, other in zip(found, wanted, strict=True):
+        largest = other.abs().max()
+        assert (mine.double() - other).abs().max() <= BOUNDS[dtype] * largest * 1.5
+
+
+def test_dropout_follows_from_the_generator_alone(torch):
+    arrays = tensors(torch)
+    with ops.serve_torch():
+        first, again, other = (dropping(torch, seed, arrays) for seed in (1, 1, 2))
+        with torch.no_grad():
+            torch.manual_seed(1)
+            unrecorded = torch.nn.functional.scaled_dot_product_attention(
+                *arrays[:3], dropout_p=0.25
+            )
+        torch.set_num_threads(1)
+        try:
+            alone = dropping(torch, 1, arrays)
+        finally:
+            torch.set_num_threads(2)
+    assert same(torch, first, again)
+    assert same(torch, first, alone)
+    assert torch.equal(first[0], unrecorded)
+    assert not torch.equal(first[0], other[0])
+
+
+def test_a_checkpoint_drops_the_same_again(torch):
+    attention = torch.nn.functional.scaled_dot_product_attention
+    *given, grad_out = tensors(torch)
+    with ops.serve_torch():
+        wanted = dropping(torch, 3, (*given, grad_out))[1:]
+        for reentrant in (False, True):
+            leaves = [x.clone().requires_grad_() for x in given]
+            torch.manual_seed(3)
+            torch.utils.checkpoint.checkpoint(
+                lambda *x: attention(*x, dropout_p=0.25), *leaves, use_reentrant=reentrant
+            ).backward(grad_out)
+            assert same(torch, [x.grad for x in leaves], wanted)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"is_causal": True}, {"enable_gqa": True, "scale": -0.5}, {"attn_mask": "blind"}],
+    ids=str,
+)
+def test_gradients_of_dropout_have_gradients(torch, options):
+    def attend(*given):
+        torch.manual_seed(5)
+        return torch.nn.functional.scaled_dot_product_attention(*given, dropout_p=0.3, **options)
+
+    if "attn_mask" in options:
+        mask = torch.rand(3, 4, dtype=torch.float64)
+        mask[2] = float("-inf")  # this query sees nothing
+        options = {"attn_mask": mask}
+    heads = 1 if "enable_gqa" in options else 2
+    shapes = (1, 2, 3, 2), (1, heads, 4, 2), (1, heads, 4, 2)
+    given = [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes]
+    with ops.serve_torch():
+        assert torch.autograd.gradcheck(attend, given)
+        assert torch.autograd.gradgradcheck(attend, given)
+        given[1].requires_grad_(False)
+        assert torch.autograd.gradgradcheck(attend, given)
+
+
+def by_products(torch, attend, query):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.MATH):
+        return attend(query)
+
+
+def forward_mode(torch, attend, query):
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(query, torch.ones_like(query))
+        return torch.autograd.forward_ad.unpack_dual(attend(dual)).tangent
+
+
+OTHERS = {
+    "products are asked for": by_products,
+    "a gradient of functions": lambda torch, attend, query: torch.func.grad(
+        lambda x: attend(x).square().sum()
+    )(query),
+    "each sample": lambda torch, attend, query: torch.func.vmap(attend, randomness="same")(
+        query[None]
+    ),
+    "a forward gradient": forward_mode,
+    "compiled": lambda torch, attend, query: torch.compile(attend, backend="aot_eager")(query),
+    "a mask's gradient": lambda torch, attend, query: attend(
+        query, attn_mask=torch.zeros(29, 29, requires_grad=True)
+    ).detach(),
+    "three dimensions": lambda torch, attend, query: attend(query[0]),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_dropout_stays_pytorchs_where_our_kernels_cannot_compute_it(torch, kind):
+    def attend(x, **options):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5, **options)
+
+    def computed():
         torch.manual_seed(1)
-        ours = trained(torch, arrays, dropout_p=0.5)
+        return OTHERS[kind](torch, attend, query)
+
+    query, before = tensors(torch)[0], calls()
+    theirs = computed()
+    with ops.serve_torch():
+        ours = computed()
     assert calls() == before
+    assert torch.equal(ours, theirs)
+
+
+def test_dropout_that_the_profile_leaves_to_nobody_is_pytorch_s_to_the_bit(torch):
+    arrays = tensors(torch)
+    theirs = dropping(torch, 1, arrays)
+    off = dict.fromkeys(("flash", "mem_efficient", "math"), False)
+    with ops.serve_torch(), under(**{f"enable_{name}_sdp": on for name, on in off.items()}):
+        ours = dropping(torch, 1, arrays)
     assert same(torch, ours, theirs)
+
+
+def test_dropout_is_pytorch_s_again_after_undo_and_what_went_forward_goes_backward(torch):
+    arrays = tensors(torch)
+    theirs = dropping(torch, 1, arrays)
+    leaves = [x.clone().requires_grad_() for x in arrays[:3]]
+    with ops.serve_torch():
+        wanted = dropping(torch, 1, arrays)
+        torch.manual_seed(1)
+        out = torch.nn.functional.scaled_dot_product_attention(*leaves, dropout_p=0.25)
+    out.backward(arrays[3])
+    assert same(torch, [x.grad for x in leaves], wanted[1:])
+    assert same(torch, dropping(torch, 1, arrays), theirs)
+
+
+def test_a_model_trains_with_dropout_on_our_kernels(torch):
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
+    before = calls("flash")
+    with ops.serve_torch(), torch.autocast("cpu", dtype=torch.bfloat16):
+        layer(torch.randn(2, 19, 32)).float().square().mean().backward()
+    assert calls("flash") == before + 1
+    assert all(x.grad.isfinite().all() for x in layer.parameters())
 
 
 def test_a_mask_that_wants_its_gradient_gets_it_from_pytorch(torch):

@@ -7,13 +7,19 @@
 What is replaced are the two kernels that `torch.nn.functional.scaled_dot_product_attention` comes
 down to on the CPU, below autograd, vmap, autocast and the compiler, so that all of these work as
 they do with PyTorch's own. Which calls reach them is PyTorch's choice, as ever.
+
+PyTorch's fused kernel has no dropout, so calls with dropout come down to plain products: a third
+operator, which is replaced where autograd records. Its backward pass needs the seed of the forward
+pass, for which PyTorch's operator has no place, so it is a function of autograd's own kind. What
+traces or transforms a program cannot look into such a function and gets PyTorch's operator.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
@@ -25,11 +31,31 @@ if TYPE_CHECKING:
 
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
+PLAIN = "_scaled_dot_product_attention_math"
+"""What a call with dropout comes down to, among others."""
 
 _lock = threading.Lock()
 _serving: set[TorchAttention] = set()
 _library: Any = None
 _theirs: dict[str, Any] = {}
+
+
+class _Options(NamedTuple):
+    """What a call was asked for, for its backward pass.
+
+    Attributes:
+        mask: bool, or added to the scores; or None.
+        is_causal: whether query i sees keys 0 to i alone.
+        scale: of the scores; None for 1 / sqrt(width).
+        dropout_p: the probability that a weight is dropped.
+        seed: of dropout.
+    """
+
+    mask: Any
+    is_causal: bool
+    scale: float | None
+    dropout_p: float = 0.0
+    seed: int = 0
 
 
 class TorchAttention:
@@ -56,8 +82,10 @@ def serve_torch() -> TorchAttention:
     """Let `torch.nn.functional.scaled_dot_product_attention` run on our kernels on the CPU.
 
     It holds for the whole process, in every thread, with autograd, in float32, float64, bfloat16
-    and float16, for the calls that PyTorch gives to its fused kernel: those without dropout and
-    without a gradient of the mask. The kernel is chosen by the profile in force where the forward
+    and float16, for the calls that PyTorch gives to its fused kernel, and for those with dropout;
+    not for a gradient of the mask. What is dropped follows from one number that is drawn from
+    PyTorch's generator, so `torch.manual_seed` decides it, though it is not what PyTorch would
+    drop. The kernel is chosen by the profile in force where the forward
     pass runs; a call that it leaves to nobody, and those that PyTorch computes by plain products,
     stay PyTorch's. The backward pass has one kernel, which needs no flag, so that it does not
     matter in which thread autograd runs it.
@@ -75,12 +103,16 @@ def serve_torch() -> TorchAttention:
         if _library is None:
             made = torch.library.Library("aten", "IMPL")
             try:
-                for name, kernel in ((FORWARD, _forward), (BACKWARD, _backward)):
-                    _theirs[name] = torch.library.get_kernel(f"aten::{name}", "CPU")
+                for name, kernel, where in (
+                    (FORWARD, _forward, "CPU"),
+                    (BACKWARD, _backward, "CPU"),
+                    (PLAIN, _plain, "AutogradCPU"),
+                ):
+                    _theirs[name] = torch.library.get_kernel(f"aten::{name}", where)
                     with warnings.catch_warnings():
                         # That a kernel is replaced is what was asked for.
                         warnings.simplefilter("ignore")
-                        made.impl(name, kernel, "CPU", with_keyset=True)
+                        made.impl(name, kernel, where, with_keyset=True)
             except BaseException:
                 made._destroy()
                 raise
@@ -187,19 +219,33 @@ def _backward(  # noqa: PLR0917 - PyTorch's
             attn_mask=attn_mask,
             scale=scale,
         )
+    options = _Options(attn_mask, is_causal, scale)
+    return _gradients(torch, grad_out, given, (out, logsumexp), options)
+
+
+def _gradients(
+    torch: Any,
+    grad_out: Any,
+    given: tuple[Any, Any, Any],
+    results: tuple[Any, Any],
+    options: _Options,
+) -> tuple[Any, Any, Any]:
+    """The gradients of query, key and value, by our kernel; `results` are out and logsumexp."""
+    query, key, value = given
+    element = str(query.dtype).removeprefix("torch.")
     # As PyTorch's kernel lays them out in memory: (batch, length, heads, width).
     first, second, third = (
         torch.empty_permuted(x.shape, (0, 2, 1, 3), dtype=x.dtype) for x in given
     )
-    mask = None
-    if attn_mask is not None:
-        mask = _array(attn_mask.expand(*query.shape[:3], key.shape[2]))
-    factor: float = query.shape[3] ** -0.5 if scale is None else scale
+    mask = options.mask
+    if mask is not None:
+        mask = _array(mask.expand(*query.shape[:3], key.shape[2]))
     own = _array(query), _array(key), _array(value)
-    into = _array(first), _array(second), _array(third)
-    produced = _array(out), _array(logsumexp)
+    produced = _array(results[0]), _array(results[1])
     _native.attention_backward(
-        _array(grad_out), *own, mask, *produced, is_causal, factor, 0.0, 0, element, 0, into
+        *(_array(grad_out), *own, mask, *produced, options.is_causal, _scale(query, options)),
+        *(options.dropout_p, options.seed, element, 0),
+        (_array(first), _array(second), _array(third)),
     )
     serving.served(
         f"{calls.OPERATION}_backward",
@@ -209,6 +255,142 @@ def _backward(  # noqa: PLR0917 - PyTorch's
         element,
     )
     return first, second, third
+
+
+def _plain(  # noqa: PLR0917 - PyTorch's
+    keys: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    dropout_mask: Any = None,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Any, Any]:
+    """(result, weights); where ours serves, the weights are empty: attention does not read them."""
+    import torch
+
+    if dropout_p > 0 and dropout_mask is None:
+        given = query, key, value, attn_mask
+        if _is_eager(torch, given) and _drops(torch, given, enable_gqa=enable_gqa):
+            before = torch.default_generator.get_state()
+            seed = int(torch.empty((), dtype=torch.int64).random_())
+            try:
+                options = _Options(attn_mask, is_causal, scale, float(dropout_p), seed)
+                out = _dropped(torch).apply(query, key, value, options)
+            except calls.NotFiniteError:
+                raise
+            except InvalidArgumentError:  # no kernel is allowed: PyTorch's draws what it would
+                torch.default_generator.set_state(before)
+            else:
+                return out, query.new_empty(0)
+    return _theirs[PLAIN].call_boxed(  # type: ignore[no-any-return]
+        keys,
+        *(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask),
+        scale=scale,
+        enable_gqa=enable_gqa,
+    )
+
+
+def _is_eager(torch: Any, given: tuple[Any, ...]) -> bool:
+    """Whether a call only computes, and autograd at most records it."""
+    return (
+        all(each is None or type(each) in (torch.Tensor, torch.nn.Parameter) for each in given)
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch.autograd.forward_ad._current_level < 0
+    )
+
+
+def _drops(torch: Any, given: tuple[Any, ...], *, enable_gqa: bool) -> bool:
+    """Whether our kernels take a call with dropout."""
+    query, key, value, mask = given
+    return (
+        _fits(torch, (query, key, value), mask, str(query.dtype).removeprefix("torch."))
+        and (query.shape[0], query.shape[3]) == (key.shape[0], key.shape[3])
+        and key.shape[2] == value.shape[2]
+        and (enable_gqa or query.shape[1] == key.shape[1])
+        and not (mask is not None and mask.requires_grad)
+        # Who turned both off, as `sdpa_kernel(SDPBackend.MATH)` does, wants plain products.
+        and (torch._C._get_flash_sdp_enabled() or torch._C._get_mem_efficient_sdp_enabled())
+    )
+
+
+@functools.cache
+def _dropped(torch: Any) -> Any:
+    """What autograd records of attention with dropout, of PyTorch's own kind."""
+
+    class DroppedAttention(torch.autograd.Function):  # type: ignore[misc]
+        """Attention with dropout by our kernels, forward and backward."""
+
+        @staticmethod
+        def forward(context: Any, query: Any, key: Any, value: Any, options: _Options) -> Any:
+            out, logsumexp = scaled_dot_product_attention(
+                *(query, key, value, options.mask, options.dropout_p),
+                *(options.is_causal, options.scale),
+                enable_gqa=query.shape[1] != key.shape[1],
+                seed=options.seed,
+                return_logsumexp=True,
+            )
+            context.save_for_backward(query, key, value, options.mask, out, logsumexp)
+            context.options = options._replace(mask=None)
+            return out
+
+        @staticmethod
+        def backward(context: Any, grad_out: Any) -> tuple[Any, ...]:
+            query, key, value, mask, *results = context.saved_tensors
+            given = query, key, value
+            options = context.options._replace(mask=mask)
+            if torch.is_grad_enabled():  # gradients of gradients are wanted
+                found = _by_products(grad_out, given, options, context.needs_input_grad[:3])
+            else:
+                found = _gradients(torch, grad_out, given, tuple(results), options)
+            return *found, None
+
+    return DroppedAttention
+
+
+def _by_products(
+    grad_out: Any,
+    given: tuple[Any, Any, Any],
+    options: _Options,
+    wanted: tuple[bool, ...],
+) -> tuple[Any, ...]:
+    """The gradients as PyTorch's own operations, which have gradients; all scores are in memory."""
+    import torch
+
+    query, key, value = given
+    mask, queries, keys = options.mask, query.shape[2], key.shape[2]
+    # Over equal weights and a value for each key, attention is what dropout left of each weight.
+    ones = torch.eye(keys, dtype=query.dtype).expand(*query.shape[:2], keys, keys)
+    left = scaled_dot_product_attention(
+        *(torch.zeros_like(query), query.new_zeros(*query.shape[:2], keys, query.shape[3]), ones),
+        *(None, options.dropout_p),
+        seed=options.seed,
+    )
+    shared = query.shape[1] // key.shape[1]
+    key, value = (each.repeat_interleave(shared, 1) for each in (key, value))
+    scores = query @ key.mT * _scale(query, options)
+    if options.is_causal:
+        mask = torch.ones(queries, keys, dtype=torch.bool).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    elif mask is not None:
+        scores = scores + mask
+    blind = scores.isneginf().all(-1, keepdim=True)  # queries that see nothing: their result is 0
+    weights = torch.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
+    factor = 1 / (1 - options.dropout_p) if options.dropout_p < 1 else 0.0
+    out = (weights * (left != 0) * factor).to(value.dtype) @ value
+    needed = [each for each, is_wanted in zip(given, wanted, strict=True) if is_wanted]
+    found = iter(torch.autograd.grad(out, needed, grad_out, create_graph=True))
+    return tuple(next(found) if is_wanted else None for is_wanted in wanted)
+
+
+def _scale(query: Any, options: _Options) -> float:
+    return query.shape[3] ** -0.5 if options.scale is None else options.scale
 
 
 def _fits(torch: Any, given: tuple[Any, ...], mask: Any, element: str) -> bool:
