@@ -93,6 +93,7 @@ def test_every_verb_is_tried():
     assert set(VERBS) == set(verb_names())
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_verb_prints_what_a_terminal_would_obey(verb, hostile, call):
     for words in VERBS[verb]:
@@ -104,6 +105,7 @@ def test_no_verb_prints_what_a_terminal_would_obey(verb, hostile, call):
         assert "\nforged" not in result.out + result.err, words
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_verb_prints_hostile_variables(verb, hostile, call, monkeypatch):
     for name in ("BACKENDCFG_PROFILE", "BACKENDCFG_THREADS_COUNT", "BACKENDCFG_NO_SUCH"):
@@ -157,6 +159,7 @@ STREAMS = [
 ]
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(("words", "code", "out", "err"), STREAMS)
 def test_closed_and_failing_streams_end_quietly(words, code, out, err, project):
     script = f'"{sys.executable}" -m backendcfg {words}'

@@ -18,7 +18,7 @@ recommend run status trust tune undo validate verify"""
 ENTRIES = list(capabilities.entries(capabilities.PAGE))
 
 
-@pytest.mark.sweep(24)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(
     "entry",
     [

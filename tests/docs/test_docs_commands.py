@@ -67,7 +67,7 @@ def parameter(entry):
     return pytest.param(entry, id=place, marks=marks)
 
 
-@pytest.mark.sweep(10)
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("entry", [parameter(entry) for entry in ENTRIES if is_run(entry)])
 def test_what_a_page_shows_prints_what_stands_there(entry):
     if found := capabilities.differences(entry):

@@ -203,14 +203,15 @@ def _launched():
     """`launched(code)`: a launcher with two instances of this code, both ready."""
     made = []
 
-    def launched(code, *arguments, **options):
+    def launched(code, *arguments, hangup=signal.SIG_DFL):
         child = subprocess.Popen(
             [sys.executable, "-c", LAUNCHER, code, *arguments],
             env={**os.environ, "BACKENDCFG_DISABLE": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
-            **options,
+            # Whoever runs the tests by nohup has the signal ignored, and so would the launcher.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup),
         )
         made.append(child)
         assert sorted(child.stdout.readline() for _ in range(2)) == ["[i0]:ready\n", "[i1]:ready\n"]
@@ -307,7 +308,7 @@ def test_stopping_the_launcher_stops_the_instances_until_it_goes_on(launched):
 
 
 def test_what_is_ignored_stays_ignored(launched):
-    child = launched(SAYS_WHICH, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    child = launched(SAYS_WHICH, hangup=signal.SIG_IGN)
     child.send_signal(signal.SIGHUP)
     child.send_signal(signal.SIGTERM)
     out, _ = child.communicate(timeout=60)

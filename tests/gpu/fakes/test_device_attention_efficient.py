@@ -8,7 +8,7 @@ import emulated_plain as plain
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.sweep(2)
+pytestmark = pytest.mark.sweep(1)
 
 ELEMENTS = ("float32", "float64", "float16", "bfloat16")
 
@@ -42,6 +42,7 @@ def test_narrow_heads_are_padded_with_zeros(compiler, width):
     both(compiler, plain.three(40, 90, width))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("element", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("queries", "keys"), [(1, 1), (2, 300), (300, 2), (63, 64), (64, 64), (129, 200)]
@@ -163,6 +164,7 @@ def factors(library, seed, probability, heads, queries, keys):
     return found[..., :keys]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("element", ["float32", "float64"])
 @pytest.mark.parametrize("probability", [0.25, 1.0])
 def test_what_is_dropped_is_what_the_cpu_drops(compiler, element, probability):
@@ -177,6 +179,7 @@ def test_what_is_dropped_is_what_the_cpu_drops(compiler, element, probability):
     plain.check(it, plain.expected(*arrays, factors=dropped, element=element), element)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("element", ["float32", "float64"])
 def test_the_order_of_the_warps_does_not_change_a_bit(compiler, element):
     arrays = plain.three(100, 130, 80, element=element)

@@ -10,7 +10,7 @@ from backendcfg import ops
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.schema.profile import defaults
 
-pytestmark = pytest.mark.sweep(2)
+pytestmark = pytest.mark.sweep(1)
 
 forward = ops.scaled_dot_product_attention
 backward = ops.scaled_dot_product_attention_backward
@@ -68,12 +68,14 @@ def test_every_element_type_has_gradients_of_its_own_type(kernels, serving, elem
     same(found, wanted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("width", "value_width"), [(7, 130), (300, 20), (1, 1)])
 def test_every_width_has_gradients(kernels, serving, width, value_width):
     arrays = three((1, 2, 20, width), (1, 2, 70, width), value=(1, 2, 70, value_width))
     same(*passed(kernels, arrays))
 
 
+@pytest.mark.exhaustive
 def test_math_has_gradients_of_values_that_no_other_kernel_takes(kernels):
     with ops.trace() as calls:
         same(*passed(kernels, three(value=(2, 3, 70, 257))))
@@ -89,6 +91,7 @@ def test_options_mean_what_they_mean_on_the_cpu(kernels, serving, options):
     same(*passed(kernels, three(), **options))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("element", "mask_element"),
     [("float32", "bool"), ("float32", "float32"), ("float16", "float32")],
@@ -116,6 +119,7 @@ def test_heads_that_share_keys_and_values_sum_what_they_give(kernels, serving, h
     same(*passed(kernels, arrays, enable_gqa=True))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("lead", [(), (3,)])
 def test_arrays_may_have_fewer_dimensions(kernels, serving, lead):
     same(*passed(kernels, three((*lead, 20, 32), (*lead, 70, 32)), normal((20, 70), "float32", 4)))

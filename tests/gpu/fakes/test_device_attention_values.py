@@ -47,6 +47,7 @@ def test_rows_of_whole_panels_are_moved_without_conflicts_too(compiler, width, e
     assert it.ways("copy", "load") == [1, 1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("width", "shared"), [(160, SMALLER), (192, SMALLER), (256, SMALLER), (256, AMPERE)]
 )
@@ -210,6 +211,7 @@ def test_what_is_dropped_is_what_the_cpu_drops(compiler, probability):
     gpu.check(it, gpu.expected(*arrays, is_causal=True, factors=dropped))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [64, 128])
 def test_the_order_of_the_warps_does_not_change_a_bit(compiler, width):
     arrays = three(200, 260, width)

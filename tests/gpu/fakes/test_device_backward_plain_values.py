@@ -49,6 +49,7 @@ def test_a_query_gives_nothing_to_a_key_behind_its_position(compiler, element, q
     assert (it.gradients["value"][:, :, queries:] == 0).all()
 
 
+@pytest.mark.exhaustive
 def test_the_gradients_are_the_differences_that_the_result_makes(compiler):
     arrays = back.four(5, 6, 3, element="float64", heads=2, key_heads=1)
     mask = plain.numbers((1, 2, 1, 6), "float64", 4)
@@ -70,6 +71,7 @@ def test_the_gradients_are_the_differences_that_the_result_makes(compiler):
         np.testing.assert_allclose(it.gradients[name], found, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_a_key_s_gradient_is_the_sum_over_the_heads_that_share_it(compiler, is_causal):
     arrays = back.four(70, 90, 20, batch=2, heads=6, key_heads=2)
@@ -100,7 +102,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_mask_s_gradient_is_the_sum_over_what_it_is_broadcast_by(compiler, shape):
     arrays = back.four(70, 90, 20, batch=2, heads=2, key_heads=1)
@@ -113,7 +115,7 @@ def test_a_mask_s_gradient_is_the_sum_over_what_it_is_broadcast_by(compiler, sha
         assert (it.gradients["mask"][:, :, 11] == 0).all()
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("element", "mask_element"),
     [("float64", "float64"), ("bfloat16", "bfloat16"), ("float16", "float32")],
@@ -126,7 +128,7 @@ def test_a_mask_s_gradient_is_of_its_own_type(compiler, element, mask_element):
         both(compiler, arrays, of=OF, **options)
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("element", ["float32", "float64"])
 @pytest.mark.parametrize("probability", [0.25, 1.0])
 def test_what_is_dropped_is_what_the_forward_pass_drops(compiler, element, probability):

@@ -45,6 +45,7 @@ def test_devices_with_less_shared_memory_have_smaller_tiles(compiler, width, sha
     both(compiler, four(70, 100, width), shared=shared)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [64, 128, 192])
 @pytest.mark.parametrize(
     ("queries", "keys"), [(1, 1), (2, 300), (300, 2), (63, 64), (128, 128), (129, 257), (300, 300)]
@@ -63,6 +64,7 @@ def test_lengths_from_one_to_three_hundred(compiler):
         both(compiler, four(queries, keys, 64))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_a_key_s_gradient_is_the_sum_over_the_heads_that_share_it(compiler, is_causal):
     both(compiler, four(70, 90, 64, batch=2, heads=6, key_heads=2), is_causal=is_causal)
@@ -160,6 +162,7 @@ def test_the_bits_are_those_of_every_order_of_the_warps(compiler, width):
             assert np.array_equal(one, other)
 
 
+@pytest.mark.exhaustive
 def test_neither_the_batch_nor_the_cache_changes_a_bit(compiler):
     arrays = four(140, 70, 64, batch=3, heads=4, key_heads=2)
     first = both(compiler, arrays)

@@ -57,6 +57,7 @@ def test_lengths_may_differ(devices, lengths, is_causal):
     assert served() == ["cudnn"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("heads", [(6, 2, 2), (6, 1, 1), (6, 6, 2), (6, 3, 2)])
 def test_heads_that_share_keys_or_values_add_up(devices, heads):
     of_query, of_key, of_value = heads
@@ -65,6 +66,7 @@ def test_heads_that_share_keys_or_values_add_up(devices, heads):
     assert served() == ["cudnn"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [8, 72, 256])
 def test_values_may_be_of_another_width(devices, width):
     assert_same(*passed(*three(values=(2, 3, 70, width))))
@@ -183,6 +185,7 @@ def test_it_is_counted_and_traced(devices):
     assert [*calls][-1] == ops.Call(NAME, (2, 3, 40, 70, 64), "bfloat16", "cudnn", because)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "call",
     [

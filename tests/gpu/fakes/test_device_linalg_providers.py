@@ -45,6 +45,7 @@ def adjoint(array):
     return array.conj().swapaxes(-1, -2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("shape", [(5, 5), (3, 4, 4)])
 @pytest.mark.parametrize("element", ELEMENTS)

@@ -259,7 +259,7 @@ def test_explain_says_who_serves(magma):
     }
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("definition", "library", "reason"),
     [

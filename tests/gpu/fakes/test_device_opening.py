@@ -54,7 +54,7 @@ def folder_of(name):
     return "site/_rocm_sdk_libraries/lib" if "hip" in name else "site/nvidia/cu13/lib"
 
 
-@pytest.mark.sweep(5)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("name", "file", "version"),
     [
