@@ -5,7 +5,7 @@ from typing import Any, Self, TypeAlias, TypeVar, final
 
 from numpy.typing import NDArray
 
-from backendcfg.ops.linalg.outcomes import (
+from backendcfg.ops.linalg import (
     CholeskyEx,
     Eigh,
     InvEx,

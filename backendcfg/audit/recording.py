@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import startup
-from backendcfg.audit import draws, facts, writers
+from backendcfg.audit import draws, facts, places
 from backendcfg.audit.guard import Watched
-from backendcfg.audit.writers import Writers
+from backendcfg.audit.places import Writers
 from backendcfg.bridges import imports
 from backendcfg.registry import base
 from backendcfg.session import children, installed
@@ -130,7 +130,7 @@ def _plain(change: Change) -> dict[str, Any]:
         "switch": change.switch,
         "before": facts.plain(change.before),
         "now": facts.plain(change.now),
-        "place": writers.wrote(change.switch, change.now),
+        "place": places.wrote(change.switch, change.now),
         "text": str(change),
     }
 

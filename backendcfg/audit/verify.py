@@ -282,9 +282,9 @@ class _Judge:
 def _place(switch: str, found: Any) -> str:
     if not environ.GUARD.read():
         return ""
-    from backendcfg.audit import writers
+    from backendcfg.audit import places
 
-    return writers.wrote(switch, found)
+    return places.wrote(switch, found)
 
 
 def _drawn() -> tuple[str, ...]:

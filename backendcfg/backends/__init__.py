@@ -17,10 +17,12 @@ from __future__ import annotations
 import importlib
 
 from backendcfg.backends.base import (
+    ROOT,
     ContextProp,
     FlagProperty,
     PropModule,
     become,
+    effective,
     exchange,
     given,
     remembered,
@@ -28,7 +30,6 @@ from backendcfg.backends.base import (
 )
 from backendcfg.backends.base import freeze as _freeze
 from backendcfg.backends.base import is_frozen as _is_frozen
-from backendcfg.backends.precision import ROOT, effective
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

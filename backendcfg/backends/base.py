@@ -20,22 +20,34 @@ A simple flag, one that the schema declares with `calls`, is an attribute of its
 line here; for type checkers the module also says `enabled: bool`. A module that has only functions
 becomes a plain `PropModule`, so that a typing mistake in an assignment is refused. Whatever sets a
 flag goes through `assign` or a `FlagProperty`, because these obey `disable_global_flags()`.
-`effective` in `backends.precision` follows the float32 precision tree, and `backends.presence`
-answers what this machine has.
+`effective` follows the float32 precision tree. `installed`, `library_file`, `version` and `gpus`
+answer what this machine has.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import re
 import sys
 import types
+from functools import lru_cache
 
+from backendcfg.bridges import imports
+from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.defaults import TORCH_CALLS
 from backendcfg.errors import FrozenFlagsError, UnknownAttributeError
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.session import adjust
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from backendcfg.schema.host import Gpu, Host
+
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Literal, NoReturn, Self, TypeVar
@@ -330,3 +342,188 @@ def refuse_unknown(holder: object, name: str, attr: str) -> NoReturn:
         f"`{name}` has no attribute `{attr}`",
         helps=helps or [f"it has: {', '.join(dir(holder))}"],
     )
+
+
+_WHEELS = ("nvidia/*/lib", "nvidia/*/*/lib", "torch/lib", "_rocm_sdk_*/lib")
+
+
+def host() -> Host:
+    """This machine, detected once until `reload()`."""
+    return _detected(adjust.edition)
+
+
+@lru_cache(maxsize=1)
+def _detected(_edition: int) -> Host:
+    from backendcfg.session.planning import detect
+
+    return detect()
+
+
+def gpus(*vendors: str) -> tuple[Gpu, ...]:
+    """The GPUs that this process may use, of these vendors."""
+    return tuple(gpu for gpu in host().gpus if gpu.visible and gpu.vendor in vendors)
+
+
+def installed(*packages: str) -> bool:
+    """Whether any of these is installed, by import name, among those that detection knows."""
+    return any(package in host().packages for package in packages)
+
+
+def has_kind(kind: str) -> bool:
+    """Whether detection found a library of this kind, whoever brought it."""
+    return any(library.kind == kind for library in host().libraries)
+
+
+def ask_torch(question: Callable[[Any], Any]) -> Any:
+    """What a PyTorch that is loaded here answers; None where none is, or it cannot say."""
+    if not imports.is_imported(TORCH.name):
+        return None
+    try:
+        return question(sys.modules[TORCH.name])
+    except AttributeError:
+        return None
+
+
+def library_file(stem: str) -> str:
+    """The file of a library by the start of its name, as "libcudnn.so"; "" where there is none.
+
+    One that is loaded wins, then those of wheels, then what the loader would find.
+    """
+    from backendcfg.probe.loaded import mapped_files
+
+    for path in mapped_files():
+        if os.path.basename(path).startswith(stem):
+            return path
+    return _on_disk(stem, adjust.edition)
+
+
+def places() -> list[str]:
+    """The folders in which wheels are installed."""
+    return sys.path
+
+
+@lru_cache(maxsize=64)
+def _on_disk(stem: str, _edition: int) -> str:
+    import glob
+
+    from backendcfg.probe.installed import listed
+
+    for directory in places():
+        for pattern in _WHEELS:
+            found = sorted(glob.glob(os.path.join(directory or ".", pattern, f"{stem}*")))
+            if found:
+                return os.path.realpath(found[-1])
+    try:
+        named = listed()
+    except (OSError, ValueError):
+        return ""
+    return next((path for name, path in sorted(named.items()) if name.startswith(stem)), "")
+
+
+def version(path: str, distributions: tuple[str, ...] = ()) -> tuple[int, int, int] | None:
+    """The version of a library, as (major, minor, patch); None where nothing says it.
+
+    The file is not opened for it: its name says the version, or the wheel that it came in.
+
+    Args:
+        path: its file.
+        distributions: wheels that the file may come from.
+    """
+    if found := re.search(r"\.so\.(\d+)\.(\d+)\.(\d+)$", path):
+        return int(found[1]), int(found[2]), int(found[3])
+    return _of_wheel(path, distributions)
+
+
+def _of_wheel(path: str, distributions: tuple[str, ...]) -> tuple[int, int, int] | None:
+    from importlib import metadata
+
+    if "site-packages" not in path and "dist-packages" not in path:
+        return None
+    for name in distributions:
+        try:
+            numbers = re.findall(r"\d+", metadata.version(name))
+        except metadata.PackageNotFoundError:
+            continue
+        if len(numbers) >= 3:
+            return int(numbers[0]), int(numbers[1]), int(numbers[2])
+    return None
+
+
+ROOT = "fp32_precision"
+CUDNN = ("cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision")
+ONEDNN = (
+    "mkldnn.matmul.fp32_precision",
+    "mkldnn.conv.fp32_precision",
+    "mkldnn.rnn.fp32_precision",
+)
+
+
+def effective(flag: str) -> str:
+    """The precision in force at a node of the tree: its own, else its nearest parent's."""
+    own: str = read(flag)
+    if own != "none" and (flag not in CUDNN or asked(flag)):
+        return own
+    on_cuda = flag.startswith("cud")
+    for parent in _parents(flag):
+        if (value := read(parent)) != "none":
+            return "none" if on_cuda and value == "bf16" else str(value)
+    return own
+
+
+def _parents(flag: str) -> tuple[str, ...]:
+    if flag == ROOT:
+        return ()
+    backend = "cudnn.fp32_precision" if flag.startswith("cud") else "mkldnn.fp32_precision"
+    return (ROOT,) if flag == backend else (backend, ROOT)
+
+
+def is_tf32(*leaves: str) -> bool:
+    """What a legacy `allow_tf32` reads: whether every leaf computes in TF32."""
+    return all(effective(leaf) == "tf32" for leaf in leaves)
+
+
+def legacy(*leaves: str) -> bool | None:
+    """The same for `set_flags`, which is given it back later; None where the leaves differ."""
+    found = {effective(leaf) == "tf32" for leaf in leaves}
+    return found.pop() if len(found) == 1 else None
+
+
+class Leaf:
+    """`cudnn.conv`, `mkldnn.matmul` and the like: one assignable `fp32_precision`.
+
+    Args:
+        name: what messages call it: "backendcfg.backends.cudnn.conv".
+        flag: the flag.
+    """
+
+    __slots__ = ("_flag", "_name")
+
+    def __init__(self, name: str, flag: str) -> None:
+        self._name = name
+        self._flag = flag
+
+    @property
+    def fp32_precision(self) -> str:
+        """The precision in force: "none", "ieee", "tf32" or, in oneDNN, "bf16"."""
+        return effective(self._flag)
+
+    @fp32_precision.setter
+    def fp32_precision(self, value: str) -> None:
+        """Set it for this process."""
+        assign({self._flag: value})
+
+    def __getattr__(self, attr: str) -> Any:
+        if attr.startswith("__"):
+            raise AttributeError(attr)
+        refuse_unknown(self, self._name, attr)
+
+    def __setattr__(self, attr: str, value: Any) -> None:
+        if attr not in ("fp32_precision", "_flag", "_name"):
+            refuse_unknown(self, self._name, attr)
+        super().__setattr__(attr, value)
+
+    def __dir__(self) -> list[str]:
+        return ["fp32_precision"]
+
+    def __repr__(self) -> str:
+        return f"<{self._name}: fp32_precision={self.fp32_precision!r}>"

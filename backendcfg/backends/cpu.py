@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import become, read
 
 TYPE_CHECKING = False
@@ -24,10 +24,10 @@ def get_cpu_capability() -> str:
     "AVX512", "SVE256", "VSX" or "Z VECTOR". Where PyTorch is loaded it is asked, because it chose
     when it was imported.
     """
-    chosen = presence.ask_torch(lambda torch: torch._C._get_cpu_capability())
+    chosen = base.ask_torch(lambda torch: torch._C._get_cpu_capability())
     if chosen is not None:
         return str(chosen)
-    here = _of(presence.host().cpu)
+    here = _of(base.host().cpu)
     allowed = _NAMES.get(read("torch.cpu_capability"), here)
     ladder = list(_NAMES.values())
     if here in ladder and allowed in ladder:

@@ -5,7 +5,7 @@ Nothing here was run on a GPU.
 
 from __future__ import annotations
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import become
 from backendcfg.catalogue.gpu import CUSPARSELT
 
@@ -19,14 +19,14 @@ _MAX_ALGORITHM = {400: 4, 502: 5, 602: 37}
 
 def is_available() -> bool:
     """Whether an NVIDIA GPU that this process may use has the library here."""
-    return bool(presence.gpus("nvidia") and presence.library(_LIBRARY))
+    return bool(base.gpus("nvidia") and base.library_file(_LIBRARY))
 
 
 def version() -> int | None:
     """The version of the library: 602 for 0.6.2; None without one."""
     if not is_available():
         return None
-    found = presence.version(presence.library(_LIBRARY), _WHEELS)
+    found = base.version(base.library_file(_LIBRARY), _WHEELS)
     return found and found[0] * 1000 + found[1] * 100 + found[2]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import become
 
 __all__ = ["is_available"]
@@ -13,7 +13,7 @@ def is_available() -> bool:
 
     The kernels exist inside PyTorch alone, so without it the answer is False.
     """
-    return bool(presence.ask_torch(lambda torch: torch._C._has_kleidiai))
+    return bool(base.ask_torch(lambda torch: torch._C._has_kleidiai))
 
 
 become(__name__)

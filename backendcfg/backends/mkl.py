@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import Verbose, become
 
 __all__ = ["VERBOSE_OFF", "VERBOSE_ON", "is_available", "verbose"]
@@ -27,7 +27,7 @@ def is_available() -> bool:
     """Whether an MKL is here: inside a PyTorch that is loaded, or found on this machine."""
     from backendcfg.resolve.facts import has_mkl
 
-    return bool(presence.ask_torch(lambda torch: torch._C.has_mkl)) or has_mkl(presence.host())
+    return bool(base.ask_torch(lambda torch: torch._C.has_mkl)) or has_mkl(base.host())
 
 
 become(__name__)

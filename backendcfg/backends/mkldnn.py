@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import (
+    ONEDNN,
     FlagProperty,
+    Leaf,
     PropModule,
     Verbose,
     become,
+    effective,
     exchange,
     given,
+    is_tf32,
+    legacy,
     remembered,
     scoped,
 )
-from backendcfg.backends.precision import ONEDNN, Leaf, effective, is_tf32, legacy
 from backendcfg.catalogue import cpu
 
 TYPE_CHECKING = False
@@ -64,15 +68,15 @@ def is_available() -> bool:
 
     A PyTorch that is loaded is asked, because it can be built without.
     """
-    said = presence.ask_torch(lambda torch: torch._C._has_mkldnn)
+    said = base.ask_torch(lambda torch: torch._C._has_mkldnn)
     if said is not None:
         return bool(said)
-    return presence.installed(*cpu.ONEDNN.inside) or bool(presence.library(f"{cpu.ONEDNN.stem}.so"))
+    return base.installed(*cpu.ONEDNN.inside) or bool(base.library_file(f"{cpu.ONEDNN.stem}.so"))
 
 
 def is_acl_available() -> bool:
     """Whether the PyTorch that is loaded has a oneDNN with Arm's Compute Library in it."""
-    return bool(presence.ask_torch(lambda torch: torch._C._has_mkldnn_acl))
+    return bool(base.ask_torch(lambda torch: torch._C._has_mkldnn_acl))
 
 
 def set_flags(

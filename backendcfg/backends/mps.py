@@ -9,7 +9,7 @@ import platform
 import re
 import subprocess
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import become
 from backendcfg.catalogue.frameworks import TORCH
 
@@ -27,7 +27,7 @@ _IOREG = ("/usr/sbin/ioreg", "-l", "-r", "-d", "1", "-c", "AGXAccelerator")
 
 def is_built() -> bool:
     """Whether PyTorch is installed for a Mac with Apple's own processor."""
-    here = presence.host()
+    here = base.host()
     return (
         here.system.os == "macos" and platform.machine() == "arm64" and TORCH.name in here.packages
     )
@@ -35,7 +35,7 @@ def is_built() -> bool:
 
 def is_available() -> bool:
     """Whether this process may use a GPU of Apple's."""
-    return bool(presence.gpus("apple"))
+    return bool(base.gpus("apple"))
 
 
 def is_macos_or_newer(major: int, minor: int) -> bool:
@@ -50,7 +50,7 @@ def is_macos13_or_newer(minor: int = 0) -> bool:
 
 def get_name() -> str:
     """The GPU's name by Metal, such as "Apple M3 Max"; "" without one."""
-    return next((gpu.name for gpu in presence.gpus("apple")), "")
+    return next((gpu.name for gpu in base.gpus("apple")), "")
 
 
 def get_core_count() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import become, exchange, given, remembered, scoped
 from backendcfg.catalogue.frameworks import TORCH
 
@@ -19,10 +19,10 @@ def is_available() -> bool:
     A PyTorch that is loaded is asked. Otherwise: whether one is installed on a processor that its
     wheels have NNPACK for.
     """
-    said = presence.ask_torch(lambda torch: torch._nnpack_available())
+    said = base.ask_torch(lambda torch: torch._nnpack_available())
     if said is not None:
         return bool(said)
-    return presence.installed(TORCH.name) and presence.host().cpu.architecture == "x86_64"
+    return base.installed(TORCH.name) and base.host().cpu.architecture == "x86_64"
 
 
 def set_flags(_enabled: bool | None) -> tuple[bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import become
 
 __all__ = ["is_available"]
@@ -10,7 +10,7 @@ __all__ = ["is_available"]
 
 def is_available() -> bool:
     """Whether detection found an OpenMP runtime that some library here uses."""
-    return presence.has_kind("openmp")
+    return base.has_kind("openmp")
 
 
 become(__name__)

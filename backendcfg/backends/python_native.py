@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import metadata
 from importlib.util import find_spec
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import (
     PropModule,
     assign,
@@ -85,7 +85,7 @@ class DSLController:
     @property
     def available(self) -> bool:
         """Whether it is installed and an NVIDIA GPU is here to run it on."""
-        if not presence.gpus("nvidia"):
+        if not base.gpus("nvidia"):
             return False
         return all(find_spec(module) is not None for module in _MODULES[self.name][1])
 
@@ -151,7 +151,7 @@ def get_dsl_operations(dsl_name: str) -> list[str]:
         InvalidArgumentError: there is no such language.
     """
     _check_dsl(dsl_name)
-    said = presence.ask_torch(lambda torch: torch._native.registry.get_dsl_operations(dsl_name))
+    said = base.ask_torch(lambda torch: torch._native.registry.get_dsl_operations(dsl_name))
     return list(said or ())
 
 

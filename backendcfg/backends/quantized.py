@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import FlagProperty, PropModule, ReadOnly, become, read
 from backendcfg.catalogue.frameworks import TORCH
 
@@ -20,12 +20,12 @@ _NAMES = ("none", "fbgemm", "qnnpack", "onednn", "x86")
 
 def _supported() -> list[str]:
     """The engines of the PyTorch that is loaded, else those that its wheels have here."""
-    said = presence.ask_torch(lambda torch: torch._C._supported_qengines())
+    said = base.ask_torch(lambda torch: torch._C._supported_qengines())
     if said is not None:
         return [_NAMES[number] for number in said]
-    if not presence.installed(TORCH.name):
+    if not base.installed(TORCH.name):
         return []
-    cpu = presence.host().cpu
+    cpu = base.host().cpu
     if cpu.architecture != "x86_64":
         return ["qnnpack", "onednn"]
     # FBGEMM, and with it "x86", needs AVX2.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import PropModule, ReadOnly, become
 
 TYPE_CHECKING = False
@@ -14,7 +14,7 @@ __all__ = ["XNNPACKEngine"]
 
 def _enabled() -> bool:
     """Whether the PyTorch that is loaded was built with XNNPACK; it exists nowhere else."""
-    return bool(presence.ask_torch(lambda torch: torch._C._is_xnnpack_enabled()))
+    return bool(base.ask_torch(lambda torch: torch._C._is_xnnpack_enabled()))
 
 
 class XNNPACKEngine(PropModule):

@@ -17,7 +17,7 @@ from backendcfg import environ
 from backendcfg.catalogue import variables as table
 from backendcfg.catalogue.cpu import MKL
 from backendcfg.catalogue.frameworks import TORCH
-from backendcfg.probe import cores, loaded
+from backendcfg.probe import limits, loaded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _ask(
     import json
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    request = {"root": root, "files": files, "processors": cores.processors}
+    request = {"root": root, "files": files, "processors": limits.processors}
     from backendcfg import childprocess
 
     done = childprocess.run(

@@ -18,7 +18,7 @@ from backendcfg.catalogue import xla_text
 from backendcfg.catalogue.cpu import BLIS, MKL, ONEDNN, OPENBLAS
 from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import CUBLAS, CUDNN, NCCL
-from backendcfg.probe import cores, loaded
+from backendcfg.probe import limits, loaded
 from backendcfg.records import record, replace
 from backendcfg.transact.switch import Setting
 
@@ -195,7 +195,7 @@ class EnvironmentVariable:
         return Meaning.of(self.wanted, found) if self.row.says(found, self.wanted) else found
 
     def write(self, value: str | None) -> None:
-        cores.note_processors()
+        limits.note_processors()
         text = value.text if isinstance(value, Meaning) else value
         if text is None:
             environ.current().pop(self.name, None)

@@ -1,19 +1,112 @@
-"""The group of verbs: each is one file in `verbs/`, found by its name and imported when called."""
+"""The group of verbs: each is one file in `verbs/`, found by its name and imported when called.
+
+While one runs, what takes long is shown in one line on a terminal.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import importlib.util
+import os
 import re
 import sys
+import threading
+import time
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, get_args
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
 
-from backendcfg.cli.output import delivering
-from backendcfg.errors import UsageError
+from backendcfg import environ, progress
+from backendcfg.cli.output import delivering, wrapped
+from backendcfg.errors import UsageError, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+
+DELAY = 0.5
+TICK = 0.1
+"""Seconds of a command before the line is drawn, and between two drawings."""
+
+BAR = 30
+ERASE = "\r\x1b[K"
+
+
+@contextmanager
+def shown(stream: TextIO) -> Iterator[None]:
+    """Show what takes long on a terminal, if it can erase a line."""
+    if environ.foreign(("TERM",)).get("TERM") == "dumb":
+        yield
+        return
+    began = time.monotonic()
+    progress.show = lambda: Line(stream, began).begin()
+    try:
+        yield
+    finally:
+        progress.show = None
+
+
+class Line:
+    """The line while some step lasts."""
+
+    def __init__(self, stream: TextIO, command_began: float) -> None:
+        self._stream = stream
+        self._began = time.monotonic()
+        self._pause = max(DELAY - (self._began - command_began), TICK)
+        self._ended = threading.Event()
+        self._drawing = threading.Lock()
+        self._drawn = False
+
+    def begin(self) -> Callable[[], None]:
+        """Draw it from now on; what is returned ends that."""
+        threading.Thread(target=self._draw, daemon=True).start()
+        return self.end
+
+    def end(self) -> None:
+        """Erase it."""
+        self._ended.set()
+        with self._drawing:
+            if self._drawn:
+                self._write(ERASE)
+
+    def _draw(self) -> None:
+        while not self._ended.wait(self._pause):
+            self._pause = TICK
+            step = progress.current()
+            with self._drawing:
+                if step is not None and not self._ended.is_set():
+                    self._drawn = True
+                    self._write(ERASE + text(step, time.monotonic() - self._began, self._columns()))
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
+
+    def _write(self, shown: str) -> None:
+        encoding = self._stream.encoding or "utf-8"
+        try:
+            self._stream.write(shown.encode(encoding, "replace").decode(encoding))
+            self._stream.flush()
+        except (OSError, ValueError):  # the terminal is gone
+            self._ended.set()
+
+
+def text(step: progress.Step, seconds: float, columns: int) -> str:
+    """The line, cut to fit: in a terminal's last column the cursor may go to the next line."""
+    if step.part is None:
+        turning = "|/-\\"[int(seconds / TICK) % 4]
+        whole = f"{turning} {step.what}, {seconds:.0f} s"
+    else:
+        part, width = min(step.part, 1.0), min(BAR, columns // 2)
+        whole = f"[{'#' * round(part * width):.<{width}}] {part:4.0%} {step.what}"
+    return wrapped(visible(whole), columns - 1)[0]
+
 
 VERBS = "backendcfg.cli.verbs"
 
@@ -69,9 +162,8 @@ class Verb(click.Command):
         ctx.obj.interrupted = self.interrupted
         if logs or not sys.stderr.isatty():
             return super().invoke(ctx)
-        from backendcfg.cli import progress
 
-        with progress.shown(sys.stderr):
+        with shown(sys.stderr):
             return super().invoke(ctx)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
 from backendcfg.catalogue.cpu import COMPILED_IN
-from backendcfg.dispatch import attention_facts, attention_shapes
+from backendcfg.dispatch import attention_facts
 from backendcfg.dispatch.attention_facts import Case, Device
 from backendcfg.dispatch.providers import INVARIANT
 from backendcfg.records import record
@@ -101,7 +101,7 @@ def not_ragged(case: Case) -> str:
 @requirement("valid", "shapes and dtypes make a call of attention", OURS, ("not-ragged",))
 def valid(case: Case) -> str:
     """The arrays make a call of attention."""
-    return "" if case.call.nested else attention_shapes.problem(case.call)
+    return "" if case.call.nested else attention_facts.problem(case.call)
 
 
 @requirement("not-empty", "there are queries and keys", _FUSED, ("valid",))

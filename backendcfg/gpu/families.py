@@ -9,18 +9,18 @@ from backendcfg import _native
 from backendcfg.gpu.attention.backward import attend
 from backendcfg.gpu.attention.backward import backward as attend_backward
 from backendcfg.gpu.attention.rules import choose_at as choose_attention
-from backendcfg.gpu.convolution.calls import convolve
-from backendcfg.gpu.convolution.calls import explain as explain_convolution
+from backendcfg.gpu.convolution import convolve
+from backendcfg.gpu.convolution import explain as explain_convolution
 from backendcfg.gpu.einsum import contract
 from backendcfg.gpu.einsum import explain as explain_einsum
-from backendcfg.gpu.fft.calls import explain as explain_transform
-from backendcfg.gpu.fft.calls import shifted, transform
-from backendcfg.gpu.fft.calls import take as take_signal
-from backendcfg.gpu.linalg.calls import call as linalg
+from backendcfg.gpu.fft import explain as explain_transform
+from backendcfg.gpu.fft import shifted, transform
+from backendcfg.gpu.fft import take as take_signal
+from backendcfg.gpu.linalg import call as linalg
 from backendcfg.gpu.linalg.steps import explain as explain_linalg
-from backendcfg.gpu.products.calls import CALLBACKS
+from backendcfg.gpu.products import CALLBACKS
 from backendcfg.gpu.products.recipes import explain as explain_product
-from backendcfg.gpu.sparse.calls import (
+from backendcfg.gpu.sparse import (
     explain_sparse,
     sparse_compress,
     sparse_matmul,

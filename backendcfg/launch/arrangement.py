@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.probe import text_of
-from backendcfg.probe.cores import numbers, siblings
+from backendcfg.probe.limits import listed_processors, siblings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -84,7 +84,7 @@ def read(root: str = "/", *, allowed: Collection[int] | None = None) -> Topology
     if allowed is None:
         allowed = os.sched_getaffinity(0)
     nodes = _nodes(os.path.join(root, "sys/devices/system/node"))
-    home = {number: node for node, numbers in nodes.items() for number in numbers}
+    home = {number: node for node, members in nodes.items() for number in members}
     found = [
         Processor(number, min(siblings(number, root)), home.get(number, 0)) for number in allowed
     ]
@@ -113,7 +113,7 @@ def _nodes(folder: str) -> dict[int, list[int]]:
     for name in names:
         if re.fullmatch(r"node\d+", name):
             try:
-                members = numbers(text_of(os.path.join(folder, name, "cpulist")))
+                members = listed_processors(text_of(os.path.join(folder, name, "cpulist")))
             except ValueError:
                 continue
             if members:
@@ -185,7 +185,7 @@ def listed(text: str | None) -> tuple[int, ...] | None:
     if not text:
         return None
     try:
-        return tuple(numbers(text))
+        return tuple(listed_processors(text))
     except ValueError as error:
         raise InvalidArgumentError(
             f'"{text}" is not a list of cores', helps=['write "0, 1, 2" or "0-2"']

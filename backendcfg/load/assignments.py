@@ -20,9 +20,9 @@ from backendcfg.errors import (
     UnknownFlagError,
     WrongTypeError,
 )
-from backendcfg.load import keys
 from backendcfg.load.complaints import nearest, not_what, refusal, valid
 from backendcfg.load.parsed import is_json
+from backendcfg.load.text import has_long_key
 from backendcfg.schema import describe, torch_backends
 from backendcfg.schema.base import candidates
 from backendcfg.schema.describe import Kind
@@ -303,7 +303,7 @@ _TOML = ('"', "'", "[", "{")
 
 def _toml_value(text: str) -> Any:
     """The one TOML value that a text is, or None."""
-    if keys.has_long(text):
+    if has_long_key(text):
         return None
     try:
         data = tomllib.loads(f"value = {text}")

@@ -18,7 +18,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.errors import Span, TomlSyntaxError, shown_path
-from backendcfg.load import keys
+from backendcfg.load.text import MOST_KEYS, has_long_key, has_too_many_keys
 from backendcfg.records import field, record
 from backendcfg.schema import describe
 from backendcfg.schema.profile import Place
@@ -335,11 +335,11 @@ def parse(file: Text, root: Path = (), *, shipped: bool = False) -> Parsed:
         TomlSyntaxError: it is not TOML, nests deeper than `DEEPEST`, or has very many keys.
     """
     lines = file.text.split("\n")
-    if keys.has_long(file.text):
+    if has_long_key(file.text):
         raise _too_deep(file, lines)
-    if keys.too_many(file.text):
+    if has_too_many_keys(file.text):
         raise TomlSyntaxError(
-            f"{shown_path(file.path)} has more than {keys.MOST:,} keys",
+            f"{shown_path(file.path)} has more than {MOST_KEYS:,} keys",
             spans=[Span(file.path, 1, 1, 1, lines[0], "the first line")],
         )
     try:

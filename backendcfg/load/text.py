@@ -1,7 +1,8 @@
 """Read a file as UTF-8 text, or say plainly why it cannot be.
 
 What is read was written by anybody: it may be huge, binary, a directory or a pipe that never
-ends. Each is refused before it can do harm.
+ends. Each is refused before it can do harm; so is a text with more keys than tomllib reads in
+reasonable time and memory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,43 @@ import os
 from backendcfg import startup
 from backendcfg.errors import Span, UnreadableFileError, shown_path
 from backendcfg.records import record
+
+LONGEST_KEY = 100
+"""Parts that a key may have."""
+
+MOST_KEYS = 10_000
+"""Keys that a text may have; its signs of equality are counted."""
+
+
+def has_too_many_keys(text: str) -> bool:
+    """Whether a text has more keys than `MOST_KEYS`."""
+    return text.count("=") > MOST_KEYS
+
+
+def has_long_key(text: str) -> bool:
+    """Whether a key of a text has more parts than `LONGEST_KEY`."""
+    return any(
+        line.count(".") > LONGEST_KEY and _dots(line) > LONGEST_KEY for line in text.split("\n")
+    )
+
+
+def _dots(line: str) -> int:
+    """The dots after a part of a key, outside the strings of a line and before its comment."""
+    count = 0
+    quote = before = ""
+    for character in line:
+        if quote:
+            if character == quote and before != "\\":
+                quote = ""
+        elif character in "\"'":
+            quote = character
+        elif character == "#":
+            break
+        elif character == ".":
+            count += before not in ("", ".")
+        before = character
+    return count
+
 
 MARKS = {
     b"\xef\xbb\xbf": "UTF-8 with a byte order mark",

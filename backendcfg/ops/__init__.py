@@ -18,19 +18,18 @@ from __future__ import annotations
 from backendcfg import _native, native
 from backendcfg._native import matmul
 from backendcfg.dispatch import snapshots
-from backendcfg.ops import devices, explanation, fft, linalg, product_choice, serving, sparse
+from backendcfg.ops import convolution, devices, explanation, fft, linalg, products, serving, sparse
 from backendcfg.ops.attention import calls as attention_calls
 from backendcfg.ops.attention import (
     scaled_dot_product_attention,
     scaled_dot_product_attention_backward,
 )
 from backendcfg.ops.attention.torch_kernels import TorchAttention, serve_torch
-from backendcfg.ops.convolution import conv2d, ways
+from backendcfg.ops.convolution import conv2d
 from backendcfg.ops.einsum import einsum
 from backendcfg.ops.einsum import explain as explain_einsum
 from backendcfg.ops.explanation import Explanation, Reason, explain
 from backendcfg.ops.fft import choice as fft_choice
-from backendcfg.ops.linalg import choice as linalg_choice
 from backendcfg.ops.products import addmm, baddbmm, bmm, foreign_matmul, refuse
 from backendcfg.ops.serving import (
     Call,
@@ -91,16 +90,16 @@ _native.bind(
 devices.bind()
 native.set_default(snapshots.default())
 
-explanation.register("matmul", product_choice.explain)
+explanation.register("matmul", products.explain)
 for _name in ("addmm", "baddbmm", "bmm"):
-    explanation.register(_name, product_choice.explain_added)
+    explanation.register(_name, products.explain_added)
 for _name in (attention_calls.OPERATION, f"{attention_calls.OPERATION}_backward"):
     explanation.register(_name, attention_calls.explain)
-explanation.register("conv2d", ways.explain)
+explanation.register("conv2d", convolution.explain)
 explanation.register("einsum", explain_einsum)
 for _name in fft_choice.TRANSFORMS:
     explanation.register(f"fft.{_name}", fft_choice.explain)
-for _name in linalg_choice.FUNCTIONS:
-    explanation.register(f"linalg.{_name}", linalg_choice.explain)
+for _name in linalg.FUNCTIONS:
+    explanation.register(f"linalg.{_name}", linalg.explain)
 for _name in sparse.OPERATIONS:
     explanation.register(_name, devices.explainer("explain_sparse"))

@@ -17,8 +17,7 @@ from backendcfg.schema.host import Cpu
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backendcfg.probe.cores import Cores
-    from backendcfg.probe.limits import Limits
+    from backendcfg.probe.limits import Cores, Limits
 
 Vendor = Literal["intel", "amd", "arm", "apple", "ibm", "nvidia", "other"]
 

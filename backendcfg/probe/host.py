@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from backendcfg import environ
 from backendcfg.probe import environment, first_processor, limits
-from backendcfg.probe.cores import local_rank, read_cores
 from backendcfg.probe.cpu import describe_cpu
-from backendcfg.probe.gpus import Devices, probe_amd, probe_apple
+from backendcfg.probe.gpus import Devices, probe_amd, probe_apple, probe_nvidia
 from backendcfg.probe.installed import versions
 from backendcfg.probe.libraries import probe_libraries
-from backendcfg.probe.nvidia import probe_nvidia
+from backendcfg.probe.limits import local_rank, read_cores
 from backendcfg.schema.host import Broken, Cpu, Found, Host, Interpreter, Library, Memory, System
 
 if TYPE_CHECKING:

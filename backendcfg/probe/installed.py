@@ -1,6 +1,7 @@
 """What is installed: versions of packages, and where the files of libraries are.
 
-Nothing is imported or opened. The order of the files says who is asked first for the same provider:
+Nothing is imported or opened; the loader's own list of libraries, /etc/ld.so.cache, is read as
+ldconfig writes it. The order of the files says who is asked first for the same provider:
 NumPy's own copy, SciPy's, the wheels, the environment's, the system's.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import struct
 import sys
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -16,8 +18,51 @@ from importlib import metadata
 from backendcfg import environ
 from backendcfg.catalogue.cpu import LIBRARIES, kind_of
 from backendcfg.catalogue.frameworks import FRAMEWORKS
-from backendcfg.probe import ldcache
 from backendcfg.schema.host import Broken
+
+_MAGIC = b"glibc-ld.so.cache1.1"
+_HEADER = struct.Struct("=20sII")
+_HEADER_SIZE = 48
+_ENTRY = struct.Struct("=iIIIQ")
+
+
+def listed(root: str = "/") -> dict[str, str]:
+    """Every library that the loader finds by name: `{soname: path}`, the preferred file of each.
+
+    Raises:
+        OSError: there is no cache, as on musl or NixOS.
+        ValueError: it is not in a format that glibc has written since 1999.
+    """
+    with open(os.path.join(root, "etc/ld.so.cache"), "rb") as file:
+        data = file.read()
+    start = data.find(_MAGIC)
+    if start < 0:
+        raise ValueError("/etc/ld.so.cache does not hold the glibc 2.2 format")
+    try:
+        _, count, _ = _HEADER.unpack_from(data, start)
+        found: dict[str, str] = {}
+        for index in range(count):
+            _, key, value, _, _ = _ENTRY.unpack_from(
+                data, start + _HEADER_SIZE + index * _ENTRY.size
+            )
+            name = _string(data, start + key)
+            path = _string(data, start + value)
+            if path.startswith("/") and _fits(path):
+                found.setdefault(name, os.path.join(root, path.lstrip("/")))
+    except struct.error as error:
+        raise ValueError("/etc/ld.so.cache ends too early") from error
+    return found
+
+
+def _string(data: bytes, offset: int) -> str:
+    end = data.find(b"\0", offset)
+    return os.fsdecode(data[offset:end]) if end >= 0 else ""
+
+
+def _fits(path: str) -> bool:
+    """Leave out the 32-bit copies that a 64-bit system may have beside its own."""
+    return sys.maxsize <= 2**32 or not path.startswith(("/lib/i386", "/usr/lib/i386", "/usr/lib32"))
+
 
 # By import name; the first distribution that is installed answers.
 _DISTRIBUTIONS = {
@@ -104,7 +149,7 @@ def find(root: str = "/", prefix: str = sys.prefix) -> Candidates:
         found.add(path)
     if sys.platform.startswith("linux"):
         try:
-            for path in sorted(ldcache.installed(root).values()):
+            for path in sorted(listed(root).values()):
                 found.add(path)
         except FileNotFoundError:
             pass  # musl and NixOS have none

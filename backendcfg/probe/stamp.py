@@ -16,8 +16,7 @@ from backendcfg.catalogue.frameworks import FRAMEWORKS
 from backendcfg.errors import shown_path
 from backendcfg.probe import environment as foreign
 from backendcfg.probe import first_line_of, first_processor
-from backendcfg.probe.cores import read_cores
-from backendcfg.probe.limits import read_limits
+from backendcfg.probe.limits import read_cores, read_limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from backendcfg.errors import (
     shown_path,
 )
 from backendcfg.records import record
-from backendcfg.resolve import cores, facts, libraries, tiers
+from backendcfg.resolve import facts, libraries, tiers
 from backendcfg.resolve.conflicts import CONFLICTS, clashes
 from backendcfg.resolve.facts import gpu_notes
 from backendcfg.resolve.ground import ENVIRONMENT, Ground, adapt, fold
@@ -104,13 +104,13 @@ def examine(stack: Stack, host: Host, candidates: Sequence[str] = ()) -> Examina
         adapted.libraries,
         folded[ENVIRONMENT].parts,
     )
-    requires = (*_requires(stack, host), *cores.pinned(adapted.entries, host.cpu))
+    requires = (*_requires(stack, host), *libraries.pinned(adapted.entries, host.cpu))
     kept = tiers.examine(ground.value(tiers.TIER), ground)
     clashed = tuple(clashes(CONFLICTS, ground))
     found: list[BackendCfgError] = []
     hardware = unsupported_hardware(stack.name, requires, host, candidates)
     found += [hardware] if hardware else []
-    found += cores.misnamed(adapted.entries)
+    found += libraries.misnamed(adapted.entries)
     found += [conflicting_flags(clash, stack) for clash in clashed]
     found += _missing(stack, adapted, host)
     entry = ground.entries[tiers.TIER]

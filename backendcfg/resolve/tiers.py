@@ -21,7 +21,7 @@ from backendcfg.catalogue.cpu import BLIS, COMPILED_IN, ONEDNN, OPENBLAS, OPENMP
 from backendcfg.catalogue.frameworks import JAX, NUMPY, ON_DEVICES, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import AMD, NVIDIA
 from backendcfg.records import record
-from backendcfg.resolve import cores
+from backendcfg.resolve import libraries
 from backendcfg.resolve.conflicts import ONEDNN_LEAVES
 from backendcfg.resolve.facts import has_kind, has_mkl, has_package, is_older, visible_gpus
 from backendcfg.resolve.ground import ENVIRONMENT
@@ -336,7 +336,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         MACHINES,
         "blas.openblas.core_type",
         'a kernel set by name rather than "auto"',
-        lambda name, ground: cores.core_type(name) is not None,
+        lambda name, ground: libraries.core_type(name) is not None,
         "OpenBLAS otherwise takes the newest kernels of each CPU, and each set has its own bits; "
         "kernel sets are per architecture, so the tier is too",
         with_openblas,

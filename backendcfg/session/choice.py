@@ -145,11 +145,11 @@ def _by_file(path: str, rank: Rank) -> Iterator[Picked]:
         return
     import tomllib
 
-    from backendcfg.load import keys
+    from backendcfg.load.text import has_long_key, has_too_many_keys
 
     try:
         text = (startup.read(path) or b"").decode()
-        if keys.has_long(text) or keys.too_many(text):
+        if has_long_key(text) or has_too_many_keys(text):
             raise ValueError
         settings: Any = tomllib.loads(text)
     except (ValueError, RecursionError):

@@ -11,7 +11,7 @@ import os
 import sys
 
 from backendcfg import __version__, environ, plain_json, startup
-from backendcfg.probe.cores import local_rank
+from backendcfg.probe.limits import local_rank
 from backendcfg.probe.stamp import holds, relevant_environment
 from backendcfg.progress import Step
 from backendcfg.session.choice import chosen, rests_on_these_files

@@ -19,9 +19,8 @@ from backendcfg.errors import (
     UnreadableSwitchError,
 )
 from backendcfg.transact import log
-from backendcfg.transact.failure import Failure
 from backendcfg.transact.interrupts import Deferral
-from backendcfg.transact.outcome import Outcome, listed, reason, shown
+from backendcfg.transact.outcome import Failure, Outcome, listed, reason, shown
 from backendcfg.transact.switch import told
 
 TYPE_CHECKING = False

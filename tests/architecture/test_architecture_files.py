@@ -60,10 +60,10 @@ OTHER_READERS = {
     "cli/verbs/capture.py": "a folder that this process made",
     "gpu/kernels/sources.py": "the package's own files and headers of CUDA",
     "probe/__init__.py": "/proc and /sys",
-    "probe/cores.py": "/proc",
+    "probe/limits.py": "/proc",
     "probe/cpu.py": "/proc and /sys",
     "probe/gpus.py": "/sys",
-    "probe/ldcache.py": "/etc/ld.so.cache",
+    "probe/installed.py": "/etc/ld.so.cache",
     "schema/export.py": "the file that it writes",
     "startup.py": "`take` itself, and /proc",
 }

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from backendcfg.backends import cuda, presence
+from backendcfg.backends import base, cuda
 from backendcfg.backends.base import read
 from backendcfg.backends.cuda import SDPBackend
 from backendcfg.errors import (
@@ -64,8 +64,8 @@ def _h200(monkeypatch):
     )
     torch = SimpleNamespace(_C=calls, version=SimpleNamespace(hip=None))
     gpu = Gpu(index=0, vendor="nvidia", name="H200", compute_capability="9.0")
-    monkeypatch.setattr(presence, "ask_torch", lambda question: question(torch))
-    monkeypatch.setattr(presence, "gpus", lambda *vendors: (gpu,) * ("nvidia" in vendors))
+    monkeypatch.setattr(base, "ask_torch", lambda question: question(torch))
+    monkeypatch.setattr(base, "gpus", lambda *vendors: (gpu,) * ("nvidia" in vendors))
     monkeypatch.setattr("backendcfg.backends.cudnn.version", lambda: 91600)
 
 
@@ -342,7 +342,7 @@ def test_pytorchs_tensors_parameters_and_kernels_are_taken_and_its_switches_foll
 
 
 def test_a_scope_that_the_cpu_could_not_serve_is_refused():
-    if presence.gpus("nvidia", "amd"):
+    if base.gpus("nvidia", "amd"):
         pytest.skip("this machine has a GPU")
     with (
         pytest.raises(ConflictingFlagsError, match="cannot both hold"),

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from backendcfg.backends import cuda, presence
+from backendcfg.backends import base, cuda
 from backendcfg.backends.cuda import libraries
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
 from backendcfg.schema.host import Gpu
@@ -28,9 +28,9 @@ def _gpus(monkeypatch):
     """Pretend GPUs, and no PyTorch to ask."""
 
     def pretend(*found):
-        monkeypatch.setattr(presence, "ask_torch", lambda question: None)
+        monkeypatch.setattr(base, "ask_torch", lambda question: None)
         monkeypatch.setattr(
-            presence, "gpus", lambda *vendors: tuple(g for g in found if g.vendor in vendors)
+            base, "gpus", lambda *vendors: tuple(g for g in found if g.vendor in vendors)
         )
 
     pretend()
@@ -105,7 +105,7 @@ def test_a_member_of_another_function_is_refused():
 )
 def test_a_library_that_this_machine_cannot_use_is_refused_and_the_choice_stays(function, name):
     """PyTorch raises too for magma, and prefers it from then on (T1); it takes ck anywhere."""
-    if presence.gpus("nvidia", "amd"):
+    if base.gpus("nvidia", "amd"):
         pytest.skip("this machine has a GPU, and may have the library")
     before = function()
     with pytest.raises(MissingLibraryError, match=f"cannot be '{name}' on this machine") as caught:
@@ -220,7 +220,7 @@ def test_pytorchs_own_size_is_told_while_no_profile_says_one(monkeypatch):
     """Read, not run: only a PyTorch with CUDA has these calls."""
     calls = SimpleNamespace(_cuda_getCublasWorkspaceSize=lambda: 555)
     torch = SimpleNamespace(_C=calls)
-    monkeypatch.setattr(presence, "ask_torch", lambda question: question(torch))
+    monkeypatch.setattr(base, "ask_torch", lambda question: question(torch))
     assert libraries.cublas_workspace_size() == 555
     monkeypatch.undo()
     assert libraries.cublas_workspace_size(99) == 99

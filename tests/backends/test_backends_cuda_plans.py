@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from backendcfg.backends import cuda, presence
+from backendcfg.backends import base, cuda
 from backendcfg.errors import InvalidArgumentError, InvalidValueError, UnknownAttributeError
 from backendcfg.schema.host import Gpu
 
@@ -16,8 +16,8 @@ cache = cuda.cufft_plan_cache
 @pytest.fixture(name="alone", autouse=True)
 def _alone(monkeypatch):
     """No GPU and no PyTorch, whatever this machine has."""
-    monkeypatch.setattr(presence, "ask_torch", lambda question: None)
-    monkeypatch.setattr(presence, "gpus", lambda *vendors: ())
+    monkeypatch.setattr(base, "ask_torch", lambda question: None)
+    monkeypatch.setattr(base, "gpus", lambda *vendors: ())
 
 
 @pytest.fixture(name="torch")
@@ -34,7 +34,7 @@ def _torch(monkeypatch):
         _cufft_clear_plan_cache=lambda index: plans.update({index: 0}),
         plans=plans,
     )
-    monkeypatch.setattr(presence, "ask_torch", lambda question: question(made))
+    monkeypatch.setattr(base, "ask_torch", lambda question: question(made))
     return made
 
 
@@ -143,7 +143,7 @@ def test_an_index_beyond_the_devices_is_refused(torch, index):
 
 def test_detection_counts_the_devices_where_pytorch_does_not(monkeypatch):
     gpu = Gpu(index=0, vendor="nvidia", name="GPU")
-    monkeypatch.setattr(presence, "gpus", lambda *vendors: (gpu,))
+    monkeypatch.setattr(base, "gpus", lambda *vendors: (gpu,))
     assert cache[0].max_size == 4096
     with pytest.raises(InvalidArgumentError, match="device index < 1, but"):
         cache[1]
@@ -152,7 +152,7 @@ def test_detection_counts_the_devices_where_pytorch_does_not(monkeypatch):
 def test_rocm_keeps_1023_plans_at_most(monkeypatch):
     """Read, not run."""
     gpu = Gpu(index=0, vendor="amd", name="GPU")
-    monkeypatch.setattr(presence, "gpus", lambda *vendors: (gpu,) * ("amd" in vendors))
+    monkeypatch.setattr(base, "gpus", lambda *vendors: (gpu,) * ("amd" in vendors))
     cache.max_size = 1023
     with pytest.raises(InvalidValueError, match="can not be larger than 1023, but got 1024"):
         cache.max_size = 1024

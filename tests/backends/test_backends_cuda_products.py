@@ -105,12 +105,12 @@ def test_a_new_module_object_shows_the_same_flags():
 
 
 def test_built_for_cuda_is_no_on_a_machine_without(monkeypatch):
-    from backendcfg.backends import presence
+    from backendcfg.backends import base
 
-    monkeypatch.setattr(presence, "ask_torch", lambda question: None)
-    monkeypatch.setattr(presence, "library", lambda stem: "")
+    monkeypatch.setattr(base, "ask_torch", lambda question: None)
+    monkeypatch.setattr(base, "library_file", lambda stem: "")
     assert cuda.is_built() is False
-    monkeypatch.setattr(presence, "library", lambda stem: f"/x/{stem}.12")
+    monkeypatch.setattr(base, "library_file", lambda stem: f"/x/{stem}.12")
     assert cuda.is_built() is True
-    monkeypatch.setattr(presence, "ask_torch", lambda question: False)
+    monkeypatch.setattr(base, "ask_torch", lambda question: False)
     assert cuda.is_built() is False

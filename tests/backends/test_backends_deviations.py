@@ -485,7 +485,7 @@ def test_the_sizes_of_workspaces_can_be_set_without_a_gpu(on_cpu):
 def test_the_most_plans_are_one_flag_for_every_device(monkeypatch):
     text = (HOSTS / "dgx-h100--openblas.json").read_text()
     monkeypatch.setattr(planning, "detect", lambda: Host.model_validate_json(text))
-    monkeypatch.setattr(backends.presence, "ask_torch", lambda question: None)
+    monkeypatch.setattr(backends.base, "ask_torch", lambda question: None)
     session.reload()
     backends.cuda.cufft_plan_cache[1].max_size = 5
     assert [backends.cuda.cufft_plan_cache[i].max_size for i in (0, 1)] == [5, 5]

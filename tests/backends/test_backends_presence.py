@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backendcfg import backends, session
-from backendcfg.backends import cpu, presence, python_native
+from backendcfg.backends import base, cpu, python_native
 from backendcfg.schema.host import Host
 from backendcfg.session import planning
 
@@ -21,11 +21,11 @@ def _on(monkeypatch, tmp_path):
     def on(name: str) -> Path:
         host = Host.model_validate_json((HOSTS / f"{name}.json").read_text())
         monkeypatch.setattr(planning, "detect", lambda: host)
-        monkeypatch.setattr("backendcfg.probe.ldcache.installed", dict)
+        monkeypatch.setattr("backendcfg.probe.installed.listed", dict)
         site = tmp_path / "site-packages"
-        monkeypatch.setattr(presence, "places", lambda: [str(site)])
+        monkeypatch.setattr(base, "places", lambda: [str(site)])
         monkeypatch.setattr(python_native, "find_spec", lambda name: None)
-        monkeypatch.setattr(presence, "ask_torch", lambda question: None)
+        monkeypatch.setattr(base, "ask_torch", lambda question: None)
         monkeypatch.syspath_prepend(site)
         session.reload()
         return site
@@ -67,7 +67,7 @@ def test_the_version_of_cudnn_is_that_of_its_wheel(on, monkeypatch, name, versio
 def test_the_version_of_a_systems_library_is_in_its_name(on, monkeypatch):
     on("dgx-h100--openblas")
     path = "/usr/lib/x86_64-linux-gnu/libcudnn.so.9.3.0"
-    monkeypatch.setattr("backendcfg.probe.ldcache.installed", lambda: {"libcudnn.so.9": path})
+    monkeypatch.setattr("backendcfg.probe.installed.listed", lambda: {"libcudnn.so.9": path})
     session.reload()
     assert backends.cudnn.version() == 90300
 
@@ -82,7 +82,7 @@ def test_on_amd_miopen_answers_for_cudnn(on, monkeypatch, tmp_path):
     on("mi300x--openblas")
     assert backends.cudnn.is_available() is False
     path = str(tmp_path / "rocm" / "lib" / "libMIOpen.so.1.0.60300")
-    monkeypatch.setattr("backendcfg.probe.ldcache.installed", lambda: {"libMIOpen.so.1": path})
+    monkeypatch.setattr("backendcfg.probe.installed.listed", lambda: {"libMIOpen.so.1": path})
     session.reload()
     assert (backends.cudnn.is_available(), backends.cudnn.version()) == (True, None)
     header = tmp_path / "rocm" / "include" / "miopen" / "version.h"
@@ -129,7 +129,7 @@ def test_the_capability_is_no_better_than_the_profile_allows(on):
 
 def test_arms_vectors_of_256_bits_have_their_own_class(on):
     on("gh200-grace--openblas")
-    host = presence.host()
+    host = base.host()
     assert cpu._of(host.cpu.model_copy(update={"microarchitecture": "neoverse_v1"})) == "SVE256"
     assert cpu._of(host.cpu.model_copy(update={"architecture": "ppc64le"})) == "VSX"
 
@@ -152,7 +152,7 @@ def test_a_mac_has_its_gpu(on, monkeypatch):
     on("macbook-m3-max-accelerate--native")
     monkeypatch.setattr("platform.machine", lambda: "arm64")
     assert backends.mps.is_built() is backends.mps.is_available() is True
-    assert backends.mps.get_name() == presence.host().gpus[0].name
+    assert backends.mps.get_name() == base.host().gpus[0].name
     answer = '  | {\n "gpu-core-count" = 40\n "model" = "x"\n'
 
     def run(words, **_options):
@@ -189,7 +189,7 @@ def test_kernel_languages_are_available_where_installed_beside_an_nvidia_gpu(on,
 
 def test_detection_runs_once_until_reload(on, monkeypatch):
     on("dgx-h100--openblas")
-    calls, host = [], presence.host()
+    calls, host = [], base.host()
     monkeypatch.setattr(planning, "detect", lambda: calls.append(1) or host)
     backends.openmp.is_available()
     assert calls == []

@@ -179,7 +179,7 @@ def test_the_precision_tree_reads_as_in_pytorch(python):
         TREE
         + """
     from backendcfg.backends.base import scoped
-    from backendcfg.backends.precision import effective
+    from backendcfg.backends.base import effective
     read = []
     for case in cases():
         # A node at "none" is one that nobody set, which is how PyTorch's start.

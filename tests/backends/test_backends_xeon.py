@@ -13,7 +13,7 @@ import pytest
 
 from backendcfg.backends.xeon import run_cpu
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.launch import variables
+from backendcfg.launch import launcher as launching
 from backendcfg.launch.arrangement import Request
 
 HERE = sorted(os.sched_getaffinity(0))
@@ -161,7 +161,7 @@ def test_a_rank_of_torchrun_uses_its_part_of_the_cores(monkeypatch):
     ],
 )
 def test_what_is_preloaded(words, installed, expected, monkeypatch):
-    monkeypatch.setattr(variables, "find", lambda kind, _: "/x.so" if kind in installed else "")
+    monkeypatch.setattr(launching, "find", lambda kind, _: "/x.so" if kind in installed else "")
     assert options(*words).preload == expected
 
 

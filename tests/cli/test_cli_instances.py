@@ -140,9 +140,9 @@ def test_a_library_that_is_not_installed_is_told(process, monkeypatch, tmp_path)
     result = process("run", "mine", *words, variables={"HOME": str(tmp_path)})
     assert result.code == 0
     told = "libtcmalloc.so is not installed, so it is not preloaded"
-    from backendcfg.launch import variables
+    from backendcfg.launch.launcher import find
 
-    assert (told in result.err) is (not variables.find("tcmalloc", {}))
+    assert (told in result.err) is (not find("tcmalloc", {}))
 
 
 def test_turned_off_instances_are_bound_all_the_same(process):

@@ -17,8 +17,8 @@ import pytest
 from once import once
 
 from backendcfg import progress
+from backendcfg.cli.group import ERASE, shown, text
 from backendcfg.cli.output import size
-from backendcfg.cli.progress import ERASE, shown, text
 from backendcfg.progress import Step
 
 GATED = """

@@ -5,8 +5,14 @@ import pytest
 from backendcfg.dispatch import attention
 from backendcfg.dispatch.array_facts import ArrayFacts
 from backendcfg.dispatch.attention import ON_CPU, reasons, unmet
-from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device
-from backendcfg.dispatch.attention_shapes import broadcast, problem, sizes
+from backendcfg.dispatch.attention_facts import (
+    AttentionFlags,
+    Call,
+    Device,
+    broadcast,
+    problem,
+    sizes,
+)
 from backendcfg.records import replace
 
 FUSED = ("flash", "efficient")

@@ -341,10 +341,10 @@ def _(project):
 
 @causes("device-failed")
 def _(project):
-    from backendcfg.gpu.products import calls
+    from backendcfg.gpu import products
 
     fault = ("cublasGemmEx", 13, "CUBLAS_STATUS_EXECUTION_FAILED")
-    return project.refused(calls.failed, "matmul", "cublas", fault, (3, 4, 5), "float32")
+    return project.refused(products.failed, "matmul", "cublas", fault, (3, 4, 5), "float32")
 
 
 # --- switches -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from backendcfg.launch import arrangement
 from backendcfg.launch.arrangement import Processor
+from backendcfg.probe.limits import listed_processors
 
 
 def shown(processors):
@@ -66,15 +67,15 @@ def test_here_the_processors_are_those_of_the_affinity():
     [("", []), ("0", [0]), ("0-2,8", [0, 1, 2, 8]), (" 3 , 1-2\n", [3, 1, 2]), ("0,1,", [0, 1])],
 )
 def test_lists_of_the_kernel_are_read(text, expected):
-    assert arrangement.numbers(text) == expected
+    assert listed_processors(text) == expected
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "-1", "0x1", "1;2"])
 def test_what_is_no_list_is_refused(text):
     with pytest.raises(ValueError, match="invalid literal"):
-        arrangement.numbers(text)
+        listed_processors(text)
 
 
 @pytest.mark.parametrize("found", [[], [0], [0, 1, 2, 8], [7, 3, 5, 4]])
 def test_lists_are_written_as_they_are_read(found):
-    assert arrangement.numbers(arrangement.ranges(found)) == sorted(found)
+    assert listed_processors(arrangement.ranges(found)) == sorted(found)

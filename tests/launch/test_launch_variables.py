@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backendcfg.launch import variables
+from backendcfg.launch import launcher
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ from backendcfg.launch import variables
     ],
 )
 def test_a_preset_that_contradicts_the_cores_is_told_and_not_obeyed(preset, changes, notes):
-    assert variables.threads(preset, 4) == (changes, notes)
+    assert launcher.threads(preset, 4) == (changes, notes)
 
 
 def test_what_a_profile_sets_stays_and_is_told_when_there_are_fewer_cores():
     environment = {"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "2"}
-    assert variables.threads(environment, 4, decided=environment) == (
+    assert launcher.threads(environment, 4, decided=environment) == (
         {},
         ["the profile sets OMP_NUM_THREADS=8, on 4 bound cores"],
     )
@@ -62,7 +62,7 @@ def test_what_a_profile_sets_stays_and_is_told_when_there_are_fewer_cores():
     ],
 )
 def test_variables_that_name_processors_are_told(name, text, told):
-    _, notes = variables.threads({name: text, "OMP_NUM_THREADS": "4"}, 4)
+    _, notes = launcher.threads({name: text, "OMP_NUM_THREADS": "4"}, 4)
     expected = f"{name}={text} is set, which may send threads to cores of other instances"
     assert notes == ([expected] if told else [])
 
@@ -83,7 +83,7 @@ def _system(tmp_path, monkeypatch):
 
 def test_a_library_that_is_installed_is_preloaded_with_its_settings(system, tmp_path):
     places = system("usr/lib/libjemalloc.so.2", "usr/local/lib/libiomp5.so")
-    found, notes = variables.preload(["jemalloc", "iomp5"], {"LD_PRELOAD": "/x/mine.so"}, **places)
+    found, notes = launcher.preload(["jemalloc", "iomp5"], {"LD_PRELOAD": "/x/mine.so"}, **places)
     assert found == {
         "LD_PRELOAD": (
             f"{tmp_path}/usr/local/lib/libiomp5.so:{tmp_path}/usr/lib/libjemalloc.so.2:/x/mine.so"
@@ -96,7 +96,7 @@ def test_a_library_that_is_installed_is_preloaded_with_its_settings(system, tmp_
 
 
 def test_a_library_that_is_not_installed_is_told_and_changes_nothing(system):
-    assert variables.preload(["tcmalloc", "iomp5"], {}, **system()) == (
+    assert launcher.preload(["tcmalloc", "iomp5"], {}, **system()) == (
         {},
         [
             (
@@ -111,12 +111,12 @@ def test_a_library_that_is_not_installed_is_told_and_changes_nothing(system):
 def test_what_is_preloaded_already_is_not_preloaded_twice(system):
     places = system("usr/lib/libtcmalloc.so")
     present = {"LD_PRELOAD": "/opt/libtcmalloc.so.4 /x/mine.so"}
-    assert variables.preload(["tcmalloc"], present, **places) == ({}, [])
+    assert launcher.preload(["tcmalloc"], present, **places) == ({}, [])
 
 
 def test_settings_that_are_there_are_kept_and_told(system):
     places = system("usr/lib/libiomp5.so")
-    found, notes = variables.preload(
+    found, notes = launcher.preload(
         ["iomp5"], {"KMP_BLOCKTIME": "200"}, leave=["KMP_AFFINITY"], **places
     )
     assert sorted(found) == ["LD_PRELOAD"]
@@ -128,16 +128,15 @@ def test_the_environment_is_searched_before_the_system(system, tmp_path):
         "usr/lib/libtcmalloc.so", "env/lib/libtcmalloc.so", "conda/lib/libtcmalloc_minimal.so.4"
     )
     conda = {"CONDA_PREFIX": str(tmp_path / "conda")}
-    assert variables.find("tcmalloc", conda, **places) == (
+    assert launcher.find("tcmalloc", conda, **places) == (
         f"{tmp_path}/conda/lib/libtcmalloc_minimal.so.4"
     )
-    assert variables.find("tcmalloc", {}, **places) == f"{tmp_path}/env/lib/libtcmalloc.so"
+    assert launcher.find("tcmalloc", {}, **places) == f"{tmp_path}/env/lib/libtcmalloc.so"
 
 
 def test_the_loader_s_list_is_asked_last(system, monkeypatch):
     monkeypatch.setattr(
-        variables.ldcache,
-        "installed",
+        "backendcfg.probe.installed.listed",
         lambda root: {"libjemalloc.so.2": "/multiarch/libjemalloc.so.2"},
     )
-    assert variables.find("jemalloc", {}, **system()) == "/multiarch/libjemalloc.so.2"
+    assert launcher.find("jemalloc", {}, **system()) == "/multiarch/libjemalloc.so.2"

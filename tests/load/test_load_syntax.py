@@ -3,8 +3,8 @@
 import pytest
 
 from backendcfg.errors import BackendCfgError
-from backendcfg.load import keys
 from backendcfg.load.document import read_profile
+from backendcfg.load.text import has_long_key
 
 
 @pytest.fixture
@@ -191,4 +191,4 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(render):
     ],
 )
 def test_dots_count_in_keys_alone(line, long):
-    assert keys.has_long(line) is long
+    assert has_long_key(line) is long

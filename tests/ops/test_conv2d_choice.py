@@ -12,10 +12,9 @@ from backendcfg.cache import BoundedCache
 from backendcfg.defaults import DEFAULTS
 from backendcfg.dispatch.array_facts import dense_facts
 from backendcfg.flags_in_force import FlagsInForce
-from backendcfg.ops import serving
-from backendcfg.ops.convolution import ways
+from backendcfg.ops import convolution, serving
+from backendcfg.ops.convolution import WAYS
 from backendcfg.ops.convolution.shapes import geometry
-from backendcfg.ops.convolution.ways import WAYS
 from backendcfg.schema.profile import defaults
 from backendcfg.transact.compiled import Compiled
 
@@ -46,9 +45,9 @@ BENCHMARK = {"cudnn__benchmark": True}
 def _forgetful(monkeypatch):
     # Another test of this process may have loaded PyTorch, which brings a way of its own.
     monkeypatch.setitem(sys.modules, "torch", None)
-    ways.fastest.clear()
+    convolution.fastest.clear()
     yield
-    ways.fastest.clear()
+    convolution.fastest.clear()
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def test_benchmark_measures_each_shape_once(calls):
         assert calls == ["direct", "direct", "im2col", "im2col"]
         calls.clear()
         ops.conv2d(X, W)
-        fastest = {way for _, way in ways.fastest.items()}
+        fastest = {way for _, way in convolution.fastest.items()}
         assert calls == list(fastest)
         calls.clear()
         ops.conv2d(X[:1], W)
@@ -93,7 +92,7 @@ def test_benchmark_measures_each_shape_once(calls):
 
 def test_the_fastest_that_was_measured_serves(monkeypatch, calls):
     turns = iter([0, 9, 9, 18, 18, 19, 19, 20])
-    monkeypatch.setattr(ways.time, "perf_counter", lambda: next(turns))
+    monkeypatch.setattr(convolution.time, "perf_counter", lambda: next(turns))
     with under(**BENCHMARK):
         ops.conv2d(X, W)
         calls.clear()
@@ -134,27 +133,30 @@ def test_a_benchmark_limit_of_0_tries_all(calls):
 def test_what_asks_for_the_same_bits_forbids_to_measure(calls, values, why):
     with under(**BENCHMARK, **values):
         ops.conv2d(X, W)
-        assert ways.fixed_by(FlagsInForce()) == why
+        assert convolution.fixed_by(FlagsInForce()) == why
     assert calls == ["direct"]
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(ways, "fastest", BoundedCache(2))
+    monkeypatch.setattr(convolution, "fastest", BoundedCache(2))
     with under(**BENCHMARK):
         for size in (5, 6, 7):
             ops.conv2d(X[:, :, :size], W)
-        assert [key[0].input[2] for key, _ in ways.fastest.items()] == [6, 7]
+        assert [key[0].input[2] for key, _ in convolution.fastest.items()] == [6, 7]
         ops.conv2d(X[:, :, :6], W)
         ops.conv2d(X[:, :, :8], W)
-    assert [key[0].input[2] for key, _ in ways.fastest.items()] == [6, 8]
+    assert [key[0].input[2] for key, _ in convolution.fastest.items()] == [6, 8]
 
 
 def test_why_onednn_does_not_serve(monkeypatch):
     call = described("float32")
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert ways.unmet("onednn", call, FlagsInForce()) == "PyTorch, which brings it, is not loaded"
+    assert (
+        convolution.unmet("onednn", call, FlagsInForce())
+        == "PyTorch, which brings it, is not loaded"
+    )
     with under(mkldnn__enabled=False):
-        assert ways.unmet("onednn", call, FlagsInForce()) == "`mkldnn.enabled` is off"
+        assert convolution.unmet("onednn", call, FlagsInForce()) == "`mkldnn.enabled` is off"
     mkldnn = types.SimpleNamespace(is_available=lambda: True)
     torch = types.SimpleNamespace(
         nn=0,
@@ -162,12 +164,13 @@ def test_why_onednn_does_not_serve(monkeypatch):
         _C=types.SimpleNamespace(_get_mkldnn_enabled=lambda: False),
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
-    assert ways.unmet("onednn", call, FlagsInForce()) == "PyTorch does not compute with it"
+    assert convolution.unmet("onednn", call, FlagsInForce()) == "PyTorch does not compute with it"
     torch._C._get_mkldnn_enabled = lambda: True
-    assert ways.unmet("onednn", call, FlagsInForce()) == ""
+    assert convolution.unmet("onednn", call, FlagsInForce()) == ""
     for narrow in ("float16", "bfloat16", "complex64"):
-        assert ways.unmet("onednn", described(narrow), FlagsInForce()) == ""
+        assert convolution.unmet("onednn", described(narrow), FlagsInForce()) == ""
     for wide in ("float64", "complex128"):
         assert (
-            ways.unmet("onednn", described(wide), FlagsInForce()) == "PyTorch gives it no float64"
+            convolution.unmet("onednn", described(wide), FlagsInForce())
+            == "PyTorch gives it no float64"
         )

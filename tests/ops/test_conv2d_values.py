@@ -13,8 +13,7 @@ from backendcfg import _native, ops
 from backendcfg.dispatch.array_facts import dense_facts
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import convolution
-from backendcfg.ops.convolution import shapes
-from backendcfg.ops.convolution.ways import WAYS, Convolution
+from backendcfg.ops.convolution import WAYS, Convolution, shapes
 
 ISAS = [name for name, runs, _ in _native.kernel_isas() if runs]
 RANDOM = np.random.default_rng(0)
@@ -218,7 +217,7 @@ def test_a_complex_convolution_is_four_real_ones(dtype, groups):
 
 
 def test_columns_are_made_in_bounded_pieces(monkeypatch):
-    monkeypatch.setattr("backendcfg.ops.convolution.ways.COLUMNS", 1 << 18)
+    monkeypatch.setattr("backendcfg.ops.convolution.COLUMNS", 1 << 18)
     x, w = np.ones((2, 8, 96, 96), np.float32), np.ones((4, 8, 5, 5), np.float32)
     call = Convolution(described(x, w), x, w, None)
     tracemalloc.start()

@@ -142,7 +142,7 @@ from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.ops import serving
 from backendcfg.ops.fft import plan_cache
-from backendcfg.ops.fft.mkl import Plan
+from backendcfg.ops.fft.choice import Plan
 from backendcfg.transact.compiled import Compiled
 
 libraries = tuple(library.model_dump() for library in backendcfg.detect().libraries)

@@ -6,8 +6,8 @@ import pytest
 from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops import explanation
-from backendcfg.ops.convolution import shapes, ways
+from backendcfg.ops import convolution, explanation
+from backendcfg.ops.convolution import shapes
 from backendcfg.ops.fft.choice import TRANSFORMS
 from backendcfg.transact.compiled import Compiled
 
@@ -42,16 +42,16 @@ def test_a_convolution_says_why_each_other_way_does_not_serve():
 
 
 def test_a_convolution_that_was_measured_says_what_won():
-    ways.fastest.clear()
+    convolution.fastest.clear()
     x, w = (np.ones(shape, np.float32) for shape in SHAPES)
     with under(cudnn__benchmark=True):
         before = explained("conv2d", SHAPES)
         ops.conv2d(x, w)
         after = explained("conv2d", SHAPES)
-        won = [way for _, way in ways.fastest.items()]
+        won = [way for _, way in convolution.fastest.items()]
     assert before.because == "not measured yet: a call of this shape measures"
     assert ([after.provider], after.because) == (won, "the fastest when it was measured")
-    ways.fastest.clear()
+    convolution.fastest.clear()
 
 
 @pytest.mark.parametrize("element", shapes.ARITHMETIC)
@@ -59,13 +59,13 @@ def test_a_convolution_that_was_measured_says_what_won():
 def test_what_is_explained_is_what_serves_for_every_type(element, benchmark, monkeypatch):
     name = pytest.importorskip("ml_dtypes").bfloat16 if element == "bfloat16" else element
     dtype = np.dtype(name)
-    ways.fastest.clear()
+    convolution.fastest.clear()
     x, w = (np.ones(shape).astype(dtype) for shape in SHAPES)
     # The second of the ways is made the faster one, so that it is not the fixed rule that answers.
     turns = iter([0, 9, 9, 18, 18, 19, 19, 20])
     with under(cudnn__benchmark=benchmark, mkldnn__enabled=False):
         if benchmark:
-            monkeypatch.setattr(ways.time, "perf_counter", lambda: next(turns))
+            monkeypatch.setattr(convolution.time, "perf_counter", lambda: next(turns))
         ops.conv2d(x, w)
         with ops.trace() as calls:
             ops.conv2d(x, w)
@@ -74,7 +74,7 @@ def test_what_is_explained_is_what_serves_for_every_type(element, benchmark, mon
     assert (answer.provider, answer.because) == (call.provider, call.because)
     assert answer.provider == ("im2col" if benchmark else "direct")
     assert answer.sizes == call.sizes == (2, 4, 6, 6)
-    ways.fastest.clear()
+    convolution.fastest.clear()
 
 
 def test_an_einsum_says_who_chooses_the_order():

@@ -18,7 +18,7 @@ import numpy as np
 from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.ops import serving
-from backendcfg.ops.convolution import ways
+from backendcfg.ops import convolution
 from backendcfg.transact.compiled import Compiled
 
 torch.manual_seed(0)
@@ -79,10 +79,10 @@ for turn in range(120):
 # oneDNN is one of the ways that are measured, where the flags let it.
 x, w = torch.randn(1, 8, 9, 9), torch.randn(8, 8, 3, 3)
 turns = iter([0, 9, 9, 18, 18, 27, 27, 36, 36, 37, 37, 38])
-clock, ways.time.perf_counter = ways.time.perf_counter, lambda: next(turns)
+clock, convolution.time.perf_counter = convolution.time.perf_counter, lambda: next(turns)
 with under(cudnn__benchmark=True):
     ops.conv2d(x, w)
-    ways.time.perf_counter = clock
+    convolution.time.perf_counter = clock
     before = served("conv2d", "onednn")
     close(ops.conv2d(x, w), torch.nn.functional.conv2d(x, w), 1e-5)
     assert served("conv2d", "onednn") == before + 1
@@ -138,7 +138,7 @@ with torch.autocast("cpu", torch.bfloat16), under(cudnn__benchmark=True):
     for turn in range(2):
         close(ops.conv2d(x, w), wanted, 1e-5)
     assert torch.is_autocast_enabled("cpu")
-assert any("onednn" in key for key, _ in ways.fastest.items())
+assert any("onednn" in key for key, _ in convolution.fastest.items())
 print("done")
 """)
 

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from backendcfg.probe.cores import Cores, Rank, count_cores, local_rank
+from backendcfg.probe.limits import Cores, Rank, count_cores, local_rank
 
 HERE = sorted(os.sched_getaffinity(0))
 RANK = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
 SHOW = """
 import json
-from backendcfg.probe.cores import read_cores
+from backendcfg.probe.limits import read_cores
 from backendcfg.probe.limits import Limits, read_limits
 limits = Limits(64, 64, quota=QUOTA) if QUOTA else read_limits()
 own = read_cores(limits)

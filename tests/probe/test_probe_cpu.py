@@ -6,9 +6,8 @@ import archspec.cpu
 import pytest
 
 from backendcfg.probe import first_processor
-from backendcfg.probe.cores import Cores
 from backendcfg.probe.cpu import Microarchitecture, describe_cpu, identify
-from backendcfg.probe.limits import Limits
+from backendcfg.probe.limits import Cores, Limits
 
 INTEL = """processor\t: 0
 vendor_id\t: GenuineIntel

@@ -14,7 +14,7 @@ import pytest
 
 from backendcfg import environ
 from backendcfg.catalogue.cpu import kind_of, provider_of
-from backendcfg.probe import inspection, installed, kept, ldcache, loaded
+from backendcfg.probe import inspection, installed, kept, loaded
 from backendcfg.probe.libraries import implied_threads, probe_libraries
 from backendcfg.probe.loaded import owner_of
 from backendcfg.schema.host import Absent, Broken, Found
@@ -316,7 +316,7 @@ def test_the_loaders_list_is_read(tmp_path):
             ("libm.so.6", "/usr/lib/i386-linux-gnu/libm.so.6"),
         )
     )
-    assert ldcache.installed(str(tmp_path)) == {
+    assert installed.listed(str(tmp_path)) == {
         "libblas.so.3": f"{tmp_path}/usr/lib/x86_64-linux-gnu/libblas.so.3"
     }
 
@@ -347,7 +347,7 @@ def test_this_systems_list_agrees_with_ldconfig():
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no ldconfig here")
     names = {line.split()[0] for line in said.splitlines()[1:] if "=>" in line}
-    assert set(ldcache.installed()) == names
+    assert set(installed.listed()) == names
 
 
 def test_a_loaded_file_without_its_symbols_hides_nothing(compiled):

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from backendcfg.probe.limits import Limits, processors, read_limits, total_memory
+from backendcfg.probe.limits import Limits, count_listed, read_limits, total_memory
 
 V2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = (
@@ -149,7 +149,7 @@ def test_a_tiny_quota_still_leaves_one_processor():
     ("ranges", "count"), [("0-3,8", 5), ("0", 1), ("", 0), ("\n", 0), ("x-y", 0), ("0-63", 64)]
 )
 def test_lists_of_processors_are_counted(ranges, count):
-    assert processors(ranges) == count
+    assert count_listed(ranges) == count
 
 
 def test_total_memory_is_in_bytes(tree):

@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from backendcfg.probe.gpus import visible_indices
-from backendcfg.probe.nvidia import probe_nvidia
+from backendcfg.probe.gpus import probe_nvidia, visible_indices
 from backendcfg.schema.host import Absent, Broken, Found, Gpu
 
 T4 = "Tesla T4|7|5|15360|GPU-11111111-aaaa"

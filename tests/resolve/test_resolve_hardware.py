@@ -4,7 +4,7 @@ import pytest
 from resolve_builders import AVX2, H100, MI300X, T4, a_host, a_profile, a_stack
 
 from backendcfg.errors import InvalidValueError, UnsupportedHardwareError
-from backendcfg.resolve import cores
+from backendcfg.resolve.libraries import CORE_TYPES
 from backendcfg.resolve.plan import resolve
 from backendcfg.schema.host import Absent, Broken, Memory, System
 
@@ -132,7 +132,7 @@ def test_a_kernel_set_that_does_not_exist_is_an_error_with_the_nearest_name():
 
 
 def test_kernel_sets_of_every_architecture_that_openblas_dispatches_on_are_known():
-    assert {kernels.architecture for kernels in cores.CORE_TYPES.values()} == {
+    assert {kernels.architecture for kernels in CORE_TYPES.values()} == {
         *("x86_64", "aarch64", "ppc64le", "s390x")
     }
 

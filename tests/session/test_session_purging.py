@@ -10,7 +10,7 @@ import backendcfg
 from backendcfg import environ, session, startup
 from backendcfg.errors import StateUnwritableError
 from backendcfg.load.trust import trust
-from backendcfg.session import purging
+from backendcfg.session import shell
 
 PACKAGE = Path(backendcfg.__file__).parent
 
@@ -20,7 +20,7 @@ def test_everything_that_somebody_caches_is_known():
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         written |= set(re.findall(r'environ\.cache_directory\(\), "([\w.]+)"', text))
-    assert written == set(purging.CACHED)
+    assert written == set(shell.CACHED)
 
 
 @pytest.fixture(name="used")
@@ -43,7 +43,7 @@ def _used(tmp_path, monkeypatch):
 
 
 def test_what_is_kept_is_shown_with_its_size(used):
-    found = purging.kept()
+    found = shell.kept()
     assert {one.kind for one in found} == {"state", "cache", "trust"}
     assert all(one.files for one in found)
     assert sum(one.bytes for one in found) > 1000
@@ -51,8 +51,8 @@ def test_what_is_kept_is_shown_with_its_size(used):
 
 
 def test_it_is_removed_and_what_others_wrote_stays(used, tmp_path):
-    purging.remove(purging.kept())
-    assert purging.kept() == ()
+    shell.remove(shell.kept())
+    assert shell.kept() == ()
     assert session.current() is None
     left = [Path(where, name) for where, _, names in os.walk(tmp_path) for name in names]
     assert sorted(left) == sorted([*used, tmp_path / "project" / "backendcfg.toml"])
@@ -63,12 +63,12 @@ def test_what_is_active_for_the_environment_is_removed_and_what_0_1_0_kept_by_ho
     for name in ("environment/active", "STATE_DIR/a-host/v1/active"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("")
-    found = {one.path for one in purging.kept() if one.kind == "state"}
+    found = {one.path for one in shell.kept() if one.kind == "state"}
     assert found == {
         str(tmp_path / name)
         for name in ("environment/active", "STATE_DIR/a-host/v1", "STATE_DIR/v2")
     }
-    purging.remove(purging.kept())
+    shell.remove(shell.kept())
     assert not (tmp_path / "environment").exists()
     assert not (tmp_path / "STATE_DIR").exists()
 
@@ -78,19 +78,19 @@ def test_a_link_is_removed_and_not_what_it_points_to(used, tmp_path):
     elsewhere.mkdir()
     (elsewhere / "precious").write_text("")
     Path(environ.cache_directory(), "kernels").symlink_to(elsewhere)
-    purging.remove(purging.kept())
+    shell.remove(shell.kept())
     assert (elsewhere / "precious").exists()
 
 
 def test_what_cannot_be_removed_says_what_was(used, monkeypatch):
-    found = purging.kept()
+    found = shell.kept()
 
     def refuse(path):
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(purging.os, "unlink", refuse)
+    monkeypatch.setattr(shell.os, "unlink", refuse)
     with pytest.raises(StateUnwritableError) as raised:
-        purging.remove([one for one in found if one.kind == "trust"])
+        shell.remove([one for one in found if one.kind == "trust"])
     assert raised.value.state == "removed: nothing"
     assert "Permission denied" in raised.value.message
 
@@ -99,5 +99,5 @@ def test_the_state_of_another_program_beside_ours_stays(used, tmp_path):
     theirs = tmp_path / "STATE_DIR" / "theirs" / "v1"
     theirs.mkdir(parents=True)
     (theirs / "precious").write_text("")
-    purging.remove(purging.kept())
+    shell.remove(shell.kept())
     assert (theirs / "precious").exists()

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import environ
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import assign, read, remembered, scoped
 from backendcfg.dispatch import attention, attention_facts
 from backendcfg.dispatch.array_facts import array_facts
@@ -281,16 +281,16 @@ def _kernels() -> frozenset[str]:
         cudnn = torch._C._has_cuda and torch.version.hip is None and torch._C._has_cudnn
         return frozenset((*fused, *(("cudnn",) if cudnn else ())))
 
-    return presence.ask_torch(brought) or frozenset()
+    return base.ask_torch(brought) or frozenset()
 
 
 def _device(call: Call) -> Device:
     """The GPU that the call's arrays are on, else the first; and what there is to compute with."""
-    gpus = presence.gpus("nvidia", "amd")
+    gpus = base.gpus("nvidia", "amd")
     index = call.query.ordinal if call.query.device == "cuda" else 0
     gpu = gpus[index] if index < len(gpus) else None
     major, _, minor = (gpu.compute_capability if gpu else "").partition(".")
-    flash_3 = presence.ask_torch(lambda torch: torch._C._get_fa3_sdp_enabled())
+    flash_3 = base.ask_torch(lambda torch: torch._C._get_fa3_sdp_enabled())
     nested = "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED"
     return attention_facts.Device(
         vendor=gpu.vendor if gpu else "",

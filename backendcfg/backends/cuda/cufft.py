@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import assign, read, refuse_unknown
 from backendcfg.errors import InvalidArgumentError, InvalidValueError, UnknownAttributeError
 
@@ -151,16 +151,16 @@ def _ask(question: Callable[[Any], Any]) -> Any:
     def with_gpu(torch: Any) -> Any:
         return question(torch) if torch._C._has_cuda and torch.cuda.is_available() else None
 
-    return presence.ask_torch(with_gpu)
+    return base.ask_torch(with_gpu)
 
 
 def _count() -> int:
     found = _ask(lambda torch: torch.cuda.device_count())
-    return int(found) if found is not None else len(presence.gpus("nvidia", "amd"))
+    return int(found) if found is not None else len(base.gpus("nvidia", "amd"))
 
 
 def _only_amd() -> bool:
-    return bool(presence.gpus("amd")) and not presence.gpus("nvidia")
+    return bool(base.gpus("amd")) and not base.gpus("nvidia")
 
 
 def _index(device: Any) -> int:

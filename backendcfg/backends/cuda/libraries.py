@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backendcfg import environ
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import assign, library, read
 from backendcfg.catalogue.gpu import CK, CUBLAS, CUBLASLT, HIPBLAS, HIPBLASLT
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
@@ -121,7 +121,7 @@ def preferred_rocm_fa_library(backend: str | ROCmFABackend | None = None) -> ROC
 
 def is_ck_sdpa_available() -> bool:
     """Whether the PyTorch that is loaded can compute attention by Composable Kernel (ROCm)."""
-    return bool(presence.ask_torch(lambda torch: torch._C._is_ck_sdpa_available()))
+    return bool(base.ask_torch(lambda torch: torch._C._is_ck_sdpa_available()))
 
 
 def cublas_workspace_size(size: int | None = None) -> int:
@@ -168,7 +168,7 @@ def _choose(flag: str, backend: object, members: Mapping[str, Chosen]) -> None:
         assign({flag: name})
         return
     if members[name] is not _default_blas():
-        if flag == BLAS and presence.gpus("amd") and not presence.gpus("nvidia"):
+        if flag == BLAS and base.gpus("amd") and not base.gpus("nvidia"):
             name = _ON_AMD.get(name, name)
         _require(flag, name)
     assign({flag: name})
@@ -208,12 +208,10 @@ def _member(backend: object, members: Mapping[str, Chosen]) -> Chosen:
 
 def _default_blas() -> BlasBackend:
     """What "default" means: hipBLASLt on AMD's Instinct, else cuBLAS or hipBLAS."""
-    if (
-        known := presence.ask_torch(lambda torch: torch._C._get_blas_default_backend())
-    ) is not None:
+    if (known := base.ask_torch(lambda torch: torch._C._get_blas_default_backend())) is not None:
         return BlasBackend[known.name]
     instinct = ("gfx90a", "gfx942", "gfx950")
-    amd = presence.gpus("amd") if not presence.gpus("nvidia") else ()
+    amd = base.gpus("amd") if not base.gpus("nvidia") else ()
     lt = any(gpu.architecture.startswith(instinct) for gpu in amd)
     return BlasBackend.Cublaslt if lt else BlasBackend.Cublas
 
@@ -224,7 +222,7 @@ def _workspace(flag: str, size: int | None, getter: str, default: Any) -> int:
     told: int = read(flag)
     if told:
         return told
-    known = presence.ask_torch(lambda torch: getattr(torch._C, getter)())
+    known = base.ask_torch(lambda torch: getattr(torch._C, getter)())
     return int(known) if known is not None else default()
 
 
@@ -233,9 +231,9 @@ def _cublas() -> int:
     said = environ.foreign(["CUBLAS_WORKSPACE_CONFIG"]).get("CUBLAS_WORKSPACE_CONFIG", "")
     if configured := _configured(said):
         return configured
-    if any(gpu.compute_capability == "9.0" for gpu in presence.gpus("nvidia")):
+    if any(gpu.compute_capability == "9.0" for gpu in base.gpus("nvidia")):
         return 32 * _MEBIBYTE
-    if amd := presence.gpus("amd"):
+    if amd := base.gpus("amd"):
         return (128 if any(gpu.architecture.startswith("gfx94") for gpu in amd) else 32) * _MEBIBYTE
     return _configured(":4096:2:16:8")
 
@@ -254,4 +252,4 @@ def _cublaslt() -> int:
     said = environ.foreign(["CUBLASLT_WORKSPACE_SIZE"]).get("CUBLASLT_WORKSPACE_SIZE", "")
     if said.isdecimal():
         return int(said) * _KIBIBYTE
-    return (76 if presence.gpus("amd") else 1) * _MEBIBYTE
+    return (76 if base.gpus("amd") else 1) * _MEBIBYTE

@@ -9,19 +9,23 @@ import os
 import re
 
 from backendcfg import startup
-from backendcfg.backends import presence
+from backendcfg.backends import base
 from backendcfg.backends.base import (
+    CUDNN,
     FlagProperty,
+    Leaf,
     PropModule,
     become,
+    effective,
     exchange,
     given,
+    is_tf32,
+    legacy,
     read,
     remembered,
     scoped,
 )
 from backendcfg.backends.cudnn import rnn
-from backendcfg.backends.precision import CUDNN, Leaf, effective, is_tf32, legacy
 from backendcfg.catalogue import gpu
 
 TYPE_CHECKING = False
@@ -71,8 +75,8 @@ CUDNN_TENSOR_DTYPES = TensorTypes({"float16", "float32", "float64"})
 def is_available() -> bool:
     """Whether a GPU that this process may use has its library here: cuDNN, or MIOpen on AMD."""
     return bool(
-        (presence.gpus("nvidia") and presence.library(gpu.CUDNN.stem))
-        or (presence.gpus("amd") and presence.library(gpu.MIOPEN.stem))
+        (base.gpus("nvidia") and base.library_file(gpu.CUDNN.stem))
+        or (base.gpus("amd") and base.library_file(gpu.MIOPEN.stem))
     )
 
 
@@ -84,11 +88,11 @@ def version() -> int | None:
     """
     if not is_available():
         return None
-    on_nvidia = bool(presence.gpus("nvidia"))
+    on_nvidia = bool(base.gpus("nvidia"))
     if on_nvidia:
-        found = presence.version(presence.library(gpu.CUDNN.stem), _WHEELS)
+        found = base.version(base.library_file(gpu.CUDNN.stem), _WHEELS)
     else:
-        found = _miopen(presence.library(gpu.MIOPEN.stem))
+        found = _miopen(base.library_file(gpu.MIOPEN.stem))
     if found is None:
         return None
     major, minor, patch = found

@@ -5,8 +5,7 @@ What it does on a GPU was read in PyTorch's sources, not run.
 
 from __future__ import annotations
 
-from backendcfg.backends.base import ContextProp, FlagProperty, PropModule, become
-from backendcfg.backends.precision import effective
+from backendcfg.backends.base import ContextProp, FlagProperty, PropModule, become, effective
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
 
 TYPE_CHECKING = False
@@ -77,9 +76,9 @@ def init_dropout_state(
     """
     import sys
 
-    from backendcfg.backends import presence
+    from backendcfg.backends import base
 
-    if not presence.ask_torch(lambda torch: torch.backends.cudnn.is_available()):
+    if not base.ask_torch(lambda torch: torch.backends.cudnn.is_available()):
         raise MissingLibraryError(
             "a dropout state is made by PyTorch with cuDNN, which is not loaded in this process",
             helps=["import a PyTorch that was built for CUDA first"],

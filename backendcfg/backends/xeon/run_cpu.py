@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from backendcfg import environ
 from backendcfg.errors import BackendCfgError, InvalidArgumentError
-from backendcfg.launch import launcher, variables
+from backendcfg.launch import launcher
 from backendcfg.launch.arrangement import Request, listed
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from backendcfg.launch.variables import Preload
+    from backendcfg.launch.launcher import Preload
 
 __all__ = ["create_args", "format_str", "logger", "main"]
 
@@ -161,7 +161,7 @@ def _preloads(args: Namespace) -> tuple[Preload, ...]:
         allocator = "jemalloc"
     elif not args.use_default_allocator:
         kinds: tuple[Preload, ...] = ("tcmalloc", "jemalloc")
-        allocator = next((kind for kind in kinds if variables.find(kind, environ.current())), None)
+        allocator = next((kind for kind in kinds if launcher.find(kind, environ.current())), None)
         if allocator is None:
             logger.warning("neither tcmalloc nor jemalloc is installed, so neither is preloaded")
     runtime: tuple[Preload, ...] = () if args.disable_iomp else ("iomp5",)

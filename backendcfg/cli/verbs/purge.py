@@ -13,7 +13,7 @@ from backendcfg.cli.output import block, current
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from backendcfg.session.purging import Kept
+    from backendcfg.session.shell import Kept
 
 MEANS = {
     "state": "what is active, and what was",
@@ -32,11 +32,11 @@ def command(*, yes: bool) -> None:
     Settings and profiles that you wrote stay.
     """
     from backendcfg.load.locations import user_dir
-    from backendcfg.session import purging
+    from backendcfg.session import shell
 
-    found = purging.kept()
+    found = shell.kept()
     if yes:
-        purging.remove(found)
+        shell.remove(found)
     document = {"kept": [asdict(one) for one in found], "removed": yes}
     current().answer(document, _lines(found, str(user_dir()), removed=yes))
 

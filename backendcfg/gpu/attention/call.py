@@ -17,7 +17,7 @@ from backendcfg.gpu.kernels import loading
 from backendcfg.records import record
 
 if TYPE_CHECKING:
-    from backendcfg.dispatch.attention_shapes import Shapes
+    from backendcfg.dispatch.attention_facts import Shapes
     from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.cudnn import GradientPlans, Prepared
     from backendcfg.gpu.kernels.sources import Kernel

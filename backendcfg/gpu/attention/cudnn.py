@@ -40,9 +40,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg.dispatch.array_facts import ArrayFacts
 from backendcfg.gpu import own_library
-from backendcfg.gpu.cudnn import search
-from backendcfg.gpu.cudnn.handle import Tensors
-from backendcfg.gpu.cudnn.operations import ALIGNMENT, Maker, dense, turned
+from backendcfg.gpu.cudnn import Tensors, search
+from backendcfg.gpu.cudnn.graph import ALIGNMENT, Maker, dense, turned
 from backendcfg.gpu.cudnn.search import NoEngineError, Search
 from backendcfg.gpu.libraries.opening import require_device
 from backendcfg.records import record, replace
@@ -50,7 +49,7 @@ from backendcfg.records import record, replace
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backendcfg.dispatch.attention_shapes import Shapes
+    from backendcfg.dispatch.attention_facts import Shapes
     from backendcfg.gpu.arrays import Arguments, DeviceView
     from backendcfg.gpu.attention.call import Four
     from backendcfg.gpu.cudnn.graph import Description, Engine

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.cache import ProfileCache
-from backendcfg.dispatch import attention_shapes
+from backendcfg.dispatch import attention_facts
 from backendcfg.dispatch.attention_facts import Call
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import own_library
@@ -19,7 +19,7 @@ from backendcfg.gpu.attention import cudnn, flash, math, rules
 from backendcfg.gpu.attention.call import NAMES, AttentionPlan, described, put, summed_in, taken
 from backendcfg.gpu.attention.efficient import efficient
 from backendcfg.gpu.kernels import loading
-from backendcfg.gpu.libraries import driver as device_driver
+from backendcfg.gpu.libraries import opening as device_driver
 from backendcfg.ops import serving
 from backendcfg.ops.attention.calls import OPERATION
 from backendcfg.records import replace
@@ -159,12 +159,12 @@ def _plan(
             "`attn_mask` must not be given with `is_causal`",
             helps=["put the triangle into the mask"],
         )
-    if wrong := attention_shapes.problem(call):
+    if wrong := attention_facts.problem(call):
         given.refuse(wrong)
     values = FlagsInForce().values
     device, driver = loading.device(held[0].kind, held[0].ordinal)
     chosen = rules.choose(call, values, device)
-    sizes, cudnn_plans = attention_shapes.sizes(call), None
+    sizes, cudnn_plans = attention_facts.sizes(call), None
     if chosen.kernel == "cudnn":
         problem = cudnn.problem_of(
             held, sizes, is_causal=options.is_causal, with_logsumexp=logsumexp

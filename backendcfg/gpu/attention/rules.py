@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
-from backendcfg.dispatch import attention, attention_facts, attention_shapes
+from backendcfg.dispatch import attention, attention_facts
 from backendcfg.dispatch.attention import OURS, Requirement, requirement
 from backendcfg.gpu.attention import torch_rules
 from backendcfg.gpu.attention.efficient import WIDEST
@@ -150,7 +150,7 @@ def rows_side_by_side(case: Case) -> str:
 @requirement("countable", "positions and blocks are fewer than 2**31", OURS, _VALID)
 def countable(case: Case) -> str:
     """Positions and blocks can be counted in 32 bits."""
-    shapes = attention_shapes.sizes(case.call)
+    shapes = attention_facts.sizes(case.call)
     longest = max(shapes.queries, shapes.keys) + 512
     pairs = prod(shapes.lead)
     rows = 64 if case.kernel == "flash" else 8  # of a block, at least

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backendcfg.gpu.cudnn import CudnnHandle, Tensors
 from backendcfg.gpu.cudnn import graph as device_cudnn
-from backendcfg.gpu.cudnn.handle import CudnnHandle, Tensors
 from backendcfg.gpu.libraries.calling import Fault, Session
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """NVRTC, called in a process of its own: a compiler that breaks ends the process that it runs in.
 
 The child runs this file by its path, isolated from the environment's start-up files, so this module
-imports only the standard library; `compiler.py` starts it. It reads a request as JSON, with the
+imports only the standard library; `sources.py` starts it. It reads a request as JSON, with the
 "path" of the compiler and, to compile, "name", "source", "headers" and "options"; it answers with a
 line of JSON and the bytes of the code. The line has "version" and "architectures", or "status",
 "message" and "log" of a compilation; only "error" where the compiler could not be called.

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import _native
 from backendcfg.dispatch.attention_facts import Device
 from backendcfg.errors import MissingLibraryError
-from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import sources
-from backendcfg.gpu.libraries import driver as device_driver
+from backendcfg.gpu.kernels import sources as cuda_compiler
+from backendcfg.gpu.libraries import opening as device_driver
 from backendcfg.gpu.libraries.opening import Unusable, open_device
 from backendcfg.locks import ProcessLock
 from backendcfg.ops.devices import CUDA

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from backendcfg import environ
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.catalogue.gpu import AMD, CALLED, NVIDIA, GpuLibrary
-from backendcfg.probe import ldcache, loaded
+from backendcfg.probe import loaded
+from backendcfg.probe.installed import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -162,7 +163,7 @@ def _wheels(library: GpuLibrary, world: World) -> Iterator[str]:
 def _system(library: GpuLibrary, world: World) -> Iterator[str]:
     # No cache on musl and NixOS; `backendcfg detect` reports one that cannot be read.
     with suppress(OSError, ValueError):
-        installed = ldcache.installed(world.root)
+        installed = listed(world.root)
         names = library.names
         yield from (os.path.dirname(installed[name]) for name in names if name in installed)
     if library.is_driver:

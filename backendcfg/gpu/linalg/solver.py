@@ -19,9 +19,8 @@ from backendcfg.gpu.linalg import steps
 from backendcfg.gpu.linalg.plan import GIVEN, LinalgPlan, size_of
 from backendcfg.gpu.linalg.vendors import CHOLESKY_SOLVE, LU, LU_SOLVE, Stack, Step
 from backendcfg.gpu.messages import describe
-from backendcfg.ops import serving
+from backendcfg.ops import linalg, serving
 from backendcfg.ops.arrays import is_flag
-from backendcfg.ops.linalg import outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -303,7 +302,7 @@ class Solver:
         """
         given = {name: self.seen(name) if name in self.held else value
                  for name, value in self.given.items()}  # fmt: skip
-        outcomes.refuse(self.function, reason, detail, given)
+        linalg.refuse(self.function, reason, detail, given)
 
     def failing(self, name: str) -> Callable[[int, int], NoReturn]:
         """A function that raises for one matrix of an argument, by its `info` and its number.
@@ -314,7 +313,7 @@ class Solver:
         function, seen, lead = self.function, self.seen(name), self.lead
 
         def fail(info: int, at: int) -> NoReturn:
-            outcomes.fail(function, info, at if lead else -1, seen, lead)
+            linalg.fail(function, info, at if lead else -1, seen, lead)
 
         return fail
 
@@ -361,7 +360,7 @@ class Solver:
             for at in results:
                 flat = values[at].reshape(1, -1)
                 if not all(own_library.numbers(operation, own_library.are_finite(flat))):
-                    outcomes.refuse(function, "not-finite", "", {**values[GIVEN], **seen})
+                    linalg.refuse(function, "not-finite", "", {**values[GIVEN], **seen})
 
         return look
 

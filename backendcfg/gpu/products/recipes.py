@@ -14,8 +14,8 @@ from backendcfg import _native, native
 from backendcfg.catalogue.gpu import AMD, NVIDIA
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
 from backendcfg.gpu import messages
-from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries import files
+from backendcfg.gpu.libraries import opening as device_driver
 from backendcfg.gpu.libraries.calling import OpenLibrary
 from backendcfg.gpu.libraries.opening import Unusable, open_device, require_device
 from backendcfg.gpu.products import gemm

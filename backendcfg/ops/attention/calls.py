@@ -15,7 +15,7 @@ import numpy as np
 
 from backendcfg._native import broadcast
 from backendcfg.cache import ProfileCache
-from backendcfg.dispatch import attention, attention_facts, attention_shapes
+from backendcfg.dispatch import attention, attention_facts
 from backendcfg.dispatch.array_facts import dense_facts
 from backendcfg.dispatch.attention_facts import Call
 from backendcfg.errors import InvalidArgumentError
@@ -27,7 +27,7 @@ from backendcfg.ops.explanation import Answer, Question, Reason
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from backendcfg.dispatch.attention_shapes import Shapes
+    from backendcfg.dispatch.attention_facts import Shapes
     from backendcfg.ops.arrays import ArrayView
 
     Arrays = tuple[ArrayView, ArrayView, ArrayView, ArrayView | None]
@@ -130,7 +130,7 @@ def plan(operation: str, arrays: Arrays, call: Call) -> Route:
             arrays,
             ["put the triangle into the mask: `mask & numpy.tri(*mask.shape[-2:], dtype=bool)`"],
         )
-    if wrong := attention_shapes.problem(call):
+    if wrong := attention_facts.problem(call):
         refuse(operation, wrong, arrays, _way_out(call, wrong))
     values = FlagsInForce().values
     choice = attention.choose(call, values)
@@ -143,7 +143,7 @@ def plan(operation: str, arrays: Arrays, call: Call) -> Route:
             [_ENABLE],
             [f"{name}: {why}" for name, each in choice.reasons.items() for why in each],
         )
-    shapes = attention_shapes.sizes(call)
+    shapes = attention_facts.sizes(call)
     return Route(
         shapes,
         call.query.element,
@@ -303,7 +303,7 @@ def explain(question: Question) -> Answer:
         question.flag("enable_gqa", default=False),
         scale=None if scale is None else float(scale),
     )
-    if wrong := attention_shapes.problem(call):
+    if wrong := attention_facts.problem(call):
         raise InvalidArgumentError(f"explain: {wrong}")
     served: tuple[str, ...] = attention.OURS
     if place is None:
@@ -311,7 +311,7 @@ def explain(question: Question) -> Answer:
     else:
         served, choice = gpu().choose_attention(place, call, question.values)
     where = "" if place is None else f" on {place_named(place)}"
-    sizes = attention_shapes.sizes(call)
+    sizes = attention_facts.sizes(call)
     return Answer(
         question.operation,
         f"{question.operation} of {', '.join(map(str, shapes[:3]))} {name}{where}",

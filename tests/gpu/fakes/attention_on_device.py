@@ -20,8 +20,8 @@ from backendcfg.gpu.attention import efficient as plain
 from backendcfg.gpu.attention import flash
 from backendcfg.gpu.attention import forward as device_attention
 from backendcfg.gpu.attention import math as products
-from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import loading, sources
+from backendcfg.gpu.kernels import sources as cuda_compiler
 
 
 def _of_dispatch(name):

@@ -291,7 +291,7 @@ def solver(devices, monkeypatch):
     import device_arrays
     from linalg_on_device import Matrix
 
-    from backendcfg.gpu.linalg import calls as linalg_calls
+    from backendcfg.gpu import linalg as linalg_calls
 
     monkeypatch.setattr(device_arrays, "OnDevice", Matrix)
     linalg_calls.forget()

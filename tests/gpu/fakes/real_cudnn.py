@@ -9,7 +9,7 @@ import json
 import sys
 from ctypes import byref, c_int, c_int32, c_int64, c_void_p
 
-from backendcfg.gpu.convolution import graph as rules
+from backendcfg.gpu import convolution as rules
 from backendcfg.gpu.cudnn import graph as device_cudnn
 
 # An H100. The names are those whose absence cuDNN 9.28 complains of.

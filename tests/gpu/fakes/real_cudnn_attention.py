@@ -14,7 +14,7 @@ from real_cudnn import DEVICE, H100, build, engines, expect, give, make
 from real_cudnn import cudnn as library
 
 from backendcfg.gpu.attention.cudnn import Problem, graph
-from backendcfg.gpu.cudnn.operations import dense
+from backendcfg.gpu.cudnn.graph import dense
 
 SHARED = {80: 166912, 90: 232448, 100: 232448, 120: 101376}
 """Devices, and how much shared memory a block may have there."""

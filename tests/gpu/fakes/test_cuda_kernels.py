@@ -14,8 +14,8 @@ from test_device_attention_launch import A100, H200, RTX_4090, call
 from backendcfg.errors import InternalError, MissingLibraryError
 from backendcfg.gpu.attention.call import Gradients, Matrix
 from backendcfg.gpu.attention.flash import variant, variants
-from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import sources
+from backendcfg.gpu.kernels import sources as cuda_compiler
 
 FAKE = """
 #include <stdio.h>
@@ -324,11 +324,11 @@ def test_wheels_come_before_variables(fake, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
     monkeypatch.setattr("backendcfg.probe.loaded.mapped_files", list)
-    monkeypatch.setattr("backendcfg.probe.ldcache.installed", dict)
+    monkeypatch.setattr("backendcfg.probe.installed.listed", dict)
     assert list(cuda_compiler.candidates()) == [new, old, toolkit]
     monkeypatch.setattr("backendcfg.probe.loaded.mapped_files", lambda: ["/x/libcuda.so", toolkit])
     monkeypatch.setattr(
-        "backendcfg.probe.ldcache.installed", lambda: {"libnvrtc.so.13": "/lib/libnvrtc.so.13"}
+        "backendcfg.probe.installed.listed", lambda: {"libnvrtc.so.13": "/lib/libnvrtc.so.13"}
     )
     assert list(cuda_compiler.candidates()) == [toolkit, new, old, "/lib/libnvrtc.so.13"]
 

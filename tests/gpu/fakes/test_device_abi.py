@@ -169,7 +169,7 @@ def test_what_python_and_c_both_call_is_declared_alike(check, name):
 
 
 def test_the_numbers_in_python_are_those_of_our_headers(check):
-    from backendcfg.gpu.libraries import driver
+    from backendcfg.gpu.libraries import opening
     from backendcfg.gpu.products import gemm
 
     numbers = {
@@ -187,16 +187,16 @@ def test_the_numbers_in_python_are_those_of_our_headers(check):
         gemm.ALGORITHM_DEFAULT: "CUBLAS_GEMM_DEFAULT",
         gemm.ALGORITHM_TENSOR: "CUBLAS_GEMM_DEFAULT_TENSOR_OP",
         gemm.HIP_ALGORITHM_DEFAULT: "HIPBLAS_GEMM_DEFAULT",
-        driver._DEVICE_ORDINAL: "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL",
+        opening._DEVICE_ORDINAL: "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL",
     }
     assert single == {numbers[name]: name for name in single.values()}
     capability = "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{}"
     asked = tuple(numbers[capability.format(part)] for part in ("MAJOR", "MINOR"))
-    assert asked == driver._CUDA_CAPABILITY
+    assert asked == opening._CUDA_CAPABILITY
     asked = tuple(
         numbers[f"hipDeviceAttributeComputeCapability{part}"] for part in ("Major", "Minor")
     )
-    assert asked == driver._HIP_CAPABILITY
+    assert asked == opening._HIP_CAPABILITY
 
 
 def test_our_declarations_are_those_of_every_header_that_is_here(check):

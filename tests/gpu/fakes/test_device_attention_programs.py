@@ -12,8 +12,8 @@ import pytest
 from backendcfg.gpu.attention.call import CODES, Attention, Matrix, summed_in
 from backendcfg.gpu.attention.efficient import efficient
 from backendcfg.gpu.attention.math import gather, multiplied_in, softmax
-from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import sources
+from backendcfg.gpu.kernels import sources as cuda_compiler
 from backendcfg.records import replace
 
 PAGE = Path(__file__).parents[3] / "docs/operations/device-attention-plain.md"

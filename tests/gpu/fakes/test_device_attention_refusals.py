@@ -10,10 +10,10 @@ from products import under
 
 from backendcfg import ops
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError, MissingLibraryError
-from backendcfg.gpu.kernels import compiler as cuda_compiler
 from backendcfg.gpu.kernels import loading
-from backendcfg.gpu.libraries import driver as device_driver
+from backendcfg.gpu.kernels import sources as cuda_compiler
 from backendcfg.gpu.libraries import opening
+from backendcfg.gpu.libraries import opening as device_driver
 from backendcfg.schema.profile import defaults
 
 attention = ops.scaled_dot_product_attention

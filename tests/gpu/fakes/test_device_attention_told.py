@@ -9,7 +9,7 @@ from attention_on_device import normal
 from products import under
 
 from backendcfg import ops
-from backendcfg.gpu.libraries import driver
+from backendcfg.gpu.libraries import opening
 from backendcfg.schema.profile import defaults
 
 NAME = "scaled_dot_product_attention"
@@ -44,7 +44,7 @@ def test_explain_says_what_a_call_does(kernels, order):
 
 
 def test_explain_prints_who_serves_and_what_stands_against_the_others(kernels):
-    driver._capability.cache_clear()
+    opening._capability.cache_clear()
     call(kernels)
     with under(**{**defaults(), "cuda.enable_cudnn_sdp": False}):
         text = str(ops.explain(NAME, SHAPES, "bfloat16", device="cuda:0"))

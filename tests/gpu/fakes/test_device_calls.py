@@ -9,7 +9,7 @@ from products import GEMMS, PREFER, on_device, under
 
 from backendcfg import _native, ops
 from backendcfg.gpu import families
-from backendcfg.gpu.libraries import driver as device_driver
+from backendcfg.gpu.libraries import opening as device_driver
 
 MATMUL = "cuda.matmul"
 MIB = 1 << 20

@@ -8,8 +8,8 @@ from products import under
 from backendcfg import ops
 from backendcfg._native import Prepared, Scope
 from backendcfg.defaults import DEFAULTS
-from backendcfg.gpu.convolution import calls as device_convolution
-from backendcfg.gpu.convolution import graph as rules
+from backendcfg.gpu import convolution as device_convolution
+from backendcfg.gpu import convolution as rules
 from backendcfg.transact.compiled import Compiled
 
 FLAGS = {flag: DEFAULTS[flag] for flag in rules.FLAGS}
@@ -65,14 +65,14 @@ def test_the_engine_is_the_first_whose_notes_the_flags_allow(devices, flags, ele
 @pytest.mark.parametrize("cuda", ["none", "ieee", "tf32"])
 @pytest.mark.parametrize("root", ["none", "ieee", "tf32", "bf16"])
 def test_tf32_is_allowed_where_torch_backends_says_so(leaf, cuda, root):
-    from backendcfg.backends import precision
+    from backendcfg.backends import base
 
     values = {"cudnn.fp32_precision": cuda, "fp32_precision": root}
     if leaf is not None:
         values[rules.PRECISION] = leaf
     compiled = Compiled("test", "none", {**FLAGS, **values}, tuple(values))
     with Scope(Prepared("test", compiled)):
-        wanted = precision.effective(rules.PRECISION) == "tf32"
+        wanted = base.effective(rules.PRECISION) == "tf32"
         assert rules.tf32(*device_convolution.flags_in_force()) == wanted
 
 

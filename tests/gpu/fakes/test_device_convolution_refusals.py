@@ -13,7 +13,7 @@ from backendcfg.errors import (
     MissingLibraryError,
     TierNotKeptError,
 )
-from backendcfg.gpu.convolution import calls
+from backendcfg.gpu import convolution
 from backendcfg.gpu.libraries import opening
 
 EXECUTION_FAILED, NOT_SUPPORTED, INTERNAL_ERROR, BAD_PARAM = 5000, 3000, 4000, 2000
@@ -27,7 +27,7 @@ def arrays():
 
 @pytest.fixture(autouse=True)
 def _works_afterwards(devices, new_stream, arrays):
-    calls.forget()
+    convolution.forget()
     yield
     devices.reset()
     opening._latest.clear()
@@ -206,13 +206,13 @@ def test_whatever_fails_nothing_is_left_and_the_next_call_works(devices, arrays)
     """Each call of each function fails in turn: of a plan that is made, run and measured."""
     cudnn = devices.cudnn
     with under(cudnn__deterministic=True):
-        calls.forget()
+        convolution.forget()
         ops.conv2d(*arrays)
         counts = {name: len(cudnn.calls(name)) for name in FUNCTIONS}
         for name in FUNCTIONS[2:]:
             for skip in range(0, counts[name], 3):
                 devices.reset()
-                calls.forget()
+                convolution.forget()
                 before = cudnn.library.fake_descriptors()
                 cudnn.fail(name, BAD_PARAM, skip=skip, count=1)
                 text = refused(*arrays, kind=DeviceFailedError)
@@ -223,7 +223,7 @@ def test_whatever_fails_nothing_is_left_and_the_next_call_works(devices, arrays)
                 pushed = cuda.calls("cuCtxPushCurrent_v2")
                 assert len(pushed) == len(cuda.calls("cuCtxPopCurrent_v2")) > 0
                 devices.reset()
-                calls.forget()
+                convolution.forget()
                 ops.conv2d(*arrays)
                 assert cudnn.library.fake_descriptors() <= before + 1 + made
 
@@ -239,7 +239,7 @@ def test_a_handle_that_cannot_be_made_is_said(devices, arrays, name):
 
 
 def test_a_device_without_room_for_a_workspace_takes_an_engine_that_needs_none(devices, arrays):
-    make = calls.Arguments.make
+    make = convolution.Arguments.make
 
     def narrow(given, shape, element):
         if element == "uint8":
@@ -247,11 +247,11 @@ def test_a_device_without_room_for_a_workspace_takes_an_engine_that_needs_none(d
         return make(given, shape, element)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calls.Arguments, "make", narrow)
+        patch.setattr(convolution.Arguments, "make", narrow)
         ops.conv2d(*arrays)
         assert engines_run(devices) == ["implicit"]
         devices.cudnn.set(unsupported=1)
-        calls.forget()
+        convolution.forget()
         text = refused(*arrays, kind=DeviceFailedError)
     assert text.splitlines()[0] == (
         "error[device-failed]: conv2d: cuda:0 is full: no engine of cuDNN that may serve has room "

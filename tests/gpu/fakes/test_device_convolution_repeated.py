@@ -10,8 +10,8 @@ from products import under
 
 from backendcfg import _native, ops
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
-from backendcfg.gpu.convolution import calls as device_convolution
-from backendcfg.gpu.cudnn.handle import CudnnHandle
+from backendcfg.gpu import convolution as device_convolution
+from backendcfg.gpu.cudnn import CudnnHandle
 
 X, W = (2, 4, 8, 8), (4, 4, 3, 3)
 EXECUTION_FAILED = 5000

@@ -7,7 +7,7 @@ from device_arrays import ByInterface, OnDevice, aligned
 from products import under
 
 from backendcfg import ops
-from backendcfg.gpu.convolution import calls
+from backendcfg.gpu import convolution
 
 TENSOR, X, W, Y = 17, 1, 2, 3
 STRIDES, DIMENSIONS, NUMBER = 903, 902, 906
@@ -15,7 +15,7 @@ STRIDES, DIMENSIONS, NUMBER = 903, 902, 906
 
 @pytest.fixture(autouse=True)
 def _chosen_anew(devices):
-    calls.forget()
+    convolution.forget()
     with under(cudnn__deterministic=True, cudnn__conv__fp32_precision="ieee"):
         yield
 

@@ -11,11 +11,11 @@ from products import under
 from test_device_abi import check  # noqa: F401 - a fixture
 
 from backendcfg import ops
-from backendcfg.gpu.convolution import calls
-from backendcfg.gpu.convolution import graph as rules
+from backendcfg.gpu import convolution
+from backendcfg.gpu import convolution as rules
+from backendcfg.gpu.cudnn import CudnnHandle
 from backendcfg.gpu.cudnn import graph as device_cudnn
-from backendcfg.gpu.cudnn import operations
-from backendcfg.gpu.cudnn.handle import CudnnHandle
+from backendcfg.gpu.cudnn.graph import MODES, REDUCERS
 from backendcfg.gpu.libraries.calling import Fault, Session
 
 PLAN, PACK = 5, 16
@@ -23,7 +23,7 @@ PLAN, PACK = 5, 16
 
 @pytest.fixture(autouse=True)
 def _chosen_anew(devices):
-    calls.forget()
+    convolution.forget()
     with under(cudnn__deterministic=True, cudnn__conv__fp32_precision="ieee"):
         yield
 
@@ -43,8 +43,8 @@ def test_the_numbers_in_python_are_those_of_our_header(check):  # noqa: F811
         "CUDNN_BACKEND_{}_DESCRIPTOR": device_cudnn.DESCRIPTORS,
         "CUDNN_TYPE_{}": device_cudnn.TYPES,
         "CUDNN_ATTR_{}": {name: number for name, (number, _) in device_cudnn.ATTRIBUTES.items()},
-        "CUDNN_POINTWISE_{}": operations.MODES,
-        "CUDNN_REDUCE_TENSOR_{}": operations.REDUCERS,
+        "CUDNN_POINTWISE_{}": MODES,
+        "CUDNN_REDUCE_TENSOR_{}": REDUCERS,
         "CUDNN_NUMERICAL_NOTE_{}": device_cudnn.NOTES,
         "CUDNN_BEHAVIOR_NOTE_{}": device_cudnn.BEHAVIOURS,
     }
@@ -133,7 +133,7 @@ def test_plans_are_kept_up_to_a_number_and_then_destroyed(devices, new_stream):
     w = normal((1, 1, 1, 1))
     before = devices.cudnn.library.fake_descriptors()
     for height in range(1, 601):
-        calls.forget()
+        convolution.forget()
         ops.conv2d(normal((1, 1, height, 1)), w)
     # 512 plans, a graph of five descriptors and its eight engines.
     assert devices.cudnn.library.fake_descriptors() - before <= 512 + 5 + 8

@@ -12,7 +12,7 @@ from products import under
 from backendcfg import ops
 from backendcfg.gpu.attention import forward
 from backendcfg.gpu.kernels import loading
-from backendcfg.gpu.libraries import driver
+from backendcfg.gpu.libraries import opening
 from backendcfg.schema.profile import defaults
 
 pytestmark = pytest.mark.sweep
@@ -25,10 +25,10 @@ FIRST = {**defaults(), "cuda.sdp_priority": ("cudnn", "flash")}
 
 @pytest.fixture(autouse=True)
 def _forgotten():
-    driver._capability.cache_clear()
+    opening._capability.cache_clear()
     forward.forget()
     yield
-    driver._capability.cache_clear()
+    opening._capability.cache_clear()
     forward.forget()
 
 

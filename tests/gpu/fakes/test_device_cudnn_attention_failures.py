@@ -12,8 +12,8 @@ from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.gpu.attention import forward as device_attention
 from backendcfg.gpu.attention.rules import ON_DEVICES
-from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries import opening
+from backendcfg.gpu.libraries import opening as device_driver
 from backendcfg.schema.profile import defaults
 
 OTHERS_OFF = {

@@ -9,7 +9,7 @@ from products import under
 from backendcfg import ops
 from backendcfg.errors import DeviceFailedError
 from backendcfg.gpu.attention import forward
-from backendcfg.gpu.libraries import driver
+from backendcfg.gpu.libraries import opening
 from backendcfg.schema.profile import defaults
 
 attention = ops.scaled_dot_product_attention
@@ -20,7 +20,7 @@ FIRST = {**defaults(), "cuda.sdp_priority": ("cudnn",)}
 @pytest.fixture(name="planned", autouse=True)
 def _planned(devices, monkeypatch):
     """The options of calls that were checked and planned; a plan is made once for a kind."""
-    driver._capability.cache_clear()
+    opening._capability.cache_clear()
     forward.forget()
     made, plan = [], forward._plan
 
@@ -31,7 +31,7 @@ def _planned(devices, monkeypatch):
     monkeypatch.setattr(forward, "_plan", record)
     with under(**FIRST):
         yield made
-    driver._capability.cache_clear()
+    opening._capability.cache_clear()
     forward.forget()
 
 

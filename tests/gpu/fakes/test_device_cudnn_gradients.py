@@ -12,7 +12,7 @@ from programs import run
 
 from backendcfg import ops
 from backendcfg.gpu.attention import forward
-from backendcfg.gpu.libraries import driver as device_driver
+from backendcfg.gpu.libraries import opening as device_driver
 from backendcfg.schema.profile import defaults
 
 pytestmark = pytest.mark.sweep

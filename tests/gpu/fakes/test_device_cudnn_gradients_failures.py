@@ -13,8 +13,8 @@ from backendcfg.dispatch.attention_facts import AttentionFlags, Call, Device
 from backendcfg.errors import DeviceFailedError, InvalidArgumentError
 from backendcfg.gpu.attention import forward
 from backendcfg.gpu.attention.rules import ON_DEVICES
-from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries import opening
+from backendcfg.gpu.libraries import opening as device_driver
 from backendcfg.schema.profile import defaults
 
 EVERY = 1 << 3 | 1 << 2 | 1 << 1

@@ -8,10 +8,10 @@ from linalg_on_device import ELEMENTS, Matrix, matrices, positive, there
 from products import under
 
 from backendcfg.errors import DeviceFailedError
+from backendcfg.gpu import linalg as linalg_calls
 from backendcfg.gpu.arrays import Arguments
 from backendcfg.gpu.libraries import opening
 from backendcfg.gpu.libraries.calling import Fault, Session
-from backendcfg.gpu.linalg import calls as linalg_calls
 from backendcfg.gpu.linalg.steps import (
     CHOLESKY,
     DEFAULTS,

@@ -11,8 +11,8 @@ from products import under
 
 from backendcfg import _native, ops
 from backendcfg.errors import MissingLibraryError, TierNotKeptError
+from backendcfg.gpu import linalg as linalg_calls
 from backendcfg.gpu.libraries import opening
-from backendcfg.gpu.linalg import calls as linalg_calls
 from backendcfg.gpu.linalg import steps as device_linalg
 from backendcfg.gpu.linalg.steps import DEFAULTS, STEPS, LinalgRecipe, order
 from backendcfg.ops import explanation, linalg

@@ -11,11 +11,11 @@ from products import under
 
 from backendcfg import _native, ops
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.gpu import linalg as device_linalg
+from backendcfg.gpu import linalg as linalg_calls
 from backendcfg.gpu import own_library
 from backendcfg.gpu.arrays import Arguments
 from backendcfg.gpu.libraries.calling import Session
-from backendcfg.gpu.linalg import calls as device_linalg
-from backendcfg.gpu.linalg import calls as linalg_calls
 from backendcfg.gpu.linalg.steps import MAKERS
 from backendcfg.ops import linalg
 

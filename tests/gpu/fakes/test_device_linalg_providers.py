@@ -6,7 +6,7 @@ import pytest
 from linalg_on_device import ELEMENTS, TOLERANCES, Matrix, matrices, positive, there
 from products import under
 
-from backendcfg.gpu.linalg import calls as linalg_calls
+from backendcfg.gpu import linalg as linalg_calls
 from backendcfg.ops import linalg
 
 pytestmark = pytest.mark.sweep

@@ -10,8 +10,8 @@ from linalg_on_device import ELEMENTS, Matrix, matrices, positive, there
 from products import under
 
 from backendcfg.errors import DeviceFailedError
+from backendcfg.gpu import linalg as linalg_calls
 from backendcfg.gpu.libraries import opening
-from backendcfg.gpu.linalg import calls as linalg_calls
 from backendcfg.gpu.linalg.steps import DEFAULTS, EIGH, LU, MAKERS, SVD, Stack, Step, choose, order
 from backendcfg.ops import explain, linalg
 from backendcfg.ops.devices import CUDA, ROCM

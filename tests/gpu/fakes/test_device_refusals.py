@@ -20,8 +20,8 @@ from backendcfg.errors import (
     TierNotKeptError,
 )
 from backendcfg.gpu import families
-from backendcfg.gpu.libraries import driver as device_driver
 from backendcfg.gpu.libraries import opening
+from backendcfg.gpu.libraries import opening as device_driver
 from backendcfg.gpu.products import recipes
 
 A, B = (3, 5), (5, 4)
@@ -225,11 +225,11 @@ def test_every_step_that_fails_is_named_and_leaves_nothing_behind(
 
 
 def test_a_driver_that_cannot_start_in_a_forked_child_says_why(devices):
-    from backendcfg.gpu.products import calls
+    from backendcfg.gpu import products
 
     fault = ("cuInit", 3, "CUDA_ERROR_NOT_INITIALIZED")
     with pytest.raises(DeviceFailedError) as caught:
-        calls.failed("matmul", "cublas", fault, (3, 4, 5), "float32")
+        products.failed("matmul", "cublas", fault, (3, 4, 5), "float32")
     assert caught.value.render().splitlines()[-1] == (
         "  help: in a child of a process that had used the device, none works: use `spawn`"
     )

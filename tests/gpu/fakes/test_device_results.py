@@ -13,9 +13,8 @@ from products import numbers, on_device
 
 from backendcfg import _native, ops
 from backendcfg.errors import DeviceFailedError
-from backendcfg.gpu.products import recipes
+from backendcfg.gpu.products import DeviceArray, recipes
 from backendcfg.gpu.products.gemm import ELEMENTS
-from backendcfg.gpu.products.results import DeviceArray
 
 
 def by_interface(shape, element="float32", seed=0):

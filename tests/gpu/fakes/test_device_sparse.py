@@ -12,7 +12,7 @@ from backendcfg.errors import (
     MissingLibraryError,
     TierNotKeptError,
 )
-from backendcfg.gpu.sparse import calls as sparse
+from backendcfg.gpu import sparse
 
 ELEMENTS = ("float16", "bfloat16", "int8")
 TYPES = {"float16": 2, "bfloat16": 14, "int8": 3}

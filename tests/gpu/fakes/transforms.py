@@ -22,7 +22,7 @@ def on_device(shape, dtype="complex128", place=(2, 0)):
 
 def forget():
     """Forget every plan, and what is known of calls."""
-    from backendcfg.gpu.fft import calls as device
+    from backendcfg.gpu import fft as device
     from backendcfg.ops.fft import plan_cache
 
     device.forget()

@@ -1,8 +1,6 @@
 """`conv2d` of arrays on CUDA devices by cuDNN, on the arrays' stream.
 
-As in PyTorch, the array's own library copies what lies neither as (batch, channels, height, width)
-nor with its channels last, and adds the bias. An engine of cuDNN is chosen once for each problem
-under a profile.
+What the flags ask of cuDNN's engines, the convolution as a graph, and the calls.
 """
 
 from __future__ import annotations
@@ -13,28 +11,161 @@ from backendcfg._native import current
 from backendcfg.cache import BoundedCache, ProfileCache
 from backendcfg.errors import DeviceFailedError, TierNotKeptError
 from backendcfg.flags_in_force import FlagsInForce
-from backendcfg.gpu import own_library
+from backendcfg.gpu import messages, own_library
 from backendcfg.gpu.arrays import Arguments, DeviceView
-from backendcfg.gpu.convolution import graph as rules
-from backendcfg.gpu.convolution.graph import Problem
+from backendcfg.gpu.cudnn import Tensors
 from backendcfg.gpu.cudnn import search as cudnn
-from backendcfg.gpu.cudnn.graph import alignment
-from backendcfg.gpu.cudnn.handle import Tensors
+from backendcfg.gpu.cudnn.graph import DATA, Graph, alignment
 from backendcfg.gpu.cudnn.search import Found, NoEngineError, Search
 from backendcfg.gpu.libraries.calling import OpenLibrary
 from backendcfg.gpu.libraries.opening import open_device, require_device
 from backendcfg.ops.convolution import shapes as convolution_shapes
+from backendcfg.ops.convolution.shapes import ARITHMETIC
 from backendcfg.ops.devices import CUDA
 from backendcfg.ops.explanation import Answer, Reason
 from backendcfg.ops.serving import served
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Collection, Hashable, Mapping
     from typing import NoReturn
 
     from backendcfg.gpu.arrays import Work
-    from backendcfg.gpu.cudnn.graph import Engine
+    from backendcfg.gpu.cudnn.graph import Description, Engine
     from backendcfg.ops.convolution.shapes import Geometry
+
+
+PRECISION = "cudnn.conv.fp32_precision"
+_PARENTS = ("cudnn.fp32_precision", "fp32_precision")
+
+FLAGS = (
+    "cudnn.enabled",
+    "cudnn.benchmark",
+    "cudnn.benchmark_limit",
+    "cudnn.deterministic",
+    PRECISION,
+    "cudnn.fp32_precision",
+    "fp32_precision",
+    "determinism.algorithms",
+    "determinism.tier",
+    "ops.check_finite",
+)
+"""Every flag that is looked at."""
+
+CROSS_CORRELATION = 1  # cudnnConvolutionMode_t
+X, W, Y = 1, 2, 3  # the numbers of the tensors
+
+
+def tf32(flags: Mapping[str, Any], asked: Collection[str]) -> bool:
+    """Whether float32 may be computed in TF32: as the nearest of three flags says, else it may.
+
+    Args:
+        flags: a value for each of `FLAGS`.
+        asked: the flags that somebody set: the first of the three starts at "tf32", but for a
+            parent that is set.
+    """
+    own = flags[PRECISION]
+    if own != "none" and PRECISION in asked:
+        return bool(own == "tf32")
+    for parent in _PARENTS:
+        if flags[parent] != "none":
+            return bool(flags[parent] == "tf32")
+    return bool(own == "tf32")
+
+
+def fixed_by(flags: Mapping[str, Any]) -> str:
+    """What asks for the same bits in each run, or ""."""
+    if flags["cudnn.deterministic"]:
+        return "`cudnn.deterministic` is on"
+    if flags["determinism.algorithms"] == "deterministic":
+        return "`determinism.algorithms` is deterministic"
+    tier = flags["determinism.tier"]
+    return f"the tier is {tier}" if tier != "none" else ""
+
+
+def unmeasured(flags: Mapping[str, Any]) -> str:
+    """Why the engines are not timed, or "": what wins may differ from run to run."""
+    return fixed_by(flags) or ("" if flags["cudnn.benchmark"] else "`cudnn.benchmark` is off")
+
+
+def refused(flags: Mapping[str, Any], asked: Collection[str], element: str) -> dict[str, str]:
+    """The notes whose engines are not taken, each with the reason."""
+    notes = {"DOWN_CONVERT_INPUTS": "it narrows what it reads"}
+    if element == "float32" and not tf32(flags, asked):
+        notes["TENSOR_CORE"] = "it computes in TF32, which the flags do not allow"
+    if fixed := fixed_by(flags):
+        notes["NONDETERMINISTIC"] = f"its bits may differ from run to run, and {fixed}"
+    return notes
+
+
+def unmet(engine: Engine, notes: Mapping[str, str]) -> str:
+    """Why an engine is not taken, or ""."""
+    return "; ".join(f"{note}: {why}" for note, why in notes.items() if note in engine.notes)
+
+
+def unkept(flags: Mapping[str, Any]) -> str:
+    """Why no engine keeps the tier of the flags, or ""."""
+    return messages.unkept(flags["determinism.tier"])
+
+
+class Problem(NamedTuple):
+    """A convolution as cuDNN is told it.
+
+    Attributes:
+        element: of all three tensors.
+        sizes, strides: of x, w and y; strides in numbers.
+        alignments: of their memory in bytes.
+        padding: zeros above and below, and at the left and right.
+        steps, dilations: of the window.
+    """
+
+    element: str
+    sizes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    alignments: tuple[int, int, int]
+    padding: tuple[int, int]
+    steps: tuple[int, int]
+    dilations: tuple[int, int]
+
+
+def describe(problem: Problem) -> Description:
+    """The graph of a convolution. Groups follow from the channels of x and w."""
+    graph = Graph()
+    x, w, y = (
+        graph.tensor(number, problem.element, sizes, strides, alignment)
+        for number, sizes, strides, alignment in zip(
+            (X, W, Y), problem.sizes, problem.strides, problem.alignments, strict=True
+        )
+    )
+    how = graph.add(
+        "CONVOLUTION",
+        CONVOLUTION_COMP_TYPE=DATA[ARITHMETIC[problem.element]],
+        CONVOLUTION_CONV_MODE=CROSS_CORRELATION,
+        CONVOLUTION_SPATIAL_DIMS=2,
+        CONVOLUTION_DILATIONS=problem.dilations,
+        CONVOLUTION_FILTER_STRIDES=problem.steps,
+        CONVOLUTION_PRE_PADDINGS=problem.padding,
+        CONVOLUTION_POST_PADDINGS=problem.padding,
+    )
+    operation = graph.add(
+        "OPERATION_CONVOLUTION_FORWARD",
+        OPERATION_CONVOLUTION_FORWARD_CONV_DESC=how,
+        OPERATION_CONVOLUTION_FORWARD_X=x,
+        OPERATION_CONVOLUTION_FORWARD_W=w,
+        OPERATION_CONVOLUTION_FORWARD_Y=y,
+        OPERATION_CONVOLUTION_FORWARD_ALPHA=1.0,
+        OPERATION_CONVOLUTION_FORWARD_BETA=0.0,
+    )
+    return graph.done(operation)
+
+
+def packed(shape: tuple[int, ...], *, channels_last: bool) -> tuple[int, ...]:
+    """The strides of (batch, channels, height, width) without gaps, in numbers."""
+    batch, channels, height, width = shape
+    del batch
+    if channels_last:
+        return height * width * channels, 1, width * channels, channels
+    return channels * height * width, height * width, width, 1
+
 
 OPERATION = "conv2d"
 NAMES = ("input", "weight", "bias")
@@ -144,7 +275,7 @@ def _check(given: Arguments, geometry: Geometry, x: DeviceView) -> None:
             "`cudnn.enabled` is off, and nothing else convolves on a device",
             helps=["turn it on, or copy the arrays to the host"],
         )
-    if broken := rules.unkept(flags):
+    if broken := unkept(flags):
         raise TierNotKeptError(
             f"{OPERATION}: {broken}",
             state="nothing was computed",
@@ -155,7 +286,7 @@ def _check(given: Arguments, geometry: Geometry, x: DeviceView) -> None:
 def flags_in_force() -> tuple[Mapping[str, Any], frozenset[str]]:
     """The flags that are looked at, and which somebody set."""
     flags = FlagsInForce()
-    return {flag: flags[flag] for flag in rules.FLAGS}, frozenset(flags.asked)
+    return {flag: flags[flag] for flag in FLAGS}, frozenset(flags.asked)
 
 
 def _four(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
@@ -164,7 +295,7 @@ def _four(sizes: tuple[int, ...], first: int) -> tuple[int, ...]:
 
 def _lies(view: DeviceView, *, channels_last: bool) -> bool:
     shape = _four(view.shape, 1)
-    wanted = rules.packed(shape, channels_last=channels_last)
+    wanted = packed(shape, channels_last=channels_last)
     found = _four(view.strides, 0)
     return all(
         size <= 1 or have == want for size, have, want in zip(shape, found, wanted, strict=True)
@@ -191,9 +322,9 @@ def _layout(given: Arguments, geometry: Geometry, x: DeviceView, w: DeviceView) 
         ),
         sizes,
         (
-            rules.packed(x_size, channels_last=last),
-            rules.packed(w_size, channels_last=last),
-            rules.packed(y_size, channels_last=last),
+            packed(x_size, channels_last=last),
+            packed(w_size, channels_last=last),
+            packed(y_size, channels_last=last),
         ),
     )
 
@@ -269,7 +400,7 @@ def _call(
         geometry,
         problem,
         (x.kind, x.ordinal),
-        Tensors((rules.X, rules.W, rules.Y), (x.address, w.address, y.address)),
+        Tensors((X, W, Y), (x.address, w.address, y.address)),
         given.work(library, driver.handle, x, w, y),
         tuple(keeps),
     )
@@ -298,18 +429,18 @@ def _serve(call: Call) -> ChosenEngine:
 
 def _search(call: Call) -> ChosenEngine:
     flags, asked = flags_in_force()
-    notes = rules.refused(flags, asked, call.problem.element)
-    search = Search(call.given, call.work, rules.describe(call.problem), call.tensors)
+    notes = refused(flags, asked, call.problem.element)
+    search = Search(call.given, call.work, describe(call.problem), call.tensors)
     engines = search.engines()
 
-    def unmet(engine: Engine) -> str:
-        return rules.unmet(engine, notes)
+    def unusable(engine: Engine) -> str:
+        return unmet(engine, notes)
 
     try:
-        if rules.unmeasured(flags):
-            found, because = search.first(engines, unmet), "the first engine that takes it"
+        if unmeasured(flags):
+            found, because = search.first(engines, unusable), "the first engine that takes it"
         else:
-            found = search.fastest(engines, unmet, flags["cudnn.benchmark_limit"])
+            found = search.fastest(engines, unusable, flags["cudnn.benchmark_limit"])
             because = "the fastest engine when it was measured"
     except NoEngineError as nothing:
         _refuse(call, nothing)
@@ -354,16 +485,16 @@ def explain(
     elif not flags["cudnn.enabled"]:
         against = "`cudnn.enabled` is off"
     else:
-        against = rules.unkept(flags)
+        against = unkept(flags)
     for each in (opened, driver):
         if not against and not isinstance(each, OpenLibrary):
             against = "; ".join(each.reasons)
     reasons = [Reason(name, "", "it is of the CPU") for name in others]
     if against or not isinstance(opened, OpenLibrary):
         reasons.insert(0, Reason("cudnn", "", against))
-        return Answer(OPERATION, what, geometry.shape, reasons=tuple(reasons), flags=rules.FLAGS)
+        return Answer(OPERATION, what, geometry.shape, reasons=tuple(reasons), flags=FLAGS)
     known = _latest.get((current(), geometry, place))
-    notes = rules.refused(flags, asked, geometry.element)
+    notes = refused(flags, asked, geometry.element)
     if known is None:
         because = "its engines are asked for by the first call of this shape"
         said = [Reason(note, "", f"no engine with this note: {why}") for note, why in notes.items()]
@@ -380,7 +511,7 @@ def explain(
         opened.path,
         because,
         (*said, *reasons),
-        rules.FLAGS,
+        FLAGS,
     )
 
 

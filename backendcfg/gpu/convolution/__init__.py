@@ -1,1 +1,0 @@
-"""Convolution of device arrays, by cuDNN."""
