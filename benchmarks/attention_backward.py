@@ -62,13 +62,13 @@ def backward(shape: tuple[int, ...], dtype: str, threads: int, *, causal: bool, 
     )
 
 
-def training(*, rounds: int) -> Row:
-    """Forward and backward of an encoder layer."""
+def training(dropout: float, *, rounds: int) -> Row:
+    """Forward and backward of an encoder layer, with the probability that a weight is dropped."""
     import torch
 
     from backendcfg import ops
 
-    layer = torch.nn.TransformerEncoderLayer(512, 8, 1024, dropout=0.0, batch_first=True)
+    layer = torch.nn.TransformerEncoderLayer(512, 8, 1024, dropout=dropout, batch_first=True)
     batch = torch.randn(2, 1024, 512)
 
     def step():
@@ -83,7 +83,8 @@ def training(*, rounds: int) -> Row:
         {"ours": "served()", "theirs": "step()"}, {"served": served, "step": step}, rounds=rounds
     )
     return Row(
-        "a step of TransformerEncoderLayer, (2, 1024, 512), 8 heads",
+        "a step of TransformerEncoderLayer, (2, 1024, 512), 8 heads"
+        + (f", dropout {dropout}" if dropout else ""),
         nanoseconds(took["ours"]),
         f"{nanoseconds(took['theirs'])} by PyTorch",
         f"{took['theirs'] / took['ours']:.2f} of its speed",
@@ -100,7 +101,8 @@ def main() -> int:
         for causal in (False, True)
         for threads in (1, 2)
     ]
-    emit([*rows, training(rounds=3 if quick else 9)])
+    steps = [training(dropout, rounds=3 if quick else 9) for dropout in (0.0, 0.1)]
+    emit([*rows, *steps])
     return 0
 
 
