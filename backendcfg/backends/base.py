@@ -42,16 +42,10 @@ from backendcfg.session import adjust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from backendcfg.schema.host import Gpu, Host
-
-
-if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Literal, NoReturn, Self, TypeVar
 
+    from backendcfg.schema.host import Gpu, Host
     from backendcfg.session.adjust import Overlay
 
     Function = TypeVar("Function", bound=Callable[..., Any])
@@ -406,7 +400,7 @@ def places() -> list[str]:
 def _on_disk(stem: str, _edition: int) -> str:
     import glob
 
-    from backendcfg.probe.installed import listed
+    from backendcfg.probe.installed import loader_cache
 
     for directory in places():
         for pattern in _WHEELS:
@@ -414,7 +408,7 @@ def _on_disk(stem: str, _edition: int) -> str:
             if found:
                 return os.path.realpath(found[-1])
     try:
-        named = listed()
+        named = loader_cache()
     except (OSError, ValueError):
         return ""
     return next((path for name, path in sorted(named.items()) if name.startswith(stem)), "")

@@ -141,7 +141,7 @@ def find(
             if os.path.isfile(path := os.path.join(folder, name)):
                 return path
     try:
-        known = installed.listed(root)
+        known = installed.loader_cache(root)
     except (OSError, ValueError):
         return ""
     return next((known[name] for name in FILES[kind] if name in known), "")

@@ -137,7 +137,7 @@ def _library(root: str, search: str) -> str | None:
         if os.path.exists(path := os.path.join(directory, _NAME)):
             return path
     try:
-        if found := installed.listed(root).get(_NAME):
+        if found := installed.loader_cache(root).get(_NAME):
             return found
     except (OSError, ValueError):
         pass  # `libraries` reports a cache that cannot be read

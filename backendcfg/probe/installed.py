@@ -26,7 +26,7 @@ _HEADER_SIZE = 48
 _ENTRY = struct.Struct("=iIIIQ")
 
 
-def listed(root: str = "/") -> dict[str, str]:
+def loader_cache(root: str = "/") -> dict[str, str]:
     """Every library that the loader finds by name: `{soname: path}`, the preferred file of each.
 
     Raises:
@@ -149,7 +149,7 @@ def find(root: str = "/", prefix: str = sys.prefix) -> Candidates:
         found.add(path)
     if sys.platform.startswith("linux"):
         try:
-            for path in sorted(listed(root).values()):
+            for path in sorted(loader_cache(root).values()):
                 found.add(path)
         except FileNotFoundError:
             pass  # musl and NixOS have none

@@ -1,4 +1,4 @@
-"""What became of each switch, and of an apply as a whole, as data and in words; failures too."""
+"""What became of each switch, and of an apply as a whole, as data and in words, a failure too."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from backendcfg.records import field, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from backendcfg.transact.journal import Step
-
-
-if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, Literal
+
+    from backendcfg.transact.journal import Step
 
     State = Literal[
         "set", "unchanged", "pending", "dormant", "unsupported", "irreversible", "undone"

@@ -21,7 +21,7 @@ def _on(monkeypatch, tmp_path):
     def on(name: str) -> Path:
         host = Host.model_validate_json((HOSTS / f"{name}.json").read_text())
         monkeypatch.setattr(planning, "detect", lambda: host)
-        monkeypatch.setattr("backendcfg.probe.installed.listed", dict)
+        monkeypatch.setattr("backendcfg.probe.installed.loader_cache", dict)
         site = tmp_path / "site-packages"
         monkeypatch.setattr(base, "places", lambda: [str(site)])
         monkeypatch.setattr(python_native, "find_spec", lambda name: None)
@@ -67,7 +67,7 @@ def test_the_version_of_cudnn_is_that_of_its_wheel(on, monkeypatch, name, versio
 def test_the_version_of_a_systems_library_is_in_its_name(on, monkeypatch):
     on("dgx-h100--openblas")
     path = "/usr/lib/x86_64-linux-gnu/libcudnn.so.9.3.0"
-    monkeypatch.setattr("backendcfg.probe.installed.listed", lambda: {"libcudnn.so.9": path})
+    monkeypatch.setattr("backendcfg.probe.installed.loader_cache", lambda: {"libcudnn.so.9": path})
     session.reload()
     assert backends.cudnn.version() == 90300
 
@@ -82,7 +82,7 @@ def test_on_amd_miopen_answers_for_cudnn(on, monkeypatch, tmp_path):
     on("mi300x--openblas")
     assert backends.cudnn.is_available() is False
     path = str(tmp_path / "rocm" / "lib" / "libMIOpen.so.1.0.60300")
-    monkeypatch.setattr("backendcfg.probe.installed.listed", lambda: {"libMIOpen.so.1": path})
+    monkeypatch.setattr("backendcfg.probe.installed.loader_cache", lambda: {"libMIOpen.so.1": path})
     session.reload()
     assert (backends.cudnn.is_available(), backends.cudnn.version()) == (True, None)
     header = tmp_path / "rocm" / "include" / "miopen" / "version.h"

@@ -136,7 +136,7 @@ def test_the_environment_is_searched_before_the_system(system, tmp_path):
 
 def test_the_loader_s_list_is_asked_last(system, monkeypatch):
     monkeypatch.setattr(
-        "backendcfg.probe.installed.listed",
+        "backendcfg.probe.installed.loader_cache",
         lambda root: {"libjemalloc.so.2": "/multiarch/libjemalloc.so.2"},
     )
     assert launcher.find("jemalloc", {}, **system()) == "/multiarch/libjemalloc.so.2"

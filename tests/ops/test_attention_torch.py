@@ -295,11 +295,12 @@ def test_dropout_follows_from_the_generator_alone(torch):
             unrecorded = torch.nn.functional.scaled_dot_product_attention(
                 *arrays[:3], dropout_p=0.25
             )
+        threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
             alone = dropping(torch, 1, arrays)
         finally:
-            torch.set_num_threads(2)
+            torch.set_num_threads(threads)
     assert same(torch, first, again)
     assert same(torch, first, alone)
     assert torch.equal(first[0], unrecorded)

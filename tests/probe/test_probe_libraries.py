@@ -316,7 +316,7 @@ def test_the_loaders_list_is_read(tmp_path):
             ("libm.so.6", "/usr/lib/i386-linux-gnu/libm.so.6"),
         )
     )
-    assert installed.listed(str(tmp_path)) == {
+    assert installed.loader_cache(str(tmp_path)) == {
         "libblas.so.3": f"{tmp_path}/usr/lib/x86_64-linux-gnu/libblas.so.3"
     }
 
@@ -347,7 +347,7 @@ def test_this_systems_list_agrees_with_ldconfig():
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no ldconfig here")
     names = {line.split()[0] for line in said.splitlines()[1:] if "=>" in line}
-    assert set(installed.listed()) == names
+    assert set(installed.loader_cache()) == names
 
 
 def test_a_loaded_file_without_its_symbols_hides_nothing(compiled):

@@ -230,7 +230,9 @@ def _places() -> Iterator[str]:
     for pattern in patterns:
         yield from sorted(glob.glob(os.path.join(pattern, "libnvrtc.so*")), reverse=True)
     try:
-        yield from (path for name, path in installed.listed().items() if _FILE.fullmatch(name))
+        yield from (
+            path for name, path in installed.loader_cache().items() if _FILE.fullmatch(name)
+        )
     except (OSError, ValueError):
         return
 

@@ -19,7 +19,7 @@ from backendcfg import environ
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.catalogue.gpu import AMD, CALLED, NVIDIA, GpuLibrary
 from backendcfg.probe import loaded
-from backendcfg.probe.installed import listed
+from backendcfg.probe.installed import loader_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -163,7 +163,7 @@ def _wheels(library: GpuLibrary, world: World) -> Iterator[str]:
 def _system(library: GpuLibrary, world: World) -> Iterator[str]:
     # No cache on musl and NixOS; `backendcfg detect` reports one that cannot be read.
     with suppress(OSError, ValueError):
-        installed = listed(world.root)
+        installed = loader_cache(world.root)
         names = library.names
         yield from (os.path.dirname(installed[name]) for name in names if name in installed)
     if library.is_driver:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 PLAIN = "_scaled_dot_product_attention_math"
-"""What a call with dropout comes down to, among others."""
+"""The operator of plain products, which PyTorch calls where no fused kernel can serve."""
 
 _lock = threading.Lock()
 _serving: set[TorchAttention] = set()

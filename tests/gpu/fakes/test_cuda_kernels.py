@@ -324,11 +324,11 @@ def test_wheels_come_before_variables(fake, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
     monkeypatch.setattr("backendcfg.probe.loaded.mapped_files", list)
-    monkeypatch.setattr("backendcfg.probe.installed.listed", dict)
+    monkeypatch.setattr("backendcfg.probe.installed.loader_cache", dict)
     assert list(cuda_compiler.candidates()) == [new, old, toolkit]
     monkeypatch.setattr("backendcfg.probe.loaded.mapped_files", lambda: ["/x/libcuda.so", toolkit])
     monkeypatch.setattr(
-        "backendcfg.probe.installed.listed", lambda: {"libnvrtc.so.13": "/lib/libnvrtc.so.13"}
+        "backendcfg.probe.installed.loader_cache", lambda: {"libnvrtc.so.13": "/lib/libnvrtc.so.13"}
     )
     assert list(cuda_compiler.candidates()) == [toolkit, new, old, "/lib/libnvrtc.so.13"]
 

@@ -116,7 +116,7 @@ def test_a_file_under_two_names_is_one(machine, tmp_path):
 def test_the_loaders_list_is_searched(machine, tmp_path, monkeypatch):
     place = "root/opt/blas/libcublas.so.13"
     listed = {"libcublas.so.13": str(tmp_path / place), "libc.so.6": "/lib/libc.so.6"}
-    monkeypatch.setattr("backendcfg.gpu.libraries.files.listed", lambda root: listed)
+    monkeypatch.setattr("backendcfg.gpu.libraries.files.loader_cache", lambda root: listed)
     assert found("cublas", machine(place), tmp_path) == [(place, 13, "system")]
 
 
@@ -124,7 +124,7 @@ def test_without_a_list_of_the_loaders_the_rest_is_searched(machine, tmp_path, m
     def installed(root):
         raise ValueError("/etc/ld.so.cache ends too early")
 
-    monkeypatch.setattr("backendcfg.gpu.libraries.files.listed", installed)
+    monkeypatch.setattr("backendcfg.gpu.libraries.files.loader_cache", installed)
     assert found("cublas", machine(CUBLAS_13), tmp_path) == [(CUBLAS_13, 13, "wheel")]
 
 
