@@ -6,9 +6,10 @@
         ...
 
 The public names are `profile`, `apply`, `undo`, `plan`, `verify`, `detect`, `active`, `flags`,
-`reload`, `guard`, `capture`, `numerics_token`, `backends`, `ops` and `errors`. Importing this
-package applies the profile that BACKENDCFG_PROFILE names, else the active one of the project, else
-of the user; where there is none it opens no library, sets no variable and costs a few milliseconds.
+`reload`, `guard`, `capture`, `numerics_token`, `probe_precision`, `backends`, `ops` and `errors`.
+Importing this package applies the profile that BACKENDCFG_PROFILE names, else the active one of the
+project, else of the user; where there is none it opens no library, sets no variable and costs a few
+milliseconds.
 
 PYTEST_DONT_REWRITE, because pytest would warn of a package that a start-up file imported already.
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from backendcfg import backends, errors, ops
     from backendcfg.audit.capture import capture
+    from backendcfg.audit.evidence.probes import probe_precision
     from backendcfg.audit.guard import guard
     from backendcfg.audit.token import numerics_token
     from backendcfg.audit.verify import verify
@@ -43,6 +45,7 @@ __all__ = [
     "numerics_token",
     "ops",
     "plan",
+    "probe_precision",
     "profile",
     "reload",
     "undo",
@@ -54,6 +57,7 @@ _HOMES = {
     "guard": "audit.guard",
     "load_ipython_extension": "notebook",
     "numerics_token": "audit.token",
+    "probe_precision": "audit.evidence.probes",
     "unload_ipython_extension": "notebook",
     "verify": "audit.verify",
 }
@@ -87,11 +91,17 @@ def _start() -> None:
     from backendcfg.session.start import start
 
     start(_capture_at_exit)
-    folder = environ.GUARD.read()
-    if folder and not environ.disabled() and not startup.is_command_line(sys.orig_argv):
-        from backendcfg.audit.recording import begin
+    guard, trace = environ.GUARD.read(), environ.TRACE.read()
+    if not (guard or trace) or environ.disabled() or startup.is_command_line(sys.orig_argv):
+        return
+    if guard:
+        from backendcfg.audit import recording
 
-        begin(folder)
+        recording.begin(guard)
+    if trace:
+        from backendcfg.audit.trace import watching
+
+        watching.begin(trace)
 
 
 def _capture_at_exit(folder: str) -> None:

@@ -60,6 +60,9 @@ CAPTURE = Variable(
 GUARD = Variable(
     "BACKENDCFG_GUARD", "0.2", "Set by `backendcfg run --guard` for its child; not for users."
 )
+TRACE = Variable(
+    "BACKENDCFG_TRACE", "0.2", "Set by `backendcfg prove --why` for its child; not for users."
+)
 VARIABLES = (
     PROFILE,
     DISABLE,
@@ -71,6 +74,7 @@ VARIABLES = (
     STARTED_ANEW,
     CAPTURE,
     GUARD,
+    TRACE,
     CARRIED,
     INHERIT,
 )

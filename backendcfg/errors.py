@@ -360,6 +360,12 @@ class CommandNotExecutableError(RequestError, PermissionError):
     exit_code = 126
 
 
+class CommandFailedError(RequestError, ChildProcessError):
+    """`backendcfg compare` was given a command that fails by itself."""
+
+    code = "command-failed"
+
+
 class NothingToUndoError(RequestError, LookupError):
     """There is no earlier generation."""
 

@@ -30,6 +30,7 @@ SILENT = (
     "BACKENDCFG_STARTED_ANEW",
     "BACKENDCFG_CARRIED",
     "BACKENDCFG_GUARD",
+    "BACKENDCFG_TRACE",
     "BACKENDCFG_DISABLE",
 )
 # pip runs the last two by their paths while it builds a package.
@@ -89,8 +90,7 @@ def user_directory() -> str:
             base = os.path.expanduser("~/Library/Application Support")
         else:
             base = os.environ.get("XDG_CONFIG_HOME", "").strip()  # noqa: TID251
-            base = base or os.path.expanduser("~/.config")
-        chosen = os.path.join(base, "backendcfg")
+        chosen = os.path.join(base or os.path.expanduser("~/.config"), "backendcfg")
     return os.path.abspath(chosen)
 
 

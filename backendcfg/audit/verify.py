@@ -16,6 +16,7 @@ from backendcfg.audit import survey
 from backendcfg.bridges import all as bridges
 from backendcfg.bridges.environment import contradictions, started_with
 from backendcfg.catalogue import variables as table
+from backendcfg.defaults import DEFAULTS
 from backendcfg.registry.base import applied
 from backendcfg.registry.entering import holdings, stuck
 from backendcfg.session import installed, threads, wiring
@@ -27,6 +28,7 @@ from backendcfg.transact.switch import in_force, told
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from backendcfg.audit.evidence.measure import Measured
     from backendcfg.registry.entering import Holding
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.switch import Setting
@@ -113,6 +115,7 @@ class Verification:
         because: why not everything that the tier rests on was found as wanted, in words.
         draws: what the program drew that no seed governs, in words; known only to a process that
             `backendcfg run --guard` watches.
+        measured: the precision that each library computes with, where that was asked for.
     """
 
     profile: str
@@ -122,6 +125,7 @@ class Verification:
     overrides: tuple[str, ...] = ()
     because: tuple[str, ...] = ()
     draws: tuple[str, ...] = ()
+    measured: tuple[Measured, ...] = ()
 
     def __repr__(self) -> str:
         lines = [self._title()]
@@ -141,7 +145,8 @@ class Verification:
 
     def _remarks(self) -> list[str]:
         drawn = [f"drawn {text}" for text in self.draws]
-        return [*(f"override {text}" for text in self.overrides), *drawn]
+        measured = [f"{one.state} {one}: {one.because}" for one in self.measured if one.because]
+        return [*(f"override {text}" for text in self.overrides), *drawn, *measured]
 
     def _title(self) -> str:
         if not self.profile:
@@ -155,20 +160,41 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether no switch has another value than it should, or one that does not act."""
-        return not any(reading.state in FAILS for reading in self.readings)
+        """Whether no switch has another value than it should, or one that does not act.
+
+        Nor may a library that was measured compute with fewer bits than the profile grants.
+        """
+        states = [one.state for one in self.readings] + [one.state for one in self.measured]
+        return not any(state in FAILS for state in states)
 
 
-def verify() -> Verification:
+def verify(*, measure: bool = False) -> Verification:
     """Read every switch of the profile in force in this thread or task, and compare.
 
     Nothing is changed. Switches of libraries that are not loaded are not there to be read. Outside
     of scopes the variables of numeric libraries are compared with what they were when the profile
     was applied, also those that no flag asked for.
+
+    Args:
+        measure: whether to measure, too, with which precision the loaded libraries compute, with
+            small arrays of our own. JAX then compiles some functions.
     """
     current, drawn = _native.current(), _drawn()
+    measured: tuple[Measured, ...] = ()
+    if measure:
+        from backendcfg.audit.evidence.measure import measure as measure_all
+
+        values = current.payload.values if current is not None else DEFAULTS
+        measured = measure_all(values, current.payload.asked if current is not None else ())
     if current is None:
-        return Verification("", "none", in_force=False, readings=_stuck_readings(), draws=drawn)
+        return Verification(
+            "",
+            "none",
+            in_force=False,
+            readings=_stuck_readings(),
+            draws=drawn,
+            measured=measured,
+        )
     compiled: Compiled = current.payload
     scoped = bool(_native.chain())
     readings = _readings(compiled, SCOPED if scoped else bridges.BRIDGES)
@@ -203,6 +229,7 @@ def verify() -> Verification:
             *(f"this release does not set `{flag}` yet" for flag in compiled.unkept),
         ),
         drawn,
+        measured,
     )
 
 

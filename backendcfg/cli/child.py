@@ -117,7 +117,7 @@ import json
 try:
     import backendcfg
     from backendcfg.cli.child import testify
-    answer = {"verification": testify()}
+    answer = {"verification": testify(measure=%r)}
 except Exception as error:
     if not hasattr(error, "to_dict"):
         raise
@@ -127,11 +127,12 @@ print(json.dumps(answer))
 """
 
 
-def verification(name: str | None) -> dict[str, Any]:
+def verification(name: str | None, *, measure: bool = False) -> dict[str, Any]:
     """What a process that starts here finds in every switch.
 
     Args:
         name: the profile to start it under; None for the one in force here.
+        measure: whether the precision of every library is measured, too.
 
     Returns:
         An `audit.verify.Verification` as JSON data; under `unkept` the flags that the tier rests
@@ -145,7 +146,7 @@ def verification(name: str | None) -> dict[str, Any]:
     if name is not None:
         environment[environ.PROFILE.name] = name
     answer = childprocess.ask(
-        ["-c", PROGRAM],
+        ["-c", PROGRAM % measure],
         environment,
         task="the process that verifies",
         remedy="call `backendcfg.verify()` in the program that you care about",
@@ -154,8 +155,8 @@ def verification(name: str | None) -> dict[str, Any]:
     return found
 
 
-def testify() -> dict[str, Any]:
-    """In the child: import what is installed, then read every switch back."""
+def testify(*, measure: bool) -> dict[str, Any]:
+    """In the child: import what is installed, then read every switch back, and measure."""
     from dataclasses import asdict
 
     from backendcfg import session
@@ -165,7 +166,7 @@ def testify() -> dict[str, Any]:
     broken = import_frameworks()
     active = session.active()
     unkept = list(active.compiled.unkept) if active else []
-    return asdict(verify()) | {"unkept": unkept, "broken": broken}
+    return asdict(verify(measure=measure)) | {"unkept": unkept, "broken": broken}
 
 
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

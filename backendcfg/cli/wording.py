@@ -39,6 +39,14 @@ def size(number: int) -> str:
     return f"{amount:.1f} GiB"
 
 
+def duration(seconds: float) -> str:
+    """A time as people read it: `8.92 s`, `31 ms`."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
 def grouped_reasons(dormant: Mapping[str, str]) -> list[str]:
     """Dormant flags by their reason, the commonest first: "14 flags: no NVIDIA GPU here"."""
     by_reason: dict[str, list[str]] = {}

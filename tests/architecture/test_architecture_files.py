@@ -52,7 +52,11 @@ def test_names_say_what_things_are(trees):
 
 
 OTHER_READERS = {
+    "audit/evidence/files.py": "what a program wrote, of any size",
+    "audit/evidence/runs.py": "a folder that this process made",
     "audit/recording.py": "a folder that this process made",
+    "audit/trace/reading.py": "streams, which a run wrote into a folder that this process made",
+    "audit/trace/streams.py": "a folder that this process made",
     "audit/token.py": "parts of a library of gigabytes",
     "bridges/environment.py": "/proc",
     "cli/output.py": "/dev/null, in the place of a closed stream",

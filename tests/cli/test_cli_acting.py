@@ -233,6 +233,7 @@ def reading(switch, state, found=2, because="", flag="threads.count"):
         "state": state,
         "because": because,
         "broken": {},
+        "measured": [],
     }
 
 
@@ -252,8 +253,9 @@ def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeyp
         "overrides": ["OMP_NUM_THREADS=4 contradicts `threads.count = 2`"],
         "because": ["`PYTHONHASHSEED` is pending: this interpreter has started"],
         "broken": {"jax": "RuntimeError: jaxlib is too old"},
+        "measured": [],
     }
-    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name: answer)
+    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name, **_: answer)
     result = call("verify", "mine")
     assert (result.code, result.err) == (1, "")
     wide = max(len(state), len("pending"))
@@ -289,8 +291,9 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
         "overrides": [],
         "because": because,
         "broken": {},
+        "measured": [],
     }
-    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name: answer)
+    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name, **_: answer)
     result = call("verify", "mine")
     assert result.code == code
     told = f"the tier `{tier}` is {'' if in_force else 'not '}in force\n" if tier != "none" else ""
@@ -300,6 +303,77 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
 
 
 @pytest.mark.exhaustive
+def measured(operation, state, operands, sums=None, *, because="", device="cpu", subnormals=True):
+    precision = {"operands": operands, "accumulator": sums, "subnormals": subnormals}
+    return {
+        "operation": operation,
+        "device": device,
+        "dtype": "float32",
+        "precision": None if operands is None else precision,
+        "state": state,
+        "because": because,
+    }
+
+
+@pytest.mark.parametrize("profile", ["mine", ""])
+def test_verify_exits_with_1_when_a_library_computes_with_less_than_is_granted(
+    profile, call, monkeypatch
+):
+    answer = {
+        "profile": profile,
+        "tier": "none",
+        "in_force": False,
+        "readings": [reading("torch.num_threads", "ok")] if profile else [],
+        "overrides": [],
+        "because": [],
+        "broken": {"jax": "RuntimeError: jaxlib is too old"},
+        "measured": [
+            measured("numpy.matmul", "ok", 23, 23),
+            measured(
+                "torch.mm",
+                "differs",
+                10,
+                23,
+                because="its operands keep 10 bits, 23 are granted",
+                device="cuda:0",
+            ),
+            measured(
+                "torch.bmm",
+                "granted, not taken",
+                23,
+                23,
+                because="`x` grants 7 bits",
+                subnormals=False,
+            ),
+            measured("torch.linalg.solve", "not measured", None, because="RuntimeError: no LAPACK"),
+        ],
+    }
+    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name, **_: answer)
+    result = call("verify", "mine", "--measure")
+    assert (result.code, result.err) == (1, "")
+    switches = (
+        "state  switch             wanted\n"
+        "ok     torch.num_threads  2\n"
+        "not read  jax cannot be imported: RuntimeError: jaxlib is too old\n"
+        "\n"
+        "1 switch read, none differs\n"
+        "\n"
+    )
+    table = (
+        "measured            operation           dtype    bits  sums\n"
+        "ok                  numpy.matmul        float32  23    23\n"
+        "differs             torch.mm on cuda:0  float32  10    23    its operands keep 10 bits,"
+        " 23 are granted\n"
+        "granted, not taken  torch.bmm           float32  23    23    `x` grants 7 bits\n"
+        "not measured        torch.linalg.solve  float32              RuntimeError: no LAPACK\n"
+        "subnormals taken for 0 by torch.bmm (float32)\n"
+        "\n"
+    )
+    last = "1 operation of 4 with fewer bits than granted\n"
+    unread = "not read  jax cannot be imported: RuntimeError: jaxlib is too old\n"
+    assert result.out == (switches + table + last if profile else table + last + unread)
+
+
 def test_verify_and_apply_pass_over_a_framework_that_cannot_be_imported(process, tmp_path):
     (tmp_path / "jax.py").write_text("raise RuntimeError('jaxlib is too old')")
     path = {"PYTHONPATH": str(tmp_path)}

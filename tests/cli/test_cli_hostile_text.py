@@ -19,10 +19,14 @@ AS_TOML = json.dumps(EVIL)
 NAME = "bad\x1b[2J\nname"
 """Of a file and of a folder."""
 
+COMPLAINS = ("nothing", "evil", "--", sys.executable, "-c", f"raise SystemExit({EVIL!r})")
+"""A command whose own complaint is hostile."""
+
 VERBS: dict[str, list[tuple[str, ...]]] = {
     "apply": [("evil",), (EVIL,)],
     "autoload": [(EVIL,)],
     "capture": [("--", EVIL), (EVIL,)],
+    "compare": [("evil", EVIL, "--", "true"), ("evil", "fast", "--", EVIL), COMPLAINS],
     "completion": [(EVIL,)],
     "detect": [(), ("--host", "host.json")],
     "diff": [("evil", "fast"), ("evil", EVIL)],
@@ -43,6 +47,11 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("fast", "--host", EVIL),
         ("fast", "--set", EVIL),
         ("fast", "--set", f"threads.count={EVIL}"),
+    ],
+    "prove": [
+        (EVIL, "--", "true"),
+        ("evil", "--", EVIL),
+        ("evil", "--files", EVIL, "--runs", "2", "--", "true"),
     ],
     "purge": [()],
     "recommend": [(), ("--host", "host.json"), ("--for", EVIL)],

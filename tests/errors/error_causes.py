@@ -289,6 +289,11 @@ def _(project):
     return project.run("run", "fast", "--", "./train.py")
 
 
+@causes("command-failed")
+def _(project):
+    return project.run("compare", "nothing", "fast", "--", sys.executable, "-c", "1 / 0")
+
+
 @causes("nothing-to-undo")
 def _(project):
     return project.run("undo")

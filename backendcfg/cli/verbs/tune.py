@@ -10,6 +10,7 @@ import click
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import profile_argument
 from backendcfg.cli.output import block, current, says_no, table
+from backendcfg.cli.wording import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,7 +168,7 @@ def _rows(found: Table, chosen: dict[str, dict[int, str]]) -> Iterator[tuple[str
                 _size(operation, size),
                 took[0][0],
                 chosen.get(operation, {}).get(size, "-"),
-                ", ".join(f"{name} {_time(one.seconds)}" for name, one in took),
+                ", ".join(f"{name} {duration(one.seconds)}" for name, one in took),
             )
 
 
@@ -175,13 +176,6 @@ def _size(operation: str, size: int) -> str:
     """The square case that was measured for a class."""
     dimensions = 2 if operation.endswith("gemv") else 3
     return f"n = {round(2 ** (size / dimensions))}"
-
-
-def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds * 1e9:.0f} ns"
 
 
 def _end(tuned: Tuned) -> Iterator[str]:

@@ -1,8 +1,10 @@
-"""`backendcfg verify`: whether every switch has the value that the profile wants."""
+"""`backendcfg verify`: whether every switch has the value wanted, and acts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import profile_argument
@@ -22,12 +24,17 @@ COLOURS: dict[str, Colour] = {
     "stuck": "red",
     "pending": "yellow",
     "unsupported": "yellow",
+    "granted, not taken": "yellow",
+    "not measured": "yellow",
 }
 
 
 @verb("verify", "Prove")
 @profile_argument()
-def command(name: str | None) -> None:
+@click.option(
+    "--measure", is_flag=True, help="Also measure with which precision each library computes."
+)
+def command(name: str | None, *, measure: bool) -> None:
     """Read every switch back in a new process, and compare.
 
     The process imports the frameworks that are installed. It is started as from this shell;
@@ -45,7 +52,7 @@ def command(name: str | None) -> None:
             "backendcfg is turned off by BACKENDCFG_DISABLE, so there is nothing to verify",
             helps=["run `unset BACKENDCFG_DISABLE`"],
         )
-    if name is None and standing()["profile"] is None:
+    if name is None and not measure and standing()["profile"] is None:
         raise UsageError(
             "no profile is in force here, so there is nothing to verify",
             helps=["name one: `backendcfg verify reproducible`", "or run `backendcfg apply`"],
@@ -53,14 +60,24 @@ def command(name: str | None) -> None:
     if name is not None:
         # The child is told by a variable, which must not be blamed for a name given here.
         sources.stack(sources.picked(name, {}))
-    found = child.verification(name)
+    found = child.verification(name, measure=measure)
     current().answer(found, _lines(found))
     broken = found["tier"] != "none" and not found["in_force"]
-    if broken or any(reading["state"] in FAILS for reading in found["readings"]):
+    if broken or any(one["state"] in FAILS for one in found["readings"] + found["measured"]):
         says_no()
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
+    if found["profile"]:
+        yield from _switches(found)
+        yield from [""] if found["measured"] else []
+    if found["measured"]:
+        yield from _measured(found)
+    if not found["profile"]:
+        yield from _unread(found)
+
+
+def _switches(found: dict[str, Any]) -> Iterator[str]:
     from backendcfg.audit.verify import FAILS
     from backendcfg.cli.wording import counted, grouped_reasons
     from backendcfg.resolve.words import literal
@@ -76,8 +93,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     }
     yield from block("dormant", grouped_reasons(dormant), "bold")
     yield from block("overrides", found["overrides"], "bold", "yellow")
-    broken = [f"{name} cannot be imported: {why}" for name, why in found["broken"].items()]
-    yield from block("not read", broken, "bold", "yellow")
+    yield from _unread(found)
     wrong = sum(one["state"] in FAILS for one in readings)
     yield ""
     if wrong:
@@ -89,6 +105,44 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"the tier `{found['tier']}` is {'' if found['in_force'] else 'not '}in force"
     for because in found["because"]:
         yield f"  {because}"
+
+
+def _unread(found: dict[str, Any]) -> list[str]:
+    broken = [f"{name} cannot be imported: {why}" for name, why in found["broken"].items()]
+    return block("not read", broken, "bold", "yellow")
+
+
+def _measured(found: dict[str, Any]) -> Iterator[str]:
+    """A row for each operation: the bits of the fraction that its operands and its sums keep."""
+    from backendcfg.cli.wording import counted
+
+    every = found["measured"]
+    rows = []
+    for one in every:
+        precision = one["precision"] or {}
+        bits, sums = precision.get("operands"), precision.get("accumulator")
+        device = "" if one["device"] == "cpu" else f" on {one['device']}"
+        row = (one["operation"] + device, one["dtype"], _number(bits), _number(sums))
+        rows.append((_coloured(one["state"]), *row, one["because"]))
+    yield from table(rows, ("measured", "operation", "dtype", "bits", "sums", ""))
+    flushed = [
+        f"{one['operation']} ({one['dtype']})"
+        for one in every
+        if one["precision"] and one["precision"]["subnormals"] is False
+    ]
+    yield from block(
+        "subnormals", [f"taken for 0 by {', '.join(flushed)}"] if flushed else [], "bold"
+    )
+    wrong = sum(one["state"] == "differs" for one in every)
+    yield ""
+    if wrong:
+        yield f"{counted(wrong, 'operation')} of {len(every)} with fewer bits than granted"
+    else:
+        yield f"{counted(len(every), 'operation')} measured, none with fewer bits than granted"
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
 
 
 def _coloured(state: str) -> str:

@@ -93,6 +93,8 @@ static PyMethodDef methods[] = {
     {"unfold", bcfg_unfold_call, METH_VARARGS,
      "unfold(input, columns, kernel, out, stride, padding, dilation, groups, place, threads)\n--\n\n"
      "Write what each kernel element sees; place is (image, group, first pixel)."},
+    {"digest", (PyCFunction)(void (*)(void))bcfg_digest_call, METH_FASTCALL,
+     "digest(address, size, seed=0, /)\n--\n\nA number of 64 bits for the bytes there."},
     {"mapped", bcfg_mapped, METH_NOARGS,
      "mapped()\n--\n\nLibraries ever loaded and unloaded here; None where nobody counts."},
     {"keep_freed", (PyCFunction)(void (*)(void))bcfg_keep_freed, METH_FASTCALL,

@@ -1,0 +1,1 @@
+"""What shows that a profile holds: measured, not read back."""

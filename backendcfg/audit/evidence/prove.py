@@ -1,0 +1,208 @@
+"""`backendcfg prove`: whether a program produces the same in every run under a profile."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from backendcfg import childprocess
+from backendcfg.audit.evidence import files
+from backendcfg.audit.evidence.compare import smallest
+from backendcfg.audit.evidence.outputs import Distance, Part, distance
+from backendcfg.audit.evidence.runs import Run, Side, run
+from backendcfg.errors import BackendCfgError
+from backendcfg.probe.limits import read_limits
+from backendcfg.progress import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+HASH_SEED = "PYTHONHASHSEED"
+PADDING = "SURROUNDINGS"
+"""A variable of growing length, which moves what the program has on its stack."""
+
+# It ends with whoever started it, however that ends.
+_BUSY = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(100_000):
+        pass
+"""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a run produced otherwise than the first one.
+
+    Attributes:
+        run: its number, from 1.
+        loaded: whether all processors were kept busy meanwhile.
+        output: how far what it printed is from what the first printed.
+        files: the files that it did not write alike, in words.
+    """
+
+    run: int
+    loaded: bool
+    output: Distance
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What runs of a program under one profile showed.
+
+    Attributes:
+        profile: its name.
+        runs: how many were made.
+        numbers: how many numbers were printed and compared.
+        files: how many files were written and compared; None where the folder holds too many.
+        varied: what was not the same in every run, in words.
+        left_out: times in the output that differ, and that say nothing.
+        bound: a deviation that comes in this part of all runs, or more often, would have shown in
+            95 of 100 proofs.
+        differences: of every run that differs from the first.
+    """
+
+    profile: str
+    runs: int
+    numbers: int
+    files: int | None
+    varied: tuple[str, ...]
+    left_out: tuple[Part, ...]
+    bound: float
+    differences: tuple[Difference, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every run produced the same."""
+        return not self.differences
+
+
+def prove(
+    command: Sequence[str], side: Side, held: Mapping[str, str | None], *, runs: int, folder: str
+) -> Proof:
+    """Run a program several times under one profile, and compare what it produces.
+
+    Every second run has all processors busy. Addresses and times differ by themselves.
+
+    Args:
+        command: the program and its arguments.
+        side: what it is started under.
+        held: the variables that the profile sets, which are not varied.
+        runs: how often.
+        folder: below which files are looked at.
+
+    Raises:
+        BackendCfgError: the program cannot be started, or fails.
+    """
+    busy = read_limits().usable
+    found: list[tuple[str, dict[str, files.Content]]] = []
+    comparable = True
+    with Step("the first run", 0.0) as step:
+        for number in range(runs):
+            loaded = _is_loaded(number)
+            step.at(number / runs, f"run {number + 1} of {runs}{', with load' if loaded else ''}")
+            before = files.stamps(folder) if comparable else None
+            comparable = before is not None
+            text = surrounded(command, side, held, number).text
+            found.append((text, files.written(folder, before) if before is not None else {}))
+    first_text, first_files = found[0]
+    distances = [distance([first_text], [text]) for text, _ in found]
+    differences = []
+    for number, (apart, (_, wrote)) in enumerate(zip(distances, found, strict=True)):
+        otherwise = files.differing(first_files, wrote)
+        if apart.state != "equal" or otherwise:
+            differences.append(Difference(number + 1, _is_loaded(number), apart, tuple(otherwise)))
+    varied = [
+        "addresses",
+        "the time of day",
+        "the length of the environment",
+        f"load on {busy} processors",
+    ]
+    if HASH_SEED not in held:
+        varied.append("the seed of hashes")
+    left_out = dict.fromkeys(one for apart in distances for one in apart.left_out)
+    return Proof(
+        side.name,
+        runs,
+        distances[0].numbers,
+        len(first_files) if comparable else None,
+        tuple(varied),
+        tuple(left_out),
+        1 - 0.05 ** (1 / runs),
+        tuple(differences),
+    )
+
+
+def cure(
+    command: Sequence[str],
+    flags: Sequence[str],
+    as_wanted: Callable[[Collection[str]], tuple[Side, Mapping[str, str | None]]],
+    *,
+    runs: int,
+    folder: str,
+) -> tuple[str, ...] | None:
+    """The fewest flags that make every run produce the same; None where all of them do not.
+
+    Args:
+        command: as for `prove`, whose runs differ.
+        flags: those that may be set otherwise.
+        as_wanted: the side with some of them set otherwise, and what it holds.
+        runs: how often each choice of flags is tried.
+        folder: as for `prove`.
+    """
+
+    def is_equal(some: Collection[str]) -> bool:
+        with Step(f"proving with {', '.join(sorted(some))}"):
+            try:
+                side, held = as_wanted(some)
+            except BackendCfgError:
+                return False  # flags that do not go together
+            return prove(command, side, held, runs=runs, folder=folder).equal
+
+    return smallest(flags, is_equal) if flags and is_equal(flags) else None
+
+
+def surrounded(
+    command: Sequence[str], side: Side, held: Mapping[str, str | None], number: int
+) -> Run:
+    """Run a command in the surroundings of one run of a proof.
+
+    Args:
+        command: the program and its arguments.
+        side: as for `prove`.
+        held: as for `prove`.
+        number: of the run, from 0.
+    """
+    with ExitStack() as stack:
+        if _is_loaded(number):
+            stack.enter_context(_load(read_limits().usable))
+        return run(command, _varied(side, held, number))
+
+
+def _is_loaded(number: int) -> bool:
+    return number % 2 == 1
+
+
+def _varied(side: Side, held: Mapping[str, str | None], number: int) -> Side:
+    """The side with other surroundings in each run, the first one as it is."""
+    variables = {PADDING: "x" * (97 * number), HASH_SEED: str(number)}
+    more = {name: text for name, text in variables.items() if name not in held and number}
+    return replace(side, environment={**side.environment, **more})
+
+
+@contextmanager
+def _load(processors: int) -> Iterator[None]:
+    """Keep so many processors busy meanwhile."""
+    words = childprocess.command(["-c", _BUSY], isolated=True)
+    started = [subprocess.Popen(words, stdin=subprocess.DEVNULL) for _ in range(processors)]
+    try:
+        yield
+    finally:
+        for one in started:
+            one.kill()
+        for one in started:
+            one.wait()

@@ -1,0 +1,154 @@
+"""Running a program from outside: how long it takes, what it uses, and what it prints."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import tempfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from backendcfg import childprocess
+from backendcfg.errors import (
+    CommandFailedError,
+    CommandNotExecutableError,
+    CommandNotFoundError,
+    InternalError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MOST_TEXT = 4 << 20
+"""Bytes of standard output that are looked at; whoever prints more prints no results."""
+
+_A_WEEK = 7 * 86400.0
+
+# An interpreter without site-packages, because the peak of memory that Linux tells of a program is
+# at least that of whoever forked it. https://man7.org/linux/man-pages/man2/getrusage.2.html
+_RUNNER = """
+import json, os, sys, time
+out, err, *words = sys.argv[1:]
+write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+files += [(os.POSIX_SPAWN_OPEN, n, p, write, 0o600) for n, p in ((1, out), (2, err))]
+begin = time.perf_counter()
+try:
+    started = os.posix_spawnp(words[0], words, os.environ, file_actions=files)
+except OSError as error:
+    print(json.dumps({"errno": error.errno}))
+    raise SystemExit
+_, status, used = os.wait4(started, 0)
+took = time.perf_counter() - begin
+print(json.dumps({
+    "seconds": took,
+    "processor": used.ru_utime + used.ru_stime,
+    "memory": used.ru_maxrss << 10,
+    "status": os.waitstatus_to_exitcode(status),
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a program is started under.
+
+    Attributes:
+        name: of the profile; "nothing" for none.
+        environment: of its process.
+        of_first: what the environment of a run that does not count has beside that.
+    """
+
+    name: str
+    environment: Mapping[str, str]
+    of_first: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a program.
+
+    Attributes:
+        seconds: from its start to its end.
+        processor: seconds of processor time, of the processes that it waited for, too.
+        memory: the largest resident memory that it or one of those had, in bytes.
+        text: what it printed, as far as it is looked at.
+    """
+
+    seconds: float
+    processor: float
+    memory: int
+    text: str
+
+
+def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:
+    """Run a program to its end, with nothing on standard input.
+
+    Args:
+        command: the program and its arguments.
+        side: what it is started under.
+        counts: whether it is measured.
+
+    Raises:
+        CommandNotFoundError, CommandNotExecutableError: it cannot be started.
+        CommandFailedError: it did not exit with 0.
+    """
+    with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
+        files = [os.path.join(folder, name) for name in ("out", "err")]
+        environment = side.environment if counts else {**side.environment, **side.of_first}
+        done = childprocess.run(
+            ["-c", _RUNNER, *files, *command], environment, seconds=_A_WEEK, isolated=True
+        )
+        try:
+            told = json.loads(done.text)
+        except ValueError as error:
+            raise InternalError(
+                f"the process that runs the command {done.how}", notes=[done.last_line()]
+            ) from error
+        if (obstacle := told.pop("errno", None)) is not None:
+            raise _not_started(command[0], obstacle)
+        text, complaints = (_beginning(path) for path in files)
+    if status := told.pop("status"):
+        raise _failed(status, side, complaints)
+    return Run(text=text, **told)
+
+
+def _beginning(path: str) -> str:
+    with open(path, "rb") as file:
+        return file.read(MOST_TEXT).decode(errors="replace")
+
+
+_STATE = "nothing was compared"
+
+
+def _not_started(word: str, obstacle: int) -> CommandNotFoundError | CommandNotExecutableError:
+    if obstacle in (errno.ENOENT, errno.ENOTDIR):
+        return CommandNotFoundError(
+            f"command `{word}` was not found",
+            state=_STATE,
+            helps=["check its spelling, or give its whole path"],
+        )
+    return CommandNotExecutableError(
+        f"command `{word}` cannot be executed: {os.strerror(obstacle)}",
+        state=_STATE,
+        helps=["for a script, name its interpreter: `python script.py`"],
+    )
+
+
+def _failed(status: int, side: Side, complaints: str) -> CommandFailedError:
+    how = f"exited with {status}" if status > 0 else f"was ended by {_signal(-status)}"
+    return CommandFailedError(
+        f"the command {how} under {side.name}",
+        notes=complaints.strip().splitlines()[-3:],
+        state=_STATE,
+        helps=["run it alone until it exits with 0; it reads nothing from standard input here"],
+    )
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

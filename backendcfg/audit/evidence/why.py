@@ -1,0 +1,317 @@
+"""Why runs of a program differ: the first operation that they do not compute alike, and a cure.
+
+The program is run twice with its operations recorded, in the surroundings of two runs that
+differed. Where the records part, both are run again, to keep what that operation reads and
+computes. It is then run by itself, to see whether surroundings part it, and which flags would make
+it steady. With these set the search goes on, until the runs are the same.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from backendcfg import environ
+from backendcfg.audit.evidence.compare import smallest
+from backendcfg.audit.evidence.prove import surrounded
+from backendcfg.audit.trace import reading, replay, streams
+from backendcfg.audit.trace.torch_operations import GENERATOR
+from backendcfg.errors import BackendCfgError
+from backendcfg.progress import Step as Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from backendcfg.audit.evidence.runs import Side
+    from backendcfg.audit.trace.reading import Parting, Read
+
+    AsWanted = Callable[[Collection[str]], tuple[Side, Mapping[str, str | None]]]
+
+MOST_STEPS = 5
+"""Operations that are cured one after the other."""
+
+TRIES = 3
+"""How often two runs are recorded until they part at the same operation twice."""
+
+Cause = Literal["itself", "surroundings", "alignment", "generator", "outside", "elsewhere", ""]
+
+
+@dataclass(frozen=True)
+class Parted:
+    """The first operation that two runs do not compute alike.
+
+    Attributes:
+        operation: its name; "" where one of the runs has none there.
+        other: the operation of the other run in its place; the same name where it is the same.
+        index: its number in its stream, from 0.
+        stream: the key of its thread.
+        place: where the program calls it: "train.py:16, in its backward"; "" where not known.
+        shapes: of what it computes: "float32[10, 256]".
+        same_inputs: whether it reads the same in both; None where that is not known.
+        other_inputs: what it reads otherwise, in words.
+        elements: how many it computes.
+        differing: how many of them differ.
+        apart: by how much at most, as a part of the larger one; None where one is not finite.
+        cause: what parts it: the operation `itself`, from call to call; the `surroundings` of a
+            run; the `alignment` of its arguments in memory; the state of a `generator`;
+            `outside`, where no recorded operation made what it reads; `elsewhere`, where runs part
+            at another operation each time; "" where that is not known.
+        replays: how often it was run by itself.
+        cure: the flags that make it steady.
+    """
+
+    operation: str
+    other: str
+    index: int
+    stream: str
+    place: str = ""
+    shapes: tuple[str, ...] = ()
+    same_inputs: bool | None = None
+    other_inputs: tuple[str, ...] = ()
+    elements: int = 0
+    differing: int = 0
+    apart: float | None = 0.0
+    cause: Cause = ""
+    replays: int = 0
+    cure: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the search found.
+
+    Attributes:
+        steps: the operations, each with the flags that make those before it steady.
+        obstacle: why nothing more was found, in words; "" where recorded runs are now the same.
+        recorded: how many operations the first recorded run had.
+    """
+
+    steps: tuple[Parted, ...] = ()
+    obstacle: str = ""
+    recorded: int = 0
+
+    @property
+    def cure(self) -> tuple[str, ...]:
+        """The flags of all steps."""
+        return tuple(dict.fromkeys(flag for step in self.steps for flag in step.cure))
+
+
+@dataclass
+class _Runs:
+    """Runs of a program in two surroundings, under a profile with some flags set otherwise."""
+
+    command: Sequence[str]
+    side: Side
+    held: Mapping[str, str | None]
+    odd: int
+    folder: str
+    replays: int = 0
+    made: int = field(default=0)
+
+    def recorded(self, number: int, wanted: streams.Wanted) -> list[Read]:
+        self.made += 1
+        folder = os.path.join(self.folder, f"trace-{self.made}")
+        os.mkdir(folder, 0o700)
+        streams.want(folder, wanted)
+        variables = {**self.side.environment, environ.TRACE.name: folder}
+        surrounded(self.command, replace(self.side, environment=variables), self.held, number)
+        return reading.read(folder)
+
+    def both(self, wanted: streams.Wanted) -> tuple[list[Read], list[Read]]:
+        return self.recorded(0, wanted), self.recorded(self.odd, wanted)
+
+    def replayed(self, number: int, python: str, path: str) -> replay.Replayed:
+        def run(words: Sequence[str]) -> str:
+            return surrounded(words, self.side, self.held, number).text
+
+        self.replays += 1
+        return replay.replayed(run, python, path)
+
+
+def search(
+    command: Sequence[str],
+    flags: Sequence[str],
+    as_wanted: AsWanted,
+    *,
+    odd: int,
+) -> Search:
+    """Find the first operation that parts two runs, and flags that make it steady; then the next.
+
+    Args:
+        command: the program and its arguments, whose runs differ.
+        flags: those that may be set otherwise.
+        as_wanted: the side with some of them set otherwise, and what it holds.
+        odd: the number, from 0, of a run that differed from the first.
+
+    Raises:
+        BackendCfgError: the program fails.
+    """
+    steps: list[Parted] = []
+    cured: tuple[str, ...] = ()
+    recorded = 0
+    while len(steps) < MOST_STEPS:
+        with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
+            runs = _Runs(command, *as_wanted(cured), odd, folder)
+            with Progress(f"recording operations, step {len(steps) + 1}"):
+                a, b = runs.both(streams.Wanted())
+                recorded = recorded or sum(len(one.records) for one in a)
+                found = reading.partings(a, b)
+                if not found:
+                    obstacle = "" if steps else _no_parting(recorded)
+                    return Search(tuple(steps), obstacle, recorded)
+                step, kept = _examined(runs, found)
+            if steps and _place(step) == _place(steps[-1]):
+                steps[-1] = replace(steps[-1], cure=())
+                return Search(
+                    tuple(steps), f"{step.operation} differs with these flags, too", recorded
+                )
+            left = [flag for flag in flags if flag not in cured]
+            step = _cured(runs, step, kept, left, lambda some: as_wanted({*cured, *some}))  # noqa: B023
+        steps.append(step)
+        if not step.cure:
+            return Search(tuple(steps), "", recorded)
+        cured += step.cure
+    return Search(tuple(steps), f"after {MOST_STEPS} operations the search ended", recorded)
+
+
+def _place(step: Parted) -> tuple[str, int, str]:
+    return step.stream, step.index, step.operation
+
+
+def _no_parting(recorded: int) -> str:
+    if not recorded:
+        return "no operation was recorded: the program computes with none of the libraries watched"
+    return f"while their operations were recorded, both runs computed the same {recorded}"
+
+
+Kept = tuple[str, tuple[str, str]] | None
+"""The program's interpreter and the files of both runs with the arguments of an operation."""
+
+
+def _examined(runs: _Runs, found: list[Parting]) -> tuple[Parted, Kept]:
+    """The operation at which two runs part, with what it read and computed in each."""
+    for _ in range(TRIES):
+        at = {one.stream: one.index for one in found}
+        wanted = streams.Wanted(windows={key: (i, i) for key, i in at.items()}, keep=at)
+        a, b = runs.both(wanted)
+        again = reading.partings(a, b)
+        if steady := [one for one in again if at.get(one.stream) == one.index]:
+            mine, its = ({one.key: one for one in run} for run in (a, b))
+            detailed = [
+                _detailed(one, mine[one.stream], its.get(one.stream) or mine[one.stream])
+                for one in steady
+                if one.stream in mine
+            ]
+            if detailed:
+                # A thread whose inputs are the same made the difference; others were given it.
+                step, kept = next((each for each in detailed if each[0].same_inputs), detailed[0])
+                return _measured(runs, step, kept), kept
+        if not again:
+            break
+        found = again
+    first = found[0]
+    step = Parted(first.name, first.other, first.index, first.stream, cause="elsewhere")
+    return step, None
+
+
+def _detailed(parting: Parting, a: Read, b: Read) -> tuple[Parted, Kept]:
+    one, other = (run.details.get(parting.index, {}) for run in (a, b))
+    step = Parted(
+        parting.name,
+        parting.other,
+        parting.index,
+        parting.stream,
+        place=one.get("place", "") or other.get("place", ""),
+        shapes=tuple(one.get("outputs", ())),
+    )
+    if parting.name != parting.other or not one or not other:
+        return step, None
+    inputs = list(zip(one["inputs"], other["inputs"], strict=False))
+    otherwise = tuple(_words(i, x) for i, (x, y) in enumerate(inputs) if x != y)
+    otherwise = tuple(dict.fromkeys(otherwise))
+    step = replace(step, same_inputs=not otherwise, other_inputs=otherwise)
+    if otherwise:
+        drawn = all(x["what"] == GENERATOR for x, y in inputs if x != y)
+        step = replace(step, cause="generator" if drawn else "outside")
+    files = one.get("kept", {}).get("path", ""), other.get("kept", {}).get("path", "")
+    return step, (a.about["python"], files) if all(files) else None
+
+
+def _words(number: int, given: dict[str, Any]) -> str:
+    if given["what"] == GENERATOR:
+        return "the state of the generator"
+    return f"input {number + 1}: {given['what']}"
+
+
+def _measured(runs: _Runs, step: Parted, kept: Kept) -> Parted:
+    """With how far the results of both runs are apart."""
+    if kept is None:
+        return step
+    python, files = kept
+
+    def run(words: Sequence[str]) -> str:
+        return surrounded(words, runs.side, runs.held, 0).text
+
+    found = replay.apart(run, python, *files)
+    return replace(step, elements=found.elements, differing=found.differing, apart=found.apart)
+
+
+def _cured(
+    runs: _Runs,
+    step: Parted,
+    kept: Kept,
+    flags: Sequence[str],
+    as_wanted: AsWanted,
+) -> Parted:
+    """With what parts the operation when it is run by itself, and the flags that make it steady."""
+    if kept is None or step.cause == "outside":
+        return step
+    python, (path, _) = kept
+
+    def outcomes(some: Collection[str]) -> list[replay.Replayed]:
+        side, held = as_wanted(some) if some else (runs.side, runs.held)
+        wanted = replace(runs, side=side, held=held, replays=0)
+        found = [wanted.replayed(number, python, path) for number in (0, runs.odd)]
+        runs.replays += wanted.replays
+        return found
+
+    def is_steady(some: Collection[str]) -> bool:
+        with Progress(f"running {step.operation} by itself with {', '.join(sorted(some))}"):
+            try:
+                found = outcomes(some)
+            except BackendCfgError:
+                return False  # flags that do not go together
+            return len(frozenset.union(*(one.digests for one in found))) == 1
+
+    try:
+        with Progress(f"running {step.operation} by itself"):
+            first = outcomes(())
+    except BackendCfgError:
+        return step  # an operator that the program registers itself
+    step = replace(step, cause=_cause(step, first))
+    if step.cause:
+        step = replace(step, cure=_steadying(step, flags, is_steady))
+    return replace(step, replays=runs.replays)
+
+
+def _steadying(
+    step: Parted, flags: Sequence[str], is_steady: Callable[[Collection[str]], bool]
+) -> tuple[str, ...]:
+    """The fewest flags that make an operation steady; empty where all of them do not."""
+    # Most often it is the seed, which needs no search.
+    seeds = [flag for flag in flags if flag.startswith("seed.")]
+    if step.cause == "generator" and seeds and is_steady(seeds):
+        return smallest(seeds, is_steady)
+    return smallest(flags, is_steady) if flags and is_steady(flags) else ()
+
+
+def _cause(step: Parted, found: Sequence[replay.Replayed]) -> Cause:
+    if step.cause:
+        return step.cause
+    if len(frozenset.union(*(one.digests for one in found))) == 1:
+        return ""
+    if all(len(one.digests) == 1 for one in found):
+        return "surroundings"
+    return "alignment" if all(one.parts_by_place for one in found) else "itself"

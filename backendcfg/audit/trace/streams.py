@@ -1,0 +1,234 @@
+"""Streams of operations: one for each thread of a process that BACKENDCFG_TRACE has recorded.
+
+A record is 12 bytes: the number of the operation's name, and a digest of what it computed. Two runs
+of a program are compared record by record. A run may be asked to write down more of a few
+operations, its window: where they are called, and the digests of what they read.
+
+In the folder that BACKENDCFG_TRACE names there are, for each stream, `NAME.records` and
+`NAME.lines`: JSON documents, one to a line, first what the stream is, then names and details. What
+is wanted of the run is in `wanted.json`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import json
+import os
+import struct
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+WANTED = "wanted.json"
+RECORDS, LINES = ".records", ".lines"
+_PACK = struct.Struct("<IQ").pack
+_KEPT_BYTES = 1 << 16
+"""Of a stream that are not written yet; a process that is killed loses them."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run is to write down.
+
+    Attributes:
+        windows: by stream, the first and the last operation of which more is wanted.
+        keep: by stream, the operation whose arguments are kept in a file, -1 for none.
+        capacity: bytes of records that one stream may have; later operations are only counted.
+        twice: whether each operation is run a second time, to see whether it gives the same.
+    """
+
+    windows: dict[str, tuple[int, int]] = field(default_factory=dict)
+    keep: dict[str, int] = field(default_factory=dict)
+    capacity: int = 256 << 20
+    twice: bool = False
+
+
+def want(folder: str, wanted: Wanted) -> None:
+    """Say what a run is to write into a folder, before it starts."""
+    with open(os.path.join(folder, WANTED), "w", encoding="utf-8") as file:
+        json.dump(asdict(wanted), file)
+
+
+class Stream:
+    """What one thread computes, in the order in which it does.
+
+    Attributes:
+        key: its name, which is the same in each run of a program.
+        count: how many operations it has had.
+        last: the last one of its window, -1 without one.
+        keep: the one whose arguments are to be kept, -1 for none.
+    """
+
+    def __init__(self, recorder: Recorder, key: str, thread: str) -> None:
+        wanted = recorder.wanted
+        self.key, self.count = key, 0
+        self.folder = recorder.folder
+        self.first, self.last = wanted.windows.get(key, (0, -1))
+        self.keep = wanted.keep.get(key, -1)
+        self.twice = wanted.twice
+        self._path = os.path.join(recorder.folder, key)
+        self._left = wanted.capacity
+        self._numbers: dict[str, int] = {}
+        self._records, self._lines = bytearray(), bytearray()
+        self._line(
+            {
+                "stream": key,
+                "thread": thread,
+                "process": os.getpid(),
+                "began": time.time_ns(),
+                "argv": sys.orig_argv,
+                "python": sys.executable,
+            }
+        )
+
+    def add(self, name: str, digest: int) -> None:
+        """Record an operation.
+
+        Args:
+            name: what it is, as users know it, with the types of what it computed.
+            digest: of what it computed, in 64 bits.
+        """
+        self.count += 1
+        if self._left < 0:
+            return
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self._numbers)
+            self._line({"name": name})
+        self._records += _PACK(number, digest)
+        if len(self._records) >= _KEPT_BYTES:
+            self.flush()
+
+    def is_in_window(self) -> bool:
+        """Whether more is wanted of the operation that comes next."""
+        return self.first <= self.count <= self.last
+
+    def detail(self, facts: Mapping[str, Any]) -> None:
+        """Write more of the operation that comes next, which is in the window."""
+        self._line({"index": self.count, **facts})
+
+    def flush(self) -> None:
+        """Write what is not written yet."""
+        self._left -= len(self._records)
+        if self._left < 0 and self._records:
+            self._line({"capped": self.count})
+        for suffix, kept in ((LINES, self._lines), (RECORDS, self._records)):
+            if kept:
+                try:
+                    with open(self._path + suffix, "ab") as file:
+                        file.write(kept)
+                except OSError:
+                    self._left = -1  # a full disk, or the command that asked for it has ended
+                kept.clear()
+
+    def _line(self, document: Mapping[str, Any]) -> None:
+        self._lines += json.dumps(document).encode() + b"\n"
+
+
+class Recorder:
+    """The streams of this process.
+
+    Args:
+        folder: where they are written.
+
+    Attributes:
+        in_threads: make what sees the operations of one thread only, for each that starts.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        with open(os.path.join(folder, WANTED), encoding="utf-8") as file:
+            self.wanted = Wanted(**json.load(file))
+        self.key = _free_key(folder)
+        self.forked = itertools.count(1)
+        self.threads = itertools.count(1)
+        self.streams: list[Stream] = []
+        self.here = threading.local()
+        self.in_threads: list[Callable[[], AbstractContextManager[Any]]] = []
+
+    def stream(self) -> Stream:
+        """The stream of the calling thread."""
+        found: Stream | None = getattr(self.here, "stream", None)
+        if found is None:
+            thread = threading.current_thread()
+            number = 0 if thread is threading.main_thread() else _number_of(thread, self)
+            found = self.here.stream = Stream(self, f"{self.key}-{number}", thread.name)
+            self.streams.append(found)
+        return found
+
+    def watching(self, run: Callable[[], None]) -> Callable[[], None]:
+        """A thread's `run`, under what sees the operations of one thread only."""
+
+        def watched() -> None:
+            with ExitStack() as stack:
+                for watch in self.in_threads:
+                    stack.enter_context(watch())
+                run()
+
+        return watched
+
+    def flush(self) -> None:
+        """Write what is not written yet, of each thread."""
+        for stream in list(self.streams):
+            stream.flush()
+
+    def begin_in_child(self) -> None:
+        """In a forked child: it has streams of its own, and ends as workers of pools do."""
+        self.key = f"{self.key}.{next(self.forked)}"
+        self.forked, self.threads = itertools.count(1), itertools.count(1)
+        self.streams, self.here = [], threading.local()
+        if (util := sys.modules.get("multiprocessing.util")) is not None:
+            util.register_after_fork(self, _flush_with_worker)
+
+
+_NUMBER = "_backendcfg_number"
+
+
+def begin(folder: str) -> Recorder:
+    """Record this process from now on: what sees operations tells them to its streams."""
+    recorder = Recorder(folder)
+    atexit.register(recorder.flush)
+    # Counted before the fork, so that the child's key does not depend on who runs first.
+    os.register_at_fork(
+        after_in_parent=lambda: next(recorder.forked), after_in_child=recorder.begin_in_child
+    )
+    start = threading.Thread.start
+
+    def recorded(self: threading.Thread) -> None:
+        # By the thread that starts it: which of two threads runs first differs from run to run.
+        setattr(self, _NUMBER, next(recorder.threads))
+        self.__dict__["run"] = recorder.watching(self.run)
+        start(self)
+
+    threading.Thread.start = recorded  # type: ignore[method-assign]
+    return recorder
+
+
+def _number_of(thread: threading.Thread, recorder: Recorder) -> int:
+    number: int | None = getattr(thread, _NUMBER, None)
+    # What `threading` did not start has no number.
+    return next(recorder.threads) if number is None else number
+
+
+def _flush_with_worker(recorder: Recorder) -> None:
+    """In a forked worker of `multiprocessing`, which ends without the handlers of `atexit`."""
+    sys.modules["multiprocessing.util"].Finalize(recorder, recorder.flush, exitpriority=-1000)
+
+
+def _free_key(folder: str) -> str:
+    """The key of a process that was not forked: a number that no other has taken yet."""
+    for number in itertools.count():
+        try:
+            os.mkdir(os.path.join(folder, f"process-{number}"), 0o700)
+        except FileExistsError:
+            continue
+        return str(number)
+    raise AssertionError

@@ -1,0 +1,25 @@
+"""What of a program is recorded: the operations of the libraries that it imports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backendcfg.audit.trace import streams
+from backendcfg.bridges import imports
+from backendcfg.catalogue.frameworks import TORCH
+
+if TYPE_CHECKING:
+    from backendcfg.audit.trace.streams import Recorder
+
+
+def begin(folder: str) -> None:
+    """Record this process from now on; libraries are watched as they are imported."""
+    recorder = streams.begin(folder)
+    imports.watch(lambda module: _watch(module, recorder))
+
+
+def _watch(module: str, recorder: Recorder) -> None:
+    if module == TORCH.name:
+        from backendcfg.audit.trace import torch_operations
+
+        torch_operations.watch(recorder)

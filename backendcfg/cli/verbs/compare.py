@@ -1,0 +1,174 @@
+"""`backendcfg compare A B -- CMD`: a program under two profiles, measured in turns."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING
+
+import click
+
+from backendcfg.cli.group import verb
+from backendcfg.cli.options import ProfileName
+from backendcfg.cli.output import block, current, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from backendcfg.audit.evidence.compare import Comparison, Why
+    from backendcfg.audit.evidence.outputs import Distance
+    from backendcfg.audit.evidence.pairs import Ratio
+    from backendcfg.audit.evidence.runs import Side
+
+
+@verb("compare", "Prove", interrupted="nothing was changed")
+@click.argument("a", metavar="A", type=ProfileName())
+@click.argument("b", metavar="B", type=ProfileName())
+@click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--seconds",
+    metavar="N",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Measure for about N seconds, and for eight runs at least.",
+)
+@click.option("--why", is_flag=True, help="Also find the flags that make the difference.")
+def command(a: str, b: str, words: tuple[str, ...], seconds: float, *, why: bool) -> None:
+    """Run a command under two profiles in turns: time, memory, numbers.
+
+    A or B may be `nothing`: the command as if backendcfg were not installed. The order is A, B, B,
+    A, and the ratio of a side to itself says what noise alone does; a difference within that is
+    none. What the command prints is compared number by number.
+    """
+    from dataclasses import asdict
+
+    from backendcfg.audit.evidence import compare
+    from backendcfg.audit.evidence.variants import differing
+    from backendcfg.cli.sides import (
+        check,
+        note_unless_governed,
+        plan_of,
+        side_of,
+        variant_of,
+    )
+    from backendcfg.errors import UsageError
+
+    check("compare", f"{a} {b}", words)
+    if a == b:
+        raise UsageError(
+            f"both sides are {a}, so there is nothing to compare",
+            helps=["name two profiles, or `nothing` for one of them"],
+        )
+    plans = plan_of(a), plan_of(b)
+    with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
+        first, second = side_of(a, plans[0], folder), side_of(b, plans[1], folder)
+        runs = compare.turns(words, first, second, seconds)
+        note_unless_governed(folder)
+        found = compare.compared(first, second, runs)
+        document, lines = asdict(found), [*_lines(found)]
+        if why:
+            flags = differing(*plans)
+
+            def without(some: Collection[str]) -> Side:
+                name = f"{b} without {', '.join(sorted(some))}"
+                return side_of(name, variant_of(folder, *plans, some))
+
+            reasons = compare.why(words, runs, second, flags, without, seconds=seconds)
+            document["why"] = asdict(reasons)
+            lines += _reasons(reasons, flags, found)
+    current().answer(document, lines)
+
+
+def _lines(found: Comparison) -> Iterator[str]:
+    from backendcfg.cli.wording import duration
+
+    runs = f"{found.rounds} rounds of {found.a}, {found.b}, {found.b}, {found.a}"
+    yield from block("compared", [runs], "bold")
+    yield ""
+    rows = [
+        _row("time", found.seconds, found.b, ("faster", "slower"), duration),
+        _row("processor", found.processor, found.b, ("less", "more"), duration),
+        _row("memory", found.memory, found.b, ("less", "more"), _size),
+    ]
+    yield from table(rows, ("", found.a, found.b, "ratio", "interval", "noise", ""))
+    yield ""
+    yield from block("output", [_output(found.output, found)], "bold")
+
+
+def _row(
+    what: str, of: Ratio, name: str, words: tuple[str, str], shown: Callable[[float], str]
+) -> tuple[str, ...]:
+    verdict = {"less": f"{name}: {words[0]}", "more": f"{name}: {words[1]}", "": "within the noise"}
+    return (
+        what,
+        shown(of.a),
+        shown(of.b),
+        f"{of.ratio:.2f}",
+        _interval(of),
+        _noise(of),
+        verdict[of.verdict],
+    )
+
+
+def _interval(of: Ratio) -> str:
+    return f"{of.low:.2f} to {of.high:.2f}"
+
+
+def _noise(of: Ratio) -> str:
+    return f"{100 * of.noise:.1f} %"
+
+
+def _size(number: float) -> str:
+    from backendcfg.cli.wording import size
+
+    return size(round(number))
+
+
+def _output(found: Distance, of: Comparison) -> str:
+    from backendcfg.cli.wording import counted
+
+    left = ""
+    if found.left_out:
+        left = (
+            f"; left out, as it differs from run to run: {counted(len(found.left_out), 'number')}"
+        )
+    if found.state == "unsteady":
+        changing = " and ".join((of.a, of.b)[side] for side in found.changing)
+        steady = next((n for i, n in enumerate((of.a, of.b)) if i not in found.changing), "")
+        same = f"; under {steady} it is the same each time" if steady else ""
+        return (
+            f"not compared: it differs from run to run under {changing}, first in line"
+            f" {found.line}{same}"
+        )
+    if found.state == "text differs":
+        return f"another text under {of.b}, first in line {found.line}"
+    if found.state == "equal":
+        return f"the same: {counted(found.numbers, 'number')} and the text between{left}"
+    apart = "one of them not finite"
+    if found.apart is not None:
+        apart = f"apart by {found.apart:.1e} of the larger one at most"
+    return (
+        f"numbers differ: {found.differing} of {found.numbers}, {apart}, first in line"
+        f" {found.line}{left}"
+    )
+
+
+def _reasons(why: Why, flags: list[str], of: Comparison) -> Iterator[str]:
+    yield ""
+    if not flags:
+        yield "no flag that has an effect here differs between the two"
+        return
+    told = {flag: one for flag, one in why.worth.items() if one.verdict}
+    rows = [
+        (flag, f"{one.ratio:.2f}", _interval(one), _noise(one))
+        for flag, one in sorted(told.items(), key=lambda item: -item[1].ratio)
+    ]
+    if rows:
+        head = ("flag", f"time without it, of that under {of.b}", "interval", "noise")
+        yield from table(rows, head)
+    if rest := [flag for flag in why.worth if flag not in told]:
+        yield from block("the rest", [f"within the noise: {', '.join(sorted(rest))}"], "bold")
+    for flag, obstacle in why.untried.items():
+        yield from block("not tried", [f"{flag}: {obstacle}"], "bold", "yellow")
+    if because := why.because or ", ".join(why.numbers):
+        yield from block("output", [f"differs by {because}" if why.numbers else because], "bold")

@@ -1,0 +1,226 @@
+"""`backendcfg prove PROFILE -- CMD`: whether a program produces the same in every run."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from backendcfg.cli.group import verb
+from backendcfg.cli.options import ProfileName
+from backendcfg.cli.output import block, current, says_no
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from backendcfg.audit.evidence.prove import Difference, Proof
+    from backendcfg.audit.evidence.runs import Side
+    from backendcfg.audit.evidence.why import Parted, Search
+    from backendcfg.transact.compiled import Compiled
+
+
+@verb("prove", "Prove", interrupted="files that the command wrote are there; nothing else changed")
+@click.argument("name", metavar="PROFILE", type=ProfileName())
+@click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--runs",
+    metavar="N",
+    type=click.IntRange(min=2, max=1000),
+    default=10,
+    show_default=True,
+    help="Run the command N times.",
+)
+@click.option(
+    "--files",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(),
+    default=".",
+    help="Compare the files that it writes below FOLDER; the working directory unless given.",
+)
+@click.option(
+    "--why", is_flag=True, help="Also find the flags of `reproducible` that make runs the same."
+)
+def command(name: str, words: tuple[str, ...], runs: int, folder: str, *, why: bool) -> None:
+    """Run a command again and again under a profile, and compare results.
+
+    What it prints is compared number by number, the files that it writes by what they hold. The
+    surroundings differ from run to run as far as the profile does not hold them, and every second
+    run finds all processors busy. Exits with 1 when a run differs from the first. PROFILE may be
+    `nothing`.
+    """
+    from dataclasses import asdict
+
+    from backendcfg.audit.evidence.prove import prove
+    from backendcfg.audit.evidence.runs import run
+    from backendcfg.cli.sides import check, held, note_unless_governed, plan_of, side_of
+
+    check("prove", name, words)
+    plan, folder = plan_of(name), os.path.abspath(folder)
+    found = prove(words, side_of(name, plan), held(plan), runs=runs, folder=folder)
+    if found.equal and plan is not None:
+        with tempfile.TemporaryDirectory(prefix="backendcfg-") as guard:
+            run(words, side_of(name, plan, guard), counts=False)
+            note_unless_governed(guard)
+    tier = plan.tier if plan is not None else "none"
+    document = {**asdict(found), "equal": found.equal, "tier": tier}
+    lines = [*_lines(found, tier)]
+    if why and not found.equal:
+        reasons, more = _reasons(name, plan, words, found, folder)
+        document |= reasons
+        lines += more
+    current().answer(document, lines)
+    if not found.equal:
+        says_no()
+
+
+CURES = "reproducible"
+"""The profile among whose flags a cure is sought."""
+
+
+def _reasons(
+    name: str, plan: Compiled | None, words: tuple[str, ...], found: Proof, folder: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Why runs differ, as data and in words; cures have the values of CURES."""
+    from dataclasses import asdict
+
+    from backendcfg.audit.evidence import prove
+    from backendcfg.audit.evidence.variants import differing, effective
+    from backendcfg.audit.evidence.why import search
+    from backendcfg.cli.sides import held, plan_of, side_of, variant_of
+
+    wanted = plan_of(CURES)
+    values = effective(wanted)
+    # A tier is no setting: it asks for some, which are flags of their own here.
+    flags = [
+        flag for flag in differing(wanted, plan) if flag in values and flag != "determinism.tier"
+    ]
+    with tempfile.TemporaryDirectory(prefix="backendcfg-") as scratch:
+
+        def as_wanted(some: Collection[str]) -> tuple[Side, dict[str, str | None]]:
+            set_so = variant_of(scratch, wanted, plan, some)
+            title = f"{name} with some of {CURES}" if some else name
+            return side_of(title, set_so), held(set_so)
+
+        searched = search(words, flags, as_wanted, odd=found.differences[0].run - 1)
+        side, holds = as_wanted(searched.cure)
+        cure: tuple[str, ...] | None = searched.cure
+        if not cure or not prove.prove(words, side, holds, runs=found.runs, folder=folder).equal:
+            cure = prove.cure(words, flags, as_wanted, runs=found.runs, folder=folder)
+    cured = None if cure is None else {flag: values[flag] for flag in cure}
+    steps = [
+        asdict(one) | {"cure": {flag: values[flag] for flag in one.cure}} for one in searched.steps
+    ]
+    document = {"why": {**asdict(searched), "steps": steps}, "cure": cured}
+    lines = [*_steps(searched, values), *_cure_in_words(cured, found.runs)]
+    return document, lines
+
+
+def _steps(searched: Search, values: dict[str, Any]) -> Iterator[str]:
+    """The operations at which runs parted, one after the other."""
+    for number, step in enumerate(searched.steps):
+        shapes = " ".join(step.shapes)
+        first = f"op {step.index}  {step.operation or 'nothing more'}  {shapes}".rstrip()
+        yield from block("then" if number else "first", [first], "bold")
+        if step.place:
+            yield from block("at", [step.place], "bold")
+        yield from block("", [*_of_step(step, values)])
+    if searched.obstacle:
+        yield from block("first", [f"not found: {searched.obstacle}"], "bold")
+
+
+def _of_step(step: Parted, values: dict[str, Any]) -> Iterator[str]:
+    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import assignment
+
+    if step.other != step.operation:
+        yield f"the other run has {step.other or 'no operation'} there"
+        return
+    if step.same_inputs is not None:
+        reads = (
+            "same inputs" if step.same_inputs else f"other inputs ({', '.join(step.other_inputs)})"
+        )
+        apart = "" if step.apart is None else f", relative {step.apart:.1e} at most"
+        yield f"{reads}, other output: {step.differing} of {step.elements} elements{apart}"
+    processes = counted(step.replays, "process", "processes")
+    if cause := CAUSES[step.cause]:
+        yield cause
+    elif step.replays:
+        yield f"run by itself, it computes the same in {processes}"
+    if step.cure:
+        flags = ", ".join(assignment(flag, values[flag]) for flag in step.cure)
+        yield f"steady with {flags} (run by itself in {processes})"
+
+
+CAUSES = {
+    "itself": "run by itself, it computes something else from call to call",
+    "surroundings": "run by itself, it computes something else in the surroundings of each run",
+    "alignment": "run by itself, it computes something else where its inputs are aligned otherwise",
+    "generator": "it draws from a generator that has another state in each run",
+    "outside": "no operation that was recorded made what it reads: it comes from outside",
+    "elsewhere": "recorded again, runs part at another operation: the difference comes and goes",
+    "": "",
+}
+
+
+def _cure_in_words(cure: dict[str, Any] | None, runs: int) -> Iterator[str]:
+    from backendcfg.resolve.words import literal
+
+    if cure is None:
+        text = f"none: with every flag of {CURES}, runs differ, too"
+    else:
+        flags = ", ".join(f"{flag} = {literal(value)}" for flag, value in cure.items())
+        text = f"{flags}: with that, {runs} runs were the same"
+    yield from block("cure", [text], "bold")
+
+
+def _lines(found: Proof, tier: str) -> Iterator[str]:
+    from backendcfg.cli.wording import counted
+
+    several = f"{found.runs} runs under {found.profile}"
+    wrote = "" if not found.files else f", and wrote the same {counted(found.files, 'file')}"
+    if found.equal:
+        printed = f"printed the same text and {counted(found.numbers, 'number')}"
+        yield from block("equal", [f"{several} {printed}{wrote}"], "bold", "green")
+    else:
+        odd = f"{len(found.differences)} of {several} differ from the first"
+        yield from block("differs", [odd], "bold", "red")
+        for one in found.differences[:MOST_SHOWN]:
+            yield from block("", [f"run {one.run}{_with_load(one)}: {what}" for what in _what(one)])
+        if (more := len(found.differences) - MOST_SHOWN) > 0:
+            yield from block("", [f"{counted(more, 'more run')}, see `--json`"])
+    yield from block("varied", [", ".join(found.varied)], "bold")
+    if found.left_out:
+        shown = [f"`{one.text}` in line {one.line}" for one in found.left_out[:MOST_SHOWN]]
+        more = len(found.left_out) - len(shown)
+        words = ", ".join(shown) + (f", and {more} more" if more else "")
+        yield from block("left out", [f"as it reads as a time: {words}"], "bold")
+    if found.files is None:
+        yield from block("not read", ["files: the folder holds too many; see `--files`"], "bold")
+    yield from block("tier", [tier], "bold")
+    if found.equal:
+        part = f"{100 * found.bound:.0f} %"
+        text = f"a deviation in {part} of runs or more would have shown (95 %)"
+        yield from block("bound", [text], "bold")
+
+
+MOST_SHOWN = 3
+
+
+def _with_load(one: Difference) -> str:
+    return " (with load)" if one.loaded else ""
+
+
+def _what(one: Difference) -> Iterator[str]:
+    """What a run produced otherwise."""
+    found = one.output
+    if found.state == "text differs":
+        yield f"another text from line {found.line} on"
+    elif found.state == "numbers differ":
+        first, other = found.first
+        apart = "" if found.apart is None else f", apart by {found.apart:.1e} at most"
+        yield f"line {found.line} has {other}, not {first}"
+        yield f"{found.differing} of {found.numbers} numbers differ{apart}"
+    yield from one.files

@@ -1,0 +1,291 @@
+"""`prove`: what runs of a program under one profile produce, and what is found to differ."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from backendcfg import errors
+from backendcfg.audit.evidence import files
+from backendcfg.audit.evidence.prove import HASH_SEED, PADDING, cure, prove
+from backendcfg.audit.evidence.runs import Side
+
+
+def proven(program, folder, *, runs=3, held=(), **variables):
+    side = Side("here", {**os.environ, **variables})
+    words = [sys.executable, "-c", program]
+    return prove(words, side, dict.fromkeys(held), runs=runs, folder=str(folder))
+
+
+EQUAL = "print('loss', 0.25)"
+
+
+def test_equal_runs_are_told_with_what_was_varied_and_the_bound(tmp_path):
+    found = proven(EQUAL, tmp_path)
+    assert found.equal
+    assert (found.runs, found.numbers, found.files) == (3, 1, 0)
+    assert found.bound == pytest.approx(0.632, abs=0.001)
+    assert found.varied[:3] == ("addresses", "the time of day", "the length of the environment")
+    assert found.varied[-1] == "the seed of hashes"
+    assert "the seed of hashes" not in proven(EQUAL, tmp_path, runs=2, held=[HASH_SEED]).varied
+
+
+FAULTS = {
+    "a generator without a seed": "import random; print(random.random())",
+    "the order of a set": "print({'a', 'b', 'c', 'd', 'e', 'f', 'g'})",
+    "the time as a seed": "import random, time; print(random.Random(time.time_ns()).random())",
+    "an address": "print(id(object()))",
+    "the environment": "import os; print(sum(map(len, os.environ.values())))",
+    "what an earlier run left": (
+        "import os; n = len(os.listdir()); open(f'left-{n}', 'w').close(); print('files', n)"
+    ),
+    "bytes of the operating system": "import os; open('key', 'wb').write(os.urandom(8))",
+}
+
+
+@pytest.mark.parametrize("program", FAULTS.values(), ids=FAULTS)
+def test_what_differs_from_run_to_run_is_found(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(HASH_SEED, raising=False)
+    found = proven(program, tmp_path)
+    assert not found.equal
+    assert found.differences[0].run == 2
+
+
+def test_what_is_held_is_not_varied(tmp_path):
+    program = f"import os; print(len(os.environ.get({PADDING!r}, '')), hash('a'))"
+    assert not proven(program, tmp_path).equal
+    steady = proven(program, tmp_path, held=[HASH_SEED, PADDING], **{HASH_SEED: "0"})
+    assert steady.equal
+
+
+# It prints whether the process that proves, which started the one that runs this, has others like
+# those that keep processors busy.
+LOOKS = """
+import os
+from pathlib import Path
+
+def parent(process):
+    return Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()[1]
+
+proves, found = parent(os.getppid()), []
+for each in Path("/proc").iterdir():
+    try:
+        if each.name.isdigit() and parent(each.name) == proves:
+            found.append("range(100" + "_000)" in (each / "cmdline").read_text())
+    except OSError:
+        pass
+print("busy", any(found))
+"""
+
+
+def test_every_second_run_finds_the_processors_busy_and_none_is_left(tmp_path):
+    found = proven(LOOKS, tmp_path, runs=4)
+    assert [(one.run, one.loaded, one.output.state) for one in found.differences] == [
+        (2, True, "text differs"),
+        (4, True, "text differs"),
+    ]
+
+
+def test_times_are_left_out_and_named(tmp_path):
+    found = proven("import time; print('took', time.perf_counter_ns() / 1e9)", tmp_path)
+    assert found.equal
+    assert [(one.kind, one.line) for one in found.left_out] == [("time", 1)]
+
+
+def arrays(change):
+    """A file of NumPy's with two arrays, the second with a bit changed or not."""
+    b = np.arange(4.0)
+    b.view(np.uint64)[2] ^= change
+    return {"a": np.ones(3), "b": b}
+
+
+def npy(path, change):
+    np.save(path, arrays(change)["b"])
+
+
+def npz(path, change):
+    np.savez(path, **arrays(change))
+
+
+def gz(path, change):
+    held = io.BytesIO()
+    with gzip.GzipFile(fileobj=held, mode="wb", mtime=change + 5) as file:
+        file.write(arrays(change)["b"].tobytes())
+    path.write_bytes(held.getvalue())
+
+
+def raw(path, change):
+    path.write_bytes(arrays(change)["b"].tobytes())
+
+
+KINDS = {
+    "x.npy": (npy, "x.npy: another array"),
+    "x.npz": (npz, "x.npz: array `b`"),
+    "x.gz": (gz, "x.gz: other bytes"),
+    "x.pt": (raw, "x.pt: other bytes"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_single_bit_of_a_file_is_found(name, tmp_path):
+    write, words = KINDS[name]
+    path = tmp_path / name
+    held = []
+    for change in (0, 0, 1):
+        before = files.stamps(str(tmp_path))
+        path.unlink(missing_ok=True)
+        write(path, change)
+        held.append(files.written(str(tmp_path), before))
+    assert files.differing(held[0], held[1]) == []
+    assert files.differing(held[0], held[2]) == [words]
+
+
+def test_times_in_an_archive_are_no_difference(tmp_path):
+    held = []
+    for year in (1990, 2000):
+        path = tmp_path / "x.npz"
+        np.savez(tmp_path / "plain.npz", a=np.ones(3))
+        with zipfile.ZipFile(tmp_path / "plain.npz") as old, zipfile.ZipFile(path, "w") as new:
+            new.writestr(zipfile.ZipInfo("a.npy", (year, 1, 1, 0, 0, 0)), old.read("a.npy"))
+        held.append({"x.npz": files.content(str(path))})
+    assert held[0]["x.npz"].whole != held[1]["x.npz"].whole
+    assert files.differing(*held) == []
+
+
+def test_a_file_of_one_run_only_and_damaged_ones_are_told(tmp_path):
+    for name, content in {
+        "cut.gz": gzip.compress(b"x" * 99)[:20],
+        "cut.npz": b"PK",
+        "x.npy": b"?",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    found = files.written(str(tmp_path), {})
+    assert sorted(found) == ["cut.gz", "cut.npz", "x.npy"]
+    assert found["cut.gz"].whole == "a damaged gzip file"
+    assert all(one.parts == {} for one in found.values())
+    assert files.differing(found, {}) == [
+        f"{name}: only one of them wrote it" for name in ("cut.gz", "cut.npz", "x.npy")
+    ]
+
+
+def test_what_is_no_regular_file_is_passed_over(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for hidden in (".git", "__pycache__"):
+        (tmp_path / hidden).mkdir()
+        (tmp_path / hidden / "x").write_text("")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "x").write_text("")
+    assert list(files.stamps(str(tmp_path))) == [os.path.join("sub", "x")]
+
+
+def test_a_folder_with_too_many_files_is_not_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST_FILES", 2)
+    for i in range(4):
+        (tmp_path / str(i)).write_text("")
+    assert files.stamps(str(tmp_path)) is None
+    assert proven(EQUAL, tmp_path, runs=2).files is None
+
+
+UNSEEDED = "import numpy; print('draw', numpy.random.rand())"
+
+
+def test_the_shell_proves_a_program_under_a_profile_that_seeds_it(backendcfg, tmp_path):
+    (tmp_path / "seeded.toml").write_text("schema = 1\nseed.value = 1\n")
+    words = ("--runs", "2", "--", sys.executable, "-c", UNSEEDED)
+    printed = backendcfg("prove", "./seeded.toml", *words)
+    assert printed.splitlines()[0] == (
+        "equal     2 runs under ./seeded.toml printed the same text and 1 number"
+    )
+    assert printed.splitlines()[-1] == (
+        "bound     a deviation in 78 % of runs or more would have shown (95 %)"
+    )
+
+
+def test_a_program_that_no_profile_reaches_is_proven_with_a_warning(tmp_path, monkeypatch, capsys):
+    from backendcfg.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["prove", "fast", "--runs", "2", "--", "echo", "0.5"]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("equal     2 runs under fast printed the same text and 1 number\n")
+    assert told.err == (
+        "no Python with backendcfg ran, so a profile set no more than the variables that a process"
+        " starts with\n"
+    )
+    assert main(["prove", "nothing", "--runs", "2", "--", "echo", "0.5"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_shell_exits_with_1_where_runs_differ(tmp_path, monkeypatch, capsys):
+    from backendcfg.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    words = ["prove", "nothing", "--runs", "3", "--", sys.executable, "-c", UNSEEDED]
+    assert main(words) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "differs   2 of 3 runs under nothing differ from the first"
+    assert lines[1].startswith("          run 2 (with load): line 1 has 0.")
+    assert lines[-1] == "tier      none"
+    assert main(["--json", *words]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["equal"], found["tier"], found["files"]) == (False, "none", 0)
+    assert [one["run"] for one in found["differences"]] == [2, 3]
+    assert found["differences"][0]["output"]["state"] == "numbers differ"
+
+
+def test_the_fewest_flags_that_make_runs_the_same_are_found(tmp_path, monkeypatch):
+    monkeypatch.delenv(HASH_SEED, raising=False)
+    program = [sys.executable, "-c", "import os; print(hash('a'), len(os.environ['SURROUNDINGS']))"]
+
+    def as_wanted(some):
+        held = {}
+        if "refused" in some and len(some) < 4:
+            raise errors.TierNotKeptError("the tier needs more")
+        if "hashes" in some:
+            held[HASH_SEED] = "0"
+        if "length" in some:
+            held[PADDING] = ""
+        return Side("here", {**os.environ, PADDING: "", **held}), held
+
+    flags = ["refused", "hashes", "idle", "length"]
+    found = cure(program, flags, as_wanted, runs=3, folder=str(tmp_path))
+    assert found == ("hashes", "length")
+    assert cure(program, flags[:3], as_wanted, runs=3, folder=str(tmp_path)) is None
+    assert cure(program, [], as_wanted, runs=3, folder=str(tmp_path)) is None
+
+
+@pytest.mark.exhaustive
+def test_the_shell_names_the_flags_of_reproducible_that_help(tmp_path, monkeypatch, capsys):
+    from backendcfg.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    words = ["prove", "nothing", "--runs", "3", "--why", "--", sys.executable, "-c", UNSEEDED]
+    assert main(words) == 1
+    assert capsys.readouterr().out.endswith(
+        "cure      seed.value = 0: with that, 3 runs were the same\n"
+    )
+    words[-1] = "import time; print(time.time_ns())"
+    assert main(words) == 1
+    assert capsys.readouterr().out.endswith(
+        "cure      none: with every flag of reproducible, runs differ, too\n"
+    )
+
+
+@pytest.mark.exhaustive
+def test_an_equal_program_is_found_equal_in_fifty_proofs(tmp_path, monkeypatch):
+    program = (
+        "import numpy as np, time\n"
+        "x = np.random.default_rng(0).random((50, 50)); np.save('x.npy', x @ x)\n"
+        "print('norm', np.linalg.norm(x), 'seconds', time.perf_counter())"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert all(proven(program, tmp_path, runs=2).equal for _ in range(50))
