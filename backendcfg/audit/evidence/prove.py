@@ -188,9 +188,9 @@ def _is_loaded(number: int) -> bool:
 
 
 def _varied(side: Side, held: Mapping[str, str | None], number: int) -> Side:
-    """The side with other surroundings in each run, the first one as it is."""
+    """The side with other surroundings in each run; a run of the same number has the same ones."""
     variables = {PADDING: "x" * (97 * number), HASH_SEED: str(number)}
-    more = {name: text for name, text in variables.items() if name not in held and number}
+    more = {name: text for name, text in variables.items() if name not in held}
     return replace(side, environment={**side.environment, **more})
 
 

@@ -22,7 +22,7 @@ from backendcfg.errors import BackendCfgError
 from backendcfg.progress import Step as Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from backendcfg.audit.evidence.runs import Side
     from backendcfg.audit.trace.reading import Parting, Read
@@ -33,9 +33,20 @@ MOST_STEPS = 5
 """Operations that are cured one after the other."""
 
 TRIES = 3
-"""How often two runs are recorded until they part at the same operation twice."""
+"""How often two runs are recorded until they part, and then until they part there again."""
 
-Cause = Literal["itself", "surroundings", "alignment", "generator", "outside", "elsewhere", ""]
+Cause = Literal[
+    "itself",
+    "surroundings",
+    "alignment",
+    "settings",
+    "generator",
+    "order",
+    "unwritten",
+    "outside",
+    "elsewhere",
+    "",
+]
 
 
 @dataclass(frozen=True)
@@ -55,10 +66,14 @@ class Parted:
         differing: how many of them differ.
         apart: by how much at most, as a part of the larger one; None where one is not finite.
         cause: what parts it: the operation `itself`, from call to call; the `surroundings` of a
-            run; the `alignment` of its arguments in memory; the state of a `generator`;
-            `outside`, where no recorded operation made what it reads; `elsewhere`, where runs part
-            at another operation each time; "" where that is not known.
+            run; the `alignment` of its arguments in memory; `settings` that the program makes; the
+            state of a `generator`; the `order`, where both runs compute what it reads in one of
+            them; memory that is `unwritten`; `outside`, where no recorded operation made what it
+            reads; `elsewhere`, where runs recorded again part at another operation or at none; ""
+            where that is not known.
+        settings: those that are not the same in both, in words: "threads 2 -> 1".
         replays: how often it was run by itself.
+        obstacle: why it was not, in words; "" where it was, and where its inputs say enough.
         cure: the flags that make it steady.
     """
 
@@ -74,7 +89,9 @@ class Parted:
     differing: int = 0
     apart: float | None = 0.0
     cause: Cause = ""
+    settings: tuple[str, ...] = ()
     replays: int = 0
+    obstacle: str = ""
     cure: tuple[str, ...] = ()
 
 
@@ -155,18 +172,16 @@ def search(
         with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
             runs = _Runs(command, *as_wanted(cured), odd, folder)
             with Progress(f"recording operations, step {len(steps) + 1}"):
-                a, b = runs.both(streams.Wanted())
-                recorded = recorded or sum(len(one.records) for one in a)
-                found = reading.partings(a, b)
+                found, length = _partings(runs)
+                recorded = recorded or length
                 if not found:
                     obstacle = "" if steps else _no_parting(recorded)
                     return Search(tuple(steps), obstacle, recorded)
                 step, kept = _examined(runs, found)
             if steps and _place(step) == _place(steps[-1]):
+                obstacle = f"with {', '.join(steps[-1].cure)} set, the program parts there, too"
                 steps[-1] = replace(steps[-1], cure=())
-                return Search(
-                    tuple(steps), f"{step.operation} differs with these flags, too", recorded
-                )
+                return Search(tuple(steps), obstacle, recorded)
             left = [flag for flag in flags if flag not in cured]
             step = _cured(runs, step, kept, left, lambda some: as_wanted({*cured, *some}))  # noqa: B023
         steps.append(step)
@@ -174,6 +189,19 @@ def search(
             return Search(tuple(steps), "", recorded)
         cured += step.cure
     return Search(tuple(steps), f"after {MOST_STEPS} operations the search ended", recorded)
+
+
+def _partings(runs: _Runs) -> tuple[list[Parting], int]:
+    """Where two runs part, the first time that they do, and how many operations they have."""
+    found: list[Parting] = []
+    length = 0
+    for _ in range(TRIES):
+        a, b = runs.both(streams.Wanted())
+        length = sum(len(one.records) for one in a)
+        found = reading.partings(a, b)
+        if found or not length:
+            break
+    return found, length
 
 
 def _place(step: Parted) -> tuple[str, int, str]:
@@ -199,25 +227,27 @@ def _examined(runs: _Runs, found: list[Parting]) -> tuple[Parted, Kept]:
         again = reading.partings(a, b)
         if steady := [one for one in again if at.get(one.stream) == one.index]:
             mine, its = ({one.key: one for one in run} for run in (a, b))
-            detailed = [
-                _detailed(one, mine[one.stream], its.get(one.stream) or mine[one.stream])
-                for one in steady
-                if one.stream in mine
-            ]
+            detailed = [_detailed(one, mine, its) for one in steady if one.stream in mine]
             if detailed:
                 # A thread whose inputs are the same made the difference; others were given it.
                 step, kept = next((each for each in detailed if each[0].same_inputs), detailed[0])
                 return _measured(runs, step, kept), kept
-        if not again:
-            break
-        found = again
+        found = again or found
     first = found[0]
-    step = Parted(first.name, first.other, first.index, first.stream, cause="elsewhere")
-    return step, None
+    mine, its = ({one.key: one for one in run} for run in (a, b))
+    if first.stream not in mine:
+        step = Parted(first.name, first.other, first.index, first.stream)
+    else:
+        step, _ = _detailed(first, mine, its)
+    return step if step.cause == "unwritten" else replace(step, cause="elsewhere"), None
 
 
-def _detailed(parting: Parting, a: Read, b: Read) -> tuple[Parted, Kept]:
-    one, other = (run.details.get(parting.index, {}) for run in (a, b))
+def _detailed(
+    parting: Parting, a: Mapping[str, Read], b: Mapping[str, Read]
+) -> tuple[Parted, Kept]:
+    mine = a[parting.stream]
+    its = b.get(parting.stream, mine)
+    one, other = (run.details.get(parting.index, {}) for run in (mine, its))
     step = Parted(
         parting.name,
         parting.other,
@@ -230,13 +260,47 @@ def _detailed(parting: Parting, a: Read, b: Read) -> tuple[Parted, Kept]:
         return step, None
     inputs = list(zip(one["inputs"], other["inputs"], strict=False))
     otherwise = tuple(_words(i, x) for i, (x, y) in enumerate(inputs) if x != y)
-    otherwise = tuple(dict.fromkeys(otherwise))
-    step = replace(step, same_inputs=not otherwise, other_inputs=otherwise)
-    if otherwise:
-        drawn = all(x["what"] == GENERATOR for x, y in inputs if x != y)
-        step = replace(step, cause="generator" if drawn else "outside")
-    files = one.get("kept", {}).get("path", ""), other.get("kept", {}).get("path", "")
-    return step, (a.about["python"], files) if all(files) else None
+    step = replace(
+        step,
+        same_inputs=not otherwise,
+        other_inputs=tuple(dict.fromkeys(otherwise)),
+        settings=tuple(_settings_apart(one, other)),
+        cause=_cause_of_inputs(inputs, a, b),
+    )
+    kept = [run.get("kept", {"path": "", "obstacle": ""}) for run in (one, other)]
+    if all(each["path"] for each in kept):
+        return step, (mine.about["python"], (kept[0]["path"], kept[1]["path"]))
+    return replace(step, obstacle=kept[0]["obstacle"] or kept[1]["obstacle"]), None
+
+
+def _settings_apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    its = other.get("settings", {})
+    for name, value in one.get("settings", {}).items():
+        if name in its and its[name] != value:
+            yield f"{name} {value} -> {its[name]}"
+
+
+def _cause_of_inputs(
+    inputs: Sequence[tuple[dict[str, Any], dict[str, Any]]],
+    a: Mapping[str, Read],
+    b: Mapping[str, Read],
+) -> Cause:
+    """Why an operation reads something else in the other run; "" where it reads the same."""
+    unlike = [(x, y) for x, y in inputs if x != y]
+    if any(x.get("unwritten") for x, _ in unlike or inputs):
+        return "unwritten"
+    if not unlike:
+        return ""
+    if all(x["what"] == GENERATOR for x, _ in unlike):
+        return "generator"
+    if all(_is_computed(x, b) and _is_computed(y, a) for x, y in unlike):
+        return "order"
+    return "outside"
+
+
+def _is_computed(given: dict[str, Any], run: Mapping[str, Read]) -> bool:
+    """Whether an operation of a run computed this tensor."""
+    return any(bool((one.records["digest"] == given["digest"]).any()) for one in run.values())
 
 
 def _words(number: int, given: dict[str, Any]) -> str:
@@ -266,7 +330,7 @@ def _cured(
     as_wanted: AsWanted,
 ) -> Parted:
     """With what parts the operation when it is run by itself, and the flags that make it steady."""
-    if kept is None or step.cause == "outside":
+    if kept is None or step.cause in ("order", "unwritten", "outside"):
         return step
     python, (path, _) = kept
 
@@ -288,10 +352,11 @@ def _cured(
     try:
         with Progress(f"running {step.operation} by itself"):
             first = outcomes(())
-    except BackendCfgError:
-        return step  # an operator that the program registers itself
+    except BackendCfgError as error:
+        # Such as that of an operator that the program registers itself.
+        return replace(step, obstacle=" ".join(error.notes[-1:]) or error.message)
     step = replace(step, cause=_cause(step, first))
-    if step.cause:
+    if step.cause not in ("", "settings"):
         step = replace(step, cure=_steadying(step, flags, is_steady))
     return replace(step, replays=runs.replays)
 
@@ -311,7 +376,7 @@ def _cause(step: Parted, found: Sequence[replay.Replayed]) -> Cause:
     if step.cause:
         return step.cause
     if len(frozenset.union(*(one.digests for one in found))) == 1:
-        return ""
+        return "settings" if step.settings else ""
     if all(len(one.digests) == 1 for one in found):
         return "surroundings"
     return "alignment" if all(one.parts_by_place for one in found) else "itself"

@@ -61,6 +61,7 @@ class Operation:
             are given by name.
         overwrites: whether it does so without reading them.
         draws: whether it draws from a generator.
+        allocates: whether it gives memory that nothing is written to yet.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Operation:
     written_names: tuple[str, ...] = ()
     overwrites: bool = False
     draws: bool = False
+    allocates: bool = False
 
 
 def watch(recorder: Recorder) -> None:
@@ -100,6 +102,7 @@ def _modes(recorder: Recorder) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.lines: dict[int, str] = {}
+            self.unwritten: set[int] = set()
 
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -109,11 +112,14 @@ def _modes(recorder: Recorder) -> Any:
             if about is None:
                 about = known[func] = known_operation(torch, func)
             if not about.computes:
-                return func(*args, **kwargs)
+                out = func(*args, **kwargs)
+                if about.allocates and recorder.wanted.windows:
+                    self.unwritten |= _storages(out)
+                return out
             stream = recorder.stream()
             if stream.last >= 0 or stream.twice:
                 call = _Call(func, args, kwargs)
-                return _closely(torch, stream, about, self.lines, call)
+                return _closely(torch, stream, about, self, call)
             out = func(*args, **kwargs)
             if type(out) in plain:
                 stream.add(about.name, digest(torch, out))
@@ -146,6 +152,7 @@ def known_operation(torch: Any, func: Any) -> Operation:
         written_names=tuple(name for _, name in writes),
         overwrites=draws or name in _OVERWRITES or any(name == "out" for _, name in writes),
         draws=draws,
+        allocates=name in _UNWRITTEN and "empty" in name,
     )
 
 
@@ -229,25 +236,33 @@ class _Call:
         return self.operator(*self.args, **self.kwargs)
 
 
-def _closely(
-    torch: Any, stream: Stream, about: Operation, lines: dict[int, str], call: _Call
-) -> Any:
-    """Run an operation of a stream of which more is wanted than its digest."""
-    place = _place(torch, lines)
+def _closely(torch: Any, stream: Stream, about: Operation, mode: Any, call: _Call) -> Any:
+    """Run an operation of a stream of which more is wanted than its digest.
+
+    Args:
+        torch: the package.
+        stream: of this thread.
+        about: the operator.
+        mode: of this thread, with the `lines` that call forward operations and the storages that
+            are `unwritten`.
+        call: what is run.
+    """
+    place = _place(torch, mode.lines)
     wanted = stream.is_in_window()
     keeps = stream.count == stream.keep
-    inputs = _inputs(torch, about, call) if wanted else []
+    inputs = _inputs(torch, about, call, mode.unwritten) if wanted else []
     kept = _Kept(torch, stream, call) if keeps else None
     again = stream.twice and not about.draws and not about.written
     out = call()
     found = _written(about, out, call.args, call.kwargs)
     if found is None:
         return out
+    mode.unwritten -= _storages(found)
     value = _digest_of_all(torch, found)
     facts: dict[str, Any] = {"name": about.name, "place": place}
     outputs = [_shape(one) for one in found]
     if wanted:
-        facts |= {"inputs": inputs, "outputs": outputs, "draws": about.draws}
+        facts |= {"inputs": inputs, "outputs": outputs, "settings": _settings(torch)}
         if kept is not None:
             facts["kept"] = kept.finish(found)
         stream.detail(facts)
@@ -271,14 +286,40 @@ def _place(torch: Any, lines: dict[int, str]) -> str:
     return f"{forward}, in its backward" if forward else f"a backward pass ({node.name()})"
 
 
-def _inputs(torch: Any, about: Operation, call: _Call) -> list[dict[str, Any]]:
+def _settings(torch: Any) -> dict[str, Any]:
+    """What a program may set itself, and what decides how an operation computes."""
+    return {
+        "threads": torch.get_num_threads(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "precision of float32 products": torch.get_float32_matmul_precision(),
+    }
+
+
+def _storages(value: Any) -> set[int]:
+    """Where the storages of tensors begin."""
+    found = set()
+    for one in _tensors(value):
+        try:
+            found.add(one.untyped_storage().data_ptr())
+        except (
+            NotImplementedError,
+            RuntimeError,
+        ):  # a sparse tensor, or one that stands for others
+            continue
+    return found
+
+
+def _inputs(torch: Any, about: Operation, call: _Call, unwritten: set[int]) -> list[dict[str, Any]]:
     """What an operation reads: its tensors, and the state of a generator that it draws from."""
     given: Any = (call.args, call.kwargs)
     if about.overwrites:
         args = [one for i, one in enumerate(call.args) if i not in about.written]
         named = {key: one for key, one in call.kwargs.items() if key not in about.written_names}
         given = (args, named)
-    found = [{"what": _shape(one), "digest": digest(torch, one)} for one in _tensors(given)]
+    found = []
+    for one in _tensors(given):
+        new = bool(unwritten) and not _storages(one).isdisjoint(unwritten)
+        found.append({"what": _shape(one), "digest": digest(torch, one), "unwritten": new})
     if numbers := list(_numbers(given)):
         found.append({"what": "numbers", "digest": zlib.crc32(repr(numbers).encode())})
     if about.draws:

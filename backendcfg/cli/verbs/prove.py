@@ -126,9 +126,12 @@ def _steps(searched: Search, values: dict[str, Any]) -> Iterator[str]:
         yield from block("then" if number else "first", [first], "bold")
         if step.place:
             yield from block("at", [step.place], "bold")
+        if step.settings:
+            yield from block("parts at", [", ".join(step.settings)], "bold")
         yield from block("", [*_of_step(step, values)])
     if searched.obstacle:
-        yield from block("first", [f"not found: {searched.obstacle}"], "bold")
+        label, text = ("then", "") if searched.steps else ("first", "not found: ")
+        yield from block(label, [text + searched.obstacle], "bold")
 
 
 def _of_step(step: Parted, values: dict[str, Any]) -> Iterator[str]:
@@ -147,6 +150,8 @@ def _of_step(step: Parted, values: dict[str, Any]) -> Iterator[str]:
     processes = counted(step.replays, "process", "processes")
     if cause := CAUSES[step.cause]:
         yield cause
+    elif step.obstacle:
+        yield f"it cannot be run by itself: {step.obstacle}"
     elif step.replays:
         yield f"run by itself, it computes the same in {processes}"
     if step.cure:
@@ -158,9 +163,12 @@ CAUSES = {
     "itself": "run by itself, it computes something else from call to call",
     "surroundings": "run by itself, it computes something else in the surroundings of each run",
     "alignment": "run by itself, it computes something else where its inputs are aligned otherwise",
+    "settings": "run by itself, it computes the same: what parts it is what the program sets",
     "generator": "it draws from a generator that has another state in each run",
+    "order": "both runs compute what it reads, in another order: that of threads, a set or files",
     "outside": "no operation that was recorded made what it reads: it comes from outside",
-    "elsewhere": "recorded again, runs part at another operation: the difference comes and goes",
+    "unwritten": "it reads memory that nothing has written to",
+    "elsewhere": "recorded again, runs part elsewhere or not at all: the difference comes and goes",
     "": "",
 }
 
