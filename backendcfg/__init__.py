@@ -6,10 +6,10 @@
         ...
 
 The public names are `profile`, `apply`, `undo`, `plan`, `verify`, `detect`, `active`, `flags`,
-`reload`, `guard`, `capture`, `numerics_token`, `probe_precision`, `backends`, `ops` and `errors`.
-Importing this package applies the profile that BACKENDCFG_PROFILE names, else the active one of the
-project, else of the user; where there is none it opens no library, sets no variable and costs a few
-milliseconds.
+`reload`, `guard`, `capture`, `numerics_token`, `probe_precision`, `record`, `backends`, `ops` and
+`errors`. Importing this package applies the profile that BACKENDCFG_PROFILE names, else the active
+one of the project, else of the user; where there is none it opens no library, sets no variable and
+costs a few milliseconds.
 
 PYTEST_DONT_REWRITE, because pytest would warn of a package that a start-up file imported already.
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from backendcfg import backends, errors, ops
     from backendcfg.audit.capture import capture
     from backendcfg.audit.evidence.probes import probe_precision
+    from backendcfg.audit.evidence.record import record
     from backendcfg.audit.guard import guard
     from backendcfg.audit.token import numerics_token
     from backendcfg.audit.verify import verify
@@ -47,6 +48,7 @@ __all__ = [
     "plan",
     "probe_precision",
     "profile",
+    "record",
     "reload",
     "undo",
     "verify",
@@ -58,6 +60,7 @@ _HOMES = {
     "load_ipython_extension": "notebook",
     "numerics_token": "audit.token",
     "probe_precision": "audit.evidence.probes",
+    "record": "audit.evidence.record",
     "unload_ipython_extension": "notebook",
     "verify": "audit.verify",
 }

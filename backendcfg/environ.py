@@ -63,6 +63,11 @@ GUARD = Variable(
 TRACE = Variable(
     "BACKENDCFG_TRACE", "0.2", "Set by `backendcfg prove --why` for its child; not for users."
 )
+RECORDS = Variable(
+    "BACKENDCFG_RECORDS",
+    "0.2",
+    "Set by `backendcfg prove` and `compare` for their children; not for users.",
+)
 VARIABLES = (
     PROFILE,
     DISABLE,
@@ -75,6 +80,7 @@ VARIABLES = (
     CAPTURE,
     GUARD,
     TRACE,
+    RECORDS,
     CARRIED,
     INHERIT,
 )

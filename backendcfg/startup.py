@@ -31,6 +31,7 @@ SILENT = (
     "BACKENDCFG_CARRIED",
     "BACKENDCFG_GUARD",
     "BACKENDCFG_TRACE",
+    "BACKENDCFG_RECORDS",
     "BACKENDCFG_DISABLE",
 )
 # pip runs the last two by their paths while it builds a package.
@@ -237,8 +238,7 @@ def _has_table(content: "bytes") -> bool:
         key = line.split("=")[0].strip() if not line.lstrip().startswith("[") else line.strip()
         names = [name.strip(" \t\"'[]") for name in key.split("]")[0].split(".")]
         if key.startswith("["):
-            table = names
-            names = []
+            table, names = names, []
         if (table + names)[:2] == ["tool", "backendcfg"]:
             return True
         if names == ["tool"] and "backendcfg" in line:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from backendcfg.audit.evidence import recorded
 from backendcfg.audit.evidence.outputs import Distance, distance
 from backendcfg.audit.evidence.pairs import ORDER, Ratio, ratio
 from backendcfg.audit.evidence.runs import Run, Side, run
@@ -30,6 +31,7 @@ class Comparison:
         processor: seconds of processor time that a run uses.
         memory: the largest resident memory of a run, in bytes.
         output: how far apart they are in what they print.
+        records: what they record with `backendcfg.record`.
     """
 
     a: str
@@ -39,6 +41,7 @@ class Comparison:
     processor: Ratio
     memory: Ratio
     output: Distance
+    records: recorded.Between
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,11 @@ def turns(command: Sequence[str], a: Side, b: Side, seconds: float) -> list[Run]
                 spent = (time.monotonic() - begin) / max(seconds, 1.0)
                 least = (len(ORDER) * number + place) / (len(ORDER) * LEAST_ROUNDS)
                 step.at(min(spent, least, 1.0), f"round {number + 1}, under {(a, b)[side].name}")
-                runs.append(run(command, (a, b)[side]))
+                one = run(command, (a, b)[side])
+                # The values of a side's first run say how far apart they are.
+                if len(runs) > 1:
+                    one = replace(one, records=recorded.without_values(one.records))
+                runs.append(one)
     return runs
 
 
@@ -99,12 +106,18 @@ def compared(a: Side, b: Side, runs: Sequence[Run]) -> Comparison:
         ratio([one.seconds for one in runs]),
         ratio([one.processor for one in runs]),
         ratio([one.memory for one in runs]),
-        distance(_texts(runs, 0), _texts(runs, 1)),
+        *_apart(_of(runs, 0), _of(runs, 1)),
     )
 
 
-def _texts(runs: Sequence[Run], side: int) -> list[str]:
-    return [one.text for i, one in enumerate(runs) if ORDER[i % len(ORDER)] == side]
+def _of(runs: Sequence[Run], side: int) -> list[Run]:
+    return [one for i, one in enumerate(runs) if ORDER[i % len(ORDER)] == side]
+
+
+def _apart(a: Sequence[Run], b: Sequence[Run]) -> tuple[Distance, recorded.Between]:
+    """How far apart two sides are in what they print, and in what they record."""
+    printed = distance([one.text for one in a], [one.text for one in b])
+    return printed, recorded.between([one.records for one in a], [one.records for one in b])
 
 
 def why(
@@ -137,11 +150,11 @@ def why(
                 continue
             found = turns(command, side, b, seconds / len(flags))
             worth[flag] = ratio([one.seconds for one in found])
-    texts = _texts(runs, 0)
-    state = distance(texts, _texts(runs, 1)).state
-    if state == "equal":
+    of_a = _of(runs, 0)
+    printed, records = _apart(of_a, _of(runs, 1))
+    if printed.state == "equal" and not records.differing:
         return Why(worth, untried)
-    if state == "unsteady":
+    if printed.state == "unsteady":
         return Why(worth, untried, because="the output differs from run to run of one side")
 
     def is_as_a(some: Collection[str]) -> bool:
@@ -150,7 +163,8 @@ def why(
                 side = without(some)
             except BackendCfgError:
                 return False
-            return distance(texts, [run(command, side).text]).state == "equal"
+            printed, records = _apart(of_a, [run(command, side)])
+            return printed.state == "equal" and not records.differing
 
     if not flags or not is_as_a(flags):
         return Why(worth, untried, because="the output differs without these flags, too")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backendcfg import childprocess
-from backendcfg.audit.evidence import files
+from backendcfg.audit.evidence import files, recorded
 from backendcfg.audit.evidence.compare import smallest
 from backendcfg.audit.evidence.outputs import Distance, Part, distance
 from backendcfg.audit.evidence.runs import Run, Side, run
@@ -42,12 +42,14 @@ class Difference:
         loaded: whether all processors were kept busy meanwhile.
         output: how far what it printed is from what the first printed.
         files: the files that it did not write alike, in words.
+        records: what it did not record alike, in words.
     """
 
     run: int
     loaded: bool
     output: Distance
     files: tuple[str, ...]
+    records: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Proof:
         runs: how many were made.
         numbers: how many numbers were printed and compared.
         files: how many files were written and compared; None where the folder holds too many.
+        records: how many values the program recorded and were compared.
+        unread: why not all of them were, in words.
         varied: what was not the same in every run, in words.
         left_out: times in the output that differ, and that say nothing.
         bound: a deviation that comes in this part of all runs, or more often, would have shown in
@@ -74,6 +78,8 @@ class Proof:
     left_out: tuple[Part, ...]
     bound: float
     differences: tuple[Difference, ...]
+    records: int = 0
+    unread: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -99,7 +105,9 @@ def prove(
         BackendCfgError: the program cannot be started, or fails.
     """
     busy = read_limits().usable
-    found: list[tuple[str, dict[str, files.Content]]] = []
+    differences: list[Difference] = []
+    left_out: list[Part] = []
+    unread: list[str] = []
     comparable = True
     with Step("the first run", 0.0) as step:
         for number in range(runs):
@@ -107,15 +115,19 @@ def prove(
             step.at(number / runs, f"run {number + 1} of {runs}{', with load' if loaded else ''}")
             before = files.stamps(folder) if comparable else None
             comparable = before is not None
-            text = surrounded(command, side, held, number).text
-            found.append((text, files.written(folder, before) if before is not None else {}))
-    first_text, first_files = found[0]
-    distances = [distance([first_text], [text]) for text, _ in found]
-    differences = []
-    for number, (apart, (_, wrote)) in enumerate(zip(distances, found, strict=True)):
-        otherwise = files.differing(first_files, wrote)
-        if apart.state != "equal" or otherwise:
-            differences.append(Difference(number + 1, _is_loaded(number), apart, tuple(otherwise)))
+            done = surrounded(command, side, held, number)
+            wrote = files.written(folder, before) if before is not None else {}
+            if not number:
+                first, first_files = done, wrote
+            apart = distance([first.text], [done.text])
+            unread += recorded.obstacles(done.records)
+            left_out += apart.left_out
+            words = files.differing(first_files, wrote) if comparable else []
+            values = recorded.differing(first.records, done.records)
+            if apart.state != "equal" or words or values:
+                differences.append(
+                    Difference(number + 1, _is_loaded(number), apart, tuple(words), tuple(values))
+                )
     varied = [
         "addresses",
         "the time of day",
@@ -124,16 +136,17 @@ def prove(
     ]
     if HASH_SEED not in held:
         varied.append("the seed of hashes")
-    left_out = dict.fromkeys(one for apart in distances for one in apart.left_out)
     return Proof(
         side.name,
         runs,
-        distances[0].numbers,
+        distance([first.text], [first.text]).numbers,
         len(first_files) if comparable else None,
         tuple(varied),
-        tuple(left_out),
+        tuple(dict.fromkeys(left_out)),
         1 - 0.05 ** (1 / runs),
         tuple(differences),
+        recorded.number_of(first.records),
+        tuple(dict.fromkeys(unread)),
     )
 
 

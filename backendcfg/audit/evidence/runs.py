@@ -10,7 +10,8 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from backendcfg import childprocess
+from backendcfg import childprocess, environ
+from backendcfg.audit.evidence import recorded
 from backendcfg.errors import (
     CommandFailedError,
     CommandNotExecutableError,
@@ -75,12 +76,14 @@ class Run:
         processor: seconds of processor time, of the processes that it waited for, too.
         memory: the largest resident memory that it or one of those had, in bytes.
         text: what it printed, as far as it is looked at.
+        records: what its processes recorded with `backendcfg.record`.
     """
 
     seconds: float
     processor: float
     memory: int
     text: str
+    records: tuple[recorded.Stream, ...] = ()
 
 
 def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:
@@ -97,7 +100,13 @@ def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:
     """
     with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
         files = [os.path.join(folder, name) for name in ("out", "err")]
-        environment = side.environment if counts else {**side.environment, **side.of_first}
+        records = os.path.join(folder, "records")
+        os.mkdir(records, 0o700)
+        environment = {
+            **side.environment,
+            environ.RECORDS.name: records,
+            **({} if counts else side.of_first),
+        }
         done = childprocess.run(
             ["-c", _RUNNER, *files, *command], environment, seconds=_A_WEEK, isolated=True
         )
@@ -110,9 +119,13 @@ def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:
         if (obstacle := told.pop("errno", None)) is not None:
             raise _not_started(command[0], obstacle)
         text, complaints = (_beginning(path) for path in files)
+        # What it left running finds no folder any more.
+        still = os.path.join(folder, "read")
+        os.rename(records, still)
+        streams = recorded.read(still)
     if status := told.pop("status"):
         raise _failed(status, side, complaints)
-    return Run(text=text, **told)
+    return Run(text=text, records=streams, **told)
 
 
 def _beginning(path: str) -> str:

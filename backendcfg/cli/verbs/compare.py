@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from backendcfg.audit.evidence.compare import Comparison, Why
     from backendcfg.audit.evidence.outputs import Distance
     from backendcfg.audit.evidence.pairs import Ratio
+    from backendcfg.audit.evidence.recorded import Between
     from backendcfg.audit.evidence.runs import Side
 
 
@@ -38,7 +39,8 @@ def command(a: str, b: str, words: tuple[str, ...], seconds: float, *, why: bool
 
     A or B may be `nothing`: the command as if backendcfg were not installed. The order is A, B, B,
     A, and the ratio of a side to itself says what noise alone does; a difference within that is
-    none. What the command prints is compared number by number.
+    none. What the command prints is compared number by number, and what it gives to
+    `backendcfg.record()` by value.
     """
     from dataclasses import asdict
 
@@ -93,6 +95,8 @@ def _lines(found: Comparison) -> Iterator[str]:
     yield from table(rows, ("", found.a, found.b, "ratio", "interval", "noise", ""))
     yield ""
     yield from block("output", [_output(found.output, found)], "bold")
+    if found.records.records or found.records.differing:
+        yield from block("records", [*_records(found.records)], "bold")
 
 
 def _row(
@@ -151,6 +155,26 @@ def _output(found: Distance, of: Comparison) -> str:
         f"numbers differ: {found.differing} of {found.numbers}, {apart}, first in line"
         f" {found.line}{left}"
     )
+
+
+def _records(found: Between) -> Iterator[str]:
+    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import quoted
+
+    left = ""
+    if found.left_out:
+        left = f"; left out, as it differs from run to run: {quoted(found.left_out)}"
+    if not found.differing:
+        yield f"the same: {counted(found.records, 'value')}{left}"
+        return
+    yield from found.differing[:MOST_SHOWN]
+    if (more := len(found.differing) - MOST_SHOWN) > 0:
+        yield f"{counted(more, 'more record')}, see `--json`{left}"
+    elif left:
+        yield left.removeprefix("; ")
+
+
+MOST_SHOWN = 5
 
 
 def _reasons(why: Why, flags: list[str], of: Comparison) -> Iterator[str]:

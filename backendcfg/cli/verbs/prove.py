@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 def command(name: str, words: tuple[str, ...], runs: int, folder: str, *, why: bool) -> None:
     """Run a command again and again under a profile, and compare results.
 
-    What it prints is compared number by number, the files that it writes by what they hold. The
-    surroundings differ from run to run as far as the profile does not hold them, and every second
-    run finds all processors busy. Exits with 1 when a run differs from the first. PROFILE may be
-    `nothing`.
+    What it prints is compared number by number, the files that it writes by what they hold, and
+    what it gives to `backendcfg.record()` by value. The surroundings differ from run to run as far
+    as the profile does not hold them, and every second run finds all processors busy. Exits with 1
+    when a run differs from the first. PROFILE may be `nothing`.
     """
     from dataclasses import asdict
 
@@ -188,10 +188,8 @@ def _lines(found: Proof, tier: str) -> Iterator[str]:
     from backendcfg.cli.wording import counted
 
     several = f"{found.runs} runs under {found.profile}"
-    wrote = "" if not found.files else f", and wrote the same {counted(found.files, 'file')}"
     if found.equal:
-        printed = f"printed the same text and {counted(found.numbers, 'number')}"
-        yield from block("equal", [f"{several} {printed}{wrote}"], "bold", "green")
+        yield from block("equal", [f"{several} {_same(found)}"], "bold", "green")
     else:
         odd = f"{len(found.differences)} of {several} differ from the first"
         yield from block("differs", [odd], "bold", "red")
@@ -207,6 +205,8 @@ def _lines(found: Proof, tier: str) -> Iterator[str]:
         yield from block("left out", [f"as it reads as a time: {words}"], "bold")
     if found.files is None:
         yield from block("not read", ["files: the folder holds too many; see `--files`"], "bold")
+    if found.unread:
+        yield from block("not read", found.unread[:MOST_SHOWN], "bold")
     yield from block("tier", [tier], "bold")
     if found.equal:
         part = f"{100 * found.bound:.0f} %"
@@ -215,6 +215,18 @@ def _lines(found: Proof, tier: str) -> Iterator[str]:
 
 
 MOST_SHOWN = 3
+
+
+def _same(found: Proof) -> str:
+    """What was the same in every run."""
+    from backendcfg.cli.wording import counted
+
+    did = [f"printed the same text and {counted(found.numbers, 'number')}"]
+    if found.records:
+        did.append(f"recorded the same {counted(found.records, 'value')}")
+    if found.files:
+        did.append(f"wrote the same {counted(found.files, 'file')}")
+    return ", and ".join([", ".join(did[:-1]), did[-1]] if did[1:] else did)
 
 
 def _with_load(one: Difference) -> str:
@@ -231,4 +243,5 @@ def _what(one: Difference) -> Iterator[str]:
         apart = "" if found.apart is None else f", apart by {found.apart:.1e} at most"
         yield f"line {found.line} has {other}, not {first}"
         yield f"{found.differing} of {found.numbers} numbers differ{apart}"
+    yield from one.records
     yield from one.files

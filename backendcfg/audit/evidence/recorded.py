@@ -1,0 +1,261 @@
+"""What programs recorded with `backendcfg.record`: read from a folder, and compared by name.
+
+Processes count in the order in which they began to record, but for those that recorded exactly what
+a process of the other run did: which worker of a pool begins first says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backendcfg.audit.evidence.record import HEAD, SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Values = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One value that a program recorded.
+
+    Attributes:
+        dtype: the type of its elements.
+        shape: () for a number.
+        digest: of the bytes of its elements.
+        values: these bytes; None where they were not kept.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    digest: int
+    values: bytes | None
+
+    @property
+    def kind(self) -> str:
+        """Type and shape: "float32[2, 3]"; of a number the type alone."""
+        return self.dtype + (str(list(self.shape)) if self.shape else "")
+
+    def is_like(self, other: Record) -> bool:
+        """Whether the other has the same bits."""
+        mine, its = ((one.dtype, one.shape, one.digest) for one in (self, other))
+        return mine == its
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What one process recorded.
+
+    Attributes:
+        number: of the process, from 1, in the order in which they began to record.
+        records: by name, in their order.
+        ended: why recording ended early, or "".
+    """
+
+    number: int
+    records: Mapping[str, tuple[Record, ...]]
+    ended: str = ""
+
+    @property
+    def key(self) -> frozenset[tuple[Any, ...]]:
+        """What is equal for processes that recorded the same."""
+        return frozenset(
+            (name, tuple((one.dtype, one.shape, one.digest) for one in each))
+            for name, each in self.records.items()
+        )
+
+
+def read(folder: str) -> tuple[Stream, ...]:
+    """What the processes left in a folder; a process that ends in a record leaves those before."""
+    numbers = sorted(
+        int(name.removesuffix(SUFFIX)) for name in os.listdir(folder) if name.endswith(SUFFIX)
+    )
+    return tuple(
+        _stream(os.path.join(folder, f"{number}{SUFFIX}"), place)
+        for place, number in enumerate(numbers, start=1)
+    )
+
+
+def _stream(path: str, number: int) -> Stream:
+    with open(path, "rb") as file:
+        first = file.read(HEAD)
+        try:
+            ended = str(json.loads(first))
+        except ValueError:
+            return Stream(number, {})  # the process ended while it began
+        found: dict[str, list[Record]] = {}
+        while line := file.readline():
+            try:
+                about = json.loads(line)
+                values = file.read(about["bytes"]) if about["kept"] else None
+            except (ValueError, KeyError, TypeError):
+                break
+            if values is not None and len(values) < about["bytes"]:
+                break
+            one = Record(about["dtype"], tuple(about["shape"]), about["digest"], values)
+            found.setdefault(about["name"], []).append(one)
+    return Stream(number, {name: tuple(each) for name, each in found.items()}, ended)
+
+
+def number_of(streams: Sequence[Stream]) -> int:
+    """How many values were recorded."""
+    return sum(len(each) for stream in streams for each in stream.records.values())
+
+
+def without_values(streams: Sequence[Stream]) -> tuple[Stream, ...]:
+    """What says whether others are the same, in less memory."""
+    return tuple(
+        replace(
+            stream,
+            records={
+                name: tuple(replace(one, values=None) for one in each)
+                for name, each in stream.records.items()
+            },
+        )
+        for stream in streams
+    )
+
+
+def obstacles(streams: Sequence[Stream]) -> list[str]:
+    """Why not all that was recorded is compared, in words."""
+    return [
+        f"records of process {stream.number} after the {ordinal(number_of([stream]))}:"
+        f" {stream.ended}"
+        for stream in streams
+        if stream.ended
+    ]
+
+
+def differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[str]:
+    """What a run recorded otherwise than the first one did, in words.
+
+    Args:
+        a: of the first run.
+        b: of the other.
+    """
+    return [words for _, words in _differing(a, b)]
+
+
+@dataclass(frozen=True)
+class Between:
+    """What two sides recorded, each in one run or several.
+
+    Attributes:
+        records: how many values the first side recorded.
+        differing: what the second recorded otherwise, in words.
+        left_out: the names of what differs from run to run of the same side.
+    """
+
+    records: int
+    differing: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def between(a: Sequence[Sequence[Stream]], b: Sequence[Sequence[Stream]]) -> Between:
+    """Compare what two sides recorded; the values of their first runs are looked at."""
+    left_out = dict.fromkeys(
+        name for side in (a, b) for run in side[1:] for name, _ in _differing(side[0], run)
+    )
+    words = [words for name, words in _differing(a[0], b[0]) if name not in left_out]
+    return Between(number_of(a[0]), tuple(words), tuple(filter(None, left_out)))
+
+
+def _differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[tuple[str, str]]:
+    """Each record that differs, and how; its name is "" for another number of processes."""
+    found = []
+    if len(a) != len(b):
+        found.append(("", f"{len(b)} processes recorded values, not {len(a)}"))
+    left, right = _unlike(a, b)
+    for one, other in zip(left, right, strict=False):
+        process = f"process {one.number}: " if max(len(a), len(b)) > 1 else ""
+        found += [(name, f"{process}{words}") for name, words in _of_streams(one, other)]
+    return found
+
+
+def _unlike(a: Sequence[Stream], b: Sequence[Stream]) -> tuple[list[Stream], list[Stream]]:
+    """The processes of each run without one in the other that recorded the same."""
+    left, right = [], [(other.key, other) for other in b]
+    for one in a:
+        key = one.key
+        same = next((place for place, (its, _) in enumerate(right) if its == key), None)
+        if same is None:
+            left.append(one)
+        else:
+            del right[same]
+    return left, [other for _, other in right]
+
+
+def _of_streams(a: Stream, b: Stream) -> Iterator[tuple[str, str]]:
+    is_whole = not (a.ended or b.ended)
+    for name in {**a.records, **b.records}:
+        one, other = a.records.get(name, ()), b.records.get(name, ())
+        if is_whole and not (one and other):
+            yield name, f"record `{name}`: only one of them has it"
+        elif is_whole and len(one) != len(other):
+            yield name, f"record `{name}`: {len(other)} of them, not {len(one)}"
+        pairs = list(zip(one, other, strict=False))
+        odd = [place for place, (x, y) in enumerate(pairs) if not x.is_like(y)]
+        if odd:
+            first = f"the {ordinal(odd[0] + 1)} of {len(pairs)} {_first(*pairs[odd[0]])}"
+            apart = _apart([pairs[place] for place in odd])
+            yield name, f"record `{name}`: {first}; {len(odd)} of {len(pairs)} differ{apart}"
+
+
+def _first(one: Record, other: Record) -> str:
+    """What one record has otherwise, in words."""
+    if one.kind != other.kind:
+        return f"is {other.kind}, not {one.kind}"
+    x, y = _values(one), _values(other)
+    if x is None or y is None:
+        return "has other elements"
+    bits = [each.view(np.uint8).reshape(-1, each.itemsize) for each in (x, y)]
+    place = int(np.flatnonzero((bits[0] != bits[1]).any(axis=1))[0])
+    was, now = str(x[place]), str(y[place])
+    at = ""
+    if one.shape:
+        at = f" at {[int(each) for each in np.unravel_index(place, one.shape)]}"
+    return f"has {now}, not {was}{at}" if was != now else f"has another {was}{at}"
+
+
+def _apart(pairs: Sequence[tuple[Record, Record]]) -> str:
+    """By how much elements are apart, as a part of the larger one, where all of them tell."""
+    most = 0.0
+    for one, other in pairs:
+        x, y = _values(one), _values(other)
+        if one.kind != other.kind or x is None or y is None or x.dtype.kind in "mM":
+            return ""
+        wide = np.complex128 if x.dtype.kind == "c" else np.float64
+        with np.errstate(all="ignore"):
+            p, q = x.astype(wide), y.astype(wide)
+            same = (p == q) | (np.isnan(p) & np.isnan(q))
+            larger = np.maximum(np.abs(p), np.abs(q))
+            distances = np.where(same, 0.0, np.abs(p - q) / larger)
+        most = max(most, float(distances.max()) if np.isfinite(distances).all() else np.inf)
+    return f", apart by {most:.1e} at most" if np.isfinite(most) else ""
+
+
+def _values(record: Record) -> Values | None:
+    """The elements of a record as numbers; None where they are not kept, or have no such type."""
+    if record.values is None:
+        return None
+    if record.dtype == "bfloat16":  # the upper half of a float32
+        halves = np.frombuffer(record.values, np.uint16).astype(np.uint32)
+        return (halves << 16).view(np.float32)
+    try:
+        dtype = np.dtype(record.dtype)
+    except TypeError:
+        return None
+    return np.frombuffer(record.values, dtype)
+
+
+def ordinal(number: int) -> str:
+    """A number in its place: "3rd"."""
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    ending = "th" if number % 100 in (11, 12, 13) else endings.get(number % 10, "th")
+    return f"{number}{ending}"
