@@ -16,6 +16,7 @@ from backendcfg import errors
 from backendcfg.audit.evidence import files
 from backendcfg.audit.evidence.prove import HASH_SEED, PADDING, cure, prove
 from backendcfg.audit.evidence.runs import Side
+from backendcfg.cli.main import main
 
 
 def proven(program, folder, *, runs=3, held=(), **variables):
@@ -211,8 +212,6 @@ def test_the_shell_proves_a_program_under_a_profile_that_seeds_it(backendcfg, tm
 
 
 def test_a_program_that_no_profile_reaches_is_proven_with_a_warning(tmp_path, monkeypatch, capsys):
-    from backendcfg.cli.main import main
-
     monkeypatch.chdir(tmp_path)
     assert main(["prove", "fast", "--runs", "2", "--", "echo", "0.5"]) == 0
     told = capsys.readouterr()
@@ -226,8 +225,6 @@ def test_a_program_that_no_profile_reaches_is_proven_with_a_warning(tmp_path, mo
 
 
 def test_the_shell_exits_with_1_where_runs_differ(tmp_path, monkeypatch, capsys):
-    from backendcfg.cli.main import main
-
     monkeypatch.chdir(tmp_path)
     words = ["prove", "nothing", "--runs", "3", "--", sys.executable, "-c", UNSEEDED]
     assert main(words) == 1
@@ -240,6 +237,43 @@ def test_the_shell_exits_with_1_where_runs_differ(tmp_path, monkeypatch, capsys)
     assert (found["equal"], found["tier"], found["files"]) == (False, "none", 0)
     assert [one["run"] for one in found["differences"]] == [2, 3]
     assert found["differences"][0]["output"]["state"] == "numbers differ"
+
+
+ALSO = {
+    "processors": "import os; print(len(os.sched_getaffinity(0)))",
+    "threads": "import os; print(os.environ.get('OMP_NUM_THREADS'))",
+}
+
+
+@pytest.mark.parametrize(("name", "program"), ALSO.items())
+def test_every_third_run_has_what_is_asked_for_otherwise(name, program, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    side = Side("here", {**os.environ}, also={name: 1})
+    found = prove([sys.executable, "-c", program], side, {}, runs=6, folder=str(tmp_path))
+    differing = [(one.run, one.also) for one in found.differences]
+    assert found.varied[-1] == f"in every third run {name} = 1"
+    if name == "threads" or len(os.sched_getaffinity(0)) > 1:
+        assert differing == [(3, (f"{name} = 1",)), (6, (f"{name} = 1",))]
+
+
+@pytest.mark.parametrize("given", ["threads", "threads=0", "threads=x", "cores=1", "=1"])
+def test_what_no_run_can_have_otherwise_is_refused(given, capsys):
+    assert main(["prove", "nothing", "--also", given, "--", "true"]) == 2
+    assert capsys.readouterr().err == (
+        f"error[usage]: `--also {given}` is no number of threads or processors\n"
+        "  state: nothing was changed\n"
+        "  help: write `--also threads=1` or `--also processors=1`\n"
+    )
+
+
+def test_a_third_run_is_needed_to_have_something_otherwise(capsys):
+    words = ["prove", "nothing", "--runs", "2", "--also", "threads=1", "--", "true"]
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        "error[usage]: `--also` needs 3 runs or more, not 2\n"
+        "  state: nothing was changed\n"
+        "  help: it is every third run that differs so\n"
+    )
 
 
 def test_the_fewest_flags_that_make_runs_the_same_are_found(tmp_path, monkeypatch):
@@ -265,8 +299,6 @@ def test_the_fewest_flags_that_make_runs_the_same_are_found(tmp_path, monkeypatc
 
 @pytest.mark.exhaustive
 def test_the_shell_names_the_flags_of_reproducible_that_help(tmp_path, monkeypatch, capsys):
-    from backendcfg.cli.main import main
-
     monkeypatch.chdir(tmp_path)
     words = ["prove", "nothing", "--runs", "3", "--why", "--", sys.executable, "-c", UNSEEDED]
     assert main(words) == 1

@@ -40,6 +40,7 @@ class Difference:
     Attributes:
         run: its number, from 1.
         loaded: whether all processors were kept busy meanwhile.
+        also: what it had otherwise because that was asked for: "threads = 1".
         output: how far what it printed is from what the first printed.
         files: the files that it did not write alike, in words.
         records: what it did not record alike, in words.
@@ -50,6 +51,7 @@ class Difference:
     output: Distance
     files: tuple[str, ...]
     records: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ def prove(
 ) -> Proof:
     """Run a program several times under one profile, and compare what it produces.
 
-    Every second run has all processors busy. Addresses and times differ by themselves.
+    Every second run has all processors busy, and every third one what `side.also` says. Addresses
+    and times differ by themselves.
 
     Args:
         command: the program and its arguments.
@@ -125,8 +128,9 @@ def prove(
             words = files.differing(first_files, wrote) if comparable else []
             values = recorded.differing(first.records, done.records)
             if apart.state != "equal" or words or values:
+                loaded, also = _is_loaded(number), _also(side, number)
                 differences.append(
-                    Difference(number + 1, _is_loaded(number), apart, tuple(words), tuple(values))
+                    Difference(number + 1, loaded, apart, tuple(words), tuple(values), also)
                 )
     varied = [
         "addresses",
@@ -136,6 +140,7 @@ def prove(
     ]
     if HASH_SEED not in held:
         varied.append("the seed of hashes")
+    varied += [f"in every third run {what}" for what in _also(side, THIRD)]
     return Proof(
         side.name,
         runs,
@@ -204,7 +209,25 @@ def _varied(side: Side, held: Mapping[str, str | None], number: int) -> Side:
     """The side with other surroundings in each run; a run of the same number has the same ones."""
     variables = {PADDING: "x" * (97 * number), HASH_SEED: str(number)}
     more = {name: text for name, text in variables.items() if name not in held}
-    return replace(side, environment={**side.environment, **more})
+    also = side.also if _is_third(number) else {}
+    if "threads" in also:
+        more["OMP_NUM_THREADS"] = str(also["threads"])
+    return replace(
+        side, environment={**side.environment, **more}, processors=also.get("processors", 0)
+    )
+
+
+THIRD = 2
+"""The number of the first run that has what `side.also` says."""
+
+
+def _is_third(number: int) -> bool:
+    return number % 3 == THIRD
+
+
+def _also(side: Side, number: int) -> tuple[str, ...]:
+    """What a run has otherwise because that was asked for."""
+    return tuple(f"{name} = {n}" for name, n in side.also.items()) if _is_third(number) else ()
 
 
 @contextmanager

@@ -31,7 +31,9 @@ _A_WEEK = 7 * 86400.0
 # at least that of whoever forked it. https://man7.org/linux/man-pages/man2/getrusage.2.html
 _RUNNER = """
 import json, os, sys, time
-out, err, *words = sys.argv[1:]
+processors, out, err, *words = sys.argv[1:]
+if int(processors):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(processors)])
 write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
 files += [(os.POSIX_SPAWN_OPEN, n, p, write, 0o600) for n, p in ((1, out), (2, err))]
@@ -60,11 +62,16 @@ class Side:
         name: of the profile; "nothing" for none.
         environment: of its process.
         of_first: what the environment of a run that does not count has beside that.
+        processors: how many the program may use at most; 0 for all that this process may.
+        also: what every third run of a proof has otherwise: `processors`, or `threads` that
+            OMP_NUM_THREADS asks for.
     """
 
     name: str
     environment: Mapping[str, str]
     of_first: Mapping[str, str] = field(default_factory=dict)
+    processors: int = 0
+    also: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,9 +114,8 @@ def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:
             environ.RECORDS.name: records,
             **({} if counts else side.of_first),
         }
-        done = childprocess.run(
-            ["-c", _RUNNER, *files, *command], environment, seconds=_A_WEEK, isolated=True
-        )
+        words = ["-c", _RUNNER, str(side.processors), *files, *command]
+        done = childprocess.run(words, environment, seconds=_A_WEEK, isolated=True)
         try:
             told = json.loads(done.text)
         except ValueError as error:

@@ -11,6 +11,7 @@ import click
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import ProfileName
 from backendcfg.cli.output import block, current, says_no
+from backendcfg.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -19,6 +20,22 @@ if TYPE_CHECKING:
     from backendcfg.audit.evidence.runs import Side
     from backendcfg.audit.evidence.why import Parted, Search
     from backendcfg.transact.compiled import Compiled
+
+
+def _read_also(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> dict[str, int]:
+    """What every third run has otherwise, from `threads=1`."""
+    found = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        if name not in ("threads", "processors") or not (number.isdecimal() and int(number)):
+            raise UsageError(
+                f"`--also {text}` is no number of threads or processors",
+                helps=["write `--also threads=1` or `--also processors=1`"],
+            )
+        found[name] = int(number)
+    return found
 
 
 @verb("prove", "Prove", interrupted="files that the command wrote are there; nothing else changed")
@@ -41,9 +58,24 @@ if TYPE_CHECKING:
     help="Compare the files that it writes below FOLDER; the working directory unless given.",
 )
 @click.option(
+    "--also",
+    metavar="NAME=N",
+    multiple=True,
+    callback=_read_also,
+    help="Give every third run N threads or N processors: `threads=1`, `processors=1`.",
+)
+@click.option(
     "--why", is_flag=True, help="Also find the flags of `reproducible` that make runs the same."
 )
-def command(name: str, words: tuple[str, ...], runs: int, folder: str, *, why: bool) -> None:
+def command(
+    name: str,
+    words: tuple[str, ...],
+    runs: int,
+    folder: str,
+    also: dict[str, int],
+    *,
+    why: bool,
+) -> None:
     """Run a command again and again under a profile, and compare results.
 
     What it prints is compared number by number, the files that it writes by what they hold, and
@@ -51,15 +83,21 @@ def command(name: str, words: tuple[str, ...], runs: int, folder: str, *, why: b
     as the profile does not hold them, and every second run finds all processors busy. Exits with 1
     when a run differs from the first. PROFILE may be `nothing`.
     """
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
-    from backendcfg.audit.evidence.prove import prove
+    from backendcfg.audit.evidence.prove import THIRD, prove
     from backendcfg.audit.evidence.runs import run
     from backendcfg.cli.sides import check, held, note_unless_governed, plan_of, side_of
 
     check("prove", name, words)
     plan, folder = plan_of(name), os.path.abspath(folder)
-    found = prove(words, side_of(name, plan), held(plan), runs=runs, folder=folder)
+    if also and runs <= THIRD:
+        raise UsageError(
+            f"`--also` needs {THIRD + 1} runs or more, not {runs}",
+            helps=["it is every third run that differs so"],
+        )
+    side = replace(side_of(name, plan), also=also)
+    found = prove(words, side, held(plan), runs=runs, folder=folder)
     if found.equal and plan is not None:
         with tempfile.TemporaryDirectory(prefix="backendcfg-") as guard:
             run(words, side_of(name, plan, guard), counts=False)
@@ -68,7 +106,7 @@ def command(name: str, words: tuple[str, ...], runs: int, folder: str, *, why: b
     document = {**asdict(found), "equal": found.equal, "tier": tier}
     lines = [*_lines(found, tier)]
     if why and not found.equal:
-        reasons, more = _reasons(name, plan, words, found, folder)
+        reasons, more = _reasons(side, plan, words, found, folder)
         document |= reasons
         lines += more
     current().answer(document, lines)
@@ -81,10 +119,10 @@ CURES = "reproducible"
 
 
 def _reasons(
-    name: str, plan: Compiled | None, words: tuple[str, ...], found: Proof, folder: str
+    proven: Side, plan: Compiled | None, words: tuple[str, ...], found: Proof, folder: str
 ) -> tuple[dict[str, Any], list[str]]:
     """Why runs differ, as data and in words; cures have the values of CURES."""
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from backendcfg.audit.evidence import prove
     from backendcfg.audit.evidence.variants import differing, effective
@@ -101,8 +139,8 @@ def _reasons(
 
         def as_wanted(some: Collection[str]) -> tuple[Side, dict[str, str | None]]:
             set_so = variant_of(scratch, wanted, plan, some)
-            title = f"{name} with some of {CURES}" if some else name
-            return side_of(title, set_so), held(set_so)
+            title = f"{proven.name} with some of {CURES}" if some else proven.name
+            return replace(side_of(title, set_so), also=proven.also), held(set_so)
 
         searched = search(words, flags, as_wanted, odd=found.differences[0].run - 1)
         side, holds = as_wanted(searched.cure)
@@ -194,7 +232,9 @@ def _lines(found: Proof, tier: str) -> Iterator[str]:
         odd = f"{len(found.differences)} of {several} differ from the first"
         yield from block("differs", [odd], "bold", "red")
         for one in found.differences[:MOST_SHOWN]:
-            yield from block("", [f"run {one.run}{_with_load(one)}: {what}" for what in _what(one)])
+            yield from block(
+                "", [f"run {one.run}{_surroundings(one)}: {what}" for what in _what(one)]
+            )
         if (more := len(found.differences) - MOST_SHOWN) > 0:
             yield from block("", [f"{counted(more, 'more run')}, see `--json`"])
     yield from block("varied", [", ".join(found.varied)], "bold")
@@ -229,8 +269,9 @@ def _same(found: Proof) -> str:
     return ", and ".join([", ".join(did[:-1]), did[-1]] if did[1:] else did)
 
 
-def _with_load(one: Difference) -> str:
-    return " (with load)" if one.loaded else ""
+def _surroundings(one: Difference) -> str:
+    words = [*(["load"] if one.loaded else []), *one.also]
+    return f" (with {', '.join(words)})" if words else ""
 
 
 def _what(one: Difference) -> Iterator[str]:
