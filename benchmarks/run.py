@@ -34,6 +34,7 @@ GROUPS = (
     ("Attention", "attention.py", (), ("torch",)),
     ("Attention going backward", "attention_backward.py", (), ("torch",)),
     ("Calls on devices", "device_calls.py", (), ("torch",)),
+    ("Recording operations", "recorder.py", (), ("torch",)),
     (
         "Programs that nobody rewrote",
         "programs.py",

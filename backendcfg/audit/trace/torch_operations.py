@@ -75,12 +75,12 @@ class Operation:
 
 def watch(recorder: Recorder) -> None:
     """Record PyTorch, which has been imported, in this thread and in those that start later."""
-    make = _modes(recorder)
+    make = modes(recorder)
     make().__enter__()
     recorder.in_threads.append(make)
 
 
-def _modes(recorder: Recorder) -> Any:
+def modes(recorder: Recorder) -> Any:
     """The mode of dispatch that records, as a class."""
     import torch
     from torch.utils import _python_dispatch
