@@ -28,6 +28,7 @@ class Read:
         records: the operations, an array of RECORD.
         details: more of some, by index.
         capped: the operations from which on nothing was written down, None when all were.
+        repeated: how many operations were run a second time.
     """
 
     key: str
@@ -36,6 +37,7 @@ class Read:
     records: np.ndarray[Any, Any]
     details: dict[int, dict[str, Any]]
     capped: int | None
+    repeated: int = 0
 
 
 def read(folder: str) -> list[Read]:
@@ -52,7 +54,7 @@ def _order(key: str) -> tuple[list[int], int]:
 def _read(folder: str, key: str) -> Read:
     path = os.path.join(folder, key)
     found = Read(key, {}, [], np.empty(0, RECORD), {}, None)
-    capped = None
+    capped, repeated = None, 0
     with open(path + LINES, "rb") as file:
         for line in file:
             try:
@@ -67,6 +69,8 @@ def _read(folder: str, key: str) -> Read:
                 found.names.append(document["name"])
             elif "capped" in document:
                 capped = document["capped"]
+            elif "repeated" in document:
+                repeated = document["repeated"]
     try:
         with open(path + RECORDS, "rb") as file:
             data = file.read()
@@ -76,7 +80,7 @@ def _read(folder: str, key: str) -> Read:
     # Names are written before the records that have them, unless the process ended between.
     if (nameless := records["name"] >= len(found.names)).any():
         records = records[: int(np.argmax(nameless))]
-    return Read(key, found.about, found.names, records, found.details, capped)
+    return Read(key, found.about, found.names, records, found.details, capped, repeated)
 
 
 @dataclass(frozen=True)

@@ -65,11 +65,12 @@ class Stream:
         count: how many operations it has had.
         last: the last one of its window, -1 without one.
         keep: the one whose arguments are to be kept, -1 for none.
+        repeated: how many were run a second time.
     """
 
     def __init__(self, recorder: Recorder, key: str, thread: str) -> None:
         wanted = recorder.wanted
-        self.key, self.count = key, 0
+        self.key, self.count, self.repeated = key, 0, 0
         self.folder = recorder.folder
         self.first, self.last = wanted.windows.get(key, (0, -1))
         self.keep = wanted.keep.get(key, -1)
@@ -120,6 +121,8 @@ class Stream:
         self._left -= len(self._records)
         if self._left < 0 and self._records:
             self._line({"capped": self.count})
+        if self.twice:
+            self._line({"repeated": self.repeated})
         for suffix, kept in ((LINES, self._lines), (RECORDS, self._records)):
             if kept:
                 try:

@@ -267,6 +267,7 @@ def _closely(torch: Any, stream: Stream, about: Operation, mode: Any, call: _Cal
             facts["kept"] = kept.finish(found)
         stream.detail(facts)
     if again:
+        stream.repeated += 1
         second = outcome(torch, about, call(), call.args, call.kwargs)
         if second != value:
             stream.detail({**facts, "outputs": outputs, "unlike": True})
@@ -301,11 +302,8 @@ def _storages(value: Any) -> set[int]:
     for one in _tensors(value):
         try:
             found.add(one.untyped_storage().data_ptr())
-        except (
-            NotImplementedError,
-            RuntimeError,
-        ):  # a sparse tensor, or one that stands for others
-            continue
+        except (NotImplementedError, RuntimeError):
+            continue  # a sparse tensor, or one that stands for others
     return found
 
 

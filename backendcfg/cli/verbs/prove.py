@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from backendcfg.audit.evidence.prove import Difference, Proof
     from backendcfg.audit.evidence.runs import Side
+    from backendcfg.audit.evidence.twice import Twice
     from backendcfg.audit.evidence.why import Parted, Search
     from backendcfg.transact.compiled import Compiled
 
@@ -65,7 +66,15 @@ def _read_also(
     help="Give every third run N threads or N processors: `threads=1`, `processors=1`.",
 )
 @click.option(
-    "--why", is_flag=True, help="Also find the flags of `reproducible` that make runs the same."
+    "--twice",
+    is_flag=True,
+    help="Also run each operation of PyTorch twice, which shows rare races.",
+)
+@click.option(
+    "--why",
+    is_flag=True,
+    help="Also find the first operation of PyTorch that differs, and the flags of `reproducible`"
+    " that make runs the same.",
 )
 def command(
     name: str,
@@ -74,6 +83,7 @@ def command(
     folder: str,
     also: dict[str, int],
     *,
+    twice: bool,
     why: bool,
 ) -> None:
     """Run a command again and again under a profile, and compare results.
@@ -105,13 +115,53 @@ def command(
     tier = plan.tier if plan is not None else "none"
     document = {**asdict(found), "equal": found.equal, "tier": tier}
     lines = [*_lines(found, tier)]
+    steady = True
+    if twice:
+        tried = _tried_twice(side, plan, words)
+        document["twice"] = asdict(tried)
+        lines += _twice_in_words(tried)
+        steady = not tried.unlike
     if why and not found.equal:
         reasons, more = _reasons(side, plan, words, found, folder)
         document |= reasons
         lines += more
     current().answer(document, lines)
-    if not found.equal:
+    if not (found.equal and steady):
         says_no()
+
+
+def _tried_twice(proven: Side, plan: Compiled | None, words: tuple[str, ...]) -> Twice:
+    """What a run under the plan shows whose operations are run twice."""
+    from dataclasses import replace
+
+    from backendcfg.audit.evidence.twice import twice
+    from backendcfg.cli.sides import held, side_of, variant_of
+
+    with tempfile.TemporaryDirectory(prefix="backendcfg-") as scratch:
+        # Under `nothing` backendcfg is off and records nothing; an empty profile sets as little.
+        same = variant_of(scratch, None, plan, ())
+        side = replace(side_of(proven.name, same), also=proven.also)
+        return twice(words, side, held(same))
+
+
+def _twice_in_words(found: Twice) -> Iterator[str]:
+    from backendcfg.cli.wording import counted
+
+    if found.bound is None:
+        yield from block("twice", ["no operation of PyTorch was recorded"], "bold")
+        return
+    several = f"{counted(found.operations, 'operation')} run twice"
+    if not found.unlike:
+        part = f"{100 * found.bound:.2g} %"
+        text = f"{several} gave the same; a race in {part} of them or more would have shown (95 %)"
+        yield from block("twice", [text], "bold", "green")
+        return
+    odd = f"{len(found.unlike)} of {several} gave something else the second time"
+    yield from block("twice", [odd], "bold", "red")
+    for one in found.unlike[:MOST_SHOWN]:
+        yield from block("", [f"op {one.index}  {one.operation}  {one.place}"])
+    if (more := len(found.unlike) - MOST_SHOWN) > 0:
+        yield from block("", [f"{counted(more, 'more operation')}, see `--json`"])
 
 
 CURES = "reproducible"
