@@ -210,7 +210,7 @@ def _place(step: Parted) -> tuple[str, int, str]:
 
 def _no_parting(recorded: int) -> str:
     if not recorded:
-        return "no operation was recorded: the program computes with none of the libraries watched"
+        return "no operation was recorded, as none of PyTorch was run"
     return f"while their operations were recorded, both runs computed the same {recorded}"
 
 
