@@ -53,6 +53,7 @@ def test_names_say_what_things_are(trees):
 
 OTHER_READERS = {
     "audit/evidence/files.py": "what a program wrote, of any size",
+    "audit/evidence/formats.py": "what a program wrote, of any size",
     "audit/evidence/recorded.py": "a folder that this process made",
     "audit/evidence/runs.py": "a folder that this process made",
     "audit/recording.py": "a folder that this process made",

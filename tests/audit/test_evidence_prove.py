@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import os
 import sys
-import zipfile
 
-import numpy as np
 import pytest
 
 from backendcfg import errors
@@ -99,93 +95,6 @@ def test_times_are_left_out_and_named(tmp_path):
     found = proven("import time; print('took', time.perf_counter_ns() / 1e9)", tmp_path)
     assert found.equal
     assert [(one.kind, one.line) for one in found.left_out] == [("time", 1)]
-
-
-def arrays(change):
-    """A file of NumPy's with two arrays, the second with a bit changed or not."""
-    b = np.arange(4.0)
-    b.view(np.uint64)[2] ^= change
-    return {"a": np.ones(3), "b": b}
-
-
-def npy(path, change):
-    np.save(path, arrays(change)["b"])
-
-
-def npz(path, change):
-    np.savez(path, **arrays(change))
-
-
-def gz(path, change):
-    held = io.BytesIO()
-    with gzip.GzipFile(fileobj=held, mode="wb", mtime=change + 5) as file:
-        file.write(arrays(change)["b"].tobytes())
-    path.write_bytes(held.getvalue())
-
-
-def raw(path, change):
-    path.write_bytes(arrays(change)["b"].tobytes())
-
-
-KINDS = {
-    "x.npy": (npy, "x.npy: another array"),
-    "x.npz": (npz, "x.npz: array `b`"),
-    "x.gz": (gz, "x.gz: other bytes"),
-    "x.pt": (raw, "x.pt: other bytes"),
-}
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_single_bit_of_a_file_is_found(name, tmp_path):
-    write, words = KINDS[name]
-    path = tmp_path / name
-    held = []
-    for change in (0, 0, 1):
-        before = files.stamps(str(tmp_path))
-        path.unlink(missing_ok=True)
-        write(path, change)
-        held.append(files.written(str(tmp_path), before))
-    assert files.differing(held[0], held[1]) == []
-    assert files.differing(held[0], held[2]) == [words]
-
-
-def test_times_in_an_archive_are_no_difference(tmp_path):
-    held = []
-    for year in (1990, 2000):
-        path = tmp_path / "x.npz"
-        np.savez(tmp_path / "plain.npz", a=np.ones(3))
-        with zipfile.ZipFile(tmp_path / "plain.npz") as old, zipfile.ZipFile(path, "w") as new:
-            new.writestr(zipfile.ZipInfo("a.npy", (year, 1, 1, 0, 0, 0)), old.read("a.npy"))
-        held.append({"x.npz": files.content(str(path))})
-    assert held[0]["x.npz"].whole != held[1]["x.npz"].whole
-    assert files.differing(*held) == []
-
-
-def test_a_file_of_one_run_only_and_damaged_ones_are_told(tmp_path):
-    for name, content in {
-        "cut.gz": gzip.compress(b"x" * 99)[:20],
-        "cut.npz": b"PK",
-        "x.npy": b"?",
-    }.items():
-        (tmp_path / name).write_bytes(content)
-    found = files.written(str(tmp_path), {})
-    assert sorted(found) == ["cut.gz", "cut.npz", "x.npy"]
-    assert found["cut.gz"].whole == "a damaged gzip file"
-    assert all(one.parts == {} for one in found.values())
-    assert files.differing(found, {}) == [
-        f"{name}: only one of them wrote it" for name in ("cut.gz", "cut.npz", "x.npy")
-    ]
-
-
-def test_what_is_no_regular_file_is_passed_over(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    for hidden in (".git", "__pycache__"):
-        (tmp_path / hidden).mkdir()
-        (tmp_path / hidden / "x").write_text("")
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "x").write_text("")
-    assert list(files.stamps(str(tmp_path))) == [os.path.join("sub", "x")]
 
 
 def test_a_folder_with_too_many_files_is_not_compared(tmp_path, monkeypatch):

@@ -7,16 +7,28 @@ import hashlib
 import os
 import stat
 import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import IO, TYPE_CHECKING
 
-import numpy as np
+from backendcfg.audit.evidence import formats
+from backendcfg.audit.evidence.outputs import distance
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from backendcfg.audit.evidence.formats import Part
 
 MOST_FILES = 100_000
 """Below a folder with more nothing is compared."""
+
+MOST_TEXT = 1 << 20
+"""Bytes of a text whose numbers are compared; a longer one is compared by its bytes."""
+
+MOST_TEXTS = 32 << 20
+"""Characters of texts that are kept of a run, so that their numbers can be compared."""
+
+MOST_NAMED = 5
+"""Parts of a file that are named."""
 
 Stamp = tuple[int, int, int]
 
@@ -27,11 +39,13 @@ class Content:
 
     Attributes:
         whole: digest of all of it, but for the time in the head of a gzip file.
-        parts: digest of each array, of what NumPy reads; by its name, "" for the only one.
+        parts: digest of each part of it, for formats that are known.
+        text: of a table or a document whose numbers are compared; None for what is none.
     """
 
     whole: str
-    parts: Mapping[str, str]
+    parts: Mapping[Part, str]
+    text: str | None = None
 
 
 def stamps(folder: str) -> dict[str, Stamp] | None:
@@ -60,47 +74,50 @@ def written(folder: str, before: Mapping[str, Stamp]) -> dict[str, Content]:
     """The files that are new or changed since, and what they hold."""
     now = stamps(folder) or {}
     changed = [path for path, of in now.items() if before.get(path) != of]
-    return {path: content(os.path.join(folder, path)) for path in sorted(changed)}
+    found, left = {}, MOST_TEXTS
+    for path in sorted(changed):
+        held = content(os.path.join(folder, path))
+        if held.text is not None and (left := left - len(held.text)) < 0:
+            held = replace(held, text=None)
+        found[path] = held
+    return found
 
 
 def content(path: str) -> Content:
     """What a file holds; one that cannot be read holds why."""
     try:
-        return Content(_digest(path), _arrays(path))
+        return Content(_digest(path), formats.parts(path), _text(path))
     except OSError as error:
         return Content(str(error), {})
 
 
 def _digest(path: str) -> str:
-    found = hashlib.sha256()
     with open(path, "rb") as file:
         is_gzip = file.read(2) == b"\x1f\x8b"
     try:
         with gzip.open(path) if is_gzip else open(path, "rb") as file:
-            while piece := file.read(1 << 20):
-                found.update(piece)
+            return _digest_of(file)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        return "a damaged gzip file"
+        with open(path, "rb") as file:
+            return f"a damaged gzip file, {_digest_of(file)}"
+
+
+def _digest_of(file: IO[bytes] | gzip.GzipFile) -> str:
+    found = hashlib.sha256()
+    while piece := file.read(1 << 20):
+        found.update(piece)
     return found.hexdigest()
 
 
-def _arrays(path: str) -> dict[str, str]:
-    """The arrays in a file of NumPy's; none of any other."""
-    if not path.endswith((".npy", ".npz")):
-        return {}
-    try:
-        read: Any = np.load(path, allow_pickle=False)
-        if isinstance(read, np.ndarray):
-            return {"": _of_array(read)}
-        with read:
-            return {name: _of_array(read[name]) for name in read.files}
-    except Exception:  # a damaged file, of which NumPy and zipfile raise many kinds
-        return {}
-
-
-def _of_array(array: np.ndarray[Any, Any]) -> str:
-    about = f"{array.dtype.str}{array.shape}".encode()
-    return hashlib.sha256(about + np.ascontiguousarray(array).tobytes()).hexdigest()
+def _text(path: str) -> str | None:
+    """The text of a table or a document of which numbers are compared."""
+    if not path.lower().endswith((".csv", ".json")) or os.path.getsize(path) > MOST_TEXT:
+        return None
+    with open(path, "rb") as file:
+        try:
+            return file.read(MOST_TEXT).decode()
+        except UnicodeDecodeError:
+            return None
 
 
 def differing(a: Mapping[str, Content], b: Mapping[str, Content]) -> list[str]:
@@ -110,14 +127,39 @@ def differing(a: Mapping[str, Content], b: Mapping[str, Content]) -> list[str]:
         one, other = a.get(path), b.get(path)
         if one is None or other is None:
             words.append(f"{path}: only one of them wrote it")
-        elif one.parts and other.parts:
-            # Archives hold times of their members.
-            names = [
-                n for n in {**one.parts, **other.parts} if one.parts.get(n) != other.parts.get(n)
-            ]
-            if names:
-                arrays = ", ".join(f"`{name}`" for name in names if name)
-                words.append(f"{path}: {f'array {arrays}' if arrays else 'another array'}")
-        elif one.whole != other.whole:
-            words.append(f"{path}: other bytes")
+        elif one.whole != other.whole and (how := _apart(one, other)):
+            words.append(f"{path}: {how}")
     return words
+
+
+def _apart(one: Content, other: Content) -> str:
+    """What differs in a file with other bytes; "" for what does not count."""
+    if one.parts and other.parts:
+        both = {**one.parts, **other.parts}
+        return _named([part for part in both if one.parts.get(part) != other.parts.get(part)])
+    if one.text is None or other.text is None:
+        return "other bytes"
+    found = distance([one.text], [other.text])
+    if found.state == "equal":
+        return ""
+    if found.state == "text differs":
+        return f"another text from line {found.line} on"
+    apart = "" if found.apart is None else f", apart by {found.apart:.1e} at most"
+    first, second = found.first
+    return (
+        f"line {found.line} has {second}, not {first}; "
+        f"{found.differing} of {found.numbers} numbers differ{apart}"
+    )
+
+
+def _named(parts: Sequence[Part]) -> str:
+    """Parts in words, those of one kind together: "tensor `a`, `b`, column `c`"."""
+    kinds: dict[str, list[str]] = {}
+    for kind, name in parts[:MOST_NAMED]:
+        kinds.setdefault(kind, []).append(f"`{name}`" if name else "")
+    words = [
+        f"{kind} {', '.join(names)}" if any(names) else f"another {kind}"
+        for kind, names in kinds.items()
+    ]
+    more = len(parts) - MOST_NAMED
+    return ", ".join([*words, f"and {more} more"] if more > 0 else words)
