@@ -207,6 +207,13 @@ class SwitchLeftChangedError(BackendCfgError, AssertionError):
     exit_code = 1
 
 
+class LockDriftError(BackendCfgError):
+    """What is here is not what a lock of a proven run has; the machine may well run the program."""
+
+    code = "lock-drift"
+    exit_code = 1
+
+
 # --- exit code 2: the request is wrong -------------------------------------------------------
 
 
@@ -338,6 +345,12 @@ class InvalidHostError(RequestError, ValueError):
     """A file given as a host is not one."""
 
     code = "invalid-host"
+
+
+class InvalidLockError(RequestError, ValueError):
+    """A file given as a lock of a proven run is not one."""
+
+    code = "invalid-lock"
 
 
 class InvalidArgumentError(RequestError, ValueError):

@@ -85,14 +85,14 @@ def numerics_token() -> Token:
     here = versions(), mapped_set()
     if _constant[0] != here or here[1] is None:
         constant = describe()
-        _constant = (here, constant, _digest(constant))
+        _constant = (here, constant, digest(constant))
     changing = {
         "switches": _switches(),
         "facts": {name: facts.plain(value) for name, value in facts.facts().items()},
         "flags": _flags(),
         "variables": _variables(),
     }
-    token = Token(_digest([FORMAT, _constant[2], changing]))
+    token = Token(digest([FORMAT, _constant[2], changing]))
     token.parts = {**changing, **_constant[1]}
     return token
 
@@ -148,7 +148,8 @@ def _read_back() -> frozenset[str]:
     return frozenset(row.name for row in VARIABLES if row.runtime)
 
 
-def _digest(data: Any) -> str:
+def digest(data: Any) -> str:
+    """Sixteen hexadecimal digits that are equal for equal JSON data."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -165,11 +166,19 @@ def describe() -> dict[str, dict[str, Any]]:
 
 def _libraries() -> dict[str, str]:
     found: dict[str, list[str]] = {}
-    for path in loaded.mapped_files():
-        if any(hint in path for hint in _HINTS):
-            # Two packages may bring files of one name.
-            found.setdefault(os.path.basename(path), []).append(_identity(path, *_stat(path)))
+    for path, identity in libraries().items():
+        # Two packages may bring files of one name.
+        found.setdefault(os.path.basename(path), []).append(identity)
     return {name: " ".join(sorted(files)) for name, files in found.items()}
+
+
+def libraries() -> dict[str, str]:
+    """Each file in this process that does arithmetic, with its size and a digest of its content."""
+    return {
+        path: _identity(path, *_stat(path))
+        for path in loaded.mapped_files()
+        if any(hint in path for hint in _HINTS)
+    }
 
 
 def _stat(path: str) -> tuple[int, int]:

@@ -277,6 +277,42 @@ def _(project):
     return project.run("plan", "fast", "--host", "host.json")
 
 
+@causes("invalid-lock")
+def _(project):
+    project.write("run.lock", 'lock = 1\ncreated = "2026-11-25"\n\n[results]\nruns = "many"\n')
+    return project.run("run", "--locked", "run.lock", "--", "python", "train.py")
+
+
+@causes("lock-drift")
+def _(project):
+    from backendcfg.audit.evidence import lock
+    from backendcfg.cli import locking
+
+    def present(version, threads):
+        return lock.Present(
+            profile=lock.Profile(
+                name="reproducible", tier="run-to-run", flags={"threads.count": threads}
+            ),
+            libraries={"numpy": lock.Library(version=version, files={})},
+            python=lock.Python(
+                version="3.12.3", implementation="CPython", backendcfg="0.2.0", packages={}
+            ),
+            machine=lock.Machine(
+                cpu="Xeon", microarchitecture="skylake_avx512", features="", caches="", usable=8
+            ),
+            numerics=lock.Numerics(
+                token="0" * 16, composed=2, parts={}, switches={}, facts={}, variables={}
+            ),
+        )
+
+    proven = lock.made(present("2.3.1", 8), lock.Results(runs=10, bound=0.26, text=""))
+    project.write("run.lock", proven.to_toml())
+    here = present("2.4.0", 4)
+    project.monkeypatch.setattr(locking, "_present", lambda plan, name: here)
+    check = locking.lock_for("run.lock", None).check
+    return project.refused(check, None, {}, ["python", "train.py"])
+
+
 @causes("command-not-found")
 def _(project):
     project.set("PATH", "/usr/bin")

@@ -90,7 +90,13 @@ class Proof:
 
 
 def prove(
-    command: Sequence[str], side: Side, held: Mapping[str, str | None], *, runs: int, folder: str
+    command: Sequence[str],
+    side: Side,
+    held: Mapping[str, str | None],
+    *,
+    runs: int,
+    folder: str,
+    keep: Callable[[Run, Mapping[str, files.Content]], None] | None = None,
 ) -> Proof:
     """Run a program several times under one profile, and compare what it produces.
 
@@ -103,6 +109,7 @@ def prove(
         held: the variables that the profile sets, which are not varied.
         runs: how often.
         folder: below which files are looked at.
+        keep: called with the first run and what each file holds that it wrote.
 
     Raises:
         BackendCfgError: the program cannot be started, or fails.
@@ -122,6 +129,8 @@ def prove(
             wrote = files.written(folder, before) if before is not None else {}
             if not number:
                 first, first_files = done, wrote
+                if keep is not None:
+                    keep(done, wrote)
             apart = distance([first.text], [done.text])
             unread += recorded.obstacles(done.records)
             left_out += apart.left_out

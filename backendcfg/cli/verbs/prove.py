@@ -76,6 +76,20 @@ def _read_also(
     help="Also find the first operation of PyTorch that differs, and the flags of `reproducible`"
     " that make runs the same.",
 )
+@click.option(
+    "-o",
+    "--output",
+    "lock",
+    metavar="FILE",
+    type=click.Path(),
+    help="Where all runs are the same, write what they ran on to FILE, for `run --locked FILE`.",
+)
+@click.option(
+    "--against",
+    metavar="FILE",
+    type=click.Path(),
+    help="Also compare with the lock in FILE: what is here, and what the runs produce.",
+)
 def command(
     name: str,
     words: tuple[str, ...],
@@ -83,6 +97,8 @@ def command(
     folder: str,
     also: dict[str, int],
     *,
+    lock: str | None,
+    against: str | None,
     twice: bool,
     why: bool,
 ) -> None:
@@ -91,12 +107,13 @@ def command(
     What it prints is compared number by number, the files that it writes by what they hold, and
     what it gives to `backendcfg.record()` by value. The surroundings differ from run to run as far
     as the profile does not hold them, and every second run finds all processors busy. Exits with 1
-    when a run differs from the first. PROFILE may be `nothing`.
+    when a run differs from the first, or from the results of a lock. PROFILE may be `nothing`.
     """
     from dataclasses import asdict, replace
 
     from backendcfg.audit.evidence.prove import THIRD, prove
     from backendcfg.audit.evidence.runs import run
+    from backendcfg.cli.locking import Locking
     from backendcfg.cli.sides import check, held, note_unless_governed, plan_of, side_of
 
     check("prove", name, words)
@@ -107,7 +124,8 @@ def command(
             helps=["it is every third run that differs so"],
         )
     side = replace(side_of(name, plan), also=also)
-    found = prove(words, side, held(plan), runs=runs, folder=folder)
+    locking = Locking(name, plan, write=lock, against=against)
+    found = prove(words, side, held(plan), runs=runs, folder=folder, keep=locking.keep)
     if found.equal and plan is not None:
         with tempfile.TemporaryDirectory(prefix="backendcfg-") as guard:
             run(words, side_of(name, plan, guard), counts=False)
@@ -125,8 +143,9 @@ def command(
         reasons, more = _reasons(side, plan, words, found, folder)
         document |= reasons
         lines += more
-    current().answer(document, lines)
-    if not (found.equal and steady):
+    locked, more, same = locking.after(found)
+    current().answer(document | locked, [*lines, *more])
+    if not (found.equal and steady and same):
         says_no()
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from backendcfg.cli.child import Strictness
+    from backendcfg.cli.locking import OnDrift
 
 GUARD = "--guard"
 
@@ -113,6 +114,17 @@ class Words(ProfileName):
     help="Say at the end which switches the program changed, where, and what it drew without a"
     " seed; =error exits with 1 when it changed a switch.",
 )
+@click.option(
+    "--locked",
+    metavar="FILE",
+    type=click.Path(),
+    help="Start it only where all is as in this lock of a proven run; PROFILE is the lock's.",
+)
+@click.option(
+    "--drift",
+    type=click.Choice(["error", "warn"]),
+    help="What to do where something is not as locked: refuse, or say so and start it.",
+)
 @click.argument("words", metavar="[PROFILE] [--] COMMAND...", nargs=-1, type=Words())
 @click.pass_context
 def command(
@@ -120,7 +132,10 @@ def command(
     /,
     settings: Mapping[str, str],
     words: tuple[str, ...],
+    *,
     guard: Strictness | None,
+    locked: str | None,
+    drift: OnDrift | None,
     **launching: Any,
 ) -> None:
     """Start a command under a profile, once or on cores of its own.
@@ -130,16 +145,24 @@ def command(
     """
     from backendcfg import environ
     from backendcfg.cli import child
+    from backendcfg.cli.locking import lock_for
 
     options = chosen_launch(launching)
     name, argv = split(words, ctx.meta["profile"], separated=ctx.meta["separated"])
+    lock = lock_for(locked, drift)
+    if lock is not None:
+        name = lock.name_or(name)
     if environ.disabled():
+        if lock is not None:
+            lock.check(name, settings, argv)
         current().note("backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone")
         guard = None
 
     def start(folder: str = "") -> int:
         def changes() -> Mapping[str, str | None]:
             found = {} if environ.disabled() else _changes(ctx, name, settings, words, folder)
+            if lock is not None and not environ.disabled():
+                lock.check(name, settings, argv)
             return {**found, environ.GUARD.name: folder} if folder else found
 
         if options is not None:

@@ -1,0 +1,256 @@
+"""Locks of proven runs, for the verbs: `prove` writes and compares them, `run` checks them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from backendcfg import environ
+from backendcfg.cli.output import block, current
+from backendcfg.errors import LockDriftError, UnreadableFileError, UsageError, shown_path
+from backendcfg.load.document import is_name
+from backendcfg.load.text import read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from backendcfg.audit.evidence.drift import Drift
+    from backendcfg.audit.evidence.files import Content
+    from backendcfg.audit.evidence.lock import Lock, Present, Results
+    from backendcfg.audit.evidence.prove import Proof
+    from backendcfg.audit.evidence.runs import Run
+    from backendcfg.cli.output import Colour
+    from backendcfg.transact.compiled import Compiled
+
+OnDrift = Literal["error", "warn"]
+
+MOST_SHOWN = 20
+"""Differences that are named."""
+
+
+class Locking:
+    """What `prove` does about locks: `keep` is for the first run, `after` for the end."""
+
+    def __init__(
+        self, name: str, plan: Compiled | None, *, write: str | None, against: str | None
+    ) -> None:
+        """Refuse what would be refused after hours of runs.
+
+        Args:
+            name: the profile, as it was asked for.
+            plan: its plan; None for nothing.
+            write: the file to write.
+            against: the file to compare with.
+
+        Raises:
+            UsageError: nothing can be locked under no profile; or the file cannot be written, or
+                holds something else.
+            BackendCfgError: the lock to compare with cannot be read.
+        """
+        self.name, self.plan, self.write = name, plan, write
+        self.first: tuple[Run, Mapping[str, Content]] | None = None
+        self.locked: Lock | None = None
+        self.against = against
+        if plan is None and (write or against):
+            raise UsageError(
+                "a lock is of runs under a profile, not under `nothing`",
+                helps=["name one: `backendcfg prove reproducible --output run.lock -- COMMAND`"],
+            )
+        if write is not None:
+            _refuse_unwritable(write)
+        if against is not None:
+            from backendcfg.audit.evidence.lock import read
+
+            self.locked = read(against)
+
+    def keep(self, first: Run, written: Mapping[str, Content]) -> None:
+        """Keep what the first run produced."""
+        if self.write is not None or self.locked is not None:
+            self.first = first, written
+
+    def after(self, found: Proof) -> tuple[dict[str, Any], list[str], bool]:
+        """Write and compare; what to print, as data and as lines, and whether results are those.
+
+        Args:
+            found: the proof.
+        """
+        if self.first is None or self.plan is None:
+            return {}, [], True
+        if not found.equal:
+            no = "was not written" if self.write else "was not compared with"
+            words = [f"{_path(self.write or self.against)} {no}, because runs differ"]
+            return {"lock": None}, [*block("lock", words, "bold")], False
+        from backendcfg.audit.evidence.results import results_of
+
+        here = _present(self.plan, self.name)
+        results = results_of(found, *self.first)
+        document: dict[str, Any] = {}
+        lines: list[str] = []
+        same = True
+        if self.locked is not None:
+            compared, lines, same = self._compared(self.locked, here, results)
+            document |= compared
+        if self.write is not None:
+            from backendcfg.audit.evidence import lock
+
+            lock.write(lock.made(here, results), self.write)
+            document["lock"] = self.write
+            lines += block("lock", [f"{_path(self.write)} was written"], "bold")
+        return document, lines, same
+
+    def _compared(
+        self, locked: Lock, here: Present, results: Results
+    ) -> tuple[dict[str, Any], list[str], bool]:
+        from backendcfg.audit.evidence.drift import differing, drifts
+
+        words = differing(locked.results, results)
+        found = drifts(locked, here)
+        path = _path(self.against)
+        first = f"results are {'not ' if words else ''}those of {path}"
+        colour: Colour = "red" if words else "green"
+        lines = [*block("against", [first, *words[:MOST_SHOWN]], "bold", colour)]
+        lines += block("drift", _named(found), "bold", "yellow")
+        data = {"results": words, "drift": [asdict(one) for one in found]}
+        return {"against": data}, lines, not words
+
+
+def _path(path: str | None) -> str:
+    return shown_path(path or "")
+
+
+def _refuse_unwritable(path: str) -> None:
+    folder = os.path.dirname(os.path.realpath(path))
+    obstacle = ""
+    if os.path.isdir(path):
+        obstacle = "is a folder"
+    elif not os.path.isdir(folder):
+        obstacle = f"cannot be written: there is no folder {shown_path(folder)}"
+    elif not os.access(folder, os.W_OK):
+        obstacle = f"cannot be written: this user may not write in {shown_path(folder)}"
+    elif os.path.lexists(path) and not _may_replace(path):
+        obstacle = "is there already, and is no lock"
+    if obstacle:
+        raise UsageError(
+            f"{shown_path(path)} {obstacle}",
+            state="the command was not started",
+            helps=["give another file with `--output`"],
+        )
+
+
+def _may_replace(path: str) -> bool:
+    """Whether a file is a lock, be it a damaged one, is empty, or is a link to nothing yet."""
+    if os.path.islink(path) and not os.path.exists(path):
+        return True
+    try:
+        content, _ = read_bytes(path)
+    except UnreadableFileError:
+        return False
+    return not content or re.search(rb"^lock = \d+\r?$", content, re.MULTILINE) is not None
+
+
+def _present(plan: Compiled, name: str) -> Present:
+    """What is here for a program under a plan, whatever verb starts it."""
+    from backendcfg.audit.evidence.present import present
+    from backendcfg.cli.sides import side_of
+
+    return present(plan, name, side_of(name, plan).environment)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The lock that `run` was given.
+
+    Attributes:
+        path: the file.
+        lock: what is in it.
+        on_drift: what to do where something is not as locked.
+    """
+
+    path: str
+    lock: Lock
+    on_drift: OnDrift
+
+    def name_or(self, name: str | None) -> str:
+        """The profile that was named, or the lock's.
+
+        Raises:
+            UsageError: none was named, and the lock's is a file: whoever wrote the lock does not
+                choose which file is read.
+        """
+        if name is not None:
+            return name
+        locked = self.lock.profile.name
+        if not all(is_name(part) for part in locked.split("+")):
+            raise UsageError(
+                f"{_path(self.path)} is of a profile in a file, `{locked}`, which is to be named",
+                helps=["write `backendcfg run PROFILE --locked FILE -- COMMAND`"],
+            )
+        return locked
+
+    def check(self, name: str | None, settings: Mapping[str, str], argv: Sequence[str]) -> None:
+        """Compare what is here, for the processors of this thread.
+
+        Args:
+            name: the profile; None for the lock's.
+            settings: flags that are set over it.
+            argv: the command, for the messages.
+
+        Raises:
+            LockDriftError: something is not as locked, and that is an error.
+        """
+        from backendcfg.audit.evidence.drift import Drift, drifts
+        from backendcfg.cli import child
+        from backendcfg.cli.wording import counted
+
+        named = self.name_or(name)
+        if environ.disabled():
+            found = [Drift("profile.name", self.lock.profile.name, None, "by BACKENDCFG_DISABLE")]
+        else:
+            found = drifts(self.lock, _present(child.compiled(named, settings), named))
+        if not found:
+            return
+        path = _path(self.path)
+        message = f"{path} does not fit what is here: {counted(len(found), 'difference')}"
+        if self.on_drift == "warn":
+            current().note(f"locked: {message}")
+            for line in _named(found):
+                current().note(f"  {line}")
+            return
+        command = shlex.join(argv)
+        prove = f"backendcfg prove {shlex.quote(named)} --output {path} -- {command}"
+        raise LockDriftError(
+            message,
+            notes=_named(found),
+            state="the command was not started",
+            helps=[
+                "add `--drift warn` to start it all the same",
+                f"or prove it with what is here: `{prove}`",
+            ],
+        )
+
+
+def _named(found: Sequence[Drift]) -> list[str]:
+    more = len(found) - MOST_SHOWN
+    return [str(one) for one in found[:MOST_SHOWN]] + ([f"and {more} more"] if more > 0 else [])
+
+
+def lock_for(path: str | None, on_drift: OnDrift | None) -> Check | None:
+    """The lock that `run --locked` names; None for none.
+
+    Raises:
+        UsageError: `--drift` without a lock.
+        BackendCfgError: the lock cannot be read.
+    """
+    if path is None:
+        if on_drift is not None:
+            raise UsageError(
+                "`--drift` says what to do about a lock, and there is none",
+                helps=["name it: `backendcfg run --locked run.lock -- COMMAND`"],
+            )
+        return None
+    from backendcfg.audit.evidence.lock import read
+
+    return Check(path, read(path), on_drift or "error")
