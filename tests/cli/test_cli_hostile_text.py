@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from proven_runs import changed, locked
 
 from backendcfg.cli.group import verb_names
 from backendcfg.errors import InvalidValueError
@@ -52,10 +53,21 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         (EVIL, "--", "true"),
         ("evil", "--", EVIL),
         ("evil", "--files", EVIL, "--runs", "2", "--", "true"),
+        ("evil", "-o", EVIL, "--runs", "2", "--", "true"),
+        ("evil", "--against", "wrong.lock", "--", "true"),
+        ("evil", "--against", "evil.lock", "--runs", "2", "--", "true"),
     ],
     "purge": [()],
     "recommend": [(), ("--host", "host.json"), ("--for", EVIL)],
-    "run": [("evil", "--", EVIL), (EVIL, "--", "true")],
+    "run": [
+        ("evil", "--", EVIL),
+        (EVIL, "--", "true"),
+        ("--locked", EVIL, "--", "true"),
+        ("--locked", "evil.lock", "--", "true"),
+        ("--locked", "wrong.lock", "--", "true"),
+        ("evil", "--locked", "evil.lock", "--", EVIL),
+        ("evil", "--locked", "evil.lock", "--drift", "warn", "--guard", "--", "true"),
+    ],
     "status": [()],
     "trust": [(), (EVIL,)],
     "tune": [(EVIL,), ("--operations", EVIL)],
@@ -84,14 +96,27 @@ def _hostile(project, host, monkeypatch, call):
     document["libraries"][0]["version"] = document["libraries"][0]["path"] = EVIL
     document["packages"]["numpy"] = EVIL
     (project / "host.json").write_text(json.dumps(document))
+    _locks(project)
     (project / NAME).mkdir()
     moved = project / NAME / "project"
     moved.mkdir()
-    for name in ("profiles", "host.json", "backendcfg.toml"):
+    for name in ("profiles", "host.json", "backendcfg.toml", "evil.lock", "wrong.lock"):
         (project / name).rename(moved / name)
     monkeypatch.chdir(moved)
     assert call("trust").code == 0
     return moved
+
+
+def _locks(project):
+    """A lock with hostile names and values, and a damaged one; what is here is another one."""
+    evil = locked()
+    for path in ("profile/name", "python/version", "numerics/token", f"machine/drivers/{EVIL}"):
+        evil = changed(evil, path, EVIL)
+    evil = changed(evil, f"libraries/{EVIL}", evil.libraries["numpy"])
+    evil = changed(evil, f"results/files/{EVIL}", EVIL)
+    (project / "evil.lock").write_text(evil.to_toml())
+    text = evil.to_toml().replace("usable = 8", f"usable = {AS_TOML}\n{AS_TOML} = 1")
+    (project / "wrong.lock").write_text(text)
 
 
 def dangerous(text: str) -> set[str]:

@@ -21,6 +21,7 @@ from backendcfg.errors import (
     UnsupportedSchemaError,
     shown_path,
 )
+from backendcfg.load.complaints import not_what
 from backendcfg.load.parsed import parse
 from backendcfg.load.text import read_text
 from backendcfg.schema import describe
@@ -139,7 +140,7 @@ class Results(Document):
     bound: Annotated[float, Field(ge=0, le=1)]
     text: str
     records: str = ""
-    files: dict[str, str] | None = {}
+    files: dict[str, str] | None = None
 
 
 class Present(Document):
@@ -305,4 +306,4 @@ def _fault(
     expected = Kind.of(Lock).at(place)
     if kind == "extra_forbidden" or expected is None:
         return f"`{name}` is unknown", place
-    return f"`{name}` must be {describe.words(expected)}, not {describe.shown(value)}", place
+    return f"`{name}` must be {describe.words(expected)}, not {not_what(expected, value)}", place
