@@ -351,6 +351,14 @@ def test_files_are_digested_by_what_is_compared(tmp_path, monkeypatch):
     assert np.load("x.npz")["x"].sum() == 6
 
 
+def test_times_in_a_table_are_not_digested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save = "open('t.csv', 'w').write('loss,took\\n{},{}s\\n')"
+    once = produced(save.format(0.25, 1.5), tmp_path)
+    assert produced(save.format(0.25, 1.75), tmp_path).files == once.files
+    assert differing(once, produced(save.format(0.5, 1.5), tmp_path)) == ["t.csv: other content"]
+
+
 def test_very_many_files_have_one_digest(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     many = f"[open(f'{{n}}.txt', 'w').write('a') for n in range({MOST_FILES + 1})]"
