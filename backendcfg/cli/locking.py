@@ -37,7 +37,7 @@ class Locking:
     def __init__(
         self, name: str, plan: Compiled | None, *, write: str | None, against: str | None
     ) -> None:
-        """Refuse what would be refused after hours of runs.
+        """Refuse what would be refused after hours of runs, and look at what is here.
 
         Args:
             name: the profile, as it was asked for.
@@ -48,9 +48,9 @@ class Locking:
         Raises:
             UsageError: nothing can be locked under no profile; or the file cannot be written, or
                 holds something else.
-            BackendCfgError: the lock to compare with cannot be read.
+            BackendCfgError: the lock to compare with cannot be read, or what is here.
         """
-        self.name, self.plan, self.write = name, plan, write
+        self.write = write
         self.first: tuple[Run, Mapping[str, Content]] | None = None
         self.locked: Lock | None = None
         self.against = against
@@ -65,27 +65,34 @@ class Locking:
             from backendcfg.audit.evidence.lock import read
 
             self.locked = read(against)
+        self.here = _present(plan, name) if plan is not None and (write or against) else None
 
     def keep(self, first: Run, written: Mapping[str, Content]) -> None:
         """Keep what the first run produced."""
-        if self.write is not None or self.locked is not None:
+        if self.here is not None:
             self.first = first, written
 
     def after(self, found: Proof) -> tuple[dict[str, Any], list[str], bool]:
-        """Write and compare; what to print, as data and as lines, and whether results are those.
+        """Compare and write.
 
         Args:
             found: the proof.
+
+        Returns:
+            What to print, as data and as lines, and whether results are those locked and the file
+            was written.
         """
-        if self.first is None or self.plan is None:
+        if self.first is None or self.here is None:
             return {}, [], True
         if not found.equal:
             no = "was not written" if self.write else "was not compared with"
             words = [f"{_path(self.write or self.against)} {no}, because runs differ"]
-            return {"lock": None}, [*block("lock", words, "bold")], False
+            data = {"lock": self.write, "against": self.against}
+            missing = {key: None for key, path in data.items() if path is not None}
+            return missing, [*block("lock", words, "bold")], False
         from backendcfg.audit.evidence.results import results_of
 
-        here = _present(self.plan, self.name)
+        here = self.here
         results = results_of(found, *self.first)
         document: dict[str, Any] = {}
         lines: list[str] = []
@@ -96,7 +103,10 @@ class Locking:
         if self.write is not None:
             from backendcfg.audit.evidence import lock
 
-            lock.write(lock.made(here, results), self.write)
+            try:
+                lock.write(lock.made(here, results), self.write)
+            except UnreadableFileError as error:  # what was proven is not lost with the file
+                return document | {"lock": None}, [*lines, *block("lock", [error.message])], False
             document["lock"] = self.write
             lines += block("lock", [f"{_path(self.write)} was written"], "bold")
         return document, lines, same

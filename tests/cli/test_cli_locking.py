@@ -12,6 +12,7 @@ from proven_runs import PRESENT, changed, locked
 
 from backendcfg.audit.evidence import lock
 from backendcfg.cli import locking
+from backendcfg.errors import StateUnwritableError
 
 PROGRAM = "import numpy as np; np.save('out.npy', np.ones(3)); print('loss', 0.25)"
 RUN = ("--", sys.executable, "-c", PROGRAM)
@@ -111,6 +112,18 @@ def test_an_older_lock_is_replaced_be_it_damaged_and_nothing_else_is(project, ca
         ),
     )
     assert path.read_text() == "print('lock = 1')\n"
+
+
+def test_a_proof_is_told_even_where_its_lock_cannot_be_written(project, call, here, monkeypatch):
+    def full(*_, **__):
+        raise StateUnwritableError(f"cannot write {project}/run.lock: no space left on device")
+
+    monkeypatch.setattr(lock.disk, "replace", full)
+    result = call("prove", "mine", "--runs", "2", "-o", "run.lock", "--", "echo", "1")
+    assert (result.code, result.out.splitlines()[0]) == (1, EQUAL)
+    assert result.out.splitlines()[-1] == (
+        "lock      cannot write run.lock: no space left on device"
+    )
 
 
 @pytest.mark.parametrize(
