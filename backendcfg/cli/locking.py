@@ -230,7 +230,8 @@ class Check:
                 current().note(f"  {line}")
             return
         command = shlex.join(argv)
-        prove = f"backendcfg prove {shlex.quote(named)} --output {path} -- {command}"
+        names = f"{shlex.quote(named)} --output {shlex.quote(path)}"
+        prove = f"backendcfg prove {names} -- {command}"
         raise LockDriftError(
             message,
             notes=_named(found),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -267,7 +268,7 @@ def _check_version(parsed: Parsed, path: str) -> None:
 
 
 def _helps(path: str) -> list[str]:
-    command = f"backendcfg prove PROFILE --output {shown_path(path)} -- COMMAND"
+    command = f"backendcfg prove PROFILE --output {shlex.quote(shown_path(path))} -- COMMAND"
     return [f"take the file from version control again, or write it anew: `{command}`"]
 
 
