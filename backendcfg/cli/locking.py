@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from backendcfg import environ
 from backendcfg.cli.output import block, current
 from backendcfg.errors import LockDriftError, UnreadableFileError, UsageError, shown_path
-from backendcfg.load.document import is_name
 from backendcfg.load.text import read_bytes
 
 if TYPE_CHECKING:
@@ -192,6 +191,8 @@ class Check:
         """
         if name is not None:
             return name
+        from backendcfg.load.document import is_name
+
         locked = self.lock.profile.name
         if not all(is_name(part) for part in locked.split("+")):
             raise UsageError(
