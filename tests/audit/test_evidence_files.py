@@ -341,13 +341,14 @@ def test_of_safetensors_every_byte_belongs_to_one_tensor(tmp_path):
     assert formats.parts(str(path)) == {}
 
 
-def test_an_archive_of_pytorch_is_compared_with_what_pytorch_writes(tmp_path):
-    torch = pytest.importorskip("torch")
-    held = []
-    for name, value in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
-        path = tmp_path / f"{name}.pt"
-        torch.save({"w": torch.tensor([0.0, value]), "step": 3}, path)
-        held.append({"x.pt": files.content(str(path))})
+@pytest.mark.torch
+def test_an_archive_of_pytorch_is_compared_with_what_pytorch_writes(python, tmp_path):
+    python("""
+        import torch
+        for name, value in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
+            torch.save({"w": torch.tensor([0.0, value]), "step": 3}, f"{name}.pt")
+    """)
+    held = [{"x.pt": files.content(str(tmp_path / f"{name}.pt"))} for name in "abc"]
     assert held[0]["x.pt"].whole != held[1]["x.pt"].whole
     assert files.differing(held[0], held[1]) == []
     assert files.differing(held[0], held[2]) == ["x.pt: storage `data/0`"]

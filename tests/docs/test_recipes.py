@@ -149,7 +149,16 @@ def test_pytest(shell):
 @needs("torch", "PyTorch")
 @of("torchrun")
 def test_torchrun(shell):
-    follow("torchrun", shell.run)
+    def run(command):
+        # PyTorch aborts a rank that has done everything now and then, without backendcfg, too.
+        # https://github.com/pytorch/pytorch/pull/179291
+        for _ in range(4):
+            printed = shell.run(command)
+            if "terminate called without an active exception" not in printed:
+                break
+        return printed
+
+    follow("torchrun", run)
 
 
 @needs("hydra", "Hydra")
