@@ -23,9 +23,10 @@ HASH_SEED = "PYTHONHASHSEED"
 PADDING = "SURROUNDINGS"
 """A variable of growing length, which moves what the program has on its stack."""
 
-# It ends with whoever started it, however that ends.
+# It ends with whoever started it, however that ends; a Ctrl-C in a terminal reaches both.
 _BUSY = """
-import os
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 parent = os.getppid()
 while os.getppid() == parent:
     for _ in range(100_000):
