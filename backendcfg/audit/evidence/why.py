@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from backendcfg import environ
@@ -125,7 +125,7 @@ class _Runs:
     odd: int
     folder: str
     replays: int = 0
-    made: int = field(default=0)
+    made: int = 0
 
     def recorded(self, number: int, wanted: streams.Wanted) -> list[Read]:
         self.made += 1
