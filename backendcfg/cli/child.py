@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import backendcfg
 from backendcfg import childprocess, environ, session
 from backendcfg.cli.output import current
-from backendcfg.cli.wording import counted
 from backendcfg.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
+from backendcfg.resolve.words import counted
 from backendcfg.session import planning
 
 if TYPE_CHECKING:

@@ -214,7 +214,7 @@ class Check:
         """
         from backendcfg.audit.evidence.drift import Drift, drifts
         from backendcfg.cli import child
-        from backendcfg.cli.wording import counted
+        from backendcfg.resolve.words import counted
 
         named = self.name_or(name)
         if environ.disabled():

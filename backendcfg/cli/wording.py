@@ -1,11 +1,11 @@
-"""How changes, counts, reasons and the calibration read; see `resolve.words` for the rest."""
+"""How changes, reasons, tiers and the calibration read; see `resolve.words` for the rest."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.resolve.words import literal
+from backendcfg.resolve.words import counted, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,29 +22,6 @@ def adaptation(entry: Entry) -> str:
         f"{entry.flag}: requested {literal(change.requested)}, got {literal(change.got)}, "
         f"because {change.because}"
     )
-
-
-def counted(number: int, singular: str, plural: str = "") -> str:
-    """`1 flag`, `3 flags`."""
-    return f"{number} {singular if number == 1 else plural or singular + 's'}"
-
-
-def size(number: int) -> str:
-    """Bytes as people read them: `512 B`, `12 KiB`, `79.6 GiB`."""
-    amount = float(number)
-    for unit in ("B", "KiB", "MiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
-
-
-def duration(seconds: float) -> str:
-    """A time as people read it: `8.92 s`, `31 ms`."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds * 1e9:.0f} ns"
 
 
 def grouped_reasons(dormant: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How values, places and lists read in a sentence."""
+"""How values, counts, places and lists read in a sentence."""
 
 from __future__ import annotations
 
@@ -57,6 +57,29 @@ def listed(names: Iterable[str], last: str = "and") -> str:
     """`a, b and c`."""
     words = list(names)
     return f"{', '.join(words[:-1])} {last} {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """`1 flag`, `3 flags`."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def size(number: int) -> str:
+    """Bytes as people read them: `512 B`, `12 KiB`, `79.6 GiB`."""
+    amount = float(number)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """A time as people read it: `8.92 s`, `31 ms`."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
 
 
 def set_by(origin: Origin) -> str:

@@ -164,7 +164,7 @@ def present(variables: Mapping[str, str | None]) -> list[str]:
 
 def _rehearsal(report: Report) -> Iterator[str]:
     """What the child process of `--check` found."""
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
 
     by_state: dict[str, int] = {}
     for outcome in report.outcomes:

@@ -122,7 +122,7 @@ def _write(
     of: ProcessState, output: str, *, force: bool, everything: bool, of_many: int = 1
 ) -> None:
     from backendcfg.audit.capture import baseline, captured
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
 
     made = captured(of, None if everything else baseline(of))
     say = current().note

@@ -82,7 +82,7 @@ def command(a: str, b: str, words: tuple[str, ...], seconds: float, *, why: bool
 
 
 def _lines(found: Comparison) -> Iterator[str]:
-    from backendcfg.cli.wording import duration
+    from backendcfg.resolve.words import duration
 
     runs = f"{found.rounds} rounds of {found.a}, {found.b}, {found.b}, {found.a}"
     yield from block("compared", [runs], "bold")
@@ -123,13 +123,13 @@ def _noise(of: Ratio) -> str:
 
 
 def _size(number: float) -> str:
-    from backendcfg.cli.wording import size
+    from backendcfg.resolve.words import size
 
     return size(round(number))
 
 
 def _output(found: Distance, of: Comparison) -> str:
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
 
     left = ""
     if found.left_out:
@@ -158,8 +158,7 @@ def _output(found: Distance, of: Comparison) -> str:
 
 
 def _records(found: Between) -> Iterator[str]:
-    from backendcfg.cli.wording import counted
-    from backendcfg.resolve.words import quoted
+    from backendcfg.resolve.words import counted, quoted
 
     left = ""
     if found.left_out:

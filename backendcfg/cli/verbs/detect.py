@@ -35,7 +35,7 @@ def command(capture: str | None) -> None:
 
 
 def _lines(host: Host) -> Iterator[str]:
-    from backendcfg.cli.wording import size
+    from backendcfg.resolve.words import size
 
     system, cpu = host.system, host.cpu
     distribution = f", {system.distribution}" if system.distribution else ""
@@ -75,7 +75,7 @@ def _lines(host: Host) -> Iterator[str]:
 
 
 def _gpu(gpu: Gpu) -> str:
-    from backendcfg.cli.wording import size
+    from backendcfg.resolve.words import size
 
     facts = [gpu.name]
     if gpu.compute_capability:

@@ -83,7 +83,7 @@ def command() -> None:
 
 
 def _lines(findings: list[Finding], set_here: Mapping[str, str | None]) -> Iterator[str]:
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
 
     paint = current().paint
     rows = []

@@ -89,7 +89,8 @@ def _why_not(stack: Stack, host: Host) -> None:
 
 
 def _lines(plan: Plan, verbose: bool) -> Iterator[str]:
-    from backendcfg.cli.wording import counted, grouped_reasons, tier_lines
+    from backendcfg.cli.wording import grouped_reasons, tier_lines
+    from backendcfg.resolve.words import counted
 
     yield from block("profile", [f"{plan.name}: {plan.description}".removesuffix(": ")], "bold")
     yield from block("host", [plan.host], "bold")
@@ -123,7 +124,7 @@ def _lines(plan: Plan, verbose: bool) -> Iterator[str]:
 
 
 def _checks(plan: Plan) -> list[str]:
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
 
     conditions = [check for check in plan.checks if check.because.startswith("`[[when]]`")]
     requirements = len(plan.checks) - len(conditions)
@@ -151,7 +152,7 @@ def _entries(entries: list[Entry]) -> Iterator[str]:
 
 
 def _needs(answer: WhyNot) -> Iterator[str]:
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
 
     paint = current().paint
     for check in sorted(answer.checks, key=lambda check: check.met):

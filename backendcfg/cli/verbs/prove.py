@@ -164,7 +164,7 @@ def _tried_twice(proven: Side, plan: Compiled | None, words: tuple[str, ...]) ->
 
 
 def _twice_in_words(found: Twice) -> Iterator[str]:
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
 
     if found.bound is None:
         yield from block("twice", ["no operation of PyTorch was recorded"], "bold")
@@ -242,7 +242,7 @@ def _steps(searched: Search, values: dict[str, Any]) -> Iterator[str]:
 
 
 def _of_step(step: Parted, values: dict[str, Any]) -> Iterator[str]:
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
     from backendcfg.resolve.words import assignment
 
     if step.other != step.operation:
@@ -292,7 +292,7 @@ def _cure_in_words(cure: dict[str, Any] | None, runs: int) -> Iterator[str]:
 
 
 def _lines(found: Proof, tier: str) -> Iterator[str]:
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
 
     several = f"{found.runs} runs under {found.profile}"
     if found.equal:
@@ -328,7 +328,7 @@ MOST_SHOWN = 3
 
 def _same(found: Proof) -> str:
     """What was the same in every run."""
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
 
     did = [f"printed the same text and {counted(found.numbers, 'number')}"]
     if found.records:

@@ -42,7 +42,7 @@ def command(*, yes: bool) -> None:
 
 
 def _lines(found: Sequence[Kept], own: str, *, removed: bool) -> Iterator[str]:
-    from backendcfg.cli.wording import counted, size
+    from backendcfg.resolve.words import counted, size
 
     if not found:
         yield "nothing is kept"

@@ -10,7 +10,7 @@ import click
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import profile_argument
 from backendcfg.cli.output import block, current, says_no, table
-from backendcfg.cli.wording import duration
+from backendcfg.resolve.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -79,8 +79,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 
 def _switches(found: dict[str, Any]) -> Iterator[str]:
     from backendcfg.audit.verify import FAILS
-    from backendcfg.cli.wording import counted, grouped_reasons
-    from backendcfg.resolve.words import literal
+    from backendcfg.cli.wording import grouped_reasons
+    from backendcfg.resolve.words import counted, literal
 
     readings = [one for one in found["readings"] if one["state"] != "dormant"]
     rows = [
@@ -114,7 +114,7 @@ def _unread(found: dict[str, Any]) -> list[str]:
 
 def _measured(found: dict[str, Any]) -> Iterator[str]:
     """A row for each operation: the bits of the fraction that its operands and its sums keep."""
-    from backendcfg.cli.wording import counted
+    from backendcfg.resolve.words import counted
 
     every = found["measured"]
     rows = []
