@@ -120,13 +120,13 @@ def read(path: str, own: bool = False) -> "bytes | None":
         return None
 
 
-def take(path: str, own: bool = False) -> "tuple[bytes, os.stat_result]":
+def take(path: str, own: bool = False, largest: int = LARGEST) -> "tuple[bytes, os.stat_result]":
     """The content of a regular file, and what the system says of the file; it never waits.
 
     Args:
         path: the file.
-        own: whether it and its folder must belong to this user, to root or to whoever owns this
-            environment, and nobody else may write there but the user's private group.
+        own: whether it and its folder must be as `_is_ours_alone` says.
+        largest: how many bytes it may have.
 
     Raises:
         OSError: it cannot be read; `strerror` says why.
@@ -145,14 +145,14 @@ def take(path: str, own: bool = False) -> "tuple[bytes, os.stat_result]":
             raise OSError(0, SHARED)
         content, size = b"", found.st_size
         # The file may grow meanwhile: one byte more than allowed is enough to know.
-        while size <= LARGEST:
-            part = os.read(handle, LARGEST + 1 - len(content))
+        while size <= largest:
+            part = os.read(handle, largest + 1 - len(content))
             if not part:
                 return content, found
             content += part
             size = max(size, len(content))
         # No f-string: an older Python must get as far as to say that it is too old.
-        raise OSError(0, "it has {:,} bytes, and may have {:,}".format(size, LARGEST))  # noqa: UP032
+        raise OSError(0, "it has {:,} bytes, and may have {:,}".format(size, largest))  # noqa: UP032
     finally:
         os.close(handle)
 

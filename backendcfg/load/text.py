@@ -111,14 +111,14 @@ def read_text(path: str | os.PathLike[str]) -> Text:
     )
 
 
-def read_bytes(path: str) -> tuple[bytes, os.stat_result]:
-    """What a plain file of reasonable size holds, and what the system says of the file.
+def read_bytes(path: str, largest: int = startup.LARGEST) -> tuple[bytes, os.stat_result]:
+    """What a plain file of at most so many bytes holds, and what the system says of the file.
 
     Raises:
         UnreadableFileError: it cannot be read.
     """
     try:
-        return startup.take(path)
+        return startup.take(path, largest=largest)
     except OSError as error:
         raise UnreadableFileError(
             f"cannot read {shown_path(path)}: {_reason(error, path)}"

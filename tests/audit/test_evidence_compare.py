@@ -349,4 +349,14 @@ def test_a_program_that_no_profile_reaches_is_told(tmp_path):
     found = json.loads(done.stdout)
     assert (found["a"], found["b"], found["rounds"]) == ("nothing", "fast", 2)
     assert found["output"]["state"] == "equal"
-    assert sorted(found["seconds"]) == ["a", "b", "high", "low", "noise", "ratio", "verdict"]
+    assert sorted(found["seconds"]) == [
+        "a",
+        "b",
+        "high",
+        "low",
+        "noise",
+        "own",
+        "pairs",
+        "ratio",
+        "verdict",
+    ]

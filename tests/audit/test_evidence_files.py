@@ -20,6 +20,11 @@ from backendcfg.audit.evidence import files, formats
 EARLY, LATE = (1990, 1, 1, 0, 0, 0), (2000, 1, 1, 0, 0, 0)
 
 
+def differing(*sides):
+    """The files that two runs did not write alike, in words."""
+    return [one.words for one in files.differing(*sides)]
+
+
 def numbers(change=0):
     """Four numbers, with the last bit of the third changed or not."""
     found = np.arange(4.0)
@@ -271,8 +276,8 @@ KINDS = {
 def test_a_single_bit_of_a_file_is_found(name, tmp_path):
     write, words = KINDS[name]
     one, same, other = (written(write, tmp_path / name, change, 0) for change in (0, 0, 1))
-    assert files.differing(one, same) == []
-    assert files.differing(one, other) == [f"{name}: {words}"]
+    assert differing(one, same) == []
+    assert differing(one, other) == [f"{name}: {words}"]
 
 
 @pytest.mark.usefixtures("h5py", "pyarrow")
@@ -284,9 +289,9 @@ def test_what_is_no_part_is_no_difference(name, tmp_path):
         written(write, tmp_path / name, *args) for args in ((0, 0), (0, 1), (1, 1))
     )
     assert name.endswith(".gz") or early[name].whole != late[name].whole
-    assert files.differing(early, late) == []
+    assert differing(early, late) == []
     first, _, rest = words.partition(" of ")  # times are no numbers that were compared
-    assert files.differing(early, other)[0].startswith(f"{name}: {first}")
+    assert differing(early, other)[0].startswith(f"{name}: {first}")
     assert bool(rest) == name.endswith((".csv", ".json"))
 
 
@@ -306,13 +311,13 @@ def test_a_damaged_file_is_compared_byte_by_byte(name, damage, tmp_path):
     found = written(write, path, 0, 0)
     path.write_bytes(damage(path.read_bytes()))
     bad = {name: files.content(str(path))}
-    assert files.differing(bad, bad) == []
-    assert files.differing(found, bad) or bad[name].parts == found[name].parts
+    assert differing(bad, bad) == []
+    assert differing(found, bad) or bad[name].parts == found[name].parts
     path.write_bytes(b"?" + path.read_bytes())
     worse = {name: files.content(str(path))}
     assert worse[name].parts == {}
     words = "another text from line 1 on" if worse[name].text else "other bytes"
-    assert files.differing(bad, worse) == [f"{name}: {words}"]
+    assert differing(bad, worse) == [f"{name}: {words}"]
 
 
 def test_two_gzip_files_that_are_damaged_otherwise_differ(tmp_path):
@@ -321,7 +326,7 @@ def test_two_gzip_files_that_are_damaged_otherwise_differ(tmp_path):
         written(lambda path, end: path.write_bytes(gzip.compress(b"x" * 99)[:end]), path, end)
         for end in (20, 19)
     ]
-    assert files.differing(*held) == ["cut.gz: other bytes"]
+    assert differing(*held) == ["cut.gz: other bytes"]
 
 
 def test_of_safetensors_every_byte_belongs_to_one_tensor(tmp_path):
@@ -350,8 +355,8 @@ def test_an_archive_of_pytorch_is_compared_with_what_pytorch_writes(python, tmp_
     """)
     held = [{"x.pt": files.content(str(tmp_path / f"{name}.pt"))} for name in "abc"]
     assert held[0]["x.pt"].whole != held[1]["x.pt"].whole
-    assert files.differing(held[0], held[1]) == []
-    assert files.differing(held[0], held[2]) == ["x.pt: storage `data/0`"]
+    assert differing(held[0], held[1]) == []
+    assert differing(held[0], held[2]) == ["x.pt: storage `data/0`"]
 
 
 OTHERS = {
@@ -366,14 +371,14 @@ OTHERS = {
 def test_attributes_and_texts_of_hdf5_are_compared(other, words, tmp_path):
     path = tmp_path / "x.h5"
     held = [written(h5, path, 0, 0, **each) for each in ({}, other)]
-    assert files.differing(*held) == [f"x.h5: {words}"]
+    assert differing(*held) == [f"x.h5: {words}"]
 
 
 @pytest.mark.usefixtures("h5py")
 def test_what_hdf5_tells_by_no_value_is_compared_byte_by_byte(tmp_path):
     odd = np.array(["a", None], object)
     held = [written(h5, tmp_path / "x.h5", 0, late, names=odd) for late in (0, 1)]
-    assert files.differing(*held) == ["x.h5: other bytes"]
+    assert differing(*held) == ["x.h5: other bytes"]
 
 
 def test_links_of_hdf5_are_compared_and_second_names_are_not_followed(h5py, tmp_path, monkeypatch):
@@ -403,7 +408,7 @@ def test_without_its_library_a_file_is_compared_byte_by_byte(name, library, tmp_
     monkeypatch.setitem(sys.modules, library, None)
     held = [written(KINDS[name][0], tmp_path / name, 0, late) for late in (0, 1)]
     assert held[0][name].parts == {}
-    assert files.differing(*held) == [f"{name}: other bytes"]
+    assert differing(*held) == [f"{name}: other bytes"]
 
 
 @pytest.mark.usefixtures("h5py", "pyarrow")
@@ -426,7 +431,7 @@ def test_a_table_with_other_words_differs_and_one_that_is_too_long_does_by_bytes
             path.write_bytes(text)
             (tmp_path / "y.csv").write_bytes(text)
             sides.append(files.written(str(tmp_path), {}))
-        return files.differing(*sides)
+        return differing(*sides)
 
     words = "another text from line 2 on"
     assert both(b"a\n1,x\n", b"a\n1,y\n") == [f"x.csv: {words}", f"y.csv: {words}"]
@@ -443,7 +448,7 @@ def test_of_many_parts_some_are_named(tmp_path):
         written(np.savez, path, **{f"a{i}": np.full(2, value) for i in range(7)})
         for value in (0, 1)
     ]
-    assert files.differing(*held) == ["x.npz: array `a0`, `a1`, `a2`, `a3`, `a4`, and 2 more"]
+    assert differing(*held) == ["x.npz: array `a0`, `a1`, `a2`, `a3`, `a4`, and 2 more"]
 
 
 def test_a_file_of_one_run_only_and_damaged_ones_are_told(tmp_path):
@@ -457,7 +462,7 @@ def test_a_file_of_one_run_only_and_damaged_ones_are_told(tmp_path):
     assert sorted(found) == ["cut.gz", "cut.npz", "x.npy"]
     assert found["cut.gz"].whole.startswith("a damaged gzip file, ")
     assert all(one.parts == {} for one in found.values())
-    assert files.differing(found, {}) == [
+    assert differing(found, {}) == [
         f"{name}: only one of them wrote it" for name in ("cut.gz", "cut.npz", "x.npy")
     ]
 

@@ -48,6 +48,11 @@ def values(*arrays):
     return (recorded.Stream(1, {"x": tuple(made)}),)
 
 
+def differing(a, b):
+    """What a run recorded otherwise, in words."""
+    return [one.words for one in recorded.differing(a, b)]
+
+
 KINDS = {
     "number": ("0.25", "float64"),
     "whole number": ("3", "int64"),
@@ -67,7 +72,7 @@ KINDS = {
 def test_each_kind_of_value_is_recorded_with_its_type_and_shape(value, kind, told):
     (stream,) = told(f"record('x', {value})")
     assert [one.kind for one in stream.records["x"]] == [kind]
-    assert recorded.differing((stream,), told(f"record('x', {value})")) == []
+    assert differing((stream,), told(f"record('x', {value})")) == []
 
 
 TENSORS = {
@@ -166,8 +171,8 @@ def test_a_single_bit_of_a_record_is_found(dtype):
     old = np.array(FLOATS).astype(dtype)
     new = old.copy()
     new.view(np.uint8)[2 * old.itemsize] ^= 1
-    assert recorded.differing(values(old), values(old.copy())) == []
-    (words,) = recorded.differing(values(old), values(new))
+    assert differing(values(old), values(old.copy())) == []
+    (words,) = differing(values(old), values(new))
     assert words.startswith(
         f"record `x`: the 1st of 1 has {new[2]!s}, not {old[2]!s} at [2]; 1 of 1 differ, apart by "
     )
@@ -176,7 +181,7 @@ def test_a_single_bit_of_a_record_is_found(dtype):
 def test_records_are_compared_in_their_order_and_told_with_the_first_and_the_largest():
     old = [0.1, 0.2, 0.3, 0.4, 100.0, 600.0, 7.0]
     new = [0.1, 0.2, 0.31, 0.4, 101.0, 600.0, 8.0]
-    assert recorded.differing(values(*old), values(*new)) == [
+    assert differing(values(*old), values(*new)) == [
         "record `x`: the 3rd of 7 has 0.31, not 0.3; 3 of 7 differ, apart by 1.2e-01 at most"
     ]
 
@@ -204,21 +209,21 @@ DIFFERENCES = {
 
 @pytest.mark.parametrize(("old", "new", "words"), DIFFERENCES.values(), ids=DIFFERENCES)
 def test_each_difference_is_told_in_words(old, new, words):
-    assert recorded.differing(values(*old), values(*new)) == [f"record `x`: {words}"]
+    assert differing(values(*old), values(*new)) == [f"record `x`: {words}"]
 
 
 def test_nan_is_the_same_as_nan_and_another_nan_is_not():
     nan = np.array(np.nan)
     other = nan.copy()
     other.view(np.uint64)[()] ^= 1
-    assert recorded.differing(values(nan), values(nan.copy())) == []
-    assert recorded.differing(values(nan), values(other)) == [
+    assert differing(values(nan), values(nan.copy())) == []
+    assert differing(values(nan), values(other)) == [
         "record `x`: the 1st of 1 has another nan; 1 of 1 differ, apart by 0.0e+00 at most"
     ]
 
 
 def test_a_name_that_one_run_has_alone_is_told():
-    assert recorded.differing(values(1.0), (recorded.Stream(1, {}),)) == [
+    assert differing(values(1.0), (recorded.Stream(1, {}),)) == [
         "record `x`: only one of them has it"
     ]
 
@@ -231,7 +236,7 @@ def test_a_record_too_large_to_be_kept_is_compared_without_a_distance(here, monk
     assert [one.values is None for one in stream.records["x"]] == [False, True]
     other = recorded.Record("float64", (2,), 7, None)
     changed = recorded.Stream(1, {"x": (stream.records["x"][0], other)})
-    assert recorded.differing((stream,), (changed,)) == [
+    assert differing((stream,), (changed,)) == [
         "record `x`: the 2nd of 2 has other elements; 1 of 2 differ"
     ]
 
@@ -254,7 +259,7 @@ def test_too_many_records_are_no_difference_and_are_told(here, monkeypatch):
     assert recorded.obstacles((stream,)) == [
         "records of process 1 after the 2nd: it recorded more than 2 values"
     ]
-    assert recorded.differing((stream,), (recorded.Stream(1, {}),)) == []
+    assert differing((stream,), (recorded.Stream(1, {}),)) == []
 
 
 def test_a_full_disk_ends_no_program_and_is_told(told):
@@ -304,15 +309,13 @@ for i in {order}:
 def test_each_process_has_its_own_records_and_which_begins_first_says_nothing(told):
     one, other = told(FORKS.format(order=(1, 2))), told(FORKS.format(order=(2, 1)))
     assert [sorted(stream.records) for stream in one] == [["x"], ["of child"], ["of child"]]
-    assert recorded.differing(one, other) == []
-    (words,) = recorded.differing(one, told(FORKS.format(order=(1, 3))))
+    assert differing(one, other) == []
+    (words,) = differing(one, told(FORKS.format(order=(1, 3))))
     assert words == (
         "process 3: record `of child`: the 1st of 1 has 3, not 2; 1 of 1 differ, apart by 3.3e-01"
         " at most"
     )
-    assert recorded.differing(one, told(FORKS.format(order=(1,)))) == [
-        "2 processes recorded values, not 3"
-    ]
+    assert differing(one, told(FORKS.format(order=(1,)))) == ["2 processes recorded values, not 3"]
 
 
 def test_records_of_threads_are_all_there(told):
@@ -354,8 +357,10 @@ def test_a_proof_compares_records_and_says_how_many(tmp_path):
     assert found.records == 10
     (difference,) = found.differences
     assert difference.run == 3
-    assert difference.records == (
-        "record `loss`: the 3rd of 10 has 1.5, not 0.5; 8 of 10 differ, apart by 6.7e-01 at most",
+    (odd,) = difference.records
+    assert odd.name == "loss"
+    assert odd.words == (
+        "record `loss`: the 3rd of 10 has 1.5, not 0.5; 8 of 10 differ, apart by 6.7e-01 at most"
     )
 
 

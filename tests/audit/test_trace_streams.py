@@ -6,10 +6,11 @@ import json
 import os
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from backendcfg.audit.trace import reading, streams
-from backendcfg.audit.trace.reading import Parting, partings, read
+from backendcfg.audit.trace.reading import Followed, Parting, partings, read
 from backendcfg.audit.trace.streams import Recorder, Wanted, want
 
 
@@ -46,6 +47,46 @@ def test_what_is_beyond_the_capacity_is_counted_and_said(tmp_path, monkeypatch):
     (found,) = written(tmp_path / "a", [("mm", i) for i in range(100)], capacity=60)
     assert found.capped == 6
     assert found.records["digest"].tolist() == list(range(6))
+
+
+def test_what_is_sampled_is_read_back_and_compared_until_operations_differ(tmp_path):
+    def sampled(name, *operations):
+        (tmp_path / name).mkdir()
+        want(str(tmp_path / name), Wanted(windows={"0-0": (1, 1)}, follow=4))
+        recorder = Recorder(str(tmp_path / name))
+        for operation, numbers in operations:
+            stream = recorder.stream()
+            if stream.is_followed():
+                stream.sample(np.array(numbers).tobytes())
+            stream.add(operation, 0)
+        recorder.flush()
+        (found,) = read(str(tmp_path / name))
+        return found
+
+    one = sampled("a", *[("mm", [1.0, 4.0])] * 4, ("exp", [1.0]), ("mm", [1.0]))
+    other = sampled(
+        "b",
+        ("mm", [9.0]),
+        ("mm", [1.0, 4.0]),
+        ("mm", [2.0, 4.0]),
+        ("mm", [np.nan, 4.0]),
+        ("log", [2.0]),
+    )
+    assert sorted(one.samples) == [1, 2, 3, 4]
+    assert reading.followed(one, other) == [
+        Followed(1, "mm", 0.0),
+        Followed(2, "mm", 0.25),
+        Followed(3, "mm", None),
+    ]
+    assert [each.apart for each in reading.followed(one, one)] == [0.0] * 4
+
+
+def test_a_sample_that_was_cut_is_left_out(tmp_path):
+    (one,) = written(tmp_path / "a", [("mm", 1)])
+    path = tmp_path / "a" / f"{one.key}{streams.SAMPLES}"
+    path.write_bytes(streams.SAMPLE.pack(0, 1) + bytes(8) + streams.SAMPLE.pack(1, 2) + bytes(8))
+    (found,) = read(str(tmp_path / "a"))
+    assert list(found.samples) == [0]
 
 
 A = [("mm", 1), ("add", 2), ("mm", 3)]

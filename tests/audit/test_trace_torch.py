@@ -218,3 +218,22 @@ def test_arguments_are_kept_for_a_replay_as_they_were_before_the_operation(recor
         check=True,
     )
     assert json.loads(done.stdout) == ["aten.mul_.Tensor", [1.0, 1.0], [3.0, 3.0]]
+
+
+def test_elements_of_results_are_sampled_from_the_first_of_a_window_on(recorded):
+    program = """
+import torch
+x = torch.arange(10_000, dtype=torch.float32)
+x = x + 1
+x = (x[:2] * 1j).conj() + 0
+x.real.to_sparse() * 2
+"""
+    (found,), _ = recorded(program, windows={"0-0": (1, 1)}, follow=10)
+    names_of = {index: found.name(index) for index in found.samples}
+    assert names_of[1] == "aten.add.Tensor"
+    assert len(found.samples[1]) == 3334  # every third
+    assert found.samples[1][:3].tolist() == [1.0, 4.0, 7.0]
+    assert [found.samples[i].tolist() for i, name in names_of.items() if name == "aten.add.Tensor"][
+        1
+    ] == [0.0, -1.0, 0.0, -2.0]
+    assert 0 not in found.samples

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
 from backendcfg.audit.evidence import formats
-from backendcfg.audit.evidence.outputs import distance
+from backendcfg.audit.evidence.outputs import Deviation, distance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -120,16 +120,16 @@ def _text(path: str) -> str | None:
             return None
 
 
-def differing(a: Mapping[str, Content], b: Mapping[str, Content]) -> list[str]:
-    """The files that two runs did not write alike, in words."""
-    words = []
+def differing(a: Mapping[str, Content], b: Mapping[str, Content]) -> list[Deviation]:
+    """The files that two runs did not write alike."""
+    found = []
     for path in sorted({*a, *b}):
         one, other = a.get(path), b.get(path)
         if one is None or other is None:
-            words.append(f"{path}: only one of them wrote it")
+            found.append(Deviation(path, f"{path}: only one of them wrote it"))
         elif one.whole != other.whole and (how := _apart(one, other)):
-            words.append(f"{path}: {how}")
-    return words
+            found.append(Deviation(path, f"{path}: {how}"))
+    return found
 
 
 def _apart(one: Content, other: Content) -> str:

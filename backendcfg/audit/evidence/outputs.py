@@ -34,6 +34,19 @@ _TIME = re.compile(
 
 
 @dataclass(frozen=True)
+class Deviation:
+    """What a run produced otherwise than another one.
+
+    Attributes:
+        name: the file or the record; "" for another number of processes.
+        words: what is otherwise, with that name.
+    """
+
+    name: str
+    words: str
+
+
+@dataclass(frozen=True)
 class Part:
     """A part of a text: a number, a time, or what stands between them.
 

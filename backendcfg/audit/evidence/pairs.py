@@ -36,6 +36,8 @@ class Ratio:
         noise: how far the ratio of a side to itself, taken from as many pairs, is from 1 in 95 of
             100 draws: 0.02 is 2 %.
         verdict: whether b has less or more; "" where that cannot be told from noise.
+        pairs: a / b of every pair.
+        own: the ratio of a side to itself, of every pair.
     """
 
     a: float
@@ -45,6 +47,8 @@ class Ratio:
     high: float
     noise: float
     verdict: Verdict
+    pairs: tuple[float, ...]
+    own: tuple[float, ...]
 
 
 def ratio(values: Sequence[float]) -> Ratio:
@@ -83,6 +87,8 @@ def ratio(values: Sequence[float]) -> Ratio:
         math.exp(high),
         math.expm1(noise),
         verdict,
+        tuple(map(math.exp, pairs)),
+        tuple(map(math.exp, own)),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from backendcfg import childprocess
 from backendcfg.audit.evidence import files, recorded
 from backendcfg.audit.evidence.compare import smallest
-from backendcfg.audit.evidence.outputs import Distance, Part, distance
+from backendcfg.audit.evidence.outputs import Deviation, Distance, Part, distance
 from backendcfg.audit.evidence.runs import Run, Side, run
 from backendcfg.errors import BackendCfgError
 from backendcfg.probe.limits import read_limits
@@ -43,15 +43,15 @@ class Difference:
         loaded: whether all processors were kept busy meanwhile.
         also: what it had otherwise because that was asked for: "threads = 1".
         output: how far what it printed is from what the first printed.
-        files: the files that it did not write alike, in words.
-        records: what it did not record alike, in words.
+        files: the files that it did not write alike.
+        records: what it did not record alike.
     """
 
     run: int
     loaded: bool
     output: Distance
-    files: tuple[str, ...]
-    records: tuple[str, ...] = ()
+    files: tuple[Deviation, ...]
+    records: tuple[Deviation, ...] = ()
     also: tuple[str, ...] = ()
 
 
@@ -135,12 +135,12 @@ def prove(
             apart = distance([first.text], [done.text])
             unread += recorded.obstacles(done.records)
             left_out += apart.left_out
-            words = files.differing(first_files, wrote) if comparable else []
+            odd = files.differing(first_files, wrote) if comparable else []
             values = recorded.differing(first.records, done.records)
-            if apart.state != "equal" or words or values:
+            if apart.state != "equal" or odd or values:
                 loaded, also = _is_loaded(number), _also(side, number)
                 differences.append(
-                    Difference(number + 1, loaded, apart, tuple(words), tuple(values), also)
+                    Difference(number + 1, loaded, apart, tuple(odd), tuple(values), also)
                 )
     varied = [
         "addresses",

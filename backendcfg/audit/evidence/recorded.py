@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backendcfg.audit.evidence.outputs import Deviation
 from backendcfg.audit.evidence.record import HEAD, SUFFIX
 
 if TYPE_CHECKING:
@@ -132,16 +133,6 @@ def obstacles(streams: Sequence[Stream]) -> list[str]:
     ]
 
 
-def differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[str]:
-    """What a run recorded otherwise than the first one did, in words.
-
-    Args:
-        a: of the first run.
-        b: of the other.
-    """
-    return [words for _, words in _differing(a, b)]
-
-
 @dataclass(frozen=True)
 class Between:
     """What two sides recorded, each in one run or several.
@@ -160,21 +151,26 @@ class Between:
 def between(a: Sequence[Sequence[Stream]], b: Sequence[Sequence[Stream]]) -> Between:
     """Compare what two sides recorded; the values of their first runs are looked at."""
     left_out = dict.fromkeys(
-        name for side in (a, b) for run in side[1:] for name, _ in _differing(side[0], run)
+        one.name for side in (a, b) for run in side[1:] for one in differing(side[0], run)
     )
-    words = [words for name, words in _differing(a[0], b[0]) if name not in left_out]
+    words = [one.words for one in differing(a[0], b[0]) if one.name not in left_out]
     return Between(number_of(a[0]), tuple(words), tuple(filter(None, left_out)))
 
 
-def _differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[tuple[str, str]]:
-    """Each record that differs, and how; its name is "" for another number of processes."""
+def differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[Deviation]:
+    """What a run recorded otherwise than the first one did.
+
+    Args:
+        a: of the first run.
+        b: of the other.
+    """
     found = []
     if len(a) != len(b):
-        found.append(("", f"{len(b)} processes recorded values, not {len(a)}"))
+        found.append(Deviation("", f"{len(b)} processes recorded values, not {len(a)}"))
     left, right = _unlike(a, b)
     for one, other in zip(left, right, strict=False):
         process = f"process {one.number}: " if max(len(a), len(b)) > 1 else ""
-        found += [(name, f"{process}{words}") for name, words in _of_streams(one, other)]
+        found += [Deviation(name, f"{process}{words}") for name, words in _of_streams(one, other)]
     return found
 
 

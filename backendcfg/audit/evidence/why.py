@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from backendcfg import environ
 from backendcfg.audit.evidence.compare import smallest
 from backendcfg.audit.evidence.prove import surrounded
 from backendcfg.audit.trace import reading, replay, streams
+from backendcfg.audit.trace.reading import Followed, followed
 from backendcfg.audit.trace.torch_operations import GENERATOR
 from backendcfg.errors import BackendCfgError
 from backendcfg.progress import Step as Progress
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from backendcfg.audit.trace.reading import Parting, Read
 
     AsWanted = Callable[[Collection[str]], tuple[Side, Mapping[str, str | None]]]
+
+FOLLOWED = 1000
+"""Operations from the first that differs on of which it is told how far apart both runs are."""
 
 MOST_STEPS = 5
 """Operations that are cured one after the other."""
@@ -74,7 +78,9 @@ class Parted:
         settings: those that are not the same in both, in words: "threads 2 -> 1".
         replays: how often it was run by itself.
         obstacle: why it was not, in words; "" where it was, and where its inputs say enough.
-        cure: the flags that make it steady.
+        cure: the flags that make it steady, with their values.
+        length: how many operations its stream has in the first run.
+        followed: how far apart both runs are in it and in those after it; only of the first step.
     """
 
     operation: str
@@ -92,7 +98,9 @@ class Parted:
     settings: tuple[str, ...] = ()
     replays: int = 0
     obstacle: str = ""
-    cure: tuple[str, ...] = ()
+    cure: dict[str, Any] = field(default_factory=dict)
+    length: int = 0
+    followed: tuple[Followed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,9 +118,9 @@ class Search:
     recorded: int = 0
 
     @property
-    def cure(self) -> tuple[str, ...]:
-        """The flags of all steps."""
-        return tuple(dict.fromkeys(flag for step in self.steps for flag in step.cure))
+    def cure(self) -> dict[str, Any]:
+        """The flags of all steps, with their values."""
+        return {flag: value for step in self.steps for flag, value in step.cure.items()}
 
 
 @dataclass
@@ -149,7 +157,7 @@ class _Runs:
 
 def search(
     command: Sequence[str],
-    flags: Sequence[str],
+    values: Mapping[str, Any],
     as_wanted: AsWanted,
     *,
     odd: int,
@@ -158,15 +166,15 @@ def search(
 
     Args:
         command: the program and its arguments, whose runs differ.
-        flags: those that may be set otherwise.
-        as_wanted: the side with some of them set otherwise, and what it holds.
+        values: those of the flags that may be set otherwise.
+        as_wanted: the side with some of them set so, and what it holds.
         odd: the number, from 0, of a run that differed from the first.
 
     Raises:
         BackendCfgError: the program fails.
     """
     steps: list[Parted] = []
-    cured: tuple[str, ...] = ()
+    cured: dict[str, Any] = {}
     recorded = 0
     while len(steps) < MOST_STEPS:
         with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
@@ -177,17 +185,17 @@ def search(
                 if not found:
                     obstacle = "" if steps else _no_parting(recorded)
                     return Search(tuple(steps), obstacle, recorded)
-                step, kept = _examined(runs, found)
+                step, kept = _examined(runs, found, 0 if steps else FOLLOWED)
             if steps and _place(step) == _place(steps[-1]):
                 obstacle = f"with {', '.join(steps[-1].cure)} set, the program parts there, too"
-                steps[-1] = replace(steps[-1], cure=())
+                steps[-1] = replace(steps[-1], cure={})
                 return Search(tuple(steps), obstacle, recorded)
-            left = [flag for flag in flags if flag not in cured]
+            left = {flag: value for flag, value in values.items() if flag not in cured}
             step = _cured(runs, step, kept, left, lambda some: as_wanted({*cured, *some}))  # noqa: B023
         steps.append(step)
         if not step.cure:
             return Search(tuple(steps), "", recorded)
-        cured += step.cure
+        cured |= step.cure
     return Search(tuple(steps), f"after {MOST_STEPS} operations the search ended", recorded)
 
 
@@ -218,11 +226,12 @@ Kept = tuple[str, tuple[str, str]] | None
 """The program's interpreter and the files of both runs with the arguments of an operation."""
 
 
-def _examined(runs: _Runs, found: list[Parting]) -> tuple[Parted, Kept]:
+def _examined(runs: _Runs, found: list[Parting], follow: int) -> tuple[Parted, Kept]:
     """The operation at which two runs part, with what it read and computed in each."""
     for _ in range(TRIES):
         at = {one.stream: one.index for one in found}
-        wanted = streams.Wanted(windows={key: (i, i) for key, i in at.items()}, keep=at)
+        windows = {key: (i, i) for key, i in at.items()}
+        wanted = streams.Wanted(windows=windows, keep=at, follow=follow)
         a, b = runs.both(wanted)
         again = reading.partings(a, b)
         if steady := [one for one in again if at.get(one.stream) == one.index]:
@@ -255,6 +264,8 @@ def _detailed(
         parting.stream,
         place=one.get("place", "") or other.get("place", ""),
         shapes=tuple(one.get("outputs", ())),
+        length=len(mine.records),
+        followed=tuple(followed(mine, its)),
     )
     if parting.name != parting.other or not one or not other:
         return step, None
@@ -326,7 +337,7 @@ def _cured(
     runs: _Runs,
     step: Parted,
     kept: Kept,
-    flags: Sequence[str],
+    values: Mapping[str, Any],
     as_wanted: AsWanted,
 ) -> Parted:
     """With what parts the operation when it is run by itself, and the flags that make it steady."""
@@ -357,7 +368,8 @@ def _cured(
         return replace(step, obstacle=" ".join(error.notes[-1:]) or error.message)
     step = replace(step, cause=_cause(step, first))
     if step.cause not in ("", "settings"):
-        step = replace(step, cure=_steadying(step, flags, is_steady))
+        cure = _steadying(step, list(values), is_steady)
+        step = replace(step, cure={flag: values[flag] for flag in cure})
     return replace(step, replays=runs.replays)
 
 

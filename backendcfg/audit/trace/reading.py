@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backendcfg.audit.trace.streams import LINES, RECORDS
+from backendcfg.audit.trace.streams import LINES, RECORDS, SAMPLE, SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 RECORD = np.dtype([("name", "<u4"), ("digest", "<u8")])
 
@@ -29,6 +31,7 @@ class Read:
         details: more of some, by index.
         capped: the operations from which on nothing was written down, None when all were.
         repeated: how many operations were run a second time.
+        samples: numbers that some computed, by index.
     """
 
     key: str
@@ -38,6 +41,11 @@ class Read:
     details: dict[int, dict[str, Any]]
     capped: int | None
     repeated: int = 0
+    samples: dict[int, Numbers] = field(default_factory=dict)
+
+    def name(self, index: int) -> str:
+        """The name of an operation; "" where the stream has ended before it."""
+        return self.names[self.records["name"][index]] if index < len(self.records) else ""
 
 
 def read(folder: str) -> list[Read]:
@@ -71,16 +79,33 @@ def _read(folder: str, key: str) -> Read:
                 capped = document["capped"]
             elif "repeated" in document:
                 repeated = document["repeated"]
-    try:
-        with open(path + RECORDS, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        data = b""
+    data = _bytes(path + RECORDS)
     records = np.frombuffer(data[: len(data) // RECORD.itemsize * RECORD.itemsize], RECORD)
     # Names are written before the records that have them, unless the process ended between.
     if (nameless := records["name"] >= len(found.names)).any():
         records = records[: int(np.argmax(nameless))]
-    return Read(key, found.about, found.names, records, found.details, capped, repeated)
+    samples = _samples(_bytes(path + SAMPLES))
+    return Read(key, found.about, found.names, records, found.details, capped, repeated, samples)
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+def _samples(data: bytes) -> dict[int, Numbers]:
+    found, at = {}, 0
+    while at + SAMPLE.size <= len(data):
+        index, count = SAMPLE.unpack_from(data, at)
+        at += SAMPLE.size
+        if at + 8 * count > len(data):
+            break  # the process ended while it wrote
+        found[index] = np.frombuffer(data, np.float64, count, at)
+        at += 8 * count
+    return found
 
 
 @dataclass(frozen=True)
@@ -116,7 +141,7 @@ def _only(one: Read, *, first: bool) -> Parting | None:
     """The start of a stream that only one of the runs has."""
     if not len(one.records):
         return None
-    name = one.names[one.records["name"][0]]
+    name = one.name(0)
     return Parting(one.key, 0, name if first else "", "" if first else name)
 
 
@@ -127,8 +152,42 @@ def _parting(one: Read, other: Read) -> Parting | None:
     mine, its = one.records[:length], other.records[:length]
     same = (there[its["name"]] == mine["name"]) & (its["digest"] == mine["digest"])
     index = length if same.all() else int(np.argmin(same))
-    names = [
-        run.names[run.records["name"][index]] if index < len(run.records) else ""
-        for run in (one, other)
-    ]
+    names = [run.name(index) for run in (one, other)]
     return Parting(one.key, index, *names) if any(names) else None
+
+
+@dataclass(frozen=True)
+class Followed:
+    """How far apart two runs are in what one operation computes.
+
+    Attributes:
+        index: its number in its stream, from 0.
+        operation: its name.
+        apart: the largest distance among the numbers looked at, as a part of the largest number;
+            None where one is not finite.
+    """
+
+    index: int
+    operation: str
+    apart: float | None
+
+
+def followed(one: Read, other: Read) -> list[Followed]:
+    """The operations that two runs of a stream sampled, until they have another one there."""
+    found = []
+    for index, mine in sorted(one.samples.items()):
+        its = other.samples.get(index)
+        if its is None or len(its) != len(mine) or one.name(index) != other.name(index):
+            break
+        found.append(Followed(index, one.name(index), _distance(mine, its)))
+    return found
+
+
+def _distance(one: Numbers, other: Numbers) -> float | None:
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    if same.all():
+        return 0.0
+    with np.errstate(all="ignore"):
+        scale = np.maximum(np.abs(one), np.abs(other)).max()
+        apart = np.where(same, 0.0, np.abs(one - other)).max() / scale
+    return float(apart) if np.isfinite(apart) else None

@@ -5,8 +5,9 @@ of a program are compared record by record. A run may be asked to write down mor
 operations, its window: where they are called, and the digests of what they read.
 
 In the folder that BACKENDCFG_TRACE names there are, for each stream, `NAME.records` and
-`NAME.lines`: JSON documents, one to a line, first what the stream is, then names and details. What
-is wanted of the run is in `wanted.json`.
+`NAME.lines`: JSON documents, one to a line, first what the stream is, then names and details. Where
+operations are followed, `NAME.samples` has numbers that each computed. What is wanted of the run is
+in `wanted.json`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 WANTED = "wanted.json"
-RECORDS, LINES = ".records", ".lines"
+RECORDS, LINES, SAMPLES = ".records", ".lines", ".samples"
 _PACK = struct.Struct("<IQ").pack
+SAMPLE = struct.Struct("<II")
+"""Before the float64s of a sample: the operation's number, and how many there are."""
+
 _KEPT_BYTES = 1 << 16
 """Of a stream that are not written yet; a process that is killed loses them."""
 
@@ -41,12 +45,14 @@ class Wanted:
     Attributes:
         windows: by stream, the first and the last operation of which more is wanted.
         keep: by stream, the operation whose arguments are kept in a file, -1 for none.
+        follow: how many operations are sampled from the first of a window on.
         capacity: bytes of records that one stream may have; later operations are only counted.
         twice: whether each operation is run a second time, to see whether it gives the same.
     """
 
     windows: dict[str, tuple[int, int]] = field(default_factory=dict)
     keep: dict[str, int] = field(default_factory=dict)
+    follow: int = 0
     capacity: int = 256 << 20
     twice: bool = False
 
@@ -74,11 +80,14 @@ class Stream:
         self.folder = recorder.folder
         self.first, self.last = wanted.windows.get(key, (0, -1))
         self.keep = wanted.keep.get(key, -1)
+        self._followed = range(
+            self.first, self.first + wanted.follow if key in wanted.windows else 0
+        )
         self.twice = wanted.twice
         self._path = os.path.join(recorder.folder, key)
         self._left = wanted.capacity
         self._numbers: dict[str, int] = {}
-        self._records, self._lines = bytearray(), bytearray()
+        self._records, self._lines, self._samples = bytearray(), bytearray(), bytearray()
         self._line(
             {
                 "stream": key,
@@ -112,6 +121,14 @@ class Stream:
         """Whether more is wanted of the operation that comes next."""
         return self.first <= self.count <= self.last
 
+    def is_followed(self) -> bool:
+        """Whether a sample is wanted of what the operation computes that comes next."""
+        return self.count in self._followed
+
+    def sample(self, numbers: bytes) -> None:
+        """Write numbers that the operation computed that comes next, each a float64."""
+        self._samples += SAMPLE.pack(self.count, len(numbers) // 8) + numbers
+
     def detail(self, facts: Mapping[str, Any]) -> None:
         """Write more of the operation that comes next, which is in the window."""
         self._line({"index": self.count, **facts})
@@ -123,7 +140,8 @@ class Stream:
             self._line({"capped": self.count})
         if self.twice:
             self._line({"repeated": self.repeated})
-        for suffix, kept in ((LINES, self._lines), (RECORDS, self._records)):
+        kept_of = {LINES: self._lines, RECORDS: self._records, SAMPLES: self._samples}
+        for suffix, kept in kept_of.items():
             if kept:
                 try:
                     with open(self._path + suffix, "ab") as file:

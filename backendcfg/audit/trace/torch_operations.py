@@ -28,6 +28,9 @@ OURS = ("torch", "torchgen", "functorch", "backendcfg", "contextlib", "threading
 LARGEST_KEPT = 2 << 30
 """Bytes of arguments that are kept for a replay."""
 
+MOST_SAMPLED = 4096
+"""Numbers that are looked at of what an operation computes, where its stream is followed."""
+
 KEPT = ".pt"
 """What the files are called that hold the arguments of an operation."""
 
@@ -259,6 +262,8 @@ def _closely(torch: Any, stream: Stream, about: Operation, mode: Any, call: _Cal
         return out
     mode.unwritten -= _storages(found)
     value = _digest_of_all(torch, found)
+    if stream.is_followed():
+        stream.sample(b"".join(_sample(torch, one, MOST_SAMPLED // len(found)) for one in found))
     facts: dict[str, Any] = {"name": about.name, "place": place}
     outputs = [_shape(one) for one in found]
     if wanted:
@@ -334,6 +339,19 @@ def _numbers(value: Any) -> Iterator[Any]:
         yield from _numbers(list(value.values()))
     elif isinstance(value, (bool, int, float, complex, str)):
         yield value
+
+
+def _sample(torch: Any, tensor: Any, most: int) -> bytes:
+    """At most so many elements of a tensor, evenly spread, as float64; none that cannot be read."""
+    try:
+        flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
+        if flat.is_complex():
+            flat = torch.view_as_real(flat).reshape(-1)
+        some = flat[:: max(1, -(-flat.numel() // most))]
+        numbers: bytes = some.to("cpu", torch.float64).numpy().tobytes()
+    except (NotImplementedError, RuntimeError, TypeError):
+        return b""  # a sparse tensor, or one that stands for others
+    return numbers
 
 
 def _shape(tensor: Any) -> str:

@@ -14,12 +14,13 @@ from backendcfg.cli.output import block, current, says_no
 from backendcfg.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from backendcfg.audit.evidence.prove import Difference, Proof
     from backendcfg.audit.evidence.runs import Side
     from backendcfg.audit.evidence.twice import Twice
     from backendcfg.audit.evidence.why import Parted, Search
+    from backendcfg.audit.trace.reading import Followed
     from backendcfg.transact.compiled import Compiled
 
 
@@ -204,6 +205,7 @@ def _reasons(
     flags = [
         flag for flag in differing(wanted, plan) if flag in values and flag != "determinism.tier"
     ]
+    settable = {flag: values[flag] for flag in flags}
     with tempfile.TemporaryDirectory(prefix="backendcfg-") as scratch:
 
         def as_wanted(some: Collection[str]) -> tuple[Side, dict[str, str | None]]:
@@ -211,21 +213,17 @@ def _reasons(
             title = f"{proven.name} with some of {CURES}" if some else proven.name
             return replace(side_of(title, set_so), also=proven.also), held(set_so)
 
-        searched = search(words, flags, as_wanted, odd=found.differences[0].run - 1)
+        searched = search(words, settable, as_wanted, odd=found.differences[0].run - 1)
         side, holds = as_wanted(searched.cure)
-        cure: tuple[str, ...] | None = searched.cure
+        cure: Collection[str] | None = searched.cure
         if not cure or not prove.prove(words, side, holds, runs=found.runs, folder=folder).equal:
             cure = prove.cure(words, flags, as_wanted, runs=found.runs, folder=folder)
     cured = None if cure is None else {flag: values[flag] for flag in cure}
-    steps = [
-        asdict(one) | {"cure": {flag: values[flag] for flag in one.cure}} for one in searched.steps
-    ]
-    document = {"why": {**asdict(searched), "steps": steps}, "cure": cured}
-    lines = [*_steps(searched, values), *_cure_in_words(cured, found.runs)]
-    return document, lines
+    lines = [*_steps(searched), *_cure_in_words(cured, found.runs)]
+    return {"why": asdict(searched), "cure": cured}, lines
 
 
-def _steps(searched: Search, values: dict[str, Any]) -> Iterator[str]:
+def _steps(searched: Search) -> Iterator[str]:
     """The operations at which runs parted, one after the other."""
     for number, step in enumerate(searched.steps):
         shapes = " ".join(step.shapes)
@@ -235,15 +233,14 @@ def _steps(searched: Search, values: dict[str, Any]) -> Iterator[str]:
             yield from block("at", [step.place], "bold")
         if step.settings:
             yield from block("parts at", [", ".join(step.settings)], "bold")
-        yield from block("", [*_of_step(step, values)])
+        yield from block("", [*_of_step(step)])
     if searched.obstacle:
         label, text = ("then", "") if searched.steps else ("first", "not found: ")
         yield from block(label, [text + searched.obstacle], "bold")
 
 
-def _of_step(step: Parted, values: dict[str, Any]) -> Iterator[str]:
-    from backendcfg.resolve.words import counted
-    from backendcfg.resolve.words import assignment
+def _of_step(step: Parted) -> Iterator[str]:
+    from backendcfg.resolve.words import assignment, counted
 
     if step.other != step.operation:
         yield f"the other run has {step.other or 'no operation'} there"
@@ -262,8 +259,23 @@ def _of_step(step: Parted, values: dict[str, Any]) -> Iterator[str]:
     elif step.replays:
         yield f"run by itself, it computes the same in {processes}"
     if step.cure:
-        flags = ", ".join(assignment(flag, values[flag]) for flag in step.cure)
+        flags = ", ".join(assignment(flag, value) for flag, value in step.cure.items())
         yield f"steady with {flags} (run by itself in {processes})"
+    if len(step.followed) > 1:
+        yield _growth(step.followed)
+
+
+def _growth(followed: Sequence[Followed]) -> str:
+    """How far apart runs are in the operations after the first that differs."""
+    from backendcfg.resolve.words import counted
+
+    if (odd := next((one for one in followed if one.apart is None), None)) is not None:
+        return f"from op {odd.index} ({odd.operation}) on, numbers are not finite"
+    most = max(followed, key=lambda one: one.apart or 0.0)
+    return (
+        f"in the {counted(len(followed), 'operation')} from there, runs are apart by"
+        f" {most.apart:.1e} at most, in op {most.index} ({most.operation})"
+    )
 
 
 CAUSES = {
@@ -353,5 +365,4 @@ def _what(one: Difference) -> Iterator[str]:
         apart = "" if found.apart is None else f", apart by {found.apart:.1e} at most"
         yield f"line {found.line} has {other}, not {first}"
         yield f"{found.differing} of {found.numbers} numbers differ{apart}"
-    yield from one.records
-    yield from one.files
+    yield from (each.words for each in (*one.records, *one.files))
