@@ -6,10 +6,10 @@
         ...
 
 The public names are `profile`, `apply`, `undo`, `plan`, `verify`, `detect`, `active`, `flags`,
-`reload`, `guard`, `capture`, `numerics_token`, `probe_precision`, `record`, `backends`, `ops` and
-`errors`. Importing this package applies the profile that BACKENDCFG_PROFILE names, else the active
-one of the project, else of the user; where there is none it opens no library, sets no variable and
-costs a few milliseconds.
+`reload`, `guard`, `capture`, `numerics_token`, `probe_precision`, `record`, `evidence`, `backends`,
+`ops` and `errors`. Importing this package applies the profile that BACKENDCFG_PROFILE names, else
+the active one of the project, else of the user; where there is none it opens no library, sets no
+variable and costs a few milliseconds.
 
 PYTEST_DONT_REWRITE, because pytest would warn of a package that a start-up file imported already.
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from backendcfg.audit.evidence.probes import probe_precision
     from backendcfg.audit.evidence.record import record
     from backendcfg.audit.guard import guard
+    from backendcfg.audit.report.data import evidence
     from backendcfg.audit.token import numerics_token
     from backendcfg.audit.verify import verify
     from backendcfg.session import active, apply, detect, flags, plan, profile, reload, undo
@@ -41,6 +42,7 @@ __all__ = [
     "capture",
     "detect",
     "errors",
+    "evidence",
     "flags",
     "guard",
     "numerics_token",
@@ -56,6 +58,7 @@ __all__ = [
 
 _HOMES = {
     "capture": "audit.capture",
+    "evidence": "audit.report.data",
     "guard": "audit.guard",
     "load_ipython_extension": "notebook",
     "numerics_token": "audit.token",

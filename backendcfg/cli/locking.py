@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shlex
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from backendcfg import environ
+from backendcfg.cli.options import refuse_unwritable
 from backendcfg.cli.output import block, current
 from backendcfg.errors import LockDriftError, UnreadableFileError, UsageError, shown_path
-from backendcfg.load.text import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from backendcfg.audit.evidence.lock import Lock, Present, Results
     from backendcfg.audit.evidence.prove import Proof
     from backendcfg.audit.evidence.runs import Run
+    from backendcfg.audit.report.data import Against
     from backendcfg.cli.output import Colour
     from backendcfg.transact.compiled import Compiled
 
@@ -59,11 +58,12 @@ class Locking:
                 helps=["name one: `backendcfg prove reproducible --output run.lock -- COMMAND`"],
             )
         if write is not None:
-            _refuse_unwritable(write)
+            refuse_unwritable(write, "lock", rb"^lock = \d+\r?$", "--output")
         if against is not None:
             from backendcfg.audit.evidence.lock import read
 
             self.locked = read(against)
+        self.compared: Against | None = None
         self.here = _present(plan, name) if plan is not None and (write or against) else None
 
     def keep(self, first: Run, written: Mapping[str, Content]) -> None:
@@ -114,6 +114,7 @@ class Locking:
         self, locked: Lock, here: Present, results: Results
     ) -> tuple[dict[str, Any], list[str], bool]:
         from backendcfg.audit.evidence.drift import differing, drifts
+        from backendcfg.audit.report.data import Against
 
         words = differing(locked.results, results)
         found = drifts(locked, here)
@@ -122,42 +123,12 @@ class Locking:
         colour: Colour = "red" if words else "green"
         lines = [*block("against", [first, *words[:MOST_SHOWN]], "bold", colour)]
         lines += block("drift", _named(found), "bold", "yellow")
-        data = {"results": words, "drift": [asdict(one) for one in found]}
-        return {"against": data}, lines, not words
+        self.compared = Against(tuple(words), tuple(found))
+        return {"against": asdict(self.compared)}, lines, not words
 
 
 def _path(path: str | None) -> str:
     return shown_path(path or "")
-
-
-def _refuse_unwritable(path: str) -> None:
-    folder = os.path.dirname(os.path.realpath(path))
-    obstacle = ""
-    if os.path.isdir(path):
-        obstacle = "is a folder"
-    elif not os.path.isdir(folder):
-        obstacle = f"cannot be written: there is no folder {shown_path(folder)}"
-    elif not os.access(folder, os.W_OK):
-        obstacle = f"cannot be written: this user may not write in {shown_path(folder)}"
-    elif os.path.lexists(path) and not _may_replace(path):
-        obstacle = "is there already, and is no lock"
-    if obstacle:
-        raise UsageError(
-            f"{shown_path(path)} {obstacle}",
-            state="the command was not started",
-            helps=["give another file with `--output`"],
-        )
-
-
-def _may_replace(path: str) -> bool:
-    """Whether a file is a lock, be it a damaged one, is empty, or is a link to nothing yet."""
-    if os.path.islink(path) and not os.path.exists(path):
-        return True
-    try:
-        content, _ = read_bytes(path)
-    except UnreadableFileError:
-        return False
-    return not content or re.search(rb"^lock = \d+\r?$", content, re.MULTILINE) is not None
 
 
 def _present(plan: Compiled, name: str) -> Present:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
@@ -10,13 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from backendcfg.cli.output import current
-from backendcfg.errors import UsageError
+from backendcfg.errors import UnreadableFileError, UsageError, shown_path
+from backendcfg.load.text import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from click.shell_completion import CompletionItem
 
+    from backendcfg.audit.report.data import Found
     from backendcfg.launch.launcher import Options
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -279,3 +283,81 @@ def launch(
     if told := launcher.told(ended, ready):
         output.note(told)
     return ended.status
+
+
+def report_option() -> Callable[[Function], Function]:
+    """Add `--report FILE`, which is refused before anything is run where it cannot be written."""
+
+    def checked(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
+        if path is not None:
+            from backendcfg.audit.report import page
+
+            page.check()
+            refuse_unwritable(path, "report", page.MARK, "--report")
+        return path
+
+    return click.option(
+        "--report",
+        metavar="FILE",
+        type=click.Path(),
+        callback=checked,
+        help="Also write a report to FILE, as a page of HTML.",
+    )
+
+
+def write_report(found: Found, path: str | None) -> None:
+    """Write the report of what a verb found, if it was asked for.
+
+    Raises:
+        UnreadableFileError: the file cannot be written.
+    """
+    if path is not None:
+        from backendcfg.audit.report import page
+
+        page.write(found, path)
+        current().note(f"{shown_path(path)} was written")
+
+
+def refuse_unwritable(path: str, what: str, mark: bytes, option: str) -> None:
+    """Refuse before anything is run a file that its results could not be written to.
+
+    Args:
+        path: the file.
+        what: it is to hold: "lock".
+        mark: a pattern that each such file has; no other file is written over.
+        option: that named it.
+
+    Raises:
+        UsageError: it cannot be written, or holds something else.
+    """
+    folder = os.path.dirname(os.path.realpath(path))
+    obstacle = ""
+    if os.path.isdir(path):
+        obstacle = "is a folder"
+    elif not os.path.isdir(folder):
+        obstacle = f"cannot be written: there is no folder {shown_path(folder)}"
+    elif not os.access(folder, os.W_OK):
+        obstacle = f"cannot be written: this user may not write in {shown_path(folder)}"
+    elif os.path.lexists(path) and not _may_replace(path, mark):
+        obstacle = f"is there already, and is no {what}"
+    if obstacle:
+        raise UsageError(
+            f"{shown_path(path)} {obstacle}",
+            state="the command was not started",
+            helps=[f"give another file with `{option}`"],
+        )
+
+
+LARGEST_RESULTS = 64 << 20
+"""Bytes of a file that is looked at before it is written over."""
+
+
+def _may_replace(path: str, mark: bytes) -> bool:
+    """Whether a file has the mark, damaged or not, is empty, or is a link to nothing yet."""
+    if os.path.islink(path) and not os.path.exists(path):
+        return True
+    try:
+        content, _ = read_bytes(path, LARGEST_RESULTS)
+    except UnreadableFileError:
+        return False
+    return not content or re.search(mark, content, re.MULTILINE) is not None

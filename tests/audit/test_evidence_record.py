@@ -399,7 +399,7 @@ def test_a_comparison_tells_records_that_differ(tmp_path, monkeypatch, capsys):
 def test_records_that_change_from_run_to_run_of_a_side_are_left_out():
     one, other = values(1.0), values(2.0)
     found = recorded.between([one, one], [other, one])
-    assert found == recorded.Between(1, (), ("x",))
+    assert found == recorded.Between(0, (), ("x",))
     assert recorded.between([one, one], [other, other]).differing == (
         "record `x`: the 1st of 1 has 2.0, not 1.0; 1 of 1 differ, apart by 5.0e-01 at most",
     )

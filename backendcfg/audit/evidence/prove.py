@@ -122,7 +122,7 @@ def prove(
     comparable = True
     with Step("the first run", 0.0) as step:
         for number in range(runs):
-            loaded = _is_loaded(number)
+            loaded = is_loaded(number)
             step.at(number / runs, f"run {number + 1} of {runs}{', with load' if loaded else ''}")
             before = files.stamps(folder) if comparable else None
             comparable = before is not None
@@ -138,7 +138,7 @@ def prove(
             odd = files.differing(first_files, wrote) if comparable else []
             values = recorded.differing(first.records, done.records)
             if apart.state != "equal" or odd or values:
-                loaded, also = _is_loaded(number), _also(side, number)
+                loaded, also = is_loaded(number), _also(side, number)
                 differences.append(
                     Difference(number + 1, loaded, apart, tuple(odd), tuple(values), also)
                 )
@@ -206,12 +206,13 @@ def surrounded(
         number: of the run, from 0.
     """
     with ExitStack() as stack:
-        if _is_loaded(number):
+        if is_loaded(number):
             stack.enter_context(_load(read_limits().usable))
         return run(command, _varied(side, held, number))
 
 
-def _is_loaded(number: int) -> bool:
+def is_loaded(number: int) -> bool:
+    """Whether all processors are busy in a run; numbers are from 0."""
     return number % 2 == 1
 
 

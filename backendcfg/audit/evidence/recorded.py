@@ -138,7 +138,7 @@ class Between:
     """What two sides recorded, each in one run or several.
 
     Attributes:
-        records: how many values the first side recorded.
+        records: how many values of the first side were compared.
         differing: what the second recorded otherwise, in words.
         left_out: the names of what differs from run to run of the same side.
     """
@@ -154,7 +154,13 @@ def between(a: Sequence[Sequence[Stream]], b: Sequence[Sequence[Stream]]) -> Bet
         one.name for side in (a, b) for run in side[1:] for one in differing(side[0], run)
     )
     words = [one.words for one in differing(a[0], b[0]) if one.name not in left_out]
-    return Between(number_of(a[0]), tuple(words), tuple(filter(None, left_out)))
+    compared = sum(
+        len(each)
+        for stream in a[0]
+        for name, each in stream.records.items()
+        if name not in left_out
+    )
+    return Between(compared, tuple(words), tuple(filter(None, left_out)))
 
 
 def differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[Deviation]:

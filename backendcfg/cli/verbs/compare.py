@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import ProfileName
+from backendcfg.cli.options import ProfileName, report_option, write_report
 from backendcfg.cli.output import block, current, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from backendcfg.audit.evidence.compare import Comparison, Why
-    from backendcfg.audit.evidence.outputs import Distance
     from backendcfg.audit.evidence.pairs import Ratio
-    from backendcfg.audit.evidence.recorded import Between
     from backendcfg.audit.evidence.runs import Side
 
 
@@ -34,7 +32,10 @@ if TYPE_CHECKING:
     help="Measure for about N seconds, and for eight runs at least.",
 )
 @click.option("--why", is_flag=True, help="Also find the flags that make the difference.")
-def command(a: str, b: str, words: tuple[str, ...], seconds: float, *, why: bool) -> None:
+@report_option()
+def command(
+    a: str, b: str, words: tuple[str, ...], seconds: float, *, report: str | None, why: bool
+) -> None:
     """Run a command under two profiles in turns: time, memory, numbers.
 
     A or B may be `nothing`: the command as if backendcfg were not installed. The order is A, B, B,
@@ -42,10 +43,11 @@ def command(a: str, b: str, words: tuple[str, ...], seconds: float, *, why: bool
     none. What the command prints is compared number by number, and what it gives to
     `backendcfg.record()` by value.
     """
-    from dataclasses import asdict
+    from dataclasses import replace
 
     from backendcfg.audit.evidence import compare
     from backendcfg.audit.evidence.variants import differing
+    from backendcfg.audit.report.data import About, Compared
     from backendcfg.cli.sides import (
         check,
         note_unless_governed,
@@ -67,7 +69,7 @@ def command(a: str, b: str, words: tuple[str, ...], seconds: float, *, why: bool
         runs = compare.turns(words, first, second, seconds)
         note_unless_governed(folder)
         found = compare.compared(first, second, runs)
-        document, lines = asdict(found), [*_lines(found)]
+        results, lines = Compared(About("compare", words), found), [*_lines(found)]
         if why:
             flags = differing(*plans)
 
@@ -76,12 +78,14 @@ def command(a: str, b: str, words: tuple[str, ...], seconds: float, *, why: bool
                 return side_of(name, variant_of(folder, *plans, some))
 
             reasons = compare.why(words, runs, second, flags, without, seconds=seconds)
-            document["why"] = asdict(reasons)
+            results = replace(results, why=reasons)
             lines += _reasons(reasons, flags, found)
-    current().answer(document, lines)
+    current().answer(results.document(), lines)
+    write_report(results, report)
 
 
 def _lines(found: Comparison) -> Iterator[str]:
+    from backendcfg.audit.report import words
     from backendcfg.resolve.words import duration
 
     runs = f"{found.rounds} rounds of {found.a}, {found.b}, {found.b}, {found.a}"
@@ -94,28 +98,25 @@ def _lines(found: Comparison) -> Iterator[str]:
     ]
     yield from table(rows, ("", found.a, found.b, "ratio", "interval", "noise", ""))
     yield ""
-    yield from block("output", [_output(found.output, found)], "bold")
-    if found.records.records or found.records.differing:
-        yield from block("records", [*_records(found.records)], "bold")
+    yield from block("output", [words.outputs(found.output, found)], "bold")
+    yield from block("records", [*words.records(found.records)], "bold")
 
 
 def _row(
     what: str, of: Ratio, name: str, words: tuple[str, str], shown: Callable[[float], str]
 ) -> tuple[str, ...]:
+    from backendcfg.audit.report.words import interval
+
     verdict = {"less": f"{name}: {words[0]}", "more": f"{name}: {words[1]}", "": "within the noise"}
     return (
         what,
         shown(of.a),
         shown(of.b),
         f"{of.ratio:.2f}",
-        _interval(of),
+        interval(of),
         _noise(of),
         verdict[of.verdict],
     )
-
-
-def _interval(of: Ratio) -> str:
-    return f"{of.low:.2f} to {of.high:.2f}"
 
 
 def _noise(of: Ratio) -> str:
@@ -128,62 +129,16 @@ def _size(number: float) -> str:
     return size(round(number))
 
 
-def _output(found: Distance, of: Comparison) -> str:
-    from backendcfg.resolve.words import counted
-
-    left = ""
-    if found.left_out:
-        left = (
-            f"; left out, as it differs from run to run: {counted(len(found.left_out), 'number')}"
-        )
-    if found.state == "unsteady":
-        changing = " and ".join((of.a, of.b)[side] for side in found.changing)
-        steady = next((n for i, n in enumerate((of.a, of.b)) if i not in found.changing), "")
-        same = f"; under {steady} it is the same each time" if steady else ""
-        return (
-            f"not compared: it differs from run to run under {changing}, first in line"
-            f" {found.line}{same}"
-        )
-    if found.state == "text differs":
-        return f"another text under {of.b}, first in line {found.line}"
-    if found.state == "equal":
-        return f"the same: {counted(found.numbers, 'number')} and the text between{left}"
-    apart = "one of them not finite"
-    if found.apart is not None:
-        apart = f"apart by {found.apart:.1e} of the larger one at most"
-    return (
-        f"numbers differ: {found.differing} of {found.numbers}, {apart}, first in line"
-        f" {found.line}{left}"
-    )
-
-
-def _records(found: Between) -> Iterator[str]:
-    from backendcfg.resolve.words import counted, quoted
-
-    left = ""
-    if found.left_out:
-        left = f"; left out, as it differs from run to run: {quoted(found.left_out)}"
-    if not found.differing:
-        yield f"the same: {counted(found.records, 'value')}{left}"
-        return
-    yield from found.differing[:MOST_SHOWN]
-    if (more := len(found.differing) - MOST_SHOWN) > 0:
-        yield f"{counted(more, 'more record')}, see `--json`{left}"
-    elif left:
-        yield left.removeprefix("; ")
-
-
-MOST_SHOWN = 5
-
-
 def _reasons(why: Why, flags: list[str], of: Comparison) -> Iterator[str]:
+    from backendcfg.audit.report import words
+
     yield ""
     if not flags:
         yield "no flag that has an effect here differs between the two"
         return
     told = {flag: one for flag, one in why.worth.items() if one.verdict}
     rows = [
-        (flag, f"{one.ratio:.2f}", _interval(one), _noise(one))
+        (flag, f"{one.ratio:.2f}", words.interval(one), _noise(one))
         for flag, one in sorted(told.items(), key=lambda item: -item[1].ratio)
     ]
     if rows:
@@ -193,5 +148,5 @@ def _reasons(why: Why, flags: list[str], of: Comparison) -> Iterator[str]:
         yield from block("the rest", [f"within the noise: {', '.join(sorted(rest))}"], "bold")
     for flag, obstacle in why.untried.items():
         yield from block("not tried", [f"{flag}: {obstacle}"], "bold", "yellow")
-    if because := why.because or ", ".join(why.numbers):
-        yield from block("output", [f"differs by {because}" if why.numbers else because], "bold")
+    if because := words.numbers_by(why):
+        yield from block("output", [because], "bold")

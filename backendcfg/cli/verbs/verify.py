@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import profile_argument
+from backendcfg.cli.options import profile_argument, report_option, write_report
 from backendcfg.cli.output import Colour, block, current, says_no, table
 from backendcfg.errors import UsageError
 
@@ -34,7 +34,8 @@ COLOURS: dict[str, Colour] = {
 @click.option(
     "--measure", is_flag=True, help="Also measure with which precision each library computes."
 )
-def command(name: str | None, *, measure: bool) -> None:
+@report_option()
+def command(name: str | None, *, measure: bool, report: str | None) -> None:
     """Read every switch back in a new process, and compare.
 
     The process imports the frameworks that are installed. It is started as from this shell;
@@ -42,7 +43,10 @@ def command(name: str | None, *, measure: bool) -> None:
     has another value than the profile wants, when a variable outranks it, or when the tier of the
     profile is not in force.
     """
+    from dataclasses import asdict
+
     from backendcfg import environ
+    from backendcfg.audit.report.data import About, verified
     from backendcfg.audit.verify import FAILS
     from backendcfg.cli import child, sources
     from backendcfg.cli.verbs.status import standing
@@ -61,7 +65,10 @@ def command(name: str | None, *, measure: bool) -> None:
         # The child is told by a variable, which must not be blamed for a name given here.
         sources.stack(sources.picked(name, {}))
     found = child.verification(name, measure=measure)
-    current().answer(found, _lines(found))
+    about = About("verify")
+    current().answer(found | {"about": asdict(about)}, _lines(found))
+    if report is not None:
+        write_report(verified(about, found), report)
     broken = found["tier"] != "none" and not found["in_force"]
     if broken or any(one["state"] in FAILS for one in found["readings"] + found["measured"]):
         says_no()
@@ -114,7 +121,7 @@ def _unread(found: dict[str, Any]) -> list[str]:
 
 def _measured(found: dict[str, Any]) -> Iterator[str]:
     """A row for each operation: the bits of the fraction that its operands and its sums keep."""
-    from backendcfg.resolve.words import counted
+    from backendcfg.audit.report import words
 
     every = found["measured"]
     rows = []
@@ -133,12 +140,8 @@ def _measured(found: dict[str, Any]) -> Iterator[str]:
     yield from block(
         "subnormals", [f"taken for 0 by {', '.join(flushed)}"] if flushed else [], "bold"
     )
-    wrong = sum(one["state"] == "differs" for one in every)
     yield ""
-    if wrong:
-        yield f"{counted(wrong, 'operation')} of {len(every)} with fewer bits than granted"
-    else:
-        yield f"{counted(len(every), 'operation')} measured, none with fewer bits than granted"
+    yield words.measured([one["state"] for one in every])
 
 
 def _number(value: int | None) -> str:

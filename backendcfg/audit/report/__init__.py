@@ -1,0 +1,1 @@
+"""What `prove`, `compare` and `verify --measure` found: as data, in sentences, and as a page."""
