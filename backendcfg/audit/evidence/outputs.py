@@ -10,22 +10,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 Kind = Literal["text", "number", "time"]
 State = Literal["equal", "numbers differ", "text differs", "unsteady"]
 
-_NUMBER = re.compile(r"(?<!\w)[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf)\b)")
+_VALUE = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf)\b)"
+_NUMBER = re.compile(rf"(?<!\w){_VALUE}")
 """A number, that a unit may follow. Digits within a word are part of the word."""
 
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 # After "norm 0.5 seconds 3" the word belongs to what follows.
-_UNIT = r"(?:[mun\u00b5]?s|secs?|seconds?(?!\s*[:=]?\s*\d)|mins?|minutes?|hours?|h|\w+/s(?:ec)?)\b"
+_UNIT = (
+    r"(?:[mun\u00b5]?s|secs?|seconds?(?!\s*+[:=]?\s*+\d)|mins?|minutes?|hours?|h|\w+/s(?:ec)?)\b"
+)
+# What must follow, looked for once: else every digit of a number would be tried as its last one.
+_WITH_UNIT = (
+    r"(?=[-+]?(?:\d*+\.?\d*+(?:e[-+]?\d++)?+|nan|inf)"
+    rf"(?: ?{_UNIT}|\w*+/s(?:ec)?\b))"
+)
 _TIME = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?"
     rf"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +(?:{_MONTH} +\d+|\d+ +{_MONTH})(?: \d{{4}}\b)?"
     r"|(?<!\w)\d+:\d\d(?::\d\d(?:\.\d+)?)?"
-    rf"|{_NUMBER.pattern} ?{_UNIT}"
+    rf"|(?<!\w){_WITH_UNIT}{_VALUE} ?{_UNIT}"
     r"|(?<![^\W_])(?:time|took|elapsed|duration|seconds|eta|speed|throughput)\b[^\d\n]{0,20}"
     rf"{_NUMBER.pattern}",
     re.IGNORECASE,
@@ -46,12 +54,12 @@ class Deviation:
     words: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a text: a number, a time, or what stands between them.
+    """A part of a text that was not compared.
 
     Attributes:
-        kind: which of them.
+        kind: a number or a time.
         text: what stands there.
         line: where it begins, from 1.
     """
@@ -88,88 +96,91 @@ class Distance:
     changing: tuple[int, ...] = ()
 
 
-def parts(text: str) -> list[Part]:
-    """A text in parts; the numbers of a time are none of their own."""
-    found: list[Part] = []
-    line, end = 1, 0
-
-    def add(kind: Kind, piece: str) -> None:
-        nonlocal line
-        if piece:
-            found.append(Part(kind, piece, line))
-            line += piece.count("\n")
-
-    def add_numbers(piece: str) -> None:
-        last = 0
-        for number in _NUMBER.finditer(piece):
-            add("text", piece[last : number.start()])
-            add("number", number.group())
-            last = number.end()
-        add("text", piece[last:])
-
+def parts(text: str) -> Iterator[tuple[Kind, str]]:
+    """Numbers, times, and what stands between them; the numbers of a time are none of their own."""
+    end = 0
     for time in _TIME.finditer(text):
-        add_numbers(text[end : time.start()])
-        add("time", time.group())
+        yield from _numbers(text[end : time.start()])
+        yield "time", time.group()
         end = time.end()
-    add_numbers(text[end:])
-    return found
+    yield from _numbers(text[end:])
+
+
+def _numbers(text: str) -> Iterator[tuple[Kind, str]]:
+    end = 0
+    for number in _NUMBER.finditer(text):
+        begin, after = number.span()
+        if end < begin:
+            yield "text", text[end:begin]
+        yield "number", text[begin:after]
+        end = after
+    if end < len(text):
+        yield "text", text[end:]
 
 
 def distance(a: Sequence[str], b: Sequence[str]) -> Distance:
     """Compare what two sides printed, each in one run or several."""
-    sides = [[parts(text) for text in side] for side in (a, b)]
-    changing = [
-        i for i, side in enumerate(sides) if any(_frame(one) != _frame(side[0]) for one in side)
-    ]
-    if changing:
-        side = sides[changing[0]]
-        odd = next(each for each in side if _frame(each) != _frame(side[0]))
-        return Distance("unsteady", line=_parting(side[0], odd), changing=tuple(changing))
-    first, second = sides[0][0], sides[1][0]
-    if _frame(first) != _frame(second):
-        return Distance("text differs", line=_parting(first, second))
-    left, differing, compared = [], [], 0
-    for i, (one, other) in enumerate(zip(first, second, strict=True)):
-        if one.kind == "text":
-            continue
-        steady = all(run[i].text == side[0][i].text for side in sides for run in side)
-        if not steady or (one.kind == "time" and one.text != other.text):
-            left.append(one)
-            continue
-        compared += 1
-        if one.text != other.text:
-            differing.append((one, other))
+    # A text is never held in parts, of which it may have a million: all texts are read at once.
+    sides = [[*dict.fromkeys(side)] for side in (a, b)]
+    if sides[0] == sides[1] and len(sides[0]) == 1:
+        return Distance("equal", sum(kind != "text" for kind, _ in parts(a[0])))
+    length = len(sides[0])
+    left, compared, line = [], 0, 1
+    differing, most, first, place = 0, 0.0, ("", ""), 0
+    for row in itertools.zip_longest(*(parts(text) for side in sides for text in side)):
+        one, other = row[0], row[length]
+        is_same = row.count(one) == len(row)
+        if not is_same and not _is_matched(row):
+            return _unmatched(*sides)
+        kind, text = one
+        if kind == "text":
+            line += text.count("\n")
+        elif is_same:
+            compared += 1
+        elif kind == "time" or {*row[:length]} != {one} or {*row[length:]} != {other}:
+            left.append(Part(kind, text, line))
+        else:
+            compared += 1
+            if not differing:
+                first, place = (text, other[1]), line
+            differing += 1
+            most = max(most, _apart(text, other[1]))
     if not differing:
         return Distance("equal", compared, tuple(left))
-    apart = max(_apart(one.text, other.text) for one, other in differing)
-    return Distance(
-        "numbers differ",
-        compared,
-        tuple(left),
-        len(differing),
-        apart if math.isfinite(apart) else None,
-        tuple(each.text for each in differing[0]),
-        differing[0][0].line,
-    )
+    apart = most if math.isfinite(most) else None
+    return Distance("numbers differ", compared, tuple(left), differing, apart, first, place)
 
 
-def _frame(found: Sequence[Part]) -> list[tuple[Kind, str]]:
-    """What must be the same for numbers to be matched."""
-    return [(one.kind, one.text if one.kind == "text" else "") for one in found]
+def _is_matched(row: Sequence[tuple[Kind, str] | None]) -> bool:
+    """Whether parts that are not the same are numbers, or times, of every text."""
+    kinds = {one and one[0] for one in row}
+    return kinds in ({"number"}, {"time"})
 
 
-def _parting(one: Sequence[Part], other: Sequence[Part]) -> int:
-    """The line in which the frames of two texts part."""
-    frames = zip(_frame(one), _frame(other), strict=False)
-    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], frames))
-    if same == min(len(one), len(other)):
-        longer = max(one, other, key=len)
-        return longer[same].line
-    left, right = one[same], other[same]
-    if left.kind != right.kind:
-        return left.line
-    common = os.path.commonprefix([left.text, right.text])  # noqa: RUF071 - of characters
-    return left.line + common.count("\n")
+def _unmatched(a: Sequence[str], b: Sequence[str]) -> Distance:
+    """Where texts part whose numbers cannot be matched."""
+    partings = [
+        next(filter(None, (_parting(side[0], text) for text in side[1:])), 0) for side in (a, b)
+    ]
+    changing = tuple(i for i, line in enumerate(partings) if line)
+    if changing:
+        return Distance("unsteady", line=partings[changing[0]], changing=changing)
+    return Distance("text differs", line=_parting(a[0], b[0]))
+
+
+def _parting(one: str, other: str) -> int:
+    """The line in which two texts part, numbers and times aside; 0 where they do not."""
+    line = 1
+    for left, right in itertools.zip_longest(parts(one), parts(other)):
+        if left is None or right is None or left[0] != right[0]:
+            return line
+        if left[0] == "text":
+            same = left[1]
+            if same != right[1]:
+                same = os.path.commonprefix([same, right[1]])  # noqa: RUF071 - of characters
+                return line + same.count("\n")
+            line += same.count("\n")
+    return 0
 
 
 def _apart(one: str, other: str) -> float:

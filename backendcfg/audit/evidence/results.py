@@ -44,7 +44,7 @@ def _digest(data: Any) -> str:
 
 def _of_text(text: str) -> str:
     """A time counts as one, whichever it is."""
-    return _digest([[one.kind, "" if one.kind == "time" else one.text] for one in parts(text)])
+    return _digest([[kind, "" if kind == "time" else piece] for kind, piece in parts(text)])
 
 
 def _of_records(streams: Sequence[Stream]) -> str:
