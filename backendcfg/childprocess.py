@@ -166,6 +166,41 @@ def ask(
     return answer
 
 
+_TESTIMONY = """
+import json
+try:
+    from {} import testify
+    answer = {{"found": testify(**{!r})}}
+except Exception as error:
+    if not hasattr(error, "to_dict"):
+        raise
+    answer = {{"error": error.to_dict()}}
+print()
+print(json.dumps(answer))
+"""
+
+
+def testimony(
+    module: str, environment: Mapping[str, str], *, task: str, remedy: str, **arguments: object
+) -> dict[str, Any]:
+    """What the function `testify` of one of our modules returns in a child.
+
+    Args:
+        module: its name.
+        environment: of the child.
+        task: as for `ask`.
+        remedy: as for `ask`.
+        arguments: of the function; their `repr` is sent.
+
+    Raises:
+        BackendCfgError: what the function raised, or InternalError as from `ask`.
+    """
+    program = _TESTIMONY.format(module, arguments)
+    answer = ask(["-c", program], environment, task=task, remedy=remedy)
+    found: dict[str, Any] = answer["found"]
+    return found
+
+
 class Dialogue:
     """A child that is told lines of JSON and answers with such lines, until it is closed.
 

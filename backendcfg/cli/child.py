@@ -112,21 +112,6 @@ def python_path(present: str) -> str:
     return os.pathsep.join([START, *others])
 
 
-PROGRAM = """
-import json
-try:
-    import backendcfg
-    from backendcfg.cli.child import testify
-    answer = {"verification": testify(measure=%r)}
-except Exception as error:
-    if not hasattr(error, "to_dict"):
-        raise
-    answer = {"error": error.to_dict()}
-print()
-print(json.dumps(answer))
-"""
-
-
 def verification(name: str | None, *, measure: bool = False) -> dict[str, Any]:
     """What a process that starts here finds in every switch.
 
@@ -145,14 +130,13 @@ def verification(name: str | None, *, measure: bool = False) -> dict[str, Any]:
     environment = dict(environ.current())
     if name is not None:
         environment[environ.PROFILE.name] = name
-    answer = childprocess.ask(
-        ["-c", PROGRAM % measure],
+    return childprocess.testimony(
+        __name__,
         environment,
         task="the process that verifies",
         remedy="call `backendcfg.verify()` in the program that you care about",
+        measure=measure,
     )
-    found: dict[str, Any] = answer["verification"]
-    return found
 
 
 def testify(*, measure: bool) -> dict[str, Any]:

@@ -62,6 +62,30 @@ def test_an_error_of_the_child_is_raised_as_its_own_class():
     assert (caught.value.message, caught.value.helps) == ("no such profile", ("name another",))
 
 
+WITNESS = """
+from backendcfg.errors import UsageError
+def testify(*, name):
+    print("a library talks", end="")
+    if name == "nobody":
+        raise UsageError("no such witness", helps=["name another"])
+    return {"name": name}
+"""
+
+
+def test_a_function_testifies_in_a_child_or_its_error_is_raised_here(tmp_path):
+    (tmp_path / "witness.py").write_text(WITNESS)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+    def testimony(name):
+        how = {"task": "the test", "remedy": "try again"}
+        return childprocess.testimony("witness", environment, **how, name=name)
+
+    assert testimony("it's {}") == {"name": "it's {}"}
+    with pytest.raises(UsageError) as caught:
+        testimony("nobody")
+    assert (caught.value.message, caught.value.helps) == ("no such witness", ("name another",))
+
+
 @pytest.mark.parametrize(
     ("program", "message", "note"),
     [

@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from backendcfg.schema.host import Host
     from backendcfg.transact.compiled import Compiled
 
-PROGRAM = """
-import json
-try:
-    from backendcfg.audit.evidence.present import testify
-    answer = {"present": testify()}
-except Exception as error:
-    if not hasattr(error, "to_dict"):
-        raise
-    answer = {"error": error.to_dict()}
-print()
-print(json.dumps(answer))
-"""
-
 SYSTEM = "system"
 """The package of what no package brought."""
 
@@ -67,8 +54,8 @@ def present(plan: Compiled, name: str, environment: Mapping[str, str]) -> Presen
     Raises:
         BackendCfgError: what the child raised, or InternalError when it died or hung.
     """
-    answer = childprocess.ask(
-        ["-c", PROGRAM],
+    found = childprocess.testimony(
+        __name__,
         environment,
         task="the process that looks at libraries and switches",
         remedy="run `backendcfg doctor`, which names what cannot be imported",
@@ -77,7 +64,7 @@ def present(plan: Compiled, name: str, environment: Mapping[str, str]) -> Presen
     profile = Profile(
         name=shown_path(name), tier=plan.tier, order=list(plan.order), flags=plain(matter)
     )
-    return Present.model_validate({**answer["present"], "profile": profile.model_dump()})
+    return Present.model_validate({**found, "profile": profile.model_dump()})
 
 
 def testify() -> dict[str, Any]:
