@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
 from backendcfg.audit.evidence import formats
+from backendcfg.audit.evidence.foreign import Reader
 from backendcfg.audit.evidence.outputs import Deviation, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from backendcfg.audit.evidence.formats import Part
 
@@ -70,23 +71,46 @@ def stamps(folder: str) -> dict[str, Stamp] | None:
     return found
 
 
-def written(folder: str, before: Mapping[str, Stamp]) -> dict[str, Content]:
-    """The files that are new or changed since, and what they hold."""
+def written(
+    folder: str, before: Mapping[str, Stamp], first: Mapping[str, Content] | None = None
+) -> dict[str, Content]:
+    """The files that are new or changed since, and what they hold.
+
+    Args:
+        folder: where they are.
+        before: what was there.
+        first: what the first run wrote; a file that is the same is not looked into again.
+    """
     now = stamps(folder) or {}
     changed = [path for path, of in now.items() if before.get(path) != of]
     found, left = {}, MOST_TEXTS
-    for path in sorted(changed):
-        held = content(os.path.join(folder, path))
-        if held.text is not None and (left := left - len(held.text)) < 0:
-            held = replace(held, text=None)
-        found[path] = held
+    with Reader() as reader:
+        for path in sorted(changed):
+            like = first.get(path) if first else None
+            held = content(os.path.join(folder, path), reader.parts, like)
+            if held.text is not None and (left := left - len(held.text)) < 0:
+                held = replace(held, text=None)
+            found[path] = held
     return found
 
 
-def content(path: str) -> Content:
-    """What a file holds; one that cannot be read holds why."""
+def content(
+    path: str,
+    parts: Callable[[str], dict[Part, str]] = formats.parts,
+    like: Content | None = None,
+) -> Content:
+    """What a file holds; one that cannot be read holds why.
+
+    Args:
+        path: the file.
+        parts: reads its parts.
+        like: what it may hold, too; then it is not read twice.
+    """
     try:
-        return Content(_digest(path), formats.parts(path), _text(path))
+        whole = _digest(path)
+        if like is not None and like.whole == whole:
+            return like
+        return Content(whole, parts(path), _text(path))
     except OSError as error:
         return Content(str(error), {})
 

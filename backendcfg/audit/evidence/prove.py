@@ -119,6 +119,7 @@ def prove(
     differences: list[Difference] = []
     left_out: list[Part] = []
     unread: list[str] = []
+    first_files: Mapping[str, files.Content] = {}
     comparable = True
     with Step("the first run", 0.0) as step:
         for number in range(runs):
@@ -127,7 +128,7 @@ def prove(
             before = files.stamps(folder) if comparable else None
             comparable = before is not None
             done = surrounded(command, side, held, number)
-            wrote = files.written(folder, before) if before is not None else {}
+            wrote = files.written(folder, before, first_files) if before is not None else {}
             if not number:
                 first, first_files = done, wrote
                 if keep is not None:
