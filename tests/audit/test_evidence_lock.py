@@ -45,6 +45,22 @@ def test_writing_twice_gives_the_same_bytes_in_whatever_order_things_were_found(
     assert lock.made(other, RESULTS).to_toml() == locked().to_toml()
 
 
+def test_what_every_third_run_had_otherwise_is_written_in_order_and_compared_with_nothing(path):
+    of_two = changed(RESULTS, "also", {"threads": 1, "processors": 2})
+    lock.write(lock.made(PRESENT, of_two), path)
+    assert "\n[results.also]\nprocessors = 2\nthreads = 1\n\n" in Path(path).read_text()
+    found = lock.read(path)
+    assert found.results.also == {"threads": 1, "processors": 2}
+    assert drifts(found, PRESENT) == []
+    assert differing(found.results, RESULTS) == differing(RESULTS, found.results) == []
+
+
+def test_a_lock_that_does_not_say_what_third_runs_had_is_read(path):
+    lock.write(locked(), path)
+    assert "also" not in Path(path).read_text()
+    assert lock.read(path).results.also is None
+
+
 def test_another_day_changes_one_line():
     later = locked().model_copy(update={"created": "2031-01-02"}).to_toml().splitlines()
     pairs = zip(locked().to_toml().splitlines(), later, strict=True)

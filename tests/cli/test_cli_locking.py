@@ -57,6 +57,14 @@ def test_a_proven_program_starts_silently_where_all_is_as_locked(project, proces
     assert first == "  profile.flags.python.hash_seed: 0 (locked) -> 1"
 
 
+def test_a_lock_says_what_every_third_run_had_otherwise(project, call, here):
+    words = ("--runs", "3", "--also", "threads=2", "-o", "run.lock", "--", "echo", "loss 0.25")
+    assert call("prove", "mine", *words).code == 0
+    assert lock.read("run.lock").results.also == {"threads": 2}
+    result = call("--json", "prove", "mine", *words)
+    assert (result.code, json.loads(result.out)["also"]) == (0, {"threads": 2})
+
+
 def test_where_runs_differ_nothing_is_written(project, call, here):
     words = ("--", sys.executable, "-c", "import time; print('t', time.time_ns())")
     result = call("prove", "mine", "--runs", "2", "-o", "run.lock", *words)

@@ -135,6 +135,8 @@ class Results(Document):
         text: digest of what was printed, times left out.
         records: digest of what was recorded, or "" for nothing.
         files: a digest of what each file holds that was written; None where there were too many.
+        also: what every third run had otherwise because that was asked for, by name: threads,
+            processors; None for nothing. It says how much was proven, and is compared with nothing.
     """
 
     runs: Annotated[int, Field(ge=2)]
@@ -142,6 +144,7 @@ class Results(Document):
     text: str
     records: str = ""
     files: dict[str, str] | None = None
+    also: dict[str, Annotated[int, Field(ge=1)]] | None = None
 
 
 class Present(Document):

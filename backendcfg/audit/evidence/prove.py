@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from backendcfg import childprocess
@@ -71,6 +71,7 @@ class Proof:
         bound: a deviation that comes in this part of all runs, or more often, would have shown in
             95 of 100 proofs.
         differences: of every run that differs from the first.
+        also: what every third run had otherwise because that was asked for: `Side.also`.
     """
 
     profile: str
@@ -83,6 +84,7 @@ class Proof:
     differences: tuple[Difference, ...]
     records: int = 0
     unread: tuple[str, ...] = ()
+    also: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:
@@ -163,6 +165,7 @@ def prove(
         tuple(differences),
         recorded.number_of(first.records),
         tuple(dict.fromkeys(unread)),
+        side.also,
     )
 
 

@@ -35,6 +35,7 @@ def results_of(proof: Proof, first: Run, written: Mapping[str, Content]) -> Resu
         text=_of_text(first.text),
         records=_of_records(first.records),
         files=None if proof.files is None else _of_files(written),
+        also=dict(proof.also) or None,
     )
 
 
