@@ -44,7 +44,17 @@ def proved(text="loss", *, equal=False):
     )
     other = Difference(3, False, Distance("text differs", line=2), (), (), ("threads = 1",))
     proof = Proof(
-        text, 4, 4, 2, ("addresses", text), (Part("time", text, 9),), 0.53, (odd, other), 7, (text,)
+        text,
+        4,
+        4,
+        2,
+        ("addresses", text),
+        (Part("time", text, 9),),
+        0.53,
+        (odd, other),
+        7,
+        (text,),
+        {"threads": 1},
     )
     step = Parted(
         operation=text,

@@ -84,7 +84,7 @@ class Proof:
     differences: tuple[Difference, ...]
     records: int = 0
     unread: tuple[str, ...] = ()
-    also: Mapping[str, int] = field(default_factory=dict)
+    also: dict[str, int] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:
@@ -165,7 +165,7 @@ def prove(
         tuple(differences),
         recorded.number_of(first.records),
         tuple(dict.fromkeys(unread)),
-        side.also,
+        dict(side.also),
     )
 
 
@@ -224,7 +224,7 @@ def _varied(side: Side, held: Mapping[str, str | None], number: int) -> Side:
     """The side with other surroundings in each run; a run of the same number has the same ones."""
     variables = {PADDING: "x" * (97 * number), HASH_SEED: str(number)}
     more = {name: text for name, text in variables.items() if name not in held}
-    also = side.also if _is_third(number) else {}
+    also = side.also if is_third(number) else {}
     if "threads" in also:
         more["OMP_NUM_THREADS"] = str(also["threads"])
     return replace(
@@ -236,13 +236,14 @@ THIRD = 2
 """The number of the first run that has what `side.also` says."""
 
 
-def _is_third(number: int) -> bool:
+def is_third(number: int) -> bool:
+    """Whether a run has what `side.also` says; numbers are from 0."""
     return number % 3 == THIRD
 
 
 def _also(side: Side, number: int) -> tuple[str, ...]:
     """What a run has otherwise because that was asked for."""
-    return tuple(f"{name} = {n}" for name, n in side.also.items()) if _is_third(number) else ()
+    return tuple(f"{name} = {n}" for name, n in side.also.items()) if is_third(number) else ()
 
 
 @contextmanager

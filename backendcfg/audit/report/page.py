@@ -10,7 +10,7 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.audit.evidence.prove import is_loaded
+from backendcfg.audit.evidence.prove import is_loaded, is_third
 from backendcfg.audit.report import charts, words
 from backendcfg.errors import StateUnwritableError, UnreadableFileError, UsageError, visible
 from backendcfg.resolve.words import counted, duration, literal, size
@@ -125,7 +125,8 @@ class _Grid:
         for run in range(1, min(proof.runs, MOST_RUNS) + 1):
             one = odd.get(run)
             had = ["load"] if is_loaded(run - 1) else []
-            had += one.also if one is not None else []
+            if is_third(run - 1):
+                had += [f"{name} = {number}" for name, number in proof.also.items()]
             cells: list[str | None] = [str(run), ", ".join(had)]
             if one is None:
                 cells += [None] * (1 + len(shown))
