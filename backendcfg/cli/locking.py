@@ -134,7 +134,7 @@ def _path(path: str | None) -> str:
 def _present(plan: Compiled, name: str) -> Present:
     """What is here for a program under a plan, whatever verb starts it."""
     from backendcfg.audit.evidence.present import present
-    from backendcfg.cli.sides import side_of
+    from backendcfg.audit.evidence.sides import side_of
 
     return present(plan, name, side_of(name, plan).environment)
 

@@ -1,15 +1,13 @@
-"""What the commands of `compare` and `prove` are started under: a profile, or nothing."""
+"""What `compare` and `prove` do about what their commands are started under."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from backendcfg import environ
-from backendcfg.audit.evidence.runs import Side
+from backendcfg.audit.evidence.sides import plan_of, refuse_disabled
 from backendcfg.audit.evidence.variants import variant
 from backendcfg.audit.recording import read
-from backendcfg.cli import child
 from backendcfg.cli.output import current
 from backendcfg.errors import UsageError
 from backendcfg.transact import disk
@@ -18,36 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from backendcfg.transact.compiled import Compiled
-
-NOTHING = "nothing"
-"""In the place of a profile: as if backendcfg were not installed."""
-
-
-def plan_of(name: str) -> Compiled | None:
-    """The plan of a profile; None for nothing."""
-    return None if name == NOTHING else child.compiled(name, {})
-
-
-def side_of(name: str, plan: Compiled | None, guard: str = "") -> Side:
-    """The environment of a command under a plan.
-
-    Args:
-        name: of the profile.
-        plan: its plan; None for nothing.
-        guard: the folder in which a run that does not count says what it did; "" for none.
-    """
-    environment = dict(environ.current())
-    for variable, value in held(plan).items():
-        environment.pop(variable, None)
-        if value is not None:
-            environment[variable] = value
-    first = {environ.GUARD.name: guard} if guard and plan is not None else {}
-    return Side(name, environment, first)
-
-
-def held(plan: Compiled | None) -> dict[str, str | None]:
-    """The variables that a command must have, and under None must not have."""
-    return {environ.DISABLE.name: "1"} if plan is None else child.changes(plan)
 
 
 def variant_of(
@@ -89,8 +57,4 @@ def check(verb: str, sides: str, words: tuple[str, ...]) -> None:
             f"`backendcfg {verb}` needs a command",
             helps=[f"write `backendcfg {verb} {sides} -- python train.py`"],
         )
-    if environ.disabled():
-        raise UsageError(
-            "backendcfg is turned off by BACKENDCFG_DISABLE, so no profile would act",
-            helps=["run `unset BACKENDCFG_DISABLE`"],
-        )
+    refuse_disabled()

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from backendcfg.audit.evidence.sides import held, plan_of, side_of
 from backendcfg.audit.evidence.why import search
 from backendcfg.cli.main import main
-from backendcfg.cli.sides import held, plan_of, side_of
 
 pytestmark = pytest.mark.torch
 

@@ -10,9 +10,9 @@ import textwrap
 
 import pytest
 
+from backendcfg.audit.evidence.sides import plan_of, side_of
 from backendcfg.audit.trace.reading import partings, read
 from backendcfg.audit.trace.streams import Wanted, want
-from backendcfg.cli.sides import plan_of, side_of
 
 pytestmark = pytest.mark.torch
 

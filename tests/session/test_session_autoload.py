@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import backendcfg
 from backendcfg import environ, startup
-from backendcfg.cli.child import START
 from backendcfg.session import autoload
+from backendcfg.session.starting import START
 from backendcfg.transact import generations, store
 
 PACKAGE = Path(backendcfg.__file__).parent

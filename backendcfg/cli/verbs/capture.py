@@ -89,10 +89,11 @@ def _run(argv: list[str], folder: str) -> int:
     """The exit status of the command, as a shell gives it."""
     from backendcfg import environ
     from backendcfg.cli import child
+    from backendcfg.session.starting import python_path
 
     environment = dict(environ.current())
     environment[environ.CAPTURE.name] = folder
-    environment["PYTHONPATH"] = child.python_path(environment.get("PYTHONPATH", ""))
+    environment["PYTHONPATH"] = python_path(environment.get("PYTHONPATH", ""))
     return child.wait_for(argv, environment)
 
 

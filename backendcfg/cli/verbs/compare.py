@@ -46,15 +46,10 @@ def command(
     from dataclasses import replace
 
     from backendcfg.audit.evidence import compare
+    from backendcfg.audit.evidence.sides import plan_of, side_of
     from backendcfg.audit.evidence.variants import differing
     from backendcfg.audit.report.data import About, Compared
-    from backendcfg.cli.sides import (
-        check,
-        note_unless_governed,
-        plan_of,
-        side_of,
-        variant_of,
-    )
+    from backendcfg.cli.sides import check, note_unless_governed, variant_of
     from backendcfg.errors import UsageError
 
     check("compare", f"{a} {b}", words)

@@ -149,7 +149,7 @@ def native(host: Host) -> Iterator[Finding]:
 
 def start_file(host: Host) -> Iterator[Finding]:
     """Whether the file is there through which `run` reaches every Python."""
-    from backendcfg.cli.child import START
+    from backendcfg.session.starting import START
 
     path = os.path.join(START, "sitecustomize.py")
     if os.path.isfile(path):

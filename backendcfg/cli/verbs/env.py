@@ -36,13 +36,14 @@ def command(name: str | None, settings: Mapping[str, str], style: str) -> None:
     """
     from backendcfg import environ
     from backendcfg.cli import child
+    from backendcfg.session.starting import changes
 
     output = current()
     variables: dict[str, str | None] = {}
     if environ.disabled():
         output.note("backendcfg is turned off by BACKENDCFG_DISABLE; there is nothing to set")
     else:
-        variables = child.changes(child.compiled(name, settings))
+        variables = changes(child.compiled(name, settings))
     output.as_json |= style == "json"
     output.answer(variables, shell(variables) if style == "sh" else dotenv(variables), exact=True)
 

@@ -116,10 +116,11 @@ def command(
 
     from backendcfg.audit.evidence.prove import THIRD, prove
     from backendcfg.audit.evidence.runs import run
+    from backendcfg.audit.evidence.sides import held, plan_of, side_of
     from backendcfg.audit.report import words as in_words
     from backendcfg.audit.report.data import About, Proved
     from backendcfg.cli.locking import Locking
-    from backendcfg.cli.sides import check, held, note_unless_governed, plan_of, side_of
+    from backendcfg.cli.sides import check, note_unless_governed
 
     check("prove", name, words)
     plan, folder = plan_of(name), os.path.abspath(folder)
@@ -160,8 +161,9 @@ def _tried_twice(proven: Side, plan: Compiled | None, words: tuple[str, ...]) ->
     """What a run under the plan shows whose operations are run twice."""
     from dataclasses import replace
 
+    from backendcfg.audit.evidence.sides import held, side_of
     from backendcfg.audit.evidence.twice import twice
-    from backendcfg.cli.sides import held, side_of, variant_of
+    from backendcfg.cli.sides import variant_of
 
     with tempfile.TemporaryDirectory(prefix="backendcfg-") as scratch:
         # Under `nothing` backendcfg is off and records nothing; an empty profile sets as little.
@@ -189,10 +191,11 @@ def _reasons(
     from dataclasses import replace
 
     from backendcfg.audit.evidence import prove
+    from backendcfg.audit.evidence.sides import held, plan_of, side_of
     from backendcfg.audit.evidence.variants import differing, effective
     from backendcfg.audit.evidence.why import search
     from backendcfg.audit.report.words import CURES
-    from backendcfg.cli.sides import held, plan_of, side_of, variant_of
+    from backendcfg.cli.sides import variant_of
 
     wanted = plan_of(CURES)
     values = effective(wanted)

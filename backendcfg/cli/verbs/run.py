@@ -190,17 +190,18 @@ def _changes(
     from backendcfg import environ
     from backendcfg.cli import child
     from backendcfg.session.choice import chosen
+    from backendcfg.session.starting import changes, python_path
 
     if folder and name is None and not settings and chosen() is None:
         current().note("no profile is in force; guarded is what the program does by itself")
-        return {"PYTHONPATH": child.python_path(environ.current().get("PYTHONPATH", ""))}
+        return {"PYTHONPATH": python_path(environ.current().get("PYTHONPATH", ""))}
     try:
         wanted = child.compiled(name, settings)
     except UnknownProfileError as error:
         if not ctx.meta["separated"] and ctx.meta["profile"] is None and "--" not in words:
             raise _maybe_no_profile(error, words) from error
         raise
-    return child.changes(wanted) | {environ.STARTED_BY.name: f"run {wanted.name}"}
+    return changes(wanted) | {environ.STARTED_BY.name: f"run {wanted.name}"}
 
 
 def split(
