@@ -304,21 +304,26 @@ _SIGKILL = 9
 def begin_answers() -> int:
     """In a child that opens libraries: its standard output, which they cannot reach.
 
-    What they print goes to standard error. When one crashes, no core file is left; and the kernel
-    ends this process with the one that started it, even if that was killed.
+    What they print goes to standard error. When one crashes, no core file is left; and this process
+    ends with the one that started it.
     """
     with suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    end_with_parent()
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    return answers
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this process with the one that started it, even if that was killed."""
     if sys.platform.startswith("linux"):
         import ctypes
 
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
-    answers = os.dup(1)
-    os.dup2(2, 1)
-    return answers
 
 
 def from_record(record: Mapping[str, Any]) -> BackendCfgError:

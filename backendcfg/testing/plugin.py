@@ -48,7 +48,7 @@ class Suite:
         Raises:
             pytest.UsageError: the profile cannot be applied.
         """
-        _refuse_old()
+        refuse_old()
         if self.profile:
             try:
                 with warnings.catch_warnings():
@@ -97,7 +97,7 @@ class Marked:
     def register(cls, config: pytest.Config) -> None:
         """Register it, once."""
         if not config.pluginmanager.has_plugin(cls.NAME):
-            _refuse_old()
+            refuse_old()
             config.pluginmanager.register(cls(), cls.NAME)
 
     @pytest.hookimpl(wrapper=True)
@@ -106,13 +106,23 @@ class Marked:
         marker = item.get_closest_marker("backendcfg")
         if marker is None:
             return (yield)
-        if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], str):
-            pytest.fail('write the marker as `@pytest.mark.backendcfg("profile")`', pytrace=False)
-        with backendcfg.profile(marker.args[0]):
+        with backendcfg.profile(profile_in(marker)):
             return (yield)
 
 
-def _refuse_old() -> None:
+def profile_in(marker: pytest.Mark) -> str:
+    """The profile that a marker names; the test fails whose marker does not."""
+    if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], str):
+        pytest.fail('write the marker as `@pytest.mark.backendcfg("profile")`', pytrace=False)
+    return marker.args[0]
+
+
+def refuse_old() -> None:
+    """Refuse a pytest that lacks what the plugin needs.
+
+    Raises:
+        pytest.UsageError: it is too old.
+    """
     if pytest.version_tuple[:2] < OLDEST:
         raise pytest.UsageError(
             f"backendcfg's options need pytest {OLDEST[0]}.{OLDEST[1]} or newer,"

@@ -71,6 +71,7 @@ OTHER_READERS = {
     "probe/gpus.py": "/sys",
     "probe/installed.py": "/etc/ld.so.cache",
     "schema/export.py": "the file that it writes",
+    "testing/one_run.py": "a folder that the outer pytest made",
     "startup.py": "`take` itself, and /proc",
 }
 """Modules that open a file to read it other than by `startup.take`, and what they read."""

@@ -1,4 +1,4 @@
-"""What pytest loads in every environment that has backendcfg: two options, and nothing else.
+"""What pytest loads in every environment that has backendcfg: three options, and nothing else.
 
 Importing `backendcfg` applies the profile in force, so this stands outside that package, and loads
 it only for a run that has a profile: by an option, a setting, a marker, or in force where it runs.
@@ -28,8 +28,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="Fail a test that leaves a numeric switch changed, and put the switch back.",
     )
+    group.addoption(
+        "--backendcfg-prove",
+        metavar="N",
+        default=None,
+        help="Run each test that is marked with a profile N times under it, in processes of its"
+        " own, and fail it where a run prints or records something else.",
+    )
     parser.addini("backendcfg_profile", "As --backendcfg.", default="")
     parser.addini("backendcfg_guard", "As --backendcfg-guard.", type="bool", default=False)
+    parser.addini("backendcfg_prove", "As --backendcfg-prove.", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,17 +47,27 @@ def pytest_configure(config: pytest.Config) -> None:
     guard = config.getoption("backendcfg_guard")
     if guard is None:
         guard = config.getini("backendcfg_guard")
-    if not (profile or guard or _is_in_force()):
+    runs = config.getoption("backendcfg_prove")
+    if runs is None:
+        runs = config.getini("backendcfg_prove")
+    suite = profile or guard or _is_in_force()
+    if not (suite or runs):
         return
     import pytest
 
     try:
         from backendcfg.testing.plugin import Suite
+
+        if runs:
+            from backendcfg.testing.proving import Prover
+
+            Prover(config, runs).register()
     except Exception as error:
-        if hasattr(error, "render"):  # an error of ours: what is in force cannot be applied
+        if hasattr(error, "render"):  # an error of ours: what is asked for or in force is wrong
             raise pytest.UsageError(error.render()) from error
         raise
-    Suite(config, profile, guard=guard).register()
+    if suite:
+        Suite(config, profile, guard=guard).register()
 
 
 def _is_in_force() -> bool:
@@ -66,7 +84,9 @@ def _is_in_force() -> bool:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Register what runs a marked test under its profile."""
+    """Register what runs a marked test under its profile, unless it is proven."""
+    if item.config.pluginmanager.has_plugin("backendcfg-prover"):
+        return
     if item.get_closest_marker("backendcfg") is not None:
         from backendcfg.testing.plugin import Marked
 
