@@ -60,7 +60,7 @@ class Prover:
         # As it is before a profile is applied to this process, or a test leaves something in it.
         self.environment = dict(environ.current())
         self.environment.pop("PYTEST_ADDOPTS", None)  # `one_run` hands on what of it is for a run
-        self.relayed = pytest.StashKey[pytest.TestReport]()
+        self.relayed = pytest.StashKey["Report"]()
         self.sections = pytest.StashKey[list[tuple[str, str]]]()
 
     def register(self) -> None:
@@ -118,8 +118,11 @@ class Prover:
             if isinstance(obstacle, CommandFailedError):
                 self._tell(item, f"it was {self._run(name, len(told) + 1)}")
             pytest.fail(obstacle.render(), pytrace=False)
-        if found is None:
-            return
+        if found is None or len(told) < self.runs:
+            text = (
+                f"a run under {name} ended with status 0 before the test did, as by `os._exit(0)`"
+            )
+            pytest.fail(text, pytrace=False)
         if not found.equal:
             pytest.fail("\n".join(_different(found, item)), pytrace=False)
         self._tell(item, "\n".join([words.verdict(found), *_unread(found)]))
@@ -137,8 +140,9 @@ class Prover:
         os.mkdir(empty)
 
         def stop(*_: object) -> None:
-            """A test that is skipped once is not run again."""
-            if _odd(one_run.told(self.config, folder)[0]) is not None:
+            """A test that is skipped in the first run is not run again."""
+            told = one_run.told(self.config, folder)
+            if not told or _odd(told[0]) is not None:
                 raise _NotPassedError
 
         side = side_of(name, plan, environment=self.environment)
@@ -179,7 +183,7 @@ class Prover:
 
 
 class _NotPassedError(Exception):
-    """Ends the proof of a test that is skipped, or expected to fail."""
+    """Ends the proof of a test that the first run did not fail, nor pass."""
 
 
 def _odd(reports: Sequence[Report]) -> Report | None:

@@ -6,45 +6,11 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
-from importlib.metadata import entry_points
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-import backendcfg
 from backendcfg import startup
-
-SHIM = Path(backendcfg.__file__).parent / "testing" / "entry"
-INSTALLED = any(entry.name == "backendcfg" for entry in entry_points(group="pytest11"))
-
-
-@pytest.fixture(name="run")
-def _run(tmp_path):
-    """Write a test module, run pytest on it in a process of its own, give its code and output."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
-
-    def run(module, *words, code=None, **variables):
-        (tmp_path / "test_it.py").write_text(textwrap.dedent(module))
-        plugin = [] if INSTALLED else ["-p", "backendcfg_pytest"]
-        paths = [str(SHIM), os.environ.get("PYTHONPATH", "")]
-        found = {} if INSTALLED else {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *plugin, *words],
-            cwd=tmp_path,
-            env={**os.environ, **found, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        output = done.stdout + done.stderr
-        if code is not None:
-            assert done.returncode == code, output
-        return output
-
-    return run
 
 
 def outcomes(output):
@@ -250,9 +216,9 @@ def test_a_marked_test_runs_with_its_profile_alone(run, one):
 
 
 @pytest.mark.exhaustive
-def test_a_package_that_a_start_up_file_imported_before_pytest_gives_no_warning(tmp_path):
-    if not INSTALLED:
-        pytest.skip("needs backendcfg to be installed")
+def test_a_package_that_a_start_up_file_imported_before_pytest_gives_no_warning(
+    installed, tmp_path
+):
     (tmp_path / "test_it.py").write_text("def test_it(): pass\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     program = (
@@ -271,9 +237,7 @@ def test_a_package_that_a_start_up_file_imported_before_pytest_gives_no_warning(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_it_can_be_turned_off_like_any_plugin(run):
-    if not INSTALLED:
-        pytest.skip("needs backendcfg to be installed")
+def test_it_can_be_turned_off_like_any_plugin(installed, run):
     output = run("def test_it(): pass\n", "-p", "no:backendcfg", "--backendcfg-guard", code=4)
     assert "unrecognized arguments: --backendcfg-guard" in output
 
