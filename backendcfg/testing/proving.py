@@ -119,9 +119,7 @@ class Prover:
                 self._tell(item, f"it was {self._run(name, len(told) + 1)}")
             pytest.fail(obstacle.render(), pytrace=False)
         if found is None or len(told) < self.runs:
-            text = (
-                f"a run under {name} ended with status 0 before the test did, as by `os._exit(0)`"
-            )
+            text = f"a run under {name} exited with 0 before the test ended, as by `os._exit(0)`"
             pytest.fail(text, pytrace=False)
         if not found.equal:
             pytest.fail("\n".join(_different(found, item)), pytrace=False)

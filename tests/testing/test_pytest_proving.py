@@ -301,7 +301,7 @@ def test_named(one):
         f"{' Captured stdout call ':-^80}\nfirst\n", ""
     ).format(4, note, 1, "")
     assert message(output, "test_ends_well") == (
-        "a run under tf32-off ended with status 0 before the test did, as by `os._exit(0)`\n"
+        "a run under tf32-off exited with 0 before the test ended, as by `os._exit(0)`\n"
     )
 
 
@@ -314,6 +314,11 @@ def test_fewer_than_two_runs_are_refused(run, runs):
     )
     assert run("", f"--backendcfg-prove={runs}", code=4) == error
     assert run("", "-o", f"backendcfg_prove={runs}", code=4) == error
+
+
+def test_an_empty_option_turns_the_setting_off(run):
+    output = run("def test_it(): pass", "-o", "backendcfg_prove=2", "--backendcfg-prove=", code=0)
+    assert "proven" not in output
 
 
 def test_nothing_is_proven_where_backendcfg_is_turned_off(run):
