@@ -5,6 +5,7 @@ It runs one test, prints what that printed and nothing else, and leaves its repo
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backendcfg import childprocess
+from backendcfg.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import argparse
@@ -59,14 +61,25 @@ def ask(item: pytest.Item, folder: str) -> list[str]:
     Args:
         item: the test.
         folder: where it is written, and what the run leaves.
+
+    Raises:
+        InvalidArgumentError: no other process can be given the value of an option.
     """
     given, early = vars(item.config.option), item.config.known_args_namespace
     # Those that conftest.py files declare. Another plugin's may ask for a report of all tests.
     own = given.keys() - vars(early).keys()
     options = {name: given[name] for name in (*KEPT, *own) if name in given}
     options["basetemp"] = os.path.join(folder, "tmp")
+    try:
+        asked = pickle.dumps(Asked(place(item), options))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"an option that a conftest.py declares has a value for this process only: {error}",
+            state="the test was not run",
+            helps=["have the option's `type` give text, numbers, or what `pickle` takes"],
+        ) from error
     with open(os.path.join(folder, ASKED), "wb") as file:
-        pickle.dump(Asked(place(item), options), file)
+        file.write(asked)
     return _command(item, early, folder)
 
 
@@ -77,9 +90,7 @@ def _command(item: pytest.Item, early: argparse.Namespace, folder: str) -> list[
     # What `addopts` says is in the outer options, with much that is not for a run.
     settings = {"addopts": "", "backendcfg_prove": "", "backendcfg_profile": ""}
     settings["backendcfg_guard"] = str(plugins.has_plugin("backendcfg-leaks"))
-    if plugins.has_plugin("logging"):
-        settings["log_cli"] = "false"
-    if plugins.has_plugin("cacheprovider"):
+    if plugins.has_plugin("cacheprovider"):  # else nobody knows the setting
         settings["cache_dir"] = os.path.join(folder, "cache")
     listed = [("-p", name) for name in (*early.plugins, __name__)]
     listed += [("-W", text) for text in early.pythonwarnings or ()]
@@ -156,11 +167,13 @@ class OneRun:
         self.folder = folder
         self.asked = asked
         self.reports: list[Any] = []
+        # Until pytest is configured, so that its own lines go nowhere; tests find the true one.
+        self.stdout, sys.stdout = sys.stdout, io.StringIO()
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
-        """Print none of pytest's own lines."""
-        self.config.pluginmanager.unregister(name="terminalreporter")
+        """Give standard output back, once what prints pytest's own lines has the other."""
+        sys.stdout = self.stdout
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

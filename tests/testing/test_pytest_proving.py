@@ -400,6 +400,21 @@ def test_runs_have_the_options_that_say_how_tests_run_and_no_others(run, tmp_pat
     assert 'tests="1"' in (tmp_path / "out.xml").read_text()
 
 
+def test_an_option_that_no_other_process_can_have_is_told(run, tmp_path):
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--device')\n"
+        "def pytest_configure(config):\n    config.option.device = lambda: None\n"
+    )
+    output = run(SEED + "def test_it(): pass\n", TWICE, code=1)
+    found = message(output, "test_it").splitlines()
+    start = "error[invalid-argument]: an option that a conftest.py declares has a value for this process only: "
+    assert found[0].startswith(start)
+    assert found[1:] == [
+        "  state: the test was not run",
+        "  help: have the option's `type` give text, numbers, or what `pickle` takes",
+    ]
+
+
 def test_folders_with_brackets_and_tests_of_unittest_are_proven(run, tmp_path):
     folder = tmp_path / "a[b]"
     folder.mkdir()
