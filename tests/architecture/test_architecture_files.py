@@ -54,10 +54,9 @@ def test_names_say_what_things_are(trees):
 OTHER_READERS = {
     "audit/evidence/files.py": "what a program wrote, of any size",
     "audit/evidence/formats.py": "what a program wrote, of any size",
-    "audit/evidence/recorded.py": "a folder that this process made",
     "audit/evidence/runs.py": "a folder that this process made",
+    "audit/left.py": "what a program left in a folder that this process made, of any size",
     "audit/recording.py": "a folder that this process made",
-    "audit/trace/reading.py": "streams, which a run wrote into a folder that this process made",
     "audit/trace/streams.py": "a folder that this process made",
     "audit/token.py": "parts of a library of gigabytes",
     "bridges/environment.py": "/proc",

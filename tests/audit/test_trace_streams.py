@@ -22,7 +22,7 @@ def written(folder, operations, **wanted):
     for name, digest in operations:
         stream = recorder.stream()
         if stream.is_in_window():
-            stream.detail({"place": f"at {stream.count}"})
+            stream.detail({"name": name, "place": f"at {stream.count}", "outputs": []})
         stream.add(name, digest)
     recorder.flush()
     return read(str(folder))

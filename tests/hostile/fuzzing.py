@@ -201,6 +201,83 @@ def dlpack(data: bytes) -> None:
     assert export.deleted == 1
 
 
+def lock(data: bytes) -> None:
+    """A lock of a proven run, also compared with what is here, and written again."""
+    from proven_runs import PRESENT, RESULTS
+
+    from backendcfg.audit.evidence import drift
+    from backendcfg.audit.evidence import lock as locks
+
+    path = _file(data, "run.lock")
+    with _only_ours():
+        found = locks.read(path)
+        for one in drift.drifts(found, PRESENT):
+            str(one)
+        drift.differing(found.results, RESULTS)
+        text = found.to_toml()
+        _file(text.encode(), "run.lock")
+        assert locks.read(path).to_toml() == text
+
+
+def _left(data: bytes, *names: str) -> str:
+    """A folder with files of these names, whose contents a line `--` parts."""
+    folder = os.path.join(_SCRATCH, "left")
+    for name, part in zip(names, data.split(b"\n--\n", len(names) - 1), strict=False):
+        _file(part, "left", name)
+    return folder
+
+
+def trace(data: bytes) -> None:
+    """The streams of two threads of a traced program, also compared with each other."""
+    from dataclasses import replace
+
+    from backendcfg.audit.trace import reading
+
+    names = [f"0-{i}{end}" for end in (".lines", ".records", ".samples") for i in range(2)]
+    folder = _left(data, *names)
+    try:
+        found = reading.read(folder)
+    finally:
+        _clear(folder)
+    for one in found:
+        # As `why.py` and `twice.py` look at them.
+        for about in one.details.values():
+            assert all(isinstance(each, str) for each in (about["place"], *about["outputs"]))
+            assert os.path.dirname(about.get("kept", {"path": ""})["path"]) in ("", folder)
+            for given in about["inputs"]:
+                (one.records["digest"] == given["digest"]).any()
+        one.about["python"] if one.names else one.name(0)
+    same = [replace(one, key="") for one in found]
+    for one in same:
+        for other in same:
+            assert one is not other or not reading.partings([one], [other])
+            reading.partings([one], [other])
+            reading.followed(one, other)
+
+
+def records(data: bytes) -> None:
+    """What two processes recorded, also compared with each other."""
+    from backendcfg.audit.evidence import recorded
+
+    folder = _left(data, "0.records", "1.records")
+    try:
+        found = recorded.read(folder)
+    finally:
+        _clear(folder)
+    recorded.obstacles(found)
+    for one in found:
+        for other in found:
+            words = recorded.differing([one], [other])
+            assert one is not other or not words
+    recorded.between([found], [found[::-1]])
+
+
+def _clear(folder: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+
+
 TARGETS = {
     target.__name__: target
     for target in (
@@ -215,6 +292,9 @@ TARGETS = {
         trusted,
         plain_json,
         dlpack,
+        lock,
+        trace,
+        records,
     )
 }
 

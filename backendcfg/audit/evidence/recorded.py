@@ -7,14 +7,24 @@ a process of the other run did: which worker of a pool begins first says nothing
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backendcfg.audit.evidence.outputs import Deviation
-from backendcfg.audit.evidence.record import HEAD, SUFFIX
+from backendcfg.audit.evidence.record import (
+    HEAD,
+    LARGEST_KEPT,
+    MOST_KEPT,
+    MOST_RECORDS,
+    SUFFIX,
+)
+from backendcfg.audit.left import Lines, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -72,36 +82,58 @@ class Stream:
         )
 
 
+MOST_DIMENSIONS = 64
+"""Of an array, as NumPy and PyTorch have it."""
+
+_NAME = re.compile(rf"[0-9]{{1,9}}{re.escape(SUFFIX)}")
+
+
 def read(folder: str) -> tuple[Stream, ...]:
-    """What the processes left in a folder; a process that ends in a record leaves those before."""
-    numbers = sorted(
-        int(name.removesuffix(SUFFIX)) for name in os.listdir(folder) if name.endswith(SUFFIX)
-    )
+    """What the processes left in a folder; of a damaged file, the records before the damage."""
+    names = filter(_NAME.fullmatch, os.listdir(folder))
     return tuple(
-        _stream(os.path.join(folder, f"{number}{SUFFIX}"), place)
-        for place, number in enumerate(numbers, start=1)
+        _stream(os.path.join(folder, name), place)
+        for place, name in enumerate(sorted(names, key=lambda one: (len(one), one)), start=1)
     )
 
 
 def _stream(path: str, number: int) -> Stream:
-    with open(path, "rb") as file:
-        first = file.read(HEAD)
+    found: dict[str, list[Record]] = {}
+    ended = ""
+    with suppress(OSError), opened(path) as file:
         try:
-            ended = str(json.loads(first))
+            ended = str(json.loads(file.read(HEAD)))
         except ValueError:
             return Stream(number, {})  # the process ended while it began
-        found: dict[str, list[Record]] = {}
-        while line := file.readline():
-            try:
-                about = json.loads(line)
-                values = file.read(about["bytes"]) if about["kept"] else None
-            except (ValueError, KeyError, TypeError):
-                break
-            if values is not None and len(values) < about["bytes"]:
-                break
+        lines, left = Lines(file), MOST_KEPT
+        for _ in range(MOST_RECORDS):
+            about = lines.next()
+            if about is None or not _is_record(about):
+                break  # the process ended while it wrote
+            values = None
+            if about["kept"]:
+                values = file.read(min(about["bytes"], LARGEST_KEPT, left))
+                left -= len(values)
+                if len(values) < about["bytes"]:
+                    break
             one = Record(about["dtype"], tuple(about["shape"]), about["digest"], values)
             found.setdefault(about["name"], []).append(one)
     return Stream(number, {name: tuple(each) for name, each in found.items()}, ended)
+
+
+def _is_record(about: Mapping[str, Any]) -> bool:
+    """Whether a line is one that `record.py` writes."""
+    shape = about.get("shape")
+    return (
+        all(isinstance(about.get(what), str) for what in ("name", "dtype"))
+        and isinstance(about.get("kept"), bool)
+        and isinstance(shape, list)
+        and len(shape) <= MOST_DIMENSIONS
+        and all(
+            type(one) is int and one >= 0
+            for one in (*shape, about.get("digest"), about.get("bytes"))
+        )
+    )
 
 
 def number_of(streams: Sequence[Stream]) -> int:
@@ -217,7 +249,10 @@ def _first(one: Record, other: Record) -> str:
     if x is None or y is None:
         return "has other elements"
     bits = [each.view(np.uint8).reshape(-1, each.itemsize) for each in (x, y)]
-    place = int(np.flatnonzero((bits[0] != bits[1]).any(axis=1))[0])
+    odd = np.flatnonzero((bits[0] != bits[1]).any(axis=1))
+    if not len(odd):
+        return "has another digest"  # of a file that was damaged
+    place = int(odd[0])
     was, now = str(x[place]), str(y[place])
     at = ""
     if one.shape:
@@ -238,7 +273,9 @@ def _apart(pairs: Sequence[tuple[Record, Record]]) -> str:
             same = (p == q) | (np.isnan(p) & np.isnan(q))
             larger = np.maximum(np.abs(p), np.abs(q))
             distances = np.where(same, 0.0, np.abs(p - q) / larger)
-        most = max(most, float(distances.max()) if np.isfinite(distances).all() else np.inf)
+        most = max(
+            most, float(distances.max(initial=0.0)) if np.isfinite(distances).all() else np.inf
+        )
     return f", apart by {most:.1e} at most" if np.isfinite(most) else ""
 
 
@@ -246,14 +283,16 @@ def _values(record: Record) -> Values | None:
     """The elements of a record as numbers; None where they are not kept, or have no such type."""
     if record.values is None:
         return None
-    if record.dtype == "bfloat16":  # the upper half of a float32
-        halves = np.frombuffer(record.values, np.uint16).astype(np.uint32)
-        return (halves << 16).view(np.float32)
+    is_half = record.dtype == "bfloat16"  # the upper half of a float32
     try:
-        dtype = np.dtype(record.dtype)
-    except TypeError:
+        dtype = np.dtype("uint16" if is_half else record.dtype)
+    except (TypeError, ValueError, SyntaxError, OverflowError):
+        return None  # of ml_dtypes, or of a file that was damaged
+    length = math.prod(record.shape) * dtype.itemsize
+    if dtype.kind not in "biufcmM" or len(record.values) != length:
         return None
-    return np.frombuffer(record.values, dtype)
+    values = np.frombuffer(record.values, dtype)
+    return (values.astype(np.uint32) << 16).view(np.float32) if is_half else values
 
 
 def ordinal(number: int) -> str:

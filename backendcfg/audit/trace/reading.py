@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backendcfg.audit.left import Lines, opened
 from backendcfg.audit.trace.streams import LINES, RECORDS, SAMPLE, SAMPLES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -48,10 +50,21 @@ class Read:
         return self.names[self.records["name"][index]] if index < len(self.records) else ""
 
 
+MOST_BYTES = 320 << 20
+"""Of records, or of samples, of one stream: more than a stream ever writes."""
+
+MOST_SAMPLES = 100_000
+"""Operations of one stream that are sampled, likewise."""
+
+_COUNTS = ({"capped"}, {"repeated"})
+
+_KEY = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})*-[0-9]{1,9}")
+
+
 def read(folder: str) -> list[Read]:
-    """The streams in a folder, those of the first process first."""
+    """The streams in a folder, those of the first process first; of a damaged one its beginning."""
     keys = [name.removesuffix(LINES) for name in os.listdir(folder) if name.endswith(LINES)]
-    return [_read(folder, key) for key in sorted(keys, key=_order)]
+    return [_read(folder, key) for key in sorted(filter(_KEY.fullmatch, keys), key=_order)]
 
 
 def _order(key: str) -> tuple[list[int], int]:
@@ -62,46 +75,74 @@ def _order(key: str) -> tuple[list[int], int]:
 def _read(folder: str, key: str) -> Read:
     path = os.path.join(folder, key)
     found = Read(key, {}, [], np.empty(0, RECORD), {}, None)
-    capped, repeated = None, 0
-    with open(path + LINES, "rb") as file:
-        for line in file:
-            try:
-                document = json.loads(line)
-            except ValueError:
-                break  # the process ended while it wrote
-            if "stream" in document:
+    numbers: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    with suppress(OSError), opened(path + LINES) as file:
+        lines = Lines(file)
+        # None where the process ended while it wrote.
+        while (document := lines.next()) is not None:
+            if all(isinstance(document.get(what), str) for what in ("stream", "python")):
                 found.about.update(document)
+            elif not found.about:
+                break
             elif "index" in document:
-                found.details[document["index"]] = document
-            elif "name" in document:
-                found.names.append(document["name"])
-            elif "capped" in document:
-                capped = document["capped"]
-            elif "repeated" in document:
-                repeated = document["repeated"]
+                if _is_detail(document, folder):
+                    found.details[document["index"]] = {"inputs": [], **document}
+            elif isinstance(name := document.get("name"), str) and name not in numbers:
+                numbers[name] = len(numbers)
+            elif document.keys() in _COUNTS and all(map(_is_count, document.values())):
+                counts.update(document)
+            else:
+                break
+    found.names.extend(numbers)
     data = _bytes(path + RECORDS)
-    records = np.frombuffer(data[: len(data) // RECORD.itemsize * RECORD.itemsize], RECORD)
+    records = np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
     # Names are written before the records that have them, unless the process ended between.
     if (nameless := records["name"] >= len(found.names)).any():
         records = records[: int(np.argmax(nameless))]
     samples = _samples(_bytes(path + SAMPLES))
+    capped, repeated = counts.get("capped"), counts.get("repeated", 0)
     return Read(key, found.about, found.names, records, found.details, capped, repeated, samples)
 
 
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_detail(document: Mapping[str, Any], folder: str) -> bool:
+    """Whether a detail has what its readers look at, and names no file but of its folder."""
+    inputs = document.get("inputs", [])
+    kept = document.get("kept", {"path": "", "obstacle": ""})
+    return (
+        _is_count(document["index"])
+        and all(isinstance(document.get(what), str) for what in ("name", "place"))
+        and _is_list(document.get("outputs"), str)
+        and _is_list(inputs, dict)
+        and all(isinstance(one.get("what"), str) and _is_count(one.get("digest")) for one in inputs)
+        and isinstance(document.get("settings", {}), dict)
+        and isinstance(kept, dict)
+        and all(isinstance(kept.get(what), str) for what in ("path", "obstacle"))
+        and os.path.dirname(kept["path"]) in ("", folder)
+    )
+
+
+def _is_list(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(one, kind) for one in value)
+
+
 def _bytes(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b""
+    with suppress(OSError), opened(path) as file:
+        return file.read(min(os.fstat(file.fileno()).st_size, MOST_BYTES))
+    return b""
 
 
 def _samples(data: bytes) -> dict[int, Numbers]:
-    found, at = {}, 0
+    found: dict[int, Numbers] = {}
+    at = 0
     while at + SAMPLE.size <= len(data):
         index, count = SAMPLE.unpack_from(data, at)
         at += SAMPLE.size
-        if at + 8 * count > len(data):
+        if at + 8 * count > len(data) or index in found or len(found) == MOST_SAMPLES:
             break  # the process ended while it wrote
         found[index] = np.frombuffer(data, np.float64, count, at)
         at += 8 * count
