@@ -56,9 +56,11 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("evil", "-o", EVIL, "--runs", "2", "--", "true"),
         ("evil", "--against", "wrong.lock", "--", "true"),
         ("evil", "--against", "evil.lock", "--runs", "2", "--", "true"),
+        ("evil", "--report", EVIL, "--runs", "2", "--", "true"),
     ],
     "purge": [()],
     "recommend": [(), ("--host", "host.json"), ("--for", EVIL)],
+    "report": [(EVIL, "report.html"), ("host.json", EVIL), ("host.json", "host.json")],
     "run": [
         ("evil", "--", EVIL),
         (EVIL, "--", "true"),
