@@ -174,6 +174,8 @@ def test_the_shell_names_the_operation_and_the_flag_that_cures_it(tmp_path, monk
     words = ["prove", "tf32-off", "--runs", "2", "--why", "--", sys.executable, "script.py"]
     assert main(words) == 1
     out = " ".join(capsys.readouterr().out.partition("tier ")[2].split())
+    # How far draws without a seed are apart, and where most, is another each time.
+    out = re.sub(r"in op \d+ \([\w.]+\)", "in op ...", out)
     assert re.sub(r"\d\.\de[-+]\d\d", "...", out) == (
         "none"
         " first op 0 aten.rand float32[4, 4]"
@@ -182,7 +184,7 @@ def test_the_shell_names_the_operation_and_the_flag_that_cures_it(tmp_path, monk
         " relative ... at most"
         " it draws from a generator that has another state in each run"
         " steady with seed.value = 0 (run by itself in 4 processes)"
-        " in the 3 operations from there, runs are apart by ... at most, in op 0 (aten.rand)"
+        " in the 3 operations from there, runs are apart by ... at most, in op ..."
         " cure seed.value = 0: with that, 2 runs were the same"
     )
 
