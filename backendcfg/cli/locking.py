@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from backendcfg import environ
@@ -79,7 +79,7 @@ class Locking:
 
         Returns:
             What to print, as data and as lines, and whether results are those locked and the file
-            was written.
+            was written. `compared` has how results stand to the lock.
         """
         if self.first is None or self.here is None:
             return {}, [], True
@@ -97,8 +97,7 @@ class Locking:
         lines: list[str] = []
         same = True
         if self.locked is not None:
-            compared, lines, same = self._compared(self.locked, here, results)
-            document |= compared
+            lines, same = self._compared(self.locked, here, results)
         if self.write is not None:
             from backendcfg.audit.evidence import lock
 
@@ -110,21 +109,19 @@ class Locking:
             lines += block("lock", [f"{_path(self.write)} was written"], "bold")
         return document, lines, same
 
-    def _compared(
-        self, locked: Lock, here: Present, results: Results
-    ) -> tuple[dict[str, Any], list[str], bool]:
+    def _compared(self, locked: Lock, here: Present, results: Results) -> tuple[list[str], bool]:
         from backendcfg.audit.evidence.drift import differing, drifts
+        from backendcfg.audit.report import words as in_words
         from backendcfg.audit.report.data import Against
 
         words = differing(locked.results, results)
         found = drifts(locked, here)
-        path = _path(self.against)
-        first = f"results are {'not ' if words else ''}those of {path}"
+        first = in_words.against(words, _path(self.against))
         colour: Colour = "red" if words else "green"
         lines = [*block("against", [first, *words[:MOST_SHOWN]], "bold", colour)]
         lines += block("drift", _named(found), "bold", "yellow")
         self.compared = Against(tuple(words), tuple(found))
-        return {"against": asdict(self.compared)}, lines, not words
+        return lines, not words
 
 
 def _path(path: str | None) -> str:

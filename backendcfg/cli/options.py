@@ -13,7 +13,7 @@ import click
 
 from backendcfg.cli.output import current
 from backendcfg.errors import UnreadableFileError, UsageError, shown_path
-from backendcfg.load.text import read_bytes
+from backendcfg.load.text import LARGEST_RESULTS, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -346,10 +346,6 @@ def refuse_unwritable(path: str, what: str, mark: bytes, option: str) -> None:
             state="the command was not started",
             helps=[f"give another file with `{option}`"],
         )
-
-
-LARGEST_RESULTS = 64 << 20
-"""Bytes of a file that is looked at before it is written over."""
 
 
 def _may_replace(path: str, mark: bytes) -> bool:

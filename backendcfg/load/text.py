@@ -52,6 +52,9 @@ def _dots(line: str) -> int:
     return count
 
 
+LARGEST_RESULTS = 64 << 20
+"""Bytes that a file may have to which one of our verbs wrote results."""
+
 MARKS = {
     b"\xef\xbb\xbf": "UTF-8 with a byte order mark",
     b"\xff\xfe": "UTF-16",

@@ -10,7 +10,7 @@ import errno
 import os
 import time
 
-from backendcfg.errors import StateUnwritableError
+from backendcfg.errors import StateUnwritableError, UnreadableFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,6 +98,22 @@ def replace(path: str, content: bytes, *, commits: bool = False, shared: bool = 
         if commits:
             error.state = "the new profile is active, and may not survive a power failure"
         raise
+
+
+def replace_named(path: str, content: bytes) -> None:
+    """Give a file that the user named new content; a link stays one.
+
+    Raises:
+        UnreadableFileError: the file cannot be written.
+    """
+    target = os.path.realpath(path)
+    try:
+        replace(target, content, shared=True)
+    except StateUnwritableError as error:
+        raise UnreadableFileError(
+            error.message.replace(target, path),
+            helps=["name a file in a folder that you may write"],
+        ) from error
 
 
 def flush_directory(path: str) -> None:

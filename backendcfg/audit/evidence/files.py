@@ -8,7 +8,7 @@ import os
 import stat
 import zlib
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from backendcfg.audit.evidence import formats
 from backendcfg.audit.evidence.foreign import Reader
@@ -16,6 +16,7 @@ from backendcfg.audit.evidence.outputs import Deviation, distance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from io import BufferedIOBase
 
     from backendcfg.audit.evidence.formats import Part
 
@@ -126,11 +127,8 @@ def _digest(path: str) -> str:
             return f"a damaged gzip file, {_digest_of(file)}"
 
 
-def _digest_of(file: IO[bytes] | gzip.GzipFile) -> str:
-    found = hashlib.sha256()
-    while piece := file.read(1 << 20):
-        found.update(piece)
-    return found.hexdigest()
+def _digest_of(file: BufferedIOBase) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _text(path: str) -> str | None:
@@ -163,17 +161,7 @@ def _apart(one: Content, other: Content) -> str:
         return _named([part for part in both if one.parts.get(part) != other.parts.get(part)])
     if one.text is None or other.text is None:
         return "other bytes"
-    found = distance([one.text], [other.text])
-    if found.state == "equal":
-        return ""
-    if found.state == "text differs":
-        return f"another text from line {found.line} on"
-    apart = "" if found.apart is None else f", apart by {found.apart:.1e} at most"
-    first, second = found.first
-    return (
-        f"line {found.line} has {second}, not {first}; "
-        f"{found.differing} of {found.numbers} numbers differ{apart}"
-    )
+    return "; ".join(distance([one.text], [other.text]).words())
 
 
 def _named(parts: Sequence[Part]) -> str:

@@ -7,7 +7,6 @@ the same bytes but for the date. `drift.py` compares one with what is here.
 from __future__ import annotations
 
 import datetime as dt
-import os
 import shlex
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,7 +15,6 @@ from pydantic import Field, ValidationError
 from backendcfg import __version__
 from backendcfg.errors import (
     InvalidLockError,
-    StateUnwritableError,
     TomlSyntaxError,
     UnreadableFileError,
     UnsupportedSchemaError,
@@ -215,14 +213,7 @@ def write(lock: Lock, path: str) -> None:
     Raises:
         UnreadableFileError: the file cannot be written.
     """
-    target = os.path.realpath(path)
-    try:
-        disk.replace(target, lock.to_toml().encode(), shared=True)
-    except StateUnwritableError as error:
-        raise UnreadableFileError(
-            error.message.replace(target, path),
-            helps=["name a file in a folder that you may write"],
-        ) from error
+    disk.replace_named(path, lock.to_toml().encode())
 
 
 def read(path: str) -> Lock:

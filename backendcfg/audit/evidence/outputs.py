@@ -95,6 +95,19 @@ class Distance:
     line: int = 0
     changing: tuple[int, ...] = ()
 
+    def words(self) -> list[str]:
+        """What the second side printed otherwise; nothing where it is the same or unsteady."""
+        if self.state == "text differs":
+            return [f"another text from line {self.line} on"]
+        if self.state != "numbers differ":
+            return []
+        first, other = self.first
+        apart = "" if self.apart is None else f", apart by {self.apart:.1e} at most"
+        return [
+            f"line {self.line} has {other}, not {first}",
+            f"{self.differing} of {self.numbers} numbers differ{apart}",
+        ]
+
 
 def parts(text: str) -> Iterator[tuple[Kind, str]]:
     """Numbers, times, and what stands between them; the numbers of a time are none of their own."""

@@ -141,7 +141,7 @@ def prove(
             odd = files.differing(first_files, wrote) if comparable else []
             values = recorded.differing(first.records, done.records)
             if apart.state != "equal" or odd or values:
-                loaded, also = is_loaded(number), _also(side, number)
+                loaded, also = is_loaded(number), also_in(number, side.also)
                 differences.append(
                     Difference(number + 1, loaded, apart, tuple(odd), tuple(values), also)
                 )
@@ -153,7 +153,7 @@ def prove(
     ]
     if HASH_SEED not in held:
         varied.append("the seed of hashes")
-    varied += [f"in every third run {what}" for what in _also(side, THIRD)]
+    varied += [f"in every third run {what}" for what in also_in(THIRD, side.also)]
     return Proof(
         side.name,
         runs,
@@ -224,7 +224,7 @@ def _varied(side: Side, held: Mapping[str, str | None], number: int) -> Side:
     """The side with other surroundings in each run; a run of the same number has the same ones."""
     variables = {PADDING: "x" * (97 * number), HASH_SEED: str(number)}
     more = {name: text for name, text in variables.items() if name not in held}
-    also = side.also if is_third(number) else {}
+    also = side.also if _is_third(number) else {}
     if "threads" in also:
         more["OMP_NUM_THREADS"] = str(also["threads"])
     return replace(
@@ -236,14 +236,13 @@ THIRD = 2
 """The number of the first run that has what `side.also` says."""
 
 
-def is_third(number: int) -> bool:
-    """Whether a run has what `side.also` says; numbers are from 0."""
+def _is_third(number: int) -> bool:
     return number % 3 == THIRD
 
 
-def _also(side: Side, number: int) -> tuple[str, ...]:
-    """What a run has otherwise because that was asked for."""
-    return tuple(f"{name} = {n}" for name, n in side.also.items()) if is_third(number) else ()
+def also_in(number: int, also: Mapping[str, int]) -> tuple[str, ...]:
+    """What a run has otherwise because that was asked for, in words; numbers are from 0."""
+    return tuple(f"{name} = {n}" for name, n in also.items()) if _is_third(number) else ()
 
 
 @contextmanager

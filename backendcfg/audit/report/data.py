@@ -18,13 +18,10 @@ from backendcfg.audit.evidence.why import Search
 from backendcfg.audit.report import words
 from backendcfg.audit.verify import Reading, Verification
 from backendcfg.errors import UnreadableFileError, shown_path
-from backendcfg.load.text import read_bytes
+from backendcfg.load.text import LARGEST_RESULTS, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-LARGEST = 64 << 20
-"""Bytes that a file of results may have."""
 
 Verb = Literal["prove", "compare", "verify"]
 
@@ -191,7 +188,7 @@ def evidence(path: str) -> Found:
     Raises:
         UnreadableFileError: the file cannot be read, or holds something else.
     """
-    content, _ = read_bytes(path, LARGEST)
+    content, _ = read_bytes(path, LARGEST_RESULTS)
     try:
         return _read(json.loads(content))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -234,6 +231,7 @@ def verified(about: About, document: Mapping[str, Any]) -> Verified:
     return Verified(about, Verification(**found), broken)
 
 
+# By field, as Pydantic cannot read the class: its module loads that of `Measured` only to measure.
 _VERIFIED = {
     "profile": str,
     "tier": str,

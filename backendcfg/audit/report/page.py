@@ -10,9 +10,9 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.audit.evidence.prove import is_loaded, is_third
+from backendcfg.audit.evidence.prove import also_in, is_loaded
 from backendcfg.audit.report import charts, words
-from backendcfg.errors import StateUnwritableError, UnreadableFileError, UsageError, visible
+from backendcfg.errors import UsageError, visible
 from backendcfg.resolve.words import counted, duration, literal, size
 from backendcfg.transact import disk
 
@@ -65,14 +65,7 @@ def write(found: Found, path: str) -> None:
     Raises:
         UnreadableFileError: the file cannot be written.
     """
-    target = os.path.realpath(path)
-    try:
-        disk.replace(target, page(found).encode("utf-8", "backslashreplace"), shared=True)
-    except StateUnwritableError as error:
-        raise UnreadableFileError(
-            error.message.replace(target, path),
-            helps=["name a file in a folder that you may write"],
-        ) from error
+    disk.replace_named(path, page(found).encode())
 
 
 def _rendered(found: Found, *, whole: bool) -> str:
@@ -94,16 +87,14 @@ def _rendered(found: Found, *, whole: bool) -> str:
         duration=duration,
         literal=literal,
         size=lambda number: size(round(number)),
-        grid=_grid,
+        grid=_Grid,
         most_switches=MOST_SWITCHES,
     )
-    text = environment.get_template(_TEMPLATE).render(found=found, whole=whole)
-    # Half a pair of surrogates, which a program may print, is no text that a file can hold.
-    return text.encode("utf-8", "backslashreplace").decode()
+    return environment.get_template(_TEMPLATE).render(found=found, whole=whole)
 
 
 def _shown(value: Any) -> Any:
-    """What is filled in, with what no page should obey written as escapes."""
+    """What is filled in, with what no page should obey and no file can hold written as escapes."""
     return visible(value) if type(value) is str else value
 
 
@@ -124,27 +115,18 @@ class _Grid:
         self.rows: list[list[str | None]] = []
         for run in range(1, min(proof.runs, MOST_RUNS) + 1):
             one = odd.get(run)
-            had = ["load"] if is_loaded(run - 1) else []
-            if is_third(run - 1):
-                had += [f"{name} = {number}" for name, number in proof.also.items()]
-            cells: list[str | None] = [str(run), ", ".join(had)]
+            load = ["load"] if is_loaded(run - 1) else []
+            cells: list[str | None] = [str(run), ", ".join([*load, *also_in(run - 1, proof.also)])]
             if one is None:
                 cells += [None] * (1 + len(shown))
             else:
-                cells.append("; ".join(words.printed(one.output)) or None)
+                cells.append("; ".join(one.output.words()) or None)
                 cells += [_cell(one, kind, name) for kind, name, _ in shown]
             self.rows.append(cells)
-        hidden = proof.runs - len(self.rows), len(named) - len(shown)
-        titles = ("more run", "more record or file")
-        self.more = [
-            counted(number, title, "more records and files" if "file" in title else "")
-            for number, title in zip(hidden, titles, strict=True)
-            if number
-        ]
-
-
-def _grid(proof: Proof) -> _Grid:
-    return _Grid(proof)
+        runs, others = proof.runs - len(self.rows), len(named) - len(shown)
+        self.more = [counted(runs, "more run")] if runs else []
+        if others:
+            self.more.append(counted(others, "more record or file", "more records and files"))
 
 
 def _named(proof: Proof) -> Iterator[tuple[str, str, str]]:

@@ -50,19 +50,8 @@ def surroundings(one: Difference) -> str:
 
 def produced(one: Difference) -> Iterator[str]:
     """What a run produced otherwise than the first."""
-    yield from printed(one.output)
+    yield from one.output.words()
     yield from (each.words for each in (*one.records, *one.files))
-
-
-def printed(found: Distance) -> Iterator[str]:
-    """What a run printed otherwise than the first."""
-    if found.state == "text differs":
-        yield f"another text from line {found.line} on"
-    elif found.state == "numbers differ":
-        first, other = found.first
-        apart = "" if found.apart is None else f", apart by {found.apart:.1e} at most"
-        yield f"line {found.line} has {other}, not {first}"
-        yield f"{found.differing} of {found.numbers} numbers differ{apart}"
 
 
 def left_out(found: Proof) -> str:
@@ -156,9 +145,9 @@ def cure(flags: Mapping[str, Any] | None, runs: int) -> str:
     return f"{set_so}: with that, {runs} runs were the same"
 
 
-def against(results: Sequence[str]) -> str:
-    """Whether results are those of a lock."""
-    return f"results are {'not ' if results else ''}those of the lock"
+def against(results: Sequence[str], lock: str = "the lock") -> str:
+    """Whether results are those of a lock; `results` says what is otherwise."""
+    return f"results are {'not ' if results else ''}those of {lock}"
 
 
 # Switches.
@@ -195,9 +184,7 @@ def faster(found: Comparison) -> str:
     """Which side takes less time: "fast is 1.15 times as fast as nothing (1.11 to 1.32)"."""
     of = found.seconds
     if not of.verdict:
-        return (
-            f"{found.b} and {found.a} take the same time within the noise of {100 * of.noise:.1f} %"
-        )
+        return f"{found.b} and {found.a} take the same time within the noise of {noise(of)}"
     if of.verdict == "less":
         return f"{found.b} is {of.ratio:.2f} times as fast as {found.a} ({interval(of)})"
     low, high = 1 / of.high, 1 / of.low
@@ -209,6 +196,11 @@ def faster(found: Comparison) -> str:
 def interval(of: Ratio) -> str:
     """Where a ratio lies."""
     return f"{of.low:.2f} to {of.high:.2f}"
+
+
+def noise(of: Ratio) -> str:
+    """How far a ratio is from 1 by noise alone: "4.0 %"."""
+    return f"{100 * of.noise:.1f} %"
 
 
 def outputs(found: Distance, of: Comparison) -> str:

@@ -80,9 +80,8 @@ class Stream:
         self.folder = recorder.folder
         self.first, self.last = wanted.windows.get(key, (0, -1))
         self.keep = wanted.keep.get(key, -1)
-        self._followed = range(
-            self.first, self.first + wanted.follow if key in wanted.windows else 0
-        )
+        length = wanted.follow if key in wanted.windows else 0
+        self._followed = range(self.first, self.first + length)
         self.twice = wanted.twice
         self._path = os.path.join(recorder.folder, key)
         self._left = wanted.capacity

@@ -100,7 +100,7 @@ def _lines(found: Comparison) -> Iterator[str]:
 def _row(
     what: str, of: Ratio, name: str, words: tuple[str, str], shown: Callable[[float], str]
 ) -> tuple[str, ...]:
-    from backendcfg.audit.report.words import interval
+    from backendcfg.audit.report.words import interval, noise
 
     verdict = {"less": f"{name}: {words[0]}", "more": f"{name}: {words[1]}", "": "within the noise"}
     return (
@@ -109,13 +109,9 @@ def _row(
         shown(of.b),
         f"{of.ratio:.2f}",
         interval(of),
-        _noise(of),
+        noise(of),
         verdict[of.verdict],
     )
-
-
-def _noise(of: Ratio) -> str:
-    return f"{100 * of.noise:.1f} %"
 
 
 def _size(number: float) -> str:
@@ -133,7 +129,7 @@ def _reasons(why: Why, flags: list[str], of: Comparison) -> Iterator[str]:
         return
     told = {flag: one for flag, one in why.worth.items() if one.verdict}
     rows = [
-        (flag, f"{one.ratio:.2f}", words.interval(one), _noise(one))
+        (flag, f"{one.ratio:.2f}", words.interval(one), words.noise(one))
         for flag, one in sorted(told.items(), key=lambda item: -item[1].ratio)
     ]
     if rows:
