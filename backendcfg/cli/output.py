@@ -239,7 +239,8 @@ class Output:
                     write(piece)
 
     def note(self, text: str) -> None:
-        """Say something beside the data, on standard error."""
+        """Say something beside the data, on standard error, after what was printed before."""
+        flush()
         for line in fitted(text, terminal_width(sys.stderr)):
             write(line, sys.stderr)
 

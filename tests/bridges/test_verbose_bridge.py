@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from importlib import metadata
 from importlib.util import find_spec
 
@@ -53,6 +54,12 @@ def multiply():
 def layers():
     return sum("libmkl_core" in line for line in open("/proc/self/maps")) > 0
 """
+
+
+@pytest.fixture(autouse=True)
+def _without_torch(monkeypatch):
+    """Leave out the PyTorch that another test has imported here: it has an MKL and a oneDNN, too."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
 
 
 def said(done):
