@@ -10,7 +10,8 @@ import pytest
 
 from backendcfg import errors
 from backendcfg.audit.evidence import files
-from backendcfg.audit.evidence.prove import HASH_SEED, PADDING, cure, prove
+from backendcfg.audit.evidence.outputs import Distance
+from backendcfg.audit.evidence.prove import HASH_SEED, PADDING, Difference, Proof, cure, prove
 from backendcfg.audit.evidence.runs import Side
 from backendcfg.cli.main import main
 
@@ -204,6 +205,31 @@ def test_the_fewest_flags_that_make_runs_the_same_are_found(tmp_path, monkeypatc
     assert found == ("hashes", "length")
     assert cure(program, flags[:3], as_wanted, runs=3, folder=str(tmp_path)) is None
     assert cure(program, [], as_wanted, runs=3, folder=str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "differing", "convincing"), [(4, 0, 4), (4, 3, 4), (4, 1, 8), (3, 1, 5), (40, 1, 116)]
+)
+def test_a_cure_is_shown_by_more_runs_the_fewer_differ(runs, differing, convincing):
+    odd = tuple(
+        Difference(number + 2, False, Distance("text differs", line=1), (), ())
+        for number in range(differing)
+    )
+    found = Proof("fast", runs, 0, 0, (), (), 0.5, odd)
+    assert found.convincing == convincing
+
+
+def test_no_run_is_made_after_one_that_differs_where_only_equal_runs_count(tmp_path):
+    (tmp_path / "runs").mkdir()
+    program = (
+        "import os; at = os.path.join('runs', str(len(os.listdir('runs')))); os.mkdir(at);"
+        "print(at == os.path.join('runs', '1'))"
+    )
+    side = Side("here", {**os.environ})
+    words = [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {program}"]
+    found = prove(words, side, {}, runs=5, folder=str(tmp_path), to_the_end=False)
+    assert (found.runs, [one.run for one in found.differences]) == (2, [2])
+    assert len(os.listdir(tmp_path / "runs")) == 2
 
 
 @pytest.mark.exhaustive

@@ -148,7 +148,10 @@ def command(
     if why and not found.equal:
         searched, cure = _reasons(side, plan, words, found, folder)
         results = replace(results, why=searched, cure=cure)
-        lines += [*_steps(searched), *block("cure", [in_words.cure(cure, found.runs)], "bold")]
+        lines += [
+            *_steps(searched),
+            *block("cure", [in_words.cure(cure, found.convincing)], "bold"),
+        ]
     locked, more, same = locking.after(found)
     results = replace(results, against=locking.compared)
     current().answer(results.document() | locked, [*lines, *more])
@@ -214,8 +217,9 @@ def _reasons(
         searched = search(words, settable, as_wanted, odd=found.differences[0].run - 1)
         side, holds = as_wanted(searched.cure)
         cure: Collection[str] | None = searched.cure
-        if not cure or not prove.prove(words, side, holds, runs=found.runs, folder=folder).equal:
-            cure = prove.cure(words, flags, as_wanted, runs=found.runs, folder=folder)
+        runs = found.convincing
+        if not cure or not prove.prove(words, side, holds, runs=runs, folder=folder).equal:
+            cure = prove.cure(words, flags, as_wanted, runs=runs, folder=folder)
     return searched, None if cure is None else {flag: values[flag] for flag in cure}
 
 
