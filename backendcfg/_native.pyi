@@ -73,6 +73,9 @@ class Scope:
 # linalg_refuse(function, reason, detail, given) and linalg_failed(function, info, index, matrix,
 # lead) raise; linalg_foreign(function, arrays, given) computes what is not NumPy's;
 # linalg_result(function, results) gives several results their type.
+# computing(name, arguments, keywords) hears of a call that is observed before it is made; what it
+# returns comes back in computed(name, digest, token, results), which hears of it afterwards.
+# Without a token the results are None.
 # decorate(scope, function), aenter(scope) and aexit(scope, type, value, traceback) are the
 # scope's other protocols. misplaced(scope) hears of an exit without an entry in this context.
 def bind(
@@ -171,8 +174,16 @@ def attention_backward(
     /,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
 
-# How many libraries this process ever loaded and unloaded; None where the loader does not count.
+# A number of 64 bits for the bytes there.
 def digest(address: int, size: int, seed: int = 0, /) -> int: ...
+
+# Tells the callbacks `computing` and `computed` of what a ufunc, a function or a method computes
+# from now on; whether that can be done. `written` is the number of the argument that it writes to
+# where it returns None, a method's own object being 0, and -1 for none. `hides`: whether calls that
+# it makes are not told.
+def observe(target: object, name: str, written: int, hides: bool, /) -> bool: ...
+
+# How many libraries this process ever loaded and unloaded; None where the loader does not count.
 def mapped() -> tuple[int, int] | None: ...
 
 # How much freed memory glibc's malloc keeps from now on. Returns what was set last, 0 for nothing

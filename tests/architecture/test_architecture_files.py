@@ -57,6 +57,7 @@ OTHER_READERS = {
     "audit/evidence/runs.py": "a folder that this process made",
     "audit/left.py": "what a program left in a folder that this process made, of any size",
     "audit/recording.py": "a folder that this process made",
+    "audit/trace/numpy_replay.py": "arguments, which a run left in a folder that this process made",
     "audit/trace/streams.py": "a folder that this process made",
     "audit/token.py": "parts of a library of gigabytes",
     "bridges/environment.py": "/proc",

@@ -9,8 +9,6 @@ import sys
 
 import pytest
 
-from backendcfg.audit.evidence.sides import held, plan_of, side_of
-from backendcfg.audit.evidence.why import search
 from backendcfg.cli.main import main
 
 pytestmark = pytest.mark.torch
@@ -20,9 +18,6 @@ import torch
 x = torch.rand(4, 4)
 print((x @ x).sum().item())
 """
-
-# The run that is under load has this variable with a text in it, the other one an empty one.
-ODD = 'odd = int(len(__import__("os").environ["SURROUNDINGS"]) > 0)\n'
 
 FAULTS = {
     "the order of a set": (
@@ -125,30 +120,10 @@ FAULTS = {
 }
 
 
-@pytest.fixture(name="searched")
-def _searched(tmp_path, monkeypatch):
-    """Search for why two runs of a script differ."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty.toml").write_text("schema = 1\n")
-    plan = plan_of("empty.toml")
-
-    def search_script(script):
-        (tmp_path / "script.py").write_text(script)
-        side = side_of("empty", plan)
-        words = [sys.executable, "script.py"]
-        return search(words, {}, lambda _: (side, held(plan)), odd=1)
-
-    return search_script
-
-
-def dedented(script):
-    return "".join(line.removeprefix("        ") for line in script.splitlines(keepends=True))
-
-
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize(("script", "expected"), FAULTS.values(), ids=FAULTS)
 def test_the_first_operation_that_differs_is_named_with_what_parts_it(script, expected, searched):
-    found = searched(ODD + dedented(script).removeprefix("\n"))
+    found = searched(script)
     (step,) = found.steps
     assert found.obstacle == ""
     assert {name: getattr(step, name) for name in expected} == expected
@@ -157,7 +132,7 @@ def test_the_first_operation_that_differs_is_named_with_what_parts_it(script, ex
 def test_a_program_that_computes_with_nothing_recorded_is_told_so(searched):
     found = searched("import os; print(os.urandom(4))")
     assert found.steps == ()
-    assert found.obstacle == "no operation was recorded, as none of PyTorch was run"
+    assert found.obstacle == "no operation was recorded, as none of NumPy, PyTorch or JAX was run"
 
 
 @pytest.mark.exhaustive

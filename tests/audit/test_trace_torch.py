@@ -3,51 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
-from backendcfg.audit.evidence.sides import plan_of, side_of
-from backendcfg.audit.trace.reading import partings, read
-from backendcfg.audit.trace.streams import Wanted, want
+from backendcfg.audit.trace.reading import partings
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(name="recorded")
-def _recorded(tmp_path):
-    """Run a script under a profile that sets nothing, and give its streams and what it printed."""
-    profile = tmp_path / "empty.toml"
-    profile.write_text("schema = 1\n")
-    plan = plan_of(str(profile))
-    runs = iter(range(100))
-
-    def run(program, *, script="script.py", **wanted):
-        (tmp_path / script).write_text(program)
-        folder = tmp_path / f"trace-{next(runs)}"
-        folder.mkdir()
-        want(str(folder), Wanted(**wanted))
-        environment = {**side_of("empty", plan).environment, "BACKENDCFG_TRACE": str(folder)}
-        done = subprocess.run(
-            [sys.executable, script],
-            cwd=tmp_path,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        return read(str(folder)), done.stdout
-
-    return run
-
-
-def names(stream):
-    return [stream.names[number] for number in stream.records["name"]]
 
 
 TRAINING = """
@@ -60,7 +24,7 @@ optimizer.step()
 """
 
 
-def test_forward_backward_and_optimizer_are_recorded_with_their_lines(recorded):
+def test_forward_backward_and_optimizer_are_recorded_with_their_lines(recorded, names):
     (stream,), _ = recorded(TRAINING, windows={"0-0": (0, 100)})
     found = names(stream)
     assert found[:2] == ["aten.uniform_", "aten.uniform_"]
@@ -108,7 +72,7 @@ def test_a_program_computes_the_same_while_it_is_recorded(recorded, python):
     assert len(first[0].records) > 20
 
 
-def test_one_changed_bit_of_one_element_parts_at_the_operation_that_computes_it(recorded):
+def test_one_changed_bit_of_one_element_parts_at_the_operation_that_computes_it(recorded, names):
     program = """
 import torch
 x = torch.zeros(1000)
@@ -127,7 +91,7 @@ z = y * 0
     assert differ.tolist()[-2:] == [True, False]  # what all comes to zero in is the same again
 
 
-def test_threads_and_workers_of_a_loader_have_streams_of_their_own(recorded):
+def test_threads_and_workers_of_a_loader_have_streams_of_their_own(recorded, names):
     streams, _ = recorded(
         """
 import threading
@@ -152,7 +116,7 @@ for batch in torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=2)
     assert of["0-0"].count("aten.sin") == 2
 
 
-def test_compiled_code_stays_compiled_and_is_no_operation(recorded):
+def test_compiled_code_stays_compiled_and_is_no_operation(recorded, names):
     (stream,), printed = recorded(
         """
 import torch

@@ -18,7 +18,7 @@ from backendcfg.audit.evidence.compare import smallest
 from backendcfg.audit.evidence.prove import surrounded
 from backendcfg.audit.trace import reading, replay, streams
 from backendcfg.audit.trace.reading import Followed, followed
-from backendcfg.audit.trace.torch_operations import GENERATOR
+from backendcfg.audit.trace.streams import GENERATOR, PROGRAM
 from backendcfg.errors import BackendCfgError
 from backendcfg.progress import Step as Progress
 
@@ -218,7 +218,7 @@ def _place(step: Parted) -> tuple[str, int, str]:
 
 def _no_parting(recorded: int) -> str:
     if not recorded:
-        return "no operation was recorded, as none of PyTorch was run"
+        return "no operation was recorded, as none of NumPy, PyTorch or JAX was run"
     return f"while their operations were recorded, both runs computed the same {recorded}"
 
 
@@ -238,8 +238,7 @@ def _examined(runs: _Runs, found: list[Parting], follow: int) -> tuple[Parted, K
             mine, its = ({one.key: one for one in run} for run in (a, b))
             detailed = [_detailed(one, mine, its) for one in steady if one.stream in mine]
             if detailed:
-                # A thread whose inputs are the same made the difference; others were given it.
-                step, kept = next((each for each in detailed if each[0].same_inputs), detailed[0])
+                step, kept = min(detailed, key=lambda each: _distance_from_cause(each[0]))
                 return _measured(runs, step, kept), kept
         found = again or found
     first = found[0]
@@ -249,6 +248,11 @@ def _examined(runs: _Runs, found: list[Parting], follow: int) -> tuple[Parted, K
     else:
         step, _ = _detailed(first, mine, its)
     return step if step.cause == "unwritten" else replace(step, cause="elsewhere"), None
+
+
+def _distance_from_cause(step: Parted) -> int:
+    """Which of several streams made the difference: the others were given it."""
+    return 0 if step.same_inputs else 1 if step.cause in ("generator", "unwritten", "order") else 2
 
 
 def _detailed(
@@ -271,9 +275,10 @@ def _detailed(
         return step, None
     inputs = list(zip(one["inputs"], other["inputs"], strict=False))
     otherwise = tuple(_words(i, x) for i, (x, y) in enumerate(inputs) if x != y)
+    known = otherwise or not any(each.get("unread") for each in one["inputs"])
     step = replace(
         step,
-        same_inputs=not otherwise,
+        same_inputs=not otherwise if known else None,
         other_inputs=tuple(dict.fromkeys(otherwise)),
         settings=tuple(_settings_apart(one, other)),
         cause=_cause_of_inputs(inputs, a, b),
@@ -317,6 +322,8 @@ def _is_computed(given: dict[str, Any], run: Mapping[str, Read]) -> bool:
 def _words(number: int, given: dict[str, Any]) -> str:
     if given["what"] == GENERATOR:
         return "the state of the generator"
+    if given["what"] == PROGRAM:
+        return PROGRAM
     return f"input {number + 1}: {given['what']}"
 
 
@@ -329,7 +336,10 @@ def _measured(runs: _Runs, step: Parted, kept: Kept) -> Parted:
     def run(words: Sequence[str]) -> str:
         return surrounded(words, runs.side, runs.held, 0).text
 
-    found = replay.apart(run, python, *files)
+    try:
+        found = replay.apart(run, python, *files)
+    except BackendCfgError as error:
+        return replace(step, obstacle=" ".join(error.notes[-1:]) or error.message)
     return replace(step, elements=found.elements, differing=found.differing, apart=found.apart)
 
 

@@ -97,7 +97,9 @@ def about(step: Parted) -> Iterator[str]:
             "same inputs" if step.same_inputs else f"other inputs ({', '.join(step.other_inputs)})"
         )
         apart = "" if step.apart is None else f", relative {step.apart:.1e} at most"
-        yield f"{reads}, other output: {step.differing} of {step.elements} elements{apart}"
+        # How far results are apart is known of those that were kept.
+        by = f": {step.differing} of {step.elements} elements{apart}" if step.elements else ""
+        yield f"{reads}, other output{by}"
     processes = counted(step.replays, "process", "processes")
     if cause := CAUSES[step.cause]:
         yield cause

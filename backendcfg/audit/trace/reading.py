@@ -58,7 +58,7 @@ MOST_SAMPLES = 100_000
 
 _COUNTS = ({"capped"}, {"repeated"})
 
-_KEY = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})*-[0-9]{1,9}")
+_KEY = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})*-[0-9]{1,9}(?:\.[0-9]{1,9})*")
 
 
 def read(folder: str) -> list[Read]:
@@ -67,9 +67,8 @@ def read(folder: str) -> list[Read]:
     return [_read(folder, key) for key in sorted(filter(_KEY.fullmatch, keys), key=_order)]
 
 
-def _order(key: str) -> tuple[list[int], int]:
-    process, _, thread = key.rpartition("-")
-    return [int(part) for part in process.split(".")], int(thread)
+def _order(key: str) -> list[list[int]]:
+    return [[int(number) for number in part.split(".")] for part in key.split("-")]
 
 
 def _read(folder: str, key: str) -> Read:

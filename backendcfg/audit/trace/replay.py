@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import childprocess
+from backendcfg.audit.trace.numpy_operations import KEPT as NUMPYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,6 +91,15 @@ def _asked(run: Callable[[Sequence[str]], str], python: str, *words: str) -> dic
 def main() -> None:
     """In the child: do what the arguments say, and print it as JSON."""
     what, *paths = sys.argv[1:]
+    if paths[0].endswith(NUMPYS):
+        from backendcfg.audit.trace import numpy_replay
+
+        one, *others = [numpy_replay.load(path) for path in paths]
+        if what == "again":
+            print(json.dumps({"digests": numpy_replay.again(one, PLACES, REPEATS)}))
+        else:
+            print(json.dumps(numpy_replay.apart(one, *others)))
+        return
     import torch
 
     kept = [torch.load(path, weights_only=False) for path in paths]

@@ -1,8 +1,9 @@
 """Streams of operations: one for each thread of a process that BACKENDCFG_TRACE has recorded.
 
-A record is 12 bytes: the number of the operation's name, and a digest of what it computed. Two runs
-of a program are compared record by record. A run may be asked to write down more of a few
-operations, its window: where they are called, and the digests of what they read.
+So has each task that a pool of threads or processes is given (pools.py). A record is 12 bytes: the
+number of the operation's name, and a digest of what it computed. Two runs of a program are compared
+record by record. A run may be asked to write down more of a few operations, its window: where they
+are called, and the digests of what they read.
 
 In the folder that BACKENDCFG_TRACE names there are, for each stream, `NAME.records` and
 `NAME.lines`: JSON documents, one to a line, first what the stream is, then names and details. Where
@@ -20,19 +21,34 @@ import struct
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
 WANTED = "wanted.json"
 RECORDS, LINES, SAMPLES = ".records", ".lines", ".samples"
+GENERATOR = "generator"
+"""What the state of a generator is called among what an operation reads."""
+
+PROGRAM = "the compiled program"
+"""What is called so among it, where a library compiles what is called."""
+
+LARGEST_KEPT = 2 << 30
+"""Bytes of arguments that are kept for a replay."""
+
+MOST_SAMPLED = 4096
+"""Numbers that are looked at of what an operation computes, where its stream is followed."""
+
 _PACK = struct.Struct("<IQ").pack
 SAMPLE = struct.Struct("<II")
 """Before the float64s of a sample: the operation's number, and how many there are."""
+
+MOST_TASKS = 1024
+"""Tasks of one thread, or of one task, that are recorded; each has files of its own."""
 
 _KEPT_BYTES = 1 << 16
 """Of a stream that are not written yet; a process that is killed loses them."""
@@ -64,19 +80,21 @@ def want(folder: str, wanted: Wanted) -> None:
 
 
 class Stream:
-    """What one thread computes, in the order in which it does.
+    """What one thread or task computes, in the order in which it does.
 
     Attributes:
-        key: its name, which is the same in each run of a program.
+        key: its name, which is the same in each run of a program; "" for one that is not written.
         count: how many operations it has had.
         last: the last one of its window, -1 without one.
         keep: the one whose arguments are to be kept, -1 for none.
         repeated: how many were run a second time.
+        tasks: the numbers of those that it hands to pools.
     """
 
     def __init__(self, recorder: Recorder, key: str, thread: str) -> None:
         wanted = recorder.wanted
         self.key, self.count, self.repeated = key, 0, 0
+        self.tasks = itertools.count()
         self.folder = recorder.folder
         self.first, self.last = wanted.windows.get(key, (0, -1))
         self.keep = wanted.keep.get(key, -1)
@@ -84,7 +102,7 @@ class Stream:
         self._followed = range(self.first, self.first + length)
         self.twice = wanted.twice
         self._path = os.path.join(recorder.folder, key)
-        self._left = wanted.capacity
+        self._left = wanted.capacity if key else -1
         self._numbers: dict[str, int] = {}
         self._records, self._lines, self._samples = bytearray(), bytearray(), bytearray()
         self._line(
@@ -134,6 +152,8 @@ class Stream:
 
     def flush(self) -> None:
         """Write what is not written yet."""
+        if not self.key:
+            return
         self._left -= len(self._records)
         if self._left < 0 and self._records:
             self._line({"capped": self.count})
@@ -180,9 +200,37 @@ class Recorder:
         if found is None:
             thread = threading.current_thread()
             number = 0 if thread is threading.main_thread() else _number_of(thread, self)
-            found = self.here.stream = Stream(self, f"{self.key}-{number}", thread.name)
+            key = "" if number is None else f"{self.key}-{number}"
+            found = self.here.stream = Stream(self, key, thread.name)
             self.streams.append(found)
         return found
+
+    def new_task(self) -> str:
+        """The key of a task that the calling thread hands to a pool; "" beyond MOST_TASKS."""
+        stream = self.stream()
+        number = next(stream.tasks)
+        return f"{stream.key}.{number}" if stream.key and number < MOST_TASKS else ""
+
+    @contextmanager
+    def in_task(self, key: str) -> Iterator[None]:
+        """Record what the calling thread computes in here in the stream of a task.
+
+        Args:
+            key: from `new_task`, or below such a one.
+        """
+        before = getattr(self.here, "stream", None)
+        made = Stream(self, key if _IN_PROCESS in key else "", threading.current_thread().name)
+        self.here.stream = made
+        self.streams.append(made)
+        try:
+            yield
+        finally:
+            if made.count:
+                made.flush()
+            # A process that the task forked has streams of its own.
+            if getattr(self.here, "stream", None) is made:
+                self.here.stream = before
+                self.streams.remove(made)
 
     def watching(self, run: Callable[[], None]) -> Callable[[], None]:
         """A thread's `run`, under what sees the operations of one thread only."""
@@ -210,6 +258,11 @@ class Recorder:
 
 
 _NUMBER = "_backendcfg_number"
+_IN_PROCESS = "-"
+"""In a key, between the process and the thread in it."""
+
+_POOLS = ("concurrent.futures.thread", "multiprocessing.pool")
+"""Modules whose functions the threads of pools run."""
 
 
 def begin(folder: str) -> Recorder:
@@ -223,8 +276,10 @@ def begin(folder: str) -> Recorder:
     start = threading.Thread.start
 
     def recorded(self: threading.Thread) -> None:
-        # By the thread that starts it: which of two threads runs first differs from run to run.
-        setattr(self, _NUMBER, next(recorder.threads))
+        # By the thread that starts it: which of two threads runs first differs from run to run. How
+        # many a pool starts does, too, and what they compute belongs to its tasks.
+        module = getattr(getattr(self, "_target", None), "__module__", "")
+        setattr(self, _NUMBER, None if module in _POOLS else next(recorder.threads))
         self.__dict__["run"] = recorder.watching(self.run)
         start(self)
 
@@ -232,10 +287,10 @@ def begin(folder: str) -> Recorder:
     return recorder
 
 
-def _number_of(thread: threading.Thread, recorder: Recorder) -> int:
-    number: int | None = getattr(thread, _NUMBER, None)
-    # What `threading` did not start has no number.
-    return next(recorder.threads) if number is None else number
+def _number_of(thread: threading.Thread, recorder: Recorder) -> int | None:
+    # What `threading` did not start has no number yet.
+    number: int | None = getattr(thread, _NUMBER, -1)
+    return next(recorder.threads) if number == -1 else number
 
 
 def _flush_with_worker(recorder: Recorder) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
 from backendcfg.audit import places
+from backendcfg.audit.trace.streams import GENERATOR, LARGEST_KEPT, MOST_SAMPLED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,17 +26,8 @@ if TYPE_CHECKING:
 OURS = ("torch", "torchgen", "functorch", "backendcfg", "contextlib", "threading")
 """Packages whose lines are not the program's."""
 
-LARGEST_KEPT = 2 << 30
-"""Bytes of arguments that are kept for a replay."""
-
-MOST_SAMPLED = 4096
-"""Numbers that are looked at of what an operation computes, where its stream is followed."""
-
 KEPT = ".pt"
 """What the files are called that hold the arguments of an operation."""
-
-GENERATOR = "generator"
-"""What the state of a generator is called among what an operation reads."""
 
 # Their result is memory as it was found.
 _UNWRITTEN = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backendcfg.audit.trace import streams
+from backendcfg.audit.trace import numpy_operations, pools, streams
 from backendcfg.bridges import imports
-from backendcfg.catalogue.frameworks import TORCH
+from backendcfg.catalogue.frameworks import JAX, TORCH
 
 if TYPE_CHECKING:
     from backendcfg.audit.trace.streams import Recorder
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 def begin(folder: str) -> None:
     """Record this process from now on; libraries are watched as they are imported."""
     recorder = streams.begin(folder)
-    imports.watch(lambda module: _watch(module, recorder))
+    pools.watch(recorder)
+    modules = (TORCH.name, JAX.name, *numpy_operations.MODULES)
+    imports.watch(lambda module: _watch(module, recorder), modules)
+    for module in modules:
+        if imports.is_imported(module):
+            _watch(module, recorder)
 
 
 def _watch(module: str, recorder: Recorder) -> None:
@@ -23,3 +28,9 @@ def _watch(module: str, recorder: Recorder) -> None:
         from backendcfg.audit.trace import torch_operations
 
         torch_operations.watch(recorder)
+    elif module == JAX.name:
+        from backendcfg.audit.trace import jax_operations
+
+        jax_operations.watch(recorder)
+    else:
+        numpy_operations.watch(module, recorder)

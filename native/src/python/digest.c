@@ -4,9 +4,9 @@
  * what it holds and the next word to a new value by a bijection in either, so that one changed word
  * always shows, and the order of words counts.
  */
+#include "digest.h"
 #include "glue.h"
 
-#include <stdint.h>
 #include <string.h>
 
 #define LANES 8

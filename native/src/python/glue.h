@@ -52,6 +52,7 @@ typedef struct {
     PyObject *enter_switches, *leave_switches, *materialise, *decorate, *aenter, *aexit, *misplaced;
     PyObject *refuse, *foreign, *traced;
     PyObject *linalg_refuse, *linalg_foreign, *linalg_failed, *linalg_result;
+    PyObject *computing, *computed;
 } Callbacks;
 extern Callbacks bcfg_callbacks;
 PyObject *bcfg_bind(PyObject *module, PyObject *arguments, PyObject *keywords);
@@ -125,6 +126,8 @@ PyObject *bcfg_snapshot_here(PyObject *module, PyObject *ignored);
 /* The snapshot of this context, made now if this is its first use. NULL with an exception set. */
 const bcfg_snapshot *bcfg_take_snapshot(void);
 PyObject *bcfg_digest_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+/* observed.c */
+PyObject *bcfg_observe(PyObject *module, PyObject *arguments);
 PyObject *bcfg_mapped(PyObject *module, PyObject *ignored);
 PyObject *bcfg_keep_freed(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 /* calls.c */

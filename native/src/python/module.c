@@ -11,7 +11,7 @@ static const struct {
     SLOT(enter_switches), SLOT(leave_switches), SLOT(materialise),    SLOT(decorate),
     SLOT(aenter),         SLOT(aexit),          SLOT(misplaced),      SLOT(refuse),
     SLOT(foreign),        SLOT(traced),         SLOT(linalg_refuse),  SLOT(linalg_foreign),
-    SLOT(linalg_failed),  SLOT(linalg_result),
+    SLOT(linalg_failed),  SLOT(linalg_result),  SLOT(computing),      SLOT(computed),
 };
 enum { SLOTS = sizeof slots / sizeof *slots };
 
@@ -95,6 +95,9 @@ static PyMethodDef methods[] = {
      "Write what each kernel element sees; place is (image, group, first pixel)."},
     {"digest", (PyCFunction)(void (*)(void))bcfg_digest_call, METH_FASTCALL,
      "digest(address, size, seed=0, /)\n--\n\nA number of 64 bits for the bytes there."},
+    {"observe", bcfg_observe, METH_VARARGS,
+     "observe(target, name, written, hides, /)\n--\n\nTell `computed` of its calls from now on; "
+     "whether that is done."},
     {"mapped", bcfg_mapped, METH_NOARGS,
      "mapped()\n--\n\nLibraries ever loaded and unloaded here; None where nobody counts."},
     {"keep_freed", (PyCFunction)(void (*)(void))bcfg_keep_freed, METH_FASTCALL,

@@ -1,0 +1,121 @@
+"""An operation of NumPy run again by itself, from the arguments that a recorded run kept."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import pickle
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backendcfg import _native
+from backendcfg.audit.trace.numpy_operations import MODULES, Generator, Target, targets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def load(path: str) -> dict[str, Any]:
+    """What a recorded run kept of an operation."""
+    with open(path, "rb") as file:
+        # A file that a run wrote into a folder that the asking process made.
+        kept: dict[str, Any] = pickle.load(file)  # noqa: S301
+    return kept
+
+
+def again(kept: dict[str, Any], places: Sequence[int], repeats: int) -> dict[int, list[int]]:
+    """The digests of what an operation computes, with its arguments at each place in memory.
+
+    Args:
+        kept: what `load` gives.
+        places: bytes beyond a multiple of 64.
+        repeats: how often it runs at each.
+    """
+    name = kept["operation"]
+    known = _known(name)
+    function, draws = known[name].called, known[name].draws
+    digests: list[int] = []
+    _native.set_array_api()
+    for target in known.values():
+        _native.observe(target.called, target.name, target.written, target.draws)
+    found: dict[int, list[int]] = {}
+    # What draws has another state of its generator at each call.
+    for place, _ in itertools.product(places[:1] if draws else places, range(repeats)):
+        args, kwargs = _placed(kept["args"], place), _placed(kept["kwargs"], place)
+        before = _native.bind(computed=lambda _, digest, *ignored: digests.append(digest))
+        try:
+            function(*args, **kwargs)
+        finally:
+            _native.bind(**before)
+        found.setdefault(place, []).append(digests[-1])
+        if draws:
+            break
+    return found
+
+
+def _known(name: str) -> dict[str, Target]:
+    """What is recorded, by name, with the method of a ufunc that the name may be."""
+    found: dict[str, Target] = {}
+    for module in MODULES:
+        if name.startswith(f"{module}.") or module == "numpy":
+            importlib.import_module(module)
+            found |= {target.name: target for target in targets(module)}
+    if name not in found:
+        # Not bound: the ufunc is the first of the arguments that were kept.
+        found[name] = Target(found[name.rpartition(".")[2]].called, name)
+    return found
+
+
+def _placed(value: Any, place: int) -> Any:
+    """Arguments with the elements of arrays so many bytes beyond a multiple of 64."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_placed(one, place) for one in value)
+    if isinstance(value, dict):
+        return {key: _placed(one, place) for key, one in value.items()}
+    if isinstance(value, Generator):
+        return _generator(value)
+    if not isinstance(value, np.ndarray):
+        return value
+    if not value.nbytes or value.dtype.hasobject or place % value.dtype.alignment:
+        return value.copy("K")
+    dense = value.copy("K")
+    room = np.empty(dense.nbytes + 64 + place, np.uint8)
+    begin = -room.ctypes.data % 64 + place
+    made = np.ndarray(dense.shape, dense.dtype, room.data, begin, dense.strides)
+    made[...] = dense
+    return made
+
+
+def _generator(kept: Generator) -> Any:
+    """A generator as a program that starts now has it."""
+    random = sys.modules["numpy.random"]
+    if not kept.kind:
+        return random.mtrand._rand
+    bits = getattr(random, kept.kind)()
+    return random.RandomState(bits) if kept.legacy else random.Generator(bits)
+
+
+def apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """How far the results of two runs are apart: `elements`, `differing`, `apart`."""
+    elements, differing, largest = 0, 0, 0.0
+    for first, second in zip(one["outputs"], other["outputs"], strict=False):
+        elements += first.size
+        if first.shape != second.shape:
+            return {"elements": elements, "differing": elements, "apart": None}
+        a, b = (_as_numbers(each) for each in (first, second))
+        odd = (a != b) & ~(np.isnan(a) & np.isnan(b))
+        differing += int(odd.sum())
+        if odd.any():
+            with np.errstate(all="ignore"):
+                scale = np.maximum(np.abs(a[odd]), np.abs(b[odd]))
+                largest = max(largest, float((np.abs(a[odd] - b[odd]) / scale).max()))
+    finite = bool(np.isfinite(largest))
+    return {"elements": elements, "differing": differing, "apart": largest if finite else None}
+
+
+def _as_numbers(array: Any) -> Any:
+    if array.dtype.kind in "mM":
+        array = array.view(np.int64)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
