@@ -20,7 +20,6 @@ FAULTS = {
         {
             "operation": "numpy.random.Generator.normal float64",
             "place": "script.py:4",
-            "index": 1,
             "cause": "generator",
             "other_inputs": ("the state of the generator",),
         },
@@ -79,6 +78,29 @@ FAULTS = {
             "place": "script.py:5",
             "stream": "0-0.2",
             "cause": "generator",
+        },
+    ),
+    "a sum that tasks add to as they come": (
+        """
+        import threading
+        from concurrent.futures import ThreadPoolExecutor
+        import numpy as np
+        first, total = threading.Event(), np.full(2, 0.25)
+        def work(number):
+            if number != odd:
+                first.wait()
+            np.add(total, np.exp([number + 0.5, number]), out=total)
+            first.set()
+        with ThreadPoolExecutor(2) as pool:
+            pool.submit(work, 0), pool.submit(work, 1)
+        """,
+        {
+            "operation": "numpy.add float64",
+            "place": "script.py:9",
+            "stream": "0-0.0",
+            "index": 1,
+            "cause": "threads",
+            "other_inputs": ("input 1: float64[2]",),
         },
     ),
     "memory that C code writes to": (

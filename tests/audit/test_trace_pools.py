@@ -92,7 +92,7 @@ import numpy as np
 
 def outer(pool):
     with ThreadPoolExecutor(1) as inner:
-        inner.submit(np.sqrt, np.ones(2)).result()
+        inner.submit(np.sqrt, np.array([2.0])).result()
     np.exp(1.0)
 
 with ThreadPoolExecutor(2) as pool:

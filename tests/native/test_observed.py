@@ -46,7 +46,7 @@ def computing(name, arguments, keywords):
     return (arguments, keywords) if name == "numpy.add" else None
 _native.bind(computing=computing, computed=lambda *found: print(found[0], *found[2:]))
 np.add(1, 2.5, dtype=float)
-np.negative(np.ones(2))
+np.negative(np.arange(2.0))
 """
     )
     assert (
@@ -93,11 +93,12 @@ found = {}
 def computed(name, digest, *ignored):
     np.exp(1.0)
     found.setdefault(threading.get_ident(), []).append((name, digest))
+generators = [np.random.default_rng(3) for _ in range(4)]
 _native.bind(computed=computed)
 start = threading.Barrier(4)
 def work():
     start.wait()
-    rng = np.random.default_rng(3)
+    rng = generators.pop()
     for _ in range(50):
         x = rng.normal(size=(40, 40))
         x += np.linalg.inv(x @ x.T + np.eye(40))
@@ -110,13 +111,14 @@ for each in threads: each.start()
 for each in threads: each.join()
 _native.bind(computed=None)
 print(len(found), len({tuple(each) for each in found.values()}))
-print(*[name for name, _ in list(found.values())[0]][:9], sep="\\n")
+print(*[name for name, _ in list(found.values())[0]][:10], sep="\\n")
 """
     )
     assert told.splitlines() == [
         "4 1",
         "numpy.random.Generator.normal float64",
         "numpy.matmul float64",
+        "numpy.zeros float64",
         "numpy.add float64",
         "numpy.linalg.inv float64",
         "numpy.add float64",

@@ -46,6 +46,7 @@ Cause = Literal[
     "settings",
     "generator",
     "order",
+    "threads",
     "unwritten",
     "outside",
     "elsewhere",
@@ -72,7 +73,8 @@ class Parted:
         cause: what parts it: the operation `itself`, from call to call; the `surroundings` of a
             run; the `alignment` of its arguments in memory; `settings` that the program makes; the
             state of a `generator`; the `order`, where both runs compute what it reads in one of
-            them; memory that is `unwritten`; `outside`, where no recorded operation made what it
+            them; `threads`, where others computed what it reads, which part too or come in another
+            order; memory that is `unwritten`; `outside`, where no recorded operation made what it
             reads; `elsewhere`, where runs recorded again part at another operation or at none; ""
             where that is not known.
         settings: those that are not the same in both, in words: "threads 2 -> 1".
@@ -252,7 +254,9 @@ def _examined(runs: _Runs, found: list[Parting], follow: int) -> tuple[Parted, K
 
 def _distance_from_cause(step: Parted) -> int:
     """Which of several streams made the difference: the others were given it."""
-    return 0 if step.same_inputs else 1 if step.cause in ("generator", "unwritten", "order") else 2
+    if step.same_inputs or step.cause in ("generator", "unwritten", "order"):
+        return 0 if step.same_inputs else 1
+    return 3 if step.cause == "threads" else 2
 
 
 def _detailed(
@@ -311,6 +315,8 @@ def _cause_of_inputs(
         return "generator"
     if all(_is_computed(x, b) and _is_computed(y, a) for x, y in unlike):
         return "order"
+    if all(_is_computed(x, a) and _is_computed(y, b) for x, y in unlike):
+        return "threads"  # nothing before it in its own stream differs
     return "outside"
 
 
@@ -351,7 +357,7 @@ def _cured(
     as_wanted: AsWanted,
 ) -> Parted:
     """With what parts the operation when it is run by itself, and the flags that make it steady."""
-    if kept is None or step.cause in ("order", "unwritten", "outside"):
+    if kept is None or step.cause in ("order", "threads", "unwritten", "outside"):
         return step
     python, (path, _) = kept
 

@@ -121,6 +121,7 @@ CAUSES = {
     "settings": "run by itself, it computes the same: what parts it is what the program sets",
     "generator": "it draws from a generator that has another state in each run",
     "order": "both runs compute what it reads, in another order: that of threads, a set or files",
+    "threads": "other threads or tasks computed what it reads, in another order or otherwise",
     "outside": "no operation that was recorded made what it reads: it comes from outside",
     "unwritten": "it reads memory that nothing has written to",
     "elsewhere": "recorded again, runs part elsewhere or not at all: the difference comes and goes",

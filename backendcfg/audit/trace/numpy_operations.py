@@ -44,19 +44,22 @@ OURS = ("numpy", SCIPY.name, "backendcfg", "contextlib", "threading")
 KEPT = ".pickle"
 """What the files are called that hold the arguments of an operation."""
 
-_FUNCTIONS = (
-    "dot",
-    "vdot",
-    "inner",
-    "c_einsum",
-    "correlate",
-    "correlate2",
-    "interp",
-    "interp_complex",
-    "bincount",
-    "lexsort",
-)
-"""Functions of NumPy's compiled module that compute by themselves, under whatever name."""
+_FUNCTIONS = {
+    "bincount": -1,
+    "c_einsum": -1,
+    "copyto": 0,
+    "correlate": -1,
+    "correlate2": -1,
+    "dot": -1,
+    "inner": -1,
+    "interp": -1,
+    "interp_complex": -1,
+    "lexsort": -1,
+    "vdot": -1,
+    "zeros": -1,
+}
+"""Functions of NumPy's compiled module that compute by themselves or fill memory, with the number
+of the argument that they write to."""
 
 _METHODS = {
     "dot": -1,
@@ -133,9 +136,9 @@ def _of_numpy(np: ModuleType) -> Iterator[Target]:
         yield Target(getattr(np.ufunc, name), name, written)
     yield from _ufuncs(compiled, "numpy")
     yield from _ufuncs(sys.modules["numpy.linalg._umath_linalg"], "numpy.linalg")
-    for name in _FUNCTIONS:
+    for name, written in _FUNCTIONS.items():
         if (function := getattr(compiled, name, None)) is not None:
-            yield Target(function, f"numpy.{name.removeprefix('c_')}")
+            yield Target(function, f"numpy.{name.removeprefix('c_')}", written)
     for name, written in _METHODS.items():
         yield Target(getattr(np.ndarray, name), f"numpy.ndarray.{name}", written)
 

@@ -190,11 +190,12 @@ static PyObject *named(const Given *given, const char *name) {
     return NULL;
 }
 
-/* Whether a ufunc leaves elements of its result as the memory was. */
+/* Whether a ufunc or `copyto` leaves elements of its result as the memory was. */
 static bool leaves_gaps(const Entry *entry, const Given *given) {
-    if (entry->inputs < 0) return false;
     PyObject *where = named(given, "where");
-    if (where == NULL || where == Py_True || given->count > entry->inputs) return false;
+    if (where == NULL || where == Py_True) return false;
+    if (entry->inputs < 0) return entry->written >= 0;
+    if (given->count > entry->inputs) return false;
     PyObject *out = named(given, "out");
     return out == NULL || out == Py_None;
 }
