@@ -137,6 +137,18 @@ z = y * 0
     assert differ.tolist() == [True, False]  # what all comes to zero in is the same again
 
 
+@pytest.mark.parametrize("made", ["x", "x.T", "x[::2]", "np.asfortranarray(x)", "x.sum()"])
+def test_what_an_operation_reads_is_known_by_what_another_computed(recorded, made):
+    program = (
+        f"import numpy as np\nx = np.arange(24.0).reshape(4, 6)\nnp.negative(np.exp({made}))\n"
+    )
+    (stream,), _ = recorded(program, windows={"0-0": (0, 100)})
+    last = len(stream.records) - 1
+    assert stream.details[last]["name"] == "numpy.negative float64"
+    (given,) = stream.details[last]["inputs"]
+    assert given["digest"] == stream.records["digest"][last - 1]
+
+
 TABLE = """
 import hashlib
 import itertools

@@ -296,8 +296,8 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def digest(array: Any, seed: int = 0) -> int:
-    """A digest of an array's elements, in the order of its indices."""
-    data = sys.modules["numpy"].asarray(array, order="C")
+    """A digest of an array's elements, in the order that observed.c takes them in."""
+    data = sys.modules["numpy"].asarray(array, order="A")
     return _native.digest(data.ctypes.data, data.nbytes, seed)
 
 
