@@ -11,12 +11,10 @@
  * whose bytes mean something: no objects, no text, and no `longdouble`, which has bytes that nobody
  * writes.
  */
-#include "arrays.h"
-#include "digest.h"
+#include "observed.h"
 
 #include <numpy/ufuncobject.h>
 #include <stddef.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -24,8 +22,6 @@ enum {
     MOST = 3072,                         /* entries in it */
     SLOTS = 32,                          /* methods that C defines */
     TYPES = NPY_HALF + 1,               /* NumPy's own number the half type last */
-    WITHOUT_THE_LOCK = 1 << 16,          /* bytes, as in digest.c */
-    LARGEST_NUMBER = 16,                 /* bytes of a scalar */
 };
 
 /* What is known of something that is observed. It stays to the end of the process. */
@@ -90,113 +86,15 @@ static Entry *derived(Entry *method, int slot, PyObject *self) {
     return found;
 }
 
-/* ---- what a call computed ---------------------------------------------------------------------- */
-
-static bool has_plain_numbers(int type) {
-    bool number = (type >= NPY_BOOL && type <= NPY_CDOUBLE) || type == NPY_HALF;
-    return (number && type != NPY_LONGDOUBLE) || type == NPY_DATETIME || type == NPY_TIMEDELTA;
-}
-
-/* Digests an array in the order of its indices, or of its memory where that has no gaps. */
-static bool digest_array(PyArrayObject *array, uint64_t *value) {
-    PyObject *copy = NULL;
-    if (!PyArray_IS_C_CONTIGUOUS(array) && !PyArray_IS_F_CONTIGUOUS(array)) {
-        // No subclass, whose code would run.
-        copy = PyArray_NewLikeArray(array, NPY_CORDER, NULL, 0);
-        if (copy == NULL || PyArray_CopyInto((PyArrayObject *)copy, array) < 0) {
-            Py_XDECREF(copy);
-            return false;
-        }
-        array = (PyArrayObject *)copy;
-    }
-    const void *data = PyArray_DATA(array);
-    size_t size = (size_t)PyArray_NBYTES(array);
-    if (size < WITHOUT_THE_LOCK) {
-        *value = bcfg_digest(data, size, *value);
-    } else {
-        Py_BEGIN_ALLOW_THREADS
-        *value = bcfg_digest(data, size, *value);
-        Py_END_ALLOW_THREADS
-    }
-    Py_XDECREF(copy);
-    return true;
-}
-
-/* NumPy's number of the type of a result, and a digest over `value`; -1 for no numbers. */
-static int digest_result(PyObject *result, uint64_t *value) {
-    if (PyArray_Check(result)) {
-        PyArrayObject *array = (PyArrayObject *)result;
-        int type = PyArray_TYPE(array);
-        return has_plain_numbers(type) && digest_array(array, value) ? type : -1;
-    }
-    if (PyArray_IsScalar(result, Generic)) {
-        unsigned char bytes[LARGEST_NUMBER] = {0};
-        PyArray_Descr *descriptor = PyArray_DescrFromScalar(result);
-        if (descriptor == NULL) return -1;
-        int type = descriptor->type_num;
-        size_t size = (size_t)PyDataType_ELSIZE(descriptor);
-        Py_DECREF(descriptor);
-        if (!has_plain_numbers(type) || size > sizeof bytes) return -1;
-        PyArray_ScalarAsCtype(result, bytes);
-        *value = bcfg_digest(bytes, size, *value);
-        return type;
-    }
-    if (PyFloat_CheckExact(result)) {
-        double number = PyFloat_AS_DOUBLE(result);
-        *value = bcfg_digest(&number, sizeof number, *value);
-        return NPY_DOUBLE;
-    }
-    if (PyLong_Check(result)) {
-        uint64_t number = PyLong_AsUnsignedLongLongMask(result);
-        *value = bcfg_digest(&number, sizeof number, *value);
-        return PyBool_Check(result) ? NPY_BOOL : NPY_INT64;
-    }
-    return -1;
-}
-
-/* Digests what a call computed; the type of the first of its results, -1 for no numbers. */
-static int digest_results(PyObject *results, uint64_t *value) {
-    if (!PyTuple_Check(results)) return digest_result(results, value);
-    int first = -1;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(results); i++) {
-        int type = digest_result(PyTuple_GET_ITEM(results, i), value);
-        if (first < 0) first = type;
-    }
-    return first;
-}
-
 /* ---- a call ------------------------------------------------------------------------------------ */
-
-/* The arguments of a call, however they were given. */
-typedef struct {
-    PyObject *self;                      /* NULL for none */
-    PyObject *const *items;
-    Py_ssize_t count;                    /* by position */
-    PyObject *names;                     /* of those that follow, or NULL */
-    PyObject *keywords;                  /* a dictionary in their place, or NULL */
-} Given;
-
-static PyObject *argument(const Given *given, Py_ssize_t number) {
-    if (given->self != NULL && number-- == 0) return given->self;
-    return number < given->count ? given->items[number] : NULL;
-}
-
-/* A keyword argument, borrowed, or NULL. */
-static PyObject *named(const Given *given, const char *name) {
-    if (given->keywords != NULL) return PyDict_GetItemString(given->keywords, name);
-    for (Py_ssize_t i = 0; given->names != NULL && i < PyTuple_GET_SIZE(given->names); i++)
-        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(given->names, i), name) == 0)
-            return given->items[given->count + i];
-    return NULL;
-}
 
 /* Whether a ufunc or `copyto` leaves elements of its result as the memory was. */
 static bool leaves_gaps(const Entry *entry, const Given *given) {
-    PyObject *where = named(given, "where");
+    PyObject *where = bcfg_named(given, "where");
     if (where == NULL || where == Py_True) return false;
     if (entry->inputs < 0) return entry->written >= 0;
     if (given->count > entry->inputs) return false;
-    PyObject *out = named(given, "out");
+    PyObject *out = bcfg_named(given, "out");
     return out == NULL || out == Py_None;
 }
 
@@ -219,32 +117,11 @@ static bool forgive(void) {
     return true;
 }
 
-/* Arguments as a tuple, without those by position that a ufunc only writes to. */
-static PyObject *packed(const Entry *entry, const Given *given) {
-    Py_ssize_t own = given->self != NULL, count = given->count;
-    if (entry->inputs >= 0 && count > entry->inputs) count = entry->inputs;
-    PyObject *made = PyTuple_New(own + count);
-    if (made == NULL) return NULL;
-    if (own) PyTuple_SET_ITEM(made, 0, Py_NewRef(given->self));
-    for (Py_ssize_t i = 0; i < count; i++)
-        PyTuple_SET_ITEM(made, own + i, Py_NewRef(given->items[i]));
-    return made;
-}
-
-static PyObject *packed_keywords(const Given *given) {
-    PyObject *made = given->keywords != NULL ? PyDict_Copy(given->keywords) : PyDict_New();
-    for (Py_ssize_t i = 0; made != NULL && given->names != NULL &&
-                           i < PyTuple_GET_SIZE(given->names); i++)
-        if (PyDict_SetItem(made, PyTuple_GET_ITEM(given->names, i), given->items[given->count + i]) < 0)
-            Py_CLEAR(made);
-    return made;
-}
-
 /* Asks, before a call, whether more is wanted of it: what Python wants back after it, NULL for
  * nothing, or with an exception set that is the program's. */
 static PyObject *ask(const Entry *entry, const Given *given) {
     if (bcfg_callbacks.computing == NULL) return NULL;
-    PyObject *arguments = packed(entry, given), *keywords = packed_keywords(given), *token = NULL;
+    PyObject *arguments = bcfg_packed(given, entry->inputs), *keywords = bcfg_packed_keywords(given), *token = NULL;
     if (arguments != NULL && keywords != NULL)
         token = PyObject_CallFunctionObjArgs(bcfg_callbacks.computing, entry->name, arguments,
                                              keywords, NULL);
@@ -258,10 +135,10 @@ static PyObject *ask(const Entry *entry, const Given *given) {
 /* Tells of a call that returned; -1 with an exception set that is the program's. */
 static int tell(Entry *entry, const Given *given, PyObject *result, PyObject *token) {
     PyObject *results = result;
-    if (result == Py_None && entry->written >= 0) results = argument(given, entry->written);
+    if (result == Py_None && entry->written >= 0) results = bcfg_argument(given, entry->written);
     if (results == NULL) return 0;
     uint64_t value = 0;
-    int type = digest_results(results, &value);
+    int type = bcfg_digest_results(results, &value);
     if (type < 0) {
         PyErr_Clear(); // no memory for a copy
         return 0;
