@@ -18,7 +18,7 @@ def step(w, x):
     return w - 0.1 * jax.grad(lambda w: ((x @ w) ** 2).mean())(w)
 
 x = jax.random.normal(jax.random.key({seed}), (32, 16))
-w = np.ones(16, np.float32)
+w = np.array([1] * 16, np.float32)
 for number in range(4):
     w = step(w, x)
 w = w * 2

@@ -285,7 +285,7 @@ def _detailed(
         same_inputs=not otherwise if known else None,
         other_inputs=tuple(dict.fromkeys(otherwise)),
         settings=tuple(_settings_apart(one, other)),
-        cause=_cause_of_inputs(inputs, a, b),
+        cause=_cause_of_inputs(inputs, a, b, parting.stream),
     )
     kept = [run.get("kept", {"path": "", "obstacle": ""}) for run in (one, other)]
     if all(each["path"] for each in kept):
@@ -304,6 +304,7 @@ def _cause_of_inputs(
     inputs: Sequence[tuple[dict[str, Any], dict[str, Any]]],
     a: Mapping[str, Read],
     b: Mapping[str, Read],
+    stream: str,
 ) -> Cause:
     """Why an operation reads something else in the other run; "" where it reads the same."""
     unlike = [(x, y) for x, y in inputs if x != y]
@@ -315,8 +316,10 @@ def _cause_of_inputs(
         return "generator"
     if all(_is_computed(x, b) and _is_computed(y, a) for x, y in unlike):
         return "order"
-    if all(_is_computed(x, a) and _is_computed(y, b) for x, y in unlike):
-        return "threads"  # nothing before it in its own stream differs
+    # Nothing before it in its own stream differs.
+    theirs, its = ({key: one for key, one in run.items() if key != stream} for run in (a, b))
+    if all(_is_computed(x, theirs) and _is_computed(y, its) for x, y in unlike):
+        return "threads"
     return "outside"
 
 
