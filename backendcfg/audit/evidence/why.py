@@ -253,7 +253,7 @@ def _examined(runs: _Runs, found: list[Parting], follow: int) -> tuple[Parted, K
 
 
 def _distance_from_cause(step: Parted) -> int:
-    """Which of several streams made the difference: the others were given it."""
+    """The order in which streams are named as the cause: 0 first; 3 only read what others made."""
     if step.same_inputs or step.cause in ("generator", "unwritten", "order"):
         return 0 if step.same_inputs else 1
     return 3 if step.cause == "threads" else 2

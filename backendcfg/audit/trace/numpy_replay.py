@@ -97,10 +97,10 @@ def _generator(kept: Generator) -> Any:
     return random.RandomState(bits) if kept.legacy else random.Generator(bits)
 
 
-def apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def apart(one: Sequence[Any], other: Sequence[Any]) -> dict[str, Any]:
     """How far the results of two runs are apart: `elements`, `differing`, `apart`."""
     elements, differing, largest = 0, 0, 0.0
-    for first, second in zip(one["outputs"], other["outputs"], strict=False):
+    for first, second in zip(one, other, strict=False):
         elements += first.size
         if first.shape != second.shape:
             return {"elements": elements, "differing": elements, "apart": None}

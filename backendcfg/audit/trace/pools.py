@@ -1,8 +1,8 @@
 """Tasks of pools, which have streams of their own.
 
 Which worker of a pool takes which task differs from run to run, and so does the number of workers
-that start. So what a task computes is recorded by the task: by who hands it to the pool, and as the
-how many-th. That is the same in each run, whichever thread or process computes it.
+that start. So each task has a stream, named after the thread or task that hands it to the pool and
+numbered in that order. It is the same in each run, whichever thread or process computes it.
 
 Pools are those of `concurrent.futures`, `multiprocessing` and joblib, of threads or of processes.
 """

@@ -91,20 +91,28 @@ def _asked(run: Callable[[Sequence[str]], str], python: str, *words: str) -> dic
 def main() -> None:
     """In the child: do what the arguments say, and print it as JSON."""
     what, *paths = sys.argv[1:]
-    if paths[0].endswith(NUMPYS):
-        from backendcfg.audit.trace import numpy_replay
+    answer = _of_numpy if paths[0].endswith(NUMPYS) else _of_torch
+    print(json.dumps(answer(what, paths)))
 
-        one, *others = [numpy_replay.load(path) for path in paths]
-        if what == "again":
-            print(json.dumps({"digests": numpy_replay.again(one, PLACES, REPEATS)}))
-        else:
-            print(json.dumps(numpy_replay.apart(one, *others)))
-        return
+
+def _of_numpy(what: str, paths: Sequence[str]) -> dict[str, Any]:
+    from backendcfg.audit.trace import numpy_replay
+
+    kept = [numpy_replay.load(path) for path in paths]
+    if what == "again":
+        return {"digests": numpy_replay.again(kept[0], PLACES, REPEATS)}
+    return numpy_replay.apart(*(one["outputs"] for one in kept))
+
+
+def _of_torch(what: str, paths: Sequence[str]) -> dict[str, Any]:
     import torch
 
     kept = [torch.load(path, weights_only=False) for path in paths]
-    answer = _again(torch, kept[0]) if what == "again" else _apart(torch, *kept)
-    print(json.dumps(answer))
+    if what == "again":
+        return _again(torch, kept[0])
+    from backendcfg.audit.trace.numpy_replay import apart
+
+    return apart(*([_as_array(torch, each) for each in one["outputs"]] for one in kept))
 
 
 def _again(torch: Any, kept: dict[str, Any]) -> dict[str, Any]:
@@ -142,25 +150,10 @@ def _placed(torch: Any, value: Any, place: int) -> Any:
     return room.as_strided(copy.shape, copy.stride(), beyond).copy_(copy)
 
 
-def _apart(torch: Any, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    elements, differing, largest = 0, 0, 0.0
-    for first, second in zip(one["outputs"], other["outputs"], strict=False):
-        elements += first.numel()
-        if first.shape != second.shape:
-            return {"elements": elements, "differing": elements, "apart": None}
-        a, b = (_as_numbers(torch, each) for each in (first, second))
-        odd = (a != b) & ~((a != a) & (b != b))  # noqa: PLR0124 - whether both are NaN
-        differing += int(odd.sum())
-        if bool(odd.any()):
-            scale = torch.maximum(a[odd].abs(), b[odd].abs())
-            largest = max(largest, float(((a[odd] - b[odd]).abs() / scale).max()))
-    finite = largest == largest and largest != float("inf")  # noqa: PLR0124 - not NaN
-    return {"elements": elements, "differing": differing, "apart": largest if finite else None}
-
-
-def _as_numbers(torch: Any, tensor: Any) -> Any:
+def _as_array(torch: Any, tensor: Any) -> Any:
     dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor
-    return dense.to(torch.complex128 if dense.is_complex() else torch.float64)
+    numbers = dense.to("cpu", torch.complex128 if dense.is_complex() else torch.float64)
+    return numbers.resolve_conj().resolve_neg().numpy()
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ GENERATOR = "generator"
 """What the state of a generator is called among what an operation reads."""
 
 PROGRAM = "the compiled program"
-"""What is called so among it, where a library compiles what is called."""
+"""What a compiled function is called there, beside its arguments."""
 
 LARGEST_KEPT = 2 << 30
 """Bytes of arguments that are kept for a replay."""

@@ -45,6 +45,15 @@ uint64_t bcfg_digest(const void *bytes, size_t size, uint64_t seed) {
     return spread(result);
 }
 
+uint64_t bcfg_digest_unlocked(const void *bytes, size_t size, uint64_t seed) {
+    if (size < WITHOUT_THE_LOCK) return bcfg_digest(bytes, size, seed);
+    uint64_t found;
+    Py_BEGIN_ALLOW_THREADS
+    found = bcfg_digest(bytes, size, seed);
+    Py_END_ALLOW_THREADS
+    return found;
+}
+
 PyObject *bcfg_digest_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given) {
     (void)module;
     if (given < 2 || given > 3) {
@@ -59,13 +68,5 @@ PyObject *bcfg_digest_call(PyObject *module, PyObject *const *arguments, Py_ssiz
         return PyErr_Format(PyExc_ValueError, "no %zd bytes are at %p", size, address);
     unsigned long long seed = given == 3 ? PyLong_AsUnsignedLongLongMask(arguments[2]) : 0;
     if (PyErr_Occurred()) return NULL;
-    uint64_t found;
-    if (size < WITHOUT_THE_LOCK) {
-        found = bcfg_digest(address, (size_t)size, seed);
-    } else {
-        Py_BEGIN_ALLOW_THREADS
-        found = bcfg_digest(address, (size_t)size, seed);
-        Py_END_ALLOW_THREADS
-    }
-    return PyLong_FromUnsignedLongLong(found);
+    return PyLong_FromUnsignedLongLong(bcfg_digest_unlocked(address, (size_t)size, seed));
 }

@@ -108,8 +108,8 @@ static PyObject *name_with_type(Entry *entry, int type) {
     return entry->names[type];
 }
 
-/* What a program would not have met without us is dropped: it may be at the brink of the deepest call
- * or of its memory. Anything else comes from the program, as an exception of a handler of signals. */
+/* Drops an exception that the program would not have met without us: our callback may be one call too
+ * deep, or need memory that is gone. Any other comes from the program, as from a handler of signals. */
 static bool forgive(void) {
     if (!PyErr_ExceptionMatches(PyExc_RecursionError) && !PyErr_ExceptionMatches(PyExc_MemoryError))
         return false;
@@ -248,7 +248,8 @@ static PyObject *by_tuple(int slot, PyObject *self, PyObject *arguments, PyObjec
     return finish(entry, &given, result, &begun);
 }
 
-/* A method gets no hint which it is, so that each slot has functions of its own. */
+/* C code that Python calls is not told which definition it was called by, so each slot has functions
+ * of its own. */
 #define EACH(X)                                                                                    \
     X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)    \
     X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
@@ -277,7 +278,8 @@ static const PyCFunction positions[SLOTS] = {EACH(BY_POSITION)}, unnamed[SLOTS] 
 
 /* ---- beginning to observe ---------------------------------------------------------------------- */
 
-/* Writes an address where it may be that nobody may write: the system does it, and says so. */
+/* Writes an address to memory that may be read-only: by a system call, which then fails where a
+ * plain write would end the process. */
 static bool exchanged(PyCFunction *at, PyCFunction ours) {
     int ends[2];
     if (pipe(ends) != 0) return false;

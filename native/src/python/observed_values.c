@@ -2,10 +2,7 @@
 #include "observed.h"
 #include "digest.h"
 
-enum {
-    WITHOUT_THE_LOCK = 1 << 16, /* bytes, as in digest.c */
-    LARGEST_NUMBER = 16,        /* bytes of a scalar */
-};
+enum { LARGEST_NUMBER = 16 }; /* bytes of a scalar */
 
 /* ---- arguments --------------------------------------------------------------------------------- */
 
@@ -61,15 +58,7 @@ static bool digest_array(PyArrayObject *array, uint64_t *value) {
         }
         array = (PyArrayObject *)copy;
     }
-    const void *data = PyArray_DATA(array);
-    size_t size = (size_t)PyArray_NBYTES(array);
-    if (size < WITHOUT_THE_LOCK) {
-        *value = bcfg_digest(data, size, *value);
-    } else {
-        Py_BEGIN_ALLOW_THREADS
-        *value = bcfg_digest(data, size, *value);
-        Py_END_ALLOW_THREADS
-    }
+    *value = bcfg_digest_unlocked(PyArray_DATA(array), (size_t)PyArray_NBYTES(array), *value);
     Py_XDECREF(copy);
     return true;
 }
