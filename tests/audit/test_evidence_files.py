@@ -463,7 +463,7 @@ def test_a_file_of_one_run_only_and_damaged_ones_are_told(tmp_path):
     assert found["cut.gz"].whole.startswith("a damaged gzip file, ")
     assert all(one.parts == {} for one in found.values())
     assert differing(found, {}) == [
-        f"{name}: only one of them wrote it" for name in ("cut.gz", "cut.npz", "x.npy")
+        f"{name}: only the first run wrote it" for name in ("cut.gz", "cut.npz", "x.npy")
     ]
 
 

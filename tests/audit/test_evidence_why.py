@@ -73,6 +73,29 @@ FAULTS = {
             "settings": ("threads 2 -> 1",),
         },
     ),
+    "precision that is set by old and by new names": (
+        """
+        import torch
+        def by_old():
+            torch.set_float32_matmul_precision("medium")
+        def by_new():
+            torch.backends.mkldnn.matmul.fp32_precision = "ieee"
+        for choose in ([by_old, by_new] if odd else [by_new, by_old]):
+            choose()
+        torch.backends.cuda.matmul.allow_tf32 = False
+        try:
+            torch.get_float32_matmul_precision()
+        except RuntimeError as error:
+            assert not odd and "mix of the legacy and new APIs" in str(error)
+        x = torch.ones(2)
+        x.add_(odd)
+        """,
+        {
+            "operation": "aten.add_.Tensor",
+            "place": "script.py:15",
+            "settings": ("mkldnn.matmul.fp32_precision bf16 -> ieee",),
+        },
+    ),
     "memory that nothing has written to": (
         """
         import ctypes, os, torch
@@ -180,6 +203,56 @@ def test_a_number_of_threads_that_parts_a_sum_is_cured_by_the_flag_for_it(
     assert (step["operation"], step["cause"]) == ("aten.sum", "surroundings")
     assert step["settings"] == [f"threads {os.cpu_count()} -> 1"]
     assert list(found["cure"]) == ["threads.count"]
+
+
+@pytest.mark.exhaustive
+def test_atomics_of_an_operator_are_cured_by_deterministic_algorithms(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    script = """
+import torch
+torch.manual_seed(0)
+torch.set_num_threads(2)
+places, values = torch.randint(0, 1000, (400_000,)), torch.randn(400_000)
+found = torch.zeros(1000).index_put((places,), values, accumulate=True)
+print(found.double().sum().item())
+"""
+    (tmp_path / "script.py").write_text(script)
+    words = ["prove", "tf32-off", "--runs", "4", "--why", "--", sys.executable, "script.py"]
+    assert main(["--json", *words]) == 1
+    found = json.loads(capsys.readouterr().out)
+    (step,) = found["why"]["steps"]
+    assert (step["operation"], step["place"]) == ("aten.index_put", "script.py:6")
+    assert (step["same_inputs"], step["cause"]) == (True, "itself")
+    assert found["cure"] == {"determinism.algorithms": "deterministic"}
+
+
+def test_what_a_program_tunes_in_its_first_run_is_cured_by_no_flag(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    script = """
+import json, os
+ways = {"forth": [1e30, 1.0, -1e30], "back": [-1e30, 1e30, 1.0]}
+best = "forth"
+if os.path.exists("tuned.json"):
+    with open("tuned.json") as file: best = json.load(file)
+else:
+    with open("tuned.json", "w") as file: json.dump("back", file)
+print(sum(ways[best]))
+"""
+    (tmp_path / "script.py").write_text(script)
+    words = ["prove", "tf32-off", "--runs", "3", "--why", "--", sys.executable, "script.py"]
+    assert main(words) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "run 2 (with load): tuned.json: only the first run wrote it" in out
+    assert out.endswith(
+        " tier none"
+        " first not found: no operation was recorded, as none of NumPy, PyTorch or JAX was run"
+        " cure none: in 3 more runs nothing differed; only the first run did not find `tuned.json`"
+    )
+    os.unlink("tuned.json")
+    assert main(["--json", *words]) == 1
+    assert json.loads(capsys.readouterr().out)["cure"] == {}
 
 
 @pytest.mark.exhaustive

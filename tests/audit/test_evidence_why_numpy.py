@@ -118,6 +118,50 @@ FAULTS = {
             "same_inputs": False,
         },
     ),
+    "a sum that threads of C code add to as they come": (
+        """
+        import ctypes, subprocess
+        import numpy as np
+        source = r'''
+        #include <pthread.h>
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+        static float total;
+        static int added, first;
+        static const float *values;
+        static void *add(void *given) {
+            long number = (long)given;
+            pthread_mutex_lock(&lock);
+            while (!added && number != first) pthread_cond_wait(&changed, &lock);
+            for (int i = 0; i < 1000; i++) total += values[1000 * number + i];
+            added = 1;
+            pthread_cond_broadcast(&changed);
+            pthread_mutex_unlock(&lock);
+            return 0;
+        }
+        float sum(const float *given, int comes_first) {
+            pthread_t threads[2];
+            values = given, total = 0, added = 0, first = comes_first;
+            for (long i = 0; i < 2; i++) pthread_create(&threads[i], 0, add, (void *)i);
+            for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
+            return total;
+        }'''
+        library = f"./sum-{odd}.so"
+        compile = ["cc", "-shared", "-fPIC", "-pthread", "-xc", "-", "-o", library]
+        subprocess.run(compile, input=source, text=True, check=True)
+        sum_of = ctypes.CDLL(library).sum
+        sum_of.restype = ctypes.c_float
+        x = np.random.default_rng(0).normal(size=2000).astype(np.float32)
+        total = sum_of(ctypes.c_void_p(x.ctypes.data), odd)
+        np.negative(np.float32(total))
+        """,
+        {
+            "operation": "numpy.negative float32",
+            "place": "script.py:35",
+            "cause": "outside",
+            "same_inputs": False,
+        },
+    ),
     "an object that cannot be read": (
         """
         import os

@@ -32,6 +32,9 @@ MOST_TEXTS = 32 << 20
 MOST_NAMED = 5
 """Parts of a file that are named."""
 
+ONLY_FIRST = "only the first run wrote it"
+"""What is said of a file that later runs found."""
+
 Stamp = tuple[int, int, int]
 
 
@@ -143,12 +146,18 @@ def _text(path: str) -> str | None:
 
 
 def differing(a: Mapping[str, Content], b: Mapping[str, Content]) -> list[Deviation]:
-    """The files that two runs did not write alike."""
+    """The files that a run wrote otherwise than the first run.
+
+    Args:
+        a: what the first run wrote.
+        b: what the run wrote.
+    """
     found = []
     for path in sorted({*a, *b}):
         one, other = a.get(path), b.get(path)
         if one is None or other is None:
-            found.append(Deviation(path, f"{path}: only one of them wrote it"))
+            who = "the first run did not write it" if one is None else ONLY_FIRST
+            found.append(Deviation(path, f"{path}: {who}"))
         elif one.whole != other.whole and (how := _apart(one, other)):
             found.append(Deviation(path, f"{path}: {how}"))
     return found

@@ -196,6 +196,9 @@ def cure(
 ) -> tuple[str, ...] | None:
     """The fewest flags that make every run produce the same; None where all of them do not.
 
+    Empty where runs are the same without any: what made them differ is gone, such as a file that
+    was not there before the first run.
+
     Args:
         command: as for `prove`, whose runs differ.
         flags: those that may be set otherwise.
@@ -205,7 +208,7 @@ def cure(
     """
 
     def is_equal(some: Collection[str]) -> bool:
-        with Step(f"proving with {', '.join(sorted(some))}"):
+        with Step(f"proving with {', '.join(sorted(some)) or 'nothing else'}"):
             try:
                 side, held = as_wanted(some)
             except BackendCfgError:
@@ -213,6 +216,8 @@ def cure(
             found = prove(command, side, held, runs=runs, folder=folder, to_the_end=False)
             return found.equal
 
+    if is_equal(()):
+        return ()
     return smallest(flags, is_equal) if flags and is_equal(flags) else None
 
 

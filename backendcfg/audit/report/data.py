@@ -78,7 +78,8 @@ class Proved:
         tier: of the profile.
         twice: what `--twice` showed; None without it.
         why: what `--why` found; None without it, and where runs are the same.
-        cure: the flags with which runs are the same; None where none are known.
+        cure: the flags with which runs are the same; None where none are known, and empty where
+            runs were the same without any when they were made again.
         against: how it stands to a lock; None without one, and where runs differ.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from backendcfg.audit.evidence.files import ONLY_FIRST
 from backendcfg.audit.verify import FAILS
 from backendcfg.resolve.words import assignment, counted, listed, literal, quoted
 
@@ -140,12 +141,16 @@ def growth(followed: Sequence[Followed]) -> str:
     )
 
 
-def cure(flags: Mapping[str, Any] | None, runs: int) -> str:
+def cure(flags: Mapping[str, Any] | None, of: Proof) -> str:
     """The flags with which runs are the same; None where there are no such."""
     if flags is None:
         return f"none: with every flag of {CURES}, runs differ, too"
+    if not flags:
+        found = [one.name for one in of.differences[0].files if one.words.endswith(ONLY_FIRST)]
+        wrote = f"; only the first run did not find {quoted(found)}" if found else ""
+        return f"none: in {of.convincing} more runs nothing differed{wrote}"
     set_so = ", ".join(f"{flag} = {literal(value)}" for flag, value in flags.items())
-    return f"{set_so}: with that, {runs} runs were the same"
+    return f"{set_so}: with that, {of.convincing} runs were the same"
 
 
 def against(results: Sequence[str], lock: str = "the lock") -> str:

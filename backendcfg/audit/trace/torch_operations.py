@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import sys
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
@@ -39,6 +41,10 @@ _UNWRITTEN = (
     "new_empty_strided",
     "resize_",
     "set_",
+)
+_PRECISIONS = tuple(
+    f"{where}.fp32_precision"
+    for where in ("cuda.matmul", "cudnn.conv", "mkldnn.matmul", "mkldnn.conv")
 )
 _OVERWRITES = ("copy_", "fill_", "zero_")
 # A view of what Python or NumPy made, which no other operation shows.
@@ -286,11 +292,15 @@ def _place(torch: Any, lines: dict[int, str]) -> str:
 
 def _settings(torch: Any) -> dict[str, Any]:
     """What a program may set itself, and what decides how an operation computes."""
-    return {
+    found = {
         "threads": torch.get_num_threads(),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "precision of float32 products": torch.get_float32_matmul_precision(),
     }
+    # Not by the names of before 2.9: reading those raises where a program uses both.
+    for name in _PRECISIONS:
+        with suppress(AttributeError):
+            found[name] = attrgetter(name)(torch.backends)
+    return found
 
 
 def _storages(value: Any) -> set[int]:

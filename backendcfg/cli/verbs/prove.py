@@ -150,7 +150,7 @@ def command(
         results = replace(results, why=searched, cure=cure)
         lines += [
             *_steps(searched),
-            *block("cure", [in_words.cure(cure, found.convincing)], "bold"),
+            *block("cure", [in_words.cure(cure, found)], "bold"),
         ]
     locked, more, same = locking.after(found)
     results = replace(results, against=locking.compared)
