@@ -9,8 +9,6 @@ import pytest
 
 from backendcfg.cli.main import main
 
-pytestmark = pytest.mark.torch
-
 RACING = """
 import os, torch
 @torch.library.custom_op("mine::racing", mutates_args=())
@@ -24,6 +22,7 @@ print("done")
 """
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("name", ["nothing", "tf32-off"])
 def test_an_operation_that_gives_something_else_the_second_time_is_named(
     name, tmp_path, monkeypatch, capsys
@@ -41,6 +40,7 @@ def test_an_operation_that_gives_something_else_the_second_time_is_named(
     ]
 
 
+@pytest.mark.torch
 def test_the_shell_says_what_equal_operations_bound(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text("import torch; x = torch.ones(2) * 2")
@@ -51,4 +51,14 @@ def test_the_shell_says_what_equal_operations_bound(tmp_path, monkeypatch, capsy
         " (95 %)"
     )
     assert main([*words, "-c", "import torch; torch.manual_seed(0)"]) == 0
-    assert capsys.readouterr().out.endswith("twice     no operation of PyTorch was recorded\n")
+    assert capsys.readouterr().out.endswith("twice     no operation was recorded\n")
+
+
+def test_operations_of_numpy_are_run_twice(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text("import numpy as np; x = np.ones(2) * 2; x += x.sum()")
+    words = ["prove", "tf32-off", "--runs", "2", "--twice", "--", sys.executable, "script.py"]
+    assert main(["--json", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    # Not the `copyto` of `ones`, which writes to its argument.
+    assert (found["twice"]["operations"], found["twice"]["unlike"]) == (3, [])

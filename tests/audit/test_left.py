@@ -11,6 +11,7 @@ import pytest
 from backendcfg.audit.evidence import recorded
 from backendcfg.audit.evidence.record import head
 from backendcfg.audit.trace import reading
+from backendcfg.audit.trace.again import Exactness
 
 STREAM = json.dumps({"stream": "0-0", "python": "python"}).encode() + b"\n"
 LINES = STREAM + b'{"name": "mm"}\n'
@@ -102,6 +103,23 @@ def test_of_damaged_lines_of_a_stream_those_before_are_read(line, folder):
     assert (found.names, found.capped, found.repeated) == (["mm"], None, 0)
 
 
+def test_what_is_said_of_exactness_is_read_where_all_of_it_is_there(folder):
+    whole = {"exact": "mm", "told": [1] + [0] * 53, "place": "x.py:1", "failed": 2}
+    damaged = [
+        {"exact": "a"},
+        whole | {"exact": 1},
+        whole | {"exact": "b", "told": [1]},
+        whole | {"exact": "c", "told": ["1"] * 54},
+        whole | {"exact": "d", "place": None},
+        whole | {"exact": "e", "failed": -1},
+        whole | {"exact": "f", "more": 1},
+    ]
+    lines = "".join(json.dumps(one) + "\n" for one in [*damaged, whole])
+    (folder / "0-0.lines").write_bytes(LINES + lines.encode())
+    (found,) = reading.read(str(folder))
+    assert found.exactness == {"mm": Exactness(whole["told"], "x.py:1", 2)}
+
+
 DETAIL = {"index": 0, "name": "mm", "place": "x.py:1", "outputs": ["float32[2]"]}
 DETAILS = {
     "an index that is a list": {"index": [0]},
@@ -170,6 +188,7 @@ HUGE = """
 import resource, sys, time
 from backendcfg.audit.evidence import recorded
 from backendcfg.audit.trace import reading
+from backendcfg.audit.trace.again import Exactness
 with open("/proc/self/statm") as file:
     mapped = int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (mapped + (1 << 30),) * 2)

@@ -15,6 +15,7 @@ import pytest
 import backendcfg
 from backendcfg import errors
 from backendcfg.audit.evidence.compare import Comparison, Why
+from backendcfg.audit.evidence.float64 import Bits, Float64
 from backendcfg.audit.evidence.measure import Measured
 from backendcfg.audit.evidence.outputs import Deviation, Distance, Part
 from backendcfg.audit.evidence.pairs import ratio
@@ -101,7 +102,12 @@ def compared(text="fast"):
         "nothing", text, 2, faster, same, same, output, Between(3, (text,), (text,))
     )
     why = Why({text: faster}, {"jax.x": text}, (text,))
-    return Compared(About("compare", ("python", text)), comparison, why)
+    exact = Bits(5, 22, 20, "train.py:3", 0)
+    float64 = Float64(
+        {text: exact, "aten.add": exact, "mine.op": Bits(0, 0, 0, "", 2)},
+        {text: Bits(5, 8, 7, text, 0), "aten.add": exact},
+    )
+    return Compared(About("compare", ("python", text)), comparison, why, float64)
 
 
 def verified(text="ok"):
@@ -179,6 +185,9 @@ def test_the_pages_of_other_verbs_say_what_was_found():
     assert "fast is 2.00 times as fast as nothing" in text
     assert "numbers differ: 1 of 3, apart by 1.0e-03 of the larger one at most" in text
     assert "differs by fast" in text
+    assert "1 of 2 operations with fewer bits, less exact under one of the two" in text
+    assert "fast 5 22 bits 8 bits 7 bits, fast" in text
+    assert "do not run in float64 `mine.op`" in text
     text = " ".join(Elements(page.page(verified())).text.split())
     assert "2 switches read under tf32-off, 1 not as it wants" in text
     assert "torch.mm on cuda:0 (float32): 10 of 23 bits, 23 granted, differs" in text

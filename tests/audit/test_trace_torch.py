@@ -156,7 +156,7 @@ steady(torch.ones(2))
 racing(torch.ones(2))
 torch.rand(3)
 """,
-        twice=True,
+        again="twice",
     )
     unlike = [one for one in stream.details.values() if one.get("unlike")]
     assert [(one["name"], one["place"]) for one in unlike] == [("test.racing", "script.py:16")]

@@ -231,6 +231,7 @@ def trace(data: bytes) -> None:
     """The streams of two threads of a traced program, also compared with each other."""
     from dataclasses import replace
 
+    from backendcfg.audit.evidence import float64
     from backendcfg.audit.trace import reading
 
     names = [f"0-{i}{end}" for end in (".lines", ".records", ".samples") for i in range(2)]
@@ -240,13 +241,16 @@ def trace(data: bytes) -> None:
     finally:
         _clear(folder)
     for one in found:
-        # As `why.py` and `twice.py` look at them.
+        # As `why.py`, `twice.py` and `float64.py` look at them.
         for about in one.details.values():
             assert all(isinstance(each, str) for each in (about["place"], *about["outputs"]))
             assert os.path.dirname(about.get("kept", {"path": ""})["path"]) in ("", folder)
             for given in about["inputs"]:
                 (one.records["digest"] == given["digest"]).any()
         one.about["python"] if one.names else one.name(0)
+    bits = float64.Float64(*[float64.bits([one.exactness for one in found])] * 2)
+    assert not bits.telling
+    assert set(bits.compared) | set(bits.failed) <= set(bits.a)
     same = [replace(one, key="") for one in found]
     for one in same:
         for other in same:

@@ -8,11 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from backendcfg import childprocess
+from backendcfg import childprocess, environ
 from backendcfg.audit.evidence import files, recorded
 from backendcfg.audit.evidence.compare import smallest
 from backendcfg.audit.evidence.outputs import Deviation, Distance, Part, distance
 from backendcfg.audit.evidence.runs import Run, Side, run
+from backendcfg.audit.trace import reading, streams
 from backendcfg.errors import BackendCfgError
 from backendcfg.probe.limits import read_limits
 from backendcfg.progress import Step
@@ -236,6 +237,31 @@ def surrounded(
         if is_loaded(number):
             stack.enter_context(_load(read_limits().usable))
         return run(command, _varied(side, held, number))
+
+
+def traced(
+    command: Sequence[str],
+    side: Side,
+    held: Mapping[str, str | None],
+    number: int,
+    *,
+    folder: str,
+    wanted: streams.Wanted,
+) -> list[reading.Read]:
+    """Run a command as `surrounded` does, and record its operations.
+
+    Args:
+        command: as for `surrounded`.
+        side: as for `prove`.
+        held: as for `prove`.
+        number: of the run, from 0.
+        folder: an empty one, which is filled.
+        wanted: what is recorded.
+    """
+    streams.want(folder, wanted)
+    variables = {**side.environment, environ.TRACE.name: folder}
+    surrounded(command, replace(side, environment=variables), held, number)
+    return reading.read(folder)
 
 
 def is_loaded(number: int) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backendcfg import environ
-from backendcfg.audit.evidence.prove import surrounded
-from backendcfg.audit.trace import reading, streams
+from backendcfg.audit.evidence.prove import traced
+from backendcfg.audit.trace.again import TWICE
+from backendcfg.audit.trace.streams import Wanted
 from backendcfg.progress import Step
 
 if TYPE_CHECKING:
@@ -64,12 +64,11 @@ def twice(command: Sequence[str], side: Side, held: Mapping[str, str | None]) ->
     Raises:
         BackendCfgError: the program cannot be started, or fails.
     """
-    with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
-        streams.want(folder, streams.Wanted(twice=True))
-        traced = replace(side, environment={**side.environment, environ.TRACE.name: folder})
-        with Step("running each operation twice"):
-            surrounded(command, traced, held, LOADED)
-        found = reading.read(folder)
+    with (
+        tempfile.TemporaryDirectory(prefix="backendcfg-") as folder,
+        Step("running each operation twice"),
+    ):
+        found = traced(command, side, held, LOADED, folder=folder, wanted=Wanted(again=TWICE))
     operations = sum(one.repeated for one in found)
     unlike = tuple(
         Unlike(about["name"], index, about["place"], tuple(about["outputs"]))

@@ -13,9 +13,8 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from backendcfg import environ
 from backendcfg.audit.evidence.compare import smallest
-from backendcfg.audit.evidence.prove import surrounded
+from backendcfg.audit.evidence.prove import surrounded, traced
 from backendcfg.audit.trace import reading, replay, streams
 from backendcfg.audit.trace.reading import Followed, followed
 from backendcfg.audit.trace.streams import GENERATOR, PROGRAM
@@ -141,10 +140,7 @@ class _Runs:
         self.made += 1
         folder = os.path.join(self.folder, f"trace-{self.made}")
         os.mkdir(folder, 0o700)
-        streams.want(folder, wanted)
-        variables = {**self.side.environment, environ.TRACE.name: folder}
-        surrounded(self.command, replace(self.side, environment=variables), self.held, number)
-        return reading.read(folder)
+        return traced(self.command, self.side, self.held, number, folder=folder, wanted=wanted)
 
     def both(self, wanted: streams.Wanted) -> tuple[list[Read], list[Read]]:
         return self.recorded(0, wanted), self.recorded(self.odd, wanted)

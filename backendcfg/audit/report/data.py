@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import backendcfg
 from backendcfg.audit.evidence.compare import Comparison, Why
 from backendcfg.audit.evidence.drift import Drift  # noqa: TC001 - Pydantic reads it
+from backendcfg.audit.evidence.float64 import Float64
 from backendcfg.audit.evidence.measure import Measured
 from backendcfg.audit.evidence.prove import Proof
 from backendcfg.audit.evidence.twice import Twice
@@ -124,11 +125,13 @@ class Compared:
         about: how it came about.
         comparison: the two sides.
         why: what `--why` found; None without it.
+        float64: what `--float64` found; None without it.
     """
 
     about: About
     comparison: Comparison
     why: Why | None = None
+    float64: Float64 | None = None
     _repr_html_ = _as_html
 
     @property
@@ -145,6 +148,8 @@ class Compared:
         found = asdict(self.comparison)
         if self.why is not None:
             found["why"] = asdict(self.why)
+        if self.float64 is not None:
+            found["float64"] = asdict(self.float64)
         return found | {"about": asdict(self.about)}
 
 
@@ -210,7 +215,10 @@ def _read(document: Mapping[str, Any]) -> Found:
     about = _checked(About, document["about"])
     if about.verb == "compare":
         return Compared(
-            about, _checked(Comparison, document), _checked(Why | None, document.get("why"))
+            about,
+            _checked(Comparison, document),
+            _checked(Why | None, document.get("why")),
+            _checked(Float64 | None, document.get("float64")),
         )
     if about.verb == "verify":
         return verified(about, document)

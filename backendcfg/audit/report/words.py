@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from backendcfg.audit.evidence.compare import Comparison, Why
+    from backendcfg.audit.evidence.float64 import Float64
     from backendcfg.audit.evidence.outputs import Distance
     from backendcfg.audit.evidence.pairs import Ratio
     from backendcfg.audit.evidence.prove import Difference, Proof
@@ -26,6 +27,9 @@ CURES = "reproducible"
 
 MOST_TIMES = 3
 """Times in an output that are named."""
+
+MOST_OPERATIONS = 12
+"""Operations that are named of those that are less exact, or do not run in float64."""
 
 # Proofs.
 
@@ -74,7 +78,7 @@ def bound(found: Proof) -> str:
 def repeated(found: Twice) -> str:
     """Whether operations gave the same when they were run a second time."""
     if found.bound is None:
-        return "no operation of PyTorch was recorded"
+        return "no operation was recorded"
     several = f"{counted(found.operations, 'operation')} run twice"
     if found.unlike:
         return f"{len(found.unlike)} of {several} gave something else the second time"
@@ -258,6 +262,36 @@ def records(found: Between) -> Iterator[str]:
         yield f"{counted(more, 'more record')}, see `--json`{left}"
     elif left:
         yield left.removeprefix("; ")
+
+
+def exactness(found: Float64) -> str:
+    """Whether operations are as exact under both sides."""
+    every = len(found.compared)
+    if not every:
+        return "no operation with fewer bits than float64 was recorded under both"
+    kinds = counted(every, "operation")
+    if not found.telling:
+        return f"{kinds} with fewer bits, as exact under both"
+    return f"{len(found.telling)} of {kinds} with fewer bits, less exact under one of the two"
+
+
+def bits(found: Float64) -> list[tuple[str, str, str, str, str]]:
+    """Of operations that are less exact under one side: their bits that are right."""
+    rows = []
+    for name in found.telling[:MOST_OPERATIONS]:
+        one, other = found.a[name], found.b[name]
+        worse = min(one, other, key=lambda each: each.median)
+        least = f"{counted(worse.least, 'bit')}, {worse.place}"
+        calls = f"{worse.calls}"
+        rows.append((name, calls, f"{one.median} bits", f"{other.median} bits", least))
+    return rows
+
+
+def not_in_float64(found: Float64) -> str:
+    """The operations that do not run in float64; "" for none."""
+    more = len(found.failed) - MOST_OPERATIONS
+    names = quoted(found.failed[:MOST_OPERATIONS])
+    return names + (f" and {more} more" if more > 0 else "")
 
 
 def numbers_by(why: Why) -> str:

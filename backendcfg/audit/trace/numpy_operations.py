@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
 from backendcfg.audit import places
+from backendcfg.audit.trace import again
 from backendcfg.audit.trace.streams import GENERATOR, LARGEST_KEPT, MOST_SAMPLED
 from backendcfg.bridges import imports
 from backendcfg.catalogue.frameworks import JAX, SCIPY
@@ -85,11 +86,13 @@ class _Call:
         place: where the program calls it.
         inputs: what it reads.
         kept: its arguments, where they are wanted.
+        second: what it computed a second time; empty where it cannot be run in float64.
     """
 
     place: str = ""
     inputs: Sequence[dict[str, Any]] = ()
     kept: Kept | None = None
+    second: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,28 @@ class Target:
 
 def watch(module: str, recorder: Recorder) -> None:
     """Record one of MODULES, which has been imported, in every thread."""
-    _native.set_array_api()
-    for target in targets(module):
-        _native.observe(target.called, target.name, target.written, target.draws)
+    observed = observe(module)
+    _OBSERVED.update(observed)
     if module == "numpy":
         _begin(recorder)
+
+
+_OBSERVED: dict[str, Target] = {}
+
+
+def observe(module: str) -> dict[str, Target]:
+    """Have calls told of what is recorded of one of MODULES; by name."""
+    _native.set_array_api()
+    found = {target.name: target for target in targets(module)}
+    for target in found.values():
+        _native.observe(target.called, target.name, target.written, target.draws)
+    return found
+
+
+def target_of(name: str, known: Mapping[str, Target]) -> Target:
+    """What an operation calls, by its name, which may be that of a ufunc's method."""
+    # Not bound: the ufunc is the first of the arguments.
+    return known.get(name) or known[name.rpartition(".")[2]]
 
 
 def targets(module: str) -> Iterator[Target]:
@@ -177,10 +197,13 @@ def _begin(recorder: Recorder) -> None:
 
     def computing(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _Call | None:
         stream = recorder.stream()
-        if is_inner() or not (stream.is_in_window() or stream.is_followed()):
+        if is_inner():
             return None
+        if stream.again:
+            second = _second(stream, name, arguments, keywords)
+            return _Call(places.place(OURS, sys._getframe(1)), second=second)
         if not stream.is_in_window():
-            return _Call()
+            return _Call() if stream.is_followed() else None
         named = {key: value for key, value in keywords.items() if key != "out"}
         # With `out`, by which transforms know the length of their result.
         kept = Kept(stream, name, arguments, keywords) if stream.count == stream.keep else None
@@ -193,10 +216,14 @@ def _begin(recorder: Recorder) -> None:
             return
         stream = recorder.stream()
         if call is not None:
-            _detail(stream, name, digest, call, results if type(results) is tuple else (results,))
+            found = results if type(results) is tuple else (results,)
+            if stream.again:
+                _compare(stream, name, call, found)
+            else:
+                _detail(stream, name, digest, call, found)
         stream.add(name, digest)
 
-    if recorder.wanted.windows:
+    if recorder.wanted.windows or recorder.wanted.again:
         _native.bind(computing=computing, computed=computed_closely)
     else:
         _native.bind(computed=computed)
@@ -208,6 +235,40 @@ def _is_jax(caller: FrameType) -> bool:
     """Whether JAX computes something for itself: it keeps much of that, and then does not again."""
     frame = places.nearest(("numpy",), caller)
     return frame is not None and places.is_within(places.module_of(frame), (JAX.name,))
+
+
+def _second(
+    stream: Stream, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Sequence[Any] | None:
+    """What an operation computes a second time.
+
+    None where it is not run a second time; empty where it cannot be run in float64.
+    """
+    exact = stream.again == again.FLOAT64
+    run = again.in_float64 if exact else again.repeated
+    try:
+        return run(target_of(name, _OBSERVED), arguments, keywords)
+    except Exception:  # arguments that the program's own call refuses, too
+        return [] if exact else None
+
+
+def _compare(stream: Stream, name: str, call: _Call, found: Sequence[Any]) -> None:
+    """Tell what an operation computed from what it computed a second time."""
+    if call.second is None:
+        return
+    if stream.again == again.FLOAT64:
+        np = sys.modules["numpy"]
+        with np.errstate(all="ignore"):
+            stream.compare(name, call.place, np, found, call.second)
+        return
+    shapes = [shape(one) for one in found]
+    # What a program adds in place to an array of another type it gets in that type.
+    if shapes != [shape(one) for one in call.second]:
+        return
+    stream.repeated += 1
+    if [*map(digest, found)] != [*map(digest, call.second)]:
+        facts = {"name": name, "place": call.place, "outputs": shapes, "unlike": True}
+        stream.detail(facts)
 
 
 def _detail(stream: Stream, name: str, digest: int, call: _Call, found: Sequence[Any]) -> None:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backendcfg import _native
-from backendcfg.audit.trace.numpy_operations import MODULES, Generator, Target, targets
+from backendcfg.audit.trace.numpy_operations import MODULES, Generator, observe, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from backendcfg.audit.trace.numpy_operations import Target
 
 
 def load(path: str) -> dict[str, Any]:
@@ -35,11 +37,9 @@ def again(kept: dict[str, Any], places: Sequence[int], repeats: int) -> dict[int
     """
     name = kept["operation"]
     known = _known(name)
-    function, draws = known[name].called, known[name].draws
+    target = target_of(name, known)
+    function, draws = target.called, target.draws
     digests: list[int] = []
-    _native.set_array_api()
-    for target in known.values():
-        _native.observe(target.called, target.name, target.written, target.draws)
     found: dict[int, list[int]] = {}
     # What draws has another state of its generator at each call.
     for place, _ in itertools.product(places[:1] if draws else places, range(repeats)):
@@ -56,15 +56,12 @@ def again(kept: dict[str, Any], places: Sequence[int], repeats: int) -> dict[int
 
 
 def _known(name: str) -> dict[str, Target]:
-    """What is recorded, by name, with the method of a ufunc that the name may be."""
+    """What is recorded of the module of an operation, by name; its calls are told from now on."""
     found: dict[str, Target] = {}
     for module in MODULES:
         if name.startswith(f"{module}.") or module == "numpy":
             importlib.import_module(module)
-            found |= {target.name: target for target in targets(module)}
-    if name not in found:
-        # Not bound: the ufunc is the first of the arguments that were kept.
-        found[name] = Target(found[name.rpartition(".")[2]].called, name)
+            found |= observe(module)
     return found
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backendcfg.audit.left import Lines, opened
+from backendcfg.audit.trace.again import MOST_BITS, Exactness
 from backendcfg.audit.trace.streams import LINES, RECORDS, SAMPLE, SAMPLES
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Read:
         capped: the operations from which on nothing was written down, None when all were.
         repeated: how many operations were run a second time.
         samples: numbers that some computed, by index.
+        exactness: by operation, how many bits of its results are right.
     """
 
     key: str
@@ -44,6 +46,7 @@ class Read:
     capped: int | None
     repeated: int = 0
     samples: dict[int, Numbers] = field(default_factory=dict)
+    exactness: dict[str, Exactness] = field(default_factory=dict)
 
     def name(self, index: int) -> str:
         """The name of an operation; "" where the stream has ended before it."""
@@ -89,6 +92,10 @@ def _read(folder: str, key: str) -> Read:
                     found.details[document["index"]] = {"inputs": [], **document}
             elif isinstance(name := document.get("name"), str) and name not in numbers:
                 numbers[name] = len(numbers)
+            elif "exact" in document:
+                if _is_exactness(document):
+                    name = document.pop("exact")
+                    found.exactness[name] = Exactness(**document)
             elif document.keys() in _COUNTS and all(map(_is_count, document.values())):
                 counts.update(document)
             else:
@@ -101,7 +108,7 @@ def _read(folder: str, key: str) -> Read:
         records = records[: int(np.argmax(nameless))]
     samples = _samples(_bytes(path + SAMPLES))
     capped, repeated = counts.get("capped"), counts.get("repeated", 0)
-    return Read(key, found.about, found.names, records, found.details, capped, repeated, samples)
+    return replace(found, records=records, capped=capped, repeated=repeated, samples=samples)
 
 
 def _is_count(value: Any) -> bool:
@@ -122,6 +129,17 @@ def _is_detail(document: Mapping[str, Any], folder: str) -> bool:
         and isinstance(kept, dict)
         and all(isinstance(kept.get(what), str) for what in ("path", "obstacle"))
         and os.path.dirname(kept["path"]) in ("", folder)
+    )
+
+
+def _is_exactness(document: Mapping[str, Any]) -> bool:
+    told = document.get("told")
+    return (
+        document.keys() == {"exact", "told", "place", "failed"}
+        and all(isinstance(document[what], str) for what in ("exact", "place"))
+        and isinstance(told, list)
+        and len(told) == MOST_BITS + 1
+        and all(map(_is_count, [*told, document["failed"]]))
     )
 
 

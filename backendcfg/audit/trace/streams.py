@@ -25,8 +25,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from backendcfg.audit.trace.again import Exactness, error
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
 WANTED = "wanted.json"
@@ -63,14 +65,14 @@ class Wanted:
         keep: by stream, the operation whose arguments are kept in a file, -1 for none.
         follow: how many operations are sampled from the first of a window on.
         capacity: bytes of records that one stream may have; later operations are only counted.
-        twice: whether each operation is run a second time, to see whether it gives the same.
+        again: how each operation is run a second time: as again.py says; "" for not at all.
     """
 
     windows: dict[str, tuple[int, int]] = field(default_factory=dict)
     keep: dict[str, int] = field(default_factory=dict)
     follow: int = 0
     capacity: int = 256 << 20
-    twice: bool = False
+    again: str = ""
 
 
 def want(folder: str, wanted: Wanted) -> None:
@@ -87,7 +89,9 @@ class Stream:
         count: how many operations it has had.
         last: the last one of its window, -1 without one.
         keep: the one whose arguments are to be kept, -1 for none.
-        repeated: how many were run a second time.
+        again: how each is run a second time.
+        repeated: how many were.
+        exactness: by operation, how many bits of its results are right.
         tasks: the numbers of those that it hands to pools.
     """
 
@@ -100,7 +104,8 @@ class Stream:
         self.keep = wanted.keep.get(key, -1)
         length = wanted.follow if key in wanted.windows else 0
         self._followed = range(self.first, self.first + length)
-        self.twice = wanted.twice
+        self.again = wanted.again
+        self.exactness: dict[str, Exactness] = {}
         self._path = os.path.join(recorder.folder, key)
         self._left = wanted.capacity if key else -1
         self._numbers: dict[str, int] = {}
@@ -150,6 +155,28 @@ class Stream:
         """Write more of the operation that comes next, which is in the window."""
         self._line({"index": self.count, **facts})
 
+    def compare(
+        self, name: str, place: str, library: Any, found: Sequence[Any], exact: Sequence[Any]
+    ) -> None:
+        """Count an operation that was run in float64, too.
+
+        Args:
+            name: what it is.
+            place: where the program calls it.
+            library: NumPy or PyTorch.
+            found: what it computed.
+            exact: what it computed in float64; empty where it cannot be run so.
+        """
+        apart = error(library, found, exact)
+        if apart is None and exact:
+            return  # nothing of fewer bits
+        counted = self.exactness.setdefault(name, Exactness())
+        if apart is None:
+            counted.failed += 1
+        else:
+            self.repeated += 1
+            counted.add(apart, place)
+
     def flush(self) -> None:
         """Write what is not written yet."""
         if not self.key:
@@ -157,8 +184,10 @@ class Stream:
         self._left -= len(self._records)
         if self._left < 0 and self._records:
             self._line({"capped": self.count})
-        if self.twice:
+        if self.again:
             self._line({"repeated": self.repeated})
+            for name, one in self.exactness.items():
+                self._line({"exact": name, **asdict(one)})
         kept_of = {LINES: self._lines, RECORDS: self._records, SAMPLES: self._samples}
         for suffix, kept in kept_of.items():
             if kept:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native
 from backendcfg.audit import places
+from backendcfg.audit.trace import again
 from backendcfg.audit.trace.streams import GENERATOR, LARGEST_KEPT, MOST_SAMPLED
 
 if TYPE_CHECKING:
@@ -47,6 +48,17 @@ _PRECISIONS = tuple(
     for where in ("cuda.matmul", "cudnn.conv", "mkldnn.matmul", "mkldnn.conv")
 )
 _OVERWRITES = ("copy_", "fill_", "zero_")
+# More than one result is right: vectors may have another sign, and rows another order.
+_FACTORIZATIONS = (
+    "_linalg_eigh",
+    "_linalg_svd",
+    "geqrf",
+    "linalg_eig",
+    "linalg_ldl_factor_ex",
+    "linalg_lu",
+    "linalg_lu_factor_ex",
+    "linalg_qr",
+)
 # A view of what Python or NumPy made, which no other operation shows.
 _FROM_OUTSIDE = ("lift_fresh",)
 
@@ -118,7 +130,7 @@ def modes(recorder: Recorder) -> Any:
                     self.unwritten |= _storages(out)
                 return out
             stream = recorder.stream()
-            if stream.last >= 0 or stream.twice:
+            if stream.last >= 0 or stream.again:
                 call = _Call(func, args, kwargs)
                 return _closely(torch, stream, about, self, call)
             out = func(*args, **kwargs)
@@ -253,7 +265,7 @@ def _closely(torch: Any, stream: Stream, about: Operation, mode: Any, call: _Cal
     keeps = stream.count == stream.keep
     inputs = _inputs(torch, about, call, mode.unwritten) if wanted else []
     kept = _Kept(torch, stream, call) if keeps else None
-    again = stream.twice and not about.draws and not about.written
+    second = _second(torch, stream, about, call)
     out = call()
     found = _written(about, out, call.args, call.kwargs)
     if found is None:
@@ -269,13 +281,36 @@ def _closely(torch: Any, stream: Stream, about: Operation, mode: Any, call: _Cal
         if kept is not None:
             facts["kept"] = kept.finish(found)
         stream.detail(facts)
-    if again:
+    if second is not None and stream.again == again.FLOAT64:
+        stream.compare(about.name, place, torch, found, second)
+    elif second is not None:
         stream.repeated += 1
-        second = outcome(torch, about, call(), call.args, call.kwargs)
-        if second != value:
+        if _digest_of_all(torch, second) != value:
             stream.detail({**facts, "outputs": outputs, "unlike": True})
     stream.add(about.name, value)
     return out
+
+
+def _second(torch: Any, stream: Stream, about: Operation, call: _Call) -> list[Any] | None:
+    """What an operation computes a second time.
+
+    None where it is not run a second time; empty where it cannot be run in float64.
+    """
+    if about.draws or not stream.again:
+        return None
+    given = call.args, call.kwargs
+    if stream.again == again.FLOAT64:
+        if about.name.split(".")[1] in _FACTORIZATIONS:
+            return None
+        if (given := again.tensors_in_float64(torch, given)) is None:
+            return None
+    elif about.written:
+        return None
+    try:
+        out = call.operator(*given[0], **given[1])
+    except Exception:  # a kernel without float64, or arguments that the program's own call refuses
+        return [] if stream.again == again.FLOAT64 else None
+    return _written(about, out, *given)
 
 
 def _place(torch: Any, lines: dict[int, str]) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from backendcfg.audit.evidence.compare import Comparison, Why
+    from backendcfg.audit.evidence.float64 import Float64
     from backendcfg.audit.evidence.pairs import Ratio
     from backendcfg.audit.evidence.runs import Side
 
@@ -32,9 +33,21 @@ if TYPE_CHECKING:
     help="Measure for about N seconds, and for eight runs at least.",
 )
 @click.option("--why", is_flag=True, help="Also find the flags that make the difference.")
+@click.option(
+    "--float64",
+    is_flag=True,
+    help="Also run each operation in float64, once under each: how many of its bits are right.",
+)
 @report_option()
 def command(
-    a: str, b: str, words: tuple[str, ...], seconds: float, *, report: str | None, why: bool
+    a: str,
+    b: str,
+    words: tuple[str, ...],
+    seconds: float,
+    *,
+    float64: bool,
+    report: str | None,
+    why: bool,
 ) -> None:
     """Run a command under two profiles in turns: time, memory, numbers.
 
@@ -46,6 +59,7 @@ def command(
     from dataclasses import replace
 
     from backendcfg.audit.evidence import compare
+    from backendcfg.audit.evidence import float64 as exactness
     from backendcfg.audit.evidence.sides import plan_of, side_of
     from backendcfg.audit.evidence.variants import differing
     from backendcfg.audit.report.data import About, Compared
@@ -75,6 +89,15 @@ def command(
             reasons = compare.why(words, runs, second, flags, without, seconds=seconds)
             results = replace(results, why=reasons)
             lines += _reasons(reasons, flags, found)
+        if float64:
+            # Under `nothing` backendcfg records nothing. A profile that is empty sets as little.
+            sides = {
+                name: side_of(name, variant_of(folder, None, plan, ()))
+                for name, plan in zip((a, b), plans, strict=True)
+            }
+            exact = exactness.float64(words, sides)
+            results = replace(results, float64=exact)
+            lines += _exactness(exact, found)
     current().answer(results.document(), lines)
     write_report(results, report)
 
@@ -118,6 +141,17 @@ def _size(number: float) -> str:
     from backendcfg.resolve.words import size
 
     return size(round(number))
+
+
+def _exactness(exact: Float64, of: Comparison) -> Iterator[str]:
+    from backendcfg.audit.report import words
+
+    yield ""
+    yield from block("float64", [words.exactness(exact)], "bold")
+    if rows := words.bits(exact):
+        yield from table(rows, ("operation", "calls", of.a, of.b, "least"))
+    if exact.failed:
+        yield from block("not run", [f"in float64: {words.not_in_float64(exact)}"], "bold")
 
 
 def _reasons(why: Why, flags: list[str], of: Comparison) -> Iterator[str]:

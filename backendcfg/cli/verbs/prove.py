@@ -69,13 +69,13 @@ def _read_also(
 @click.option(
     "--twice",
     is_flag=True,
-    help="Also run each operation of PyTorch twice, which shows rare races.",
+    help="Also run each operation twice, which shows rare races.",
 )
 @click.option(
     "--why",
     is_flag=True,
-    help="Also find the first operation of PyTorch that differs, and the flags of `reproducible`"
-    " that make runs the same.",
+    help="Also find the first operation that differs, and the flags of `reproducible` that make"
+    " runs the same.",
 )
 @click.option(
     "-o",
