@@ -11,7 +11,15 @@ import pytest
 from backendcfg import errors
 from backendcfg.audit.evidence import files
 from backendcfg.audit.evidence.outputs import Distance
-from backendcfg.audit.evidence.prove import HASH_SEED, PADDING, Difference, Proof, cure, prove
+from backendcfg.audit.evidence.prove import (
+    HASH_SEED,
+    PADDING,
+    THREADS,
+    Difference,
+    Proof,
+    cure,
+    prove,
+)
 from backendcfg.audit.evidence.runs import Side
 from backendcfg.cli.main import main
 
@@ -32,7 +40,14 @@ def test_equal_runs_are_told_with_what_was_varied_and_the_bound(tmp_path):
     assert found.bound == pytest.approx(0.632, abs=0.001)
     assert found.varied[:3] == ("addresses", "the time of day", "the length of the environment")
     assert found.varied[-1] == "the seed of hashes"
-    assert "the seed of hashes" not in proven(EQUAL, tmp_path, runs=2, held=[HASH_SEED]).varied
+    assert found.held == (
+        "the machine and its libraries",
+        "the working directory",
+        "the processors that may be used",
+    )
+    steady = proven(EQUAL, tmp_path, runs=2, held=[HASH_SEED, THREADS])
+    assert "the seed of hashes" not in steady.varied
+    assert steady.held[3:] == ("the number of threads", "the seed of hashes")
 
 
 FAULTS = {

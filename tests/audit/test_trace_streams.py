@@ -186,6 +186,17 @@ def test_a_program_goes_on_when_its_operations_cannot_be_written(tmp_path):
     assert recorder.stream().count == 2
 
 
+@pytest.mark.parametrize("wanted", [None, "", "[]", '{"more": 1}'])
+def test_a_program_is_not_recorded_where_what_is_wanted_cannot_be_read(wanted, python, tmp_path):
+    folder = tmp_path / "trace"
+    if wanted is not None:
+        folder.mkdir()
+        (folder / streams.WANTED).write_text(wanted)
+    program = "import backendcfg, numpy as np; print(np.ones(2).sum())"
+    assert python(program, BACKENDCFG_TRACE=str(folder)) == "2.0\n"
+    assert not folder.exists() or os.listdir(folder) == [streams.WANTED]
+
+
 def test_what_is_wanted_is_written_as_json(tmp_path):
     want(str(tmp_path), Wanted(keep={"0-0": 3}))
     text = (tmp_path / streams.WANTED).read_text()

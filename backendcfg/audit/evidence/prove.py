@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 HASH_SEED = "PYTHONHASHSEED"
+THREADS = "OMP_NUM_THREADS"
 PADDING = "SURROUNDINGS"
 """A variable of growing length, which moves what the program has on its stack."""
 
@@ -69,6 +70,7 @@ class Proof:
         records: how many values the program recorded and were compared.
         unread: why not all of them were, in words.
         varied: what was not the same in every run, in words.
+        held: what was, likewise.
         left_out: times in the output that differ, and that say nothing.
         bound: a deviation that comes in this part of all runs, or more often, would have shown in
             95 of 100 proofs.
@@ -87,6 +89,7 @@ class Proof:
     records: int = 0
     unread: tuple[str, ...] = ()
     also: dict[str, int] = field(default_factory=dict)
+    held: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -184,7 +187,20 @@ def prove(
         recorded.number_of(first.records),
         tuple(dict.fromkeys(unread)),
         dict(side.also),
+        tuple(_held(held, side.also)),
     )
+
+
+def _held(held: Mapping[str, str | None], also: Mapping[str, int]) -> Iterator[str]:
+    """What is the same in every run, in words."""
+    yield "the machine and its libraries"
+    yield "the working directory"
+    if "processors" not in also:
+        yield "the processors that may be used"
+    if THREADS in held and "threads" not in also:
+        yield "the number of threads"
+    if HASH_SEED in held:
+        yield "the seed of hashes"
 
 
 def cure(
@@ -275,7 +291,7 @@ def _varied(side: Side, held: Mapping[str, str | None], number: int) -> Side:
     more = {name: text for name, text in variables.items() if name not in held}
     also = side.also if _is_third(number) else {}
     if "threads" in also:
-        more["OMP_NUM_THREADS"] = str(also["threads"])
+        more[THREADS] = str(also["threads"])
     return replace(
         side, environment={**side.environment, **more}, processors=also.get("processors", 0)
     )

@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from backendcfg.audit.trace.nested import leaves, mapped
 from backendcfg.catalogue.frameworks import NUMPY
 
 if TYPE_CHECKING:
@@ -170,14 +171,12 @@ def _is_plain(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
         return False
     plain = (type(None), bool, int, float, complex, str, type(...), slice)
     numpys = (library.generic, library.dtype, library.ufunc, type(library._NoValue))
-    found: list[Any] = []
-    mapped(found.append, [*arguments, *keywords.values()])
     return all(
         type(one) in plain
         or isinstance(one, numpys)
         or _is_type(one)
         or (type(one) is library.ndarray and not one.dtype.hasobject)
-        for one in found
+        for one in leaves([arguments, keywords])
     )
 
 
@@ -205,12 +204,3 @@ def tensors_in_float64(torch: Any, given: Any) -> Any:
 
     found = mapped(wide, given)
     return found if met else None
-
-
-def mapped(change: Any, value: Any) -> Any:
-    """Lists, tuples and dictionaries with what is in them changed."""
-    if isinstance(value, (list, tuple)):
-        return type(value)([mapped(change, one) for one in value])
-    if isinstance(value, dict):
-        return {key: mapped(change, one) for key, one in value.items()}
-    return change(value)

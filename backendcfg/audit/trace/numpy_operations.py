@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import _native
 from backendcfg.audit import places
 from backendcfg.audit.trace import again
+from backendcfg.audit.trace.nested import leaves, mapped
 from backendcfg.audit.trace.streams import GENERATOR, LARGEST_KEPT, MOST_SAMPLED
 from backendcfg.bridges import imports
 from backendcfg.catalogue.frameworks import JAX, SCIPY
@@ -308,7 +309,7 @@ def _call(name: str, given: list[Any], kept: Kept | None, frame: FrameType) -> _
     draws = name.startswith("numpy.random.")
     inputs: list[dict[str, Any]] = []
     numbers: list[Any] = []
-    for one in _flat(given[draws:]):
+    for one in leaves(given[draws:]):
         if type(one) in (bool, int, float, complex, str):
             numbers.append(one)
         elif (array := _as_array(one)) is not None and not array.dtype.hasobject:
@@ -336,7 +337,7 @@ def _as_array(value: Any) -> Any:
 def _state(generator: Any) -> int:
     """A digest of the state of a generator."""
     found = 0
-    for one in _flat(_bits(generator).state):
+    for one in leaves(_bits(generator).state):
         text = one.tobytes() if hasattr(one, "tobytes") else repr(one).encode()
         found = zlib.crc32(text, found)
     return found
@@ -344,16 +345,6 @@ def _state(generator: Any) -> int:
 
 def _bits(generator: Any) -> Any:
     return getattr(generator, "bit_generator", None) or generator._bit_generator
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _flat(one)
-    elif isinstance(value, dict):
-        yield from _flat(list(value.values()))
-    else:
-        yield value
 
 
 def digest(array: Any, seed: int = 0) -> int:
@@ -382,13 +373,16 @@ class Kept:
         self, stream: Stream, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]
     ) -> None:
         self.path = os.path.join(stream.folder, f"{stream.key}-{stream.count}{KEPT}")
-        arrays = map(_as_array, _flat([arguments, keywords]))
+        arrays = map(_as_array, leaves([arguments, keywords]))
         size = sum(one.nbytes for one in arrays if one is not None)
         self.obstacle = f"its arguments have {size} bytes" if size > LARGEST_KEPT else ""
         self.call: dict[str, Any] = {"operation": name}
         if not self.obstacle:
             try:
-                self.call |= {"args": _copy(list(arguments)), "kwargs": _copy(dict(keywords))}
+                self.call |= {
+                    "args": mapped(_copy, list(arguments)),
+                    "kwargs": mapped(_copy, dict(keywords)),
+                }
             except Exception as error:  # the program's own classes, or no memory
                 self.obstacle = f"its arguments cannot be kept: {error}"
 
@@ -424,10 +418,6 @@ def _copy(value: Any) -> Any:
         TypeError: the program's own class is needed for that.
     """
     np = sys.modules["numpy"]
-    if type(value) in (list, tuple):
-        return type(value)(_copy(one) for one in value)
-    if type(value) is dict:
-        return {key: _copy(one) for key, one in value.items()}
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.copy("K") if _is_shared(type(value)) else np.array(value, order="K")
     if imports.is_imported("numpy.random"):

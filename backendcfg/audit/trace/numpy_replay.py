@@ -6,11 +6,13 @@ import importlib
 import itertools
 import pickle
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.audit.trace.nested import mapped
 from backendcfg.audit.trace.numpy_operations import MODULES, Generator, observe, target_of
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def again(kept: dict[str, Any], places: Sequence[int], repeats: int) -> dict[int
     found: dict[int, list[int]] = {}
     # What draws has another state of its generator at each call.
     for place, _ in itertools.product(places[:1] if draws else places, range(repeats)):
-        args, kwargs = _placed(kept["args"], place), _placed(kept["kwargs"], place)
+        args, kwargs = mapped(partial(_placed, place), (kept["args"], kept["kwargs"]))
         before = _native.bind(computed=lambda _, digest, *ignored: digests.append(digest))
         try:
             function(*args, **kwargs)
@@ -65,12 +67,8 @@ def _known(name: str) -> dict[str, Target]:
     return found
 
 
-def _placed(value: Any, place: int) -> Any:
-    """Arguments with the elements of arrays so many bytes beyond a multiple of 64."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(_placed(one, place) for one in value)
-    if isinstance(value, dict):
-        return {key: _placed(one, place) for key, one in value.items()}
+def _placed(place: int, value: Any) -> Any:
+    """An argument; the elements of an array so many bytes beyond a multiple of 64."""
     if isinstance(value, Generator):
         return _generator(value)
     if not isinstance(value, np.ndarray):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import childprocess
+from backendcfg.audit.trace.nested import mapped
 from backendcfg.audit.trace.numpy_operations import KEPT as NUMPYS
 
 if TYPE_CHECKING:
@@ -126,18 +128,14 @@ def _again(torch: Any, kept: dict[str, Any]) -> dict[str, Any]:
     # What draws has another state of its generator at each call.
     for place in PLACES[:1] if about.draws else PLACES:
         for _ in range(1 if about.draws else REPEATS):
-            args, kwargs = _placed(torch, (kept["args"], kept["kwargs"]), place)
+            args, kwargs = mapped(partial(_placed, torch, place), (kept["args"], kept["kwargs"]))
             out = function(*args, **kwargs)
             found.setdefault(place, []).append(outcome(torch, about, out, args, kwargs))
     return {"digests": found}
 
 
-def _placed(torch: Any, value: Any, place: int) -> Any:
-    """Arguments with the elements of dense tensors so many bytes beyond a multiple of 64."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(_placed(torch, one, place) for one in value)
-    if isinstance(value, dict):
-        return {key: _placed(torch, one, place) for key, one in value.items()}
+def _placed(torch: Any, place: int, value: Any) -> Any:
+    """An argument; the elements of a dense tensor so many bytes beyond a multiple of 64."""
     if not hasattr(value, "data_ptr"):
         return value
     is_dense = value.layout is torch.strided and value.device.type == "cpu"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import _native
 from backendcfg.audit import places
 from backendcfg.audit.trace import again
+from backendcfg.audit.trace.nested import leaves, mapped
 from backendcfg.audit.trace.streams import GENERATOR, LARGEST_KEPT, MOST_SAMPLED
 
 if TYPE_CHECKING:
@@ -185,13 +186,7 @@ def outcome(torch: Any, about: Operation, out: Any, args: Any, kwargs: Any) -> i
 
 
 def _tensors(value: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-    elif hasattr(value, "data_ptr"):
-        yield value
+    return (one for one in leaves(value) if hasattr(one, "data_ptr"))
 
 
 def digest(torch: Any, tensor: Any, seed: int = 0) -> int:
@@ -360,22 +355,12 @@ def _inputs(torch: Any, about: Operation, call: _Call, unwritten: set[int]) -> l
     for one in _tensors(given):
         new = bool(unwritten) and not _storages(one).isdisjoint(unwritten)
         found.append({"what": _shape(one), "digest": digest(torch, one), "unwritten": new})
-    if numbers := list(_numbers(given)):
+    if numbers := [one for one in leaves(given) if isinstance(one, (int, float, complex, str))]:
         found.append({"what": "numbers", "digest": zlib.crc32(repr(numbers).encode())})
     if about.draws:
         generator = call.kwargs.get("generator") or torch.default_generator
         found.append({"what": GENERATOR, "digest": digest(torch, generator.get_state())})
     return found
-
-
-def _numbers(value: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _numbers(one)
-    elif isinstance(value, dict):
-        yield from _numbers(list(value.values()))
-    elif isinstance(value, (bool, int, float, complex, str)):
-        yield value
 
 
 def _sample(torch: Any, tensor: Any, most: int) -> bytes:
@@ -404,14 +389,10 @@ class _Kept:
         size = sum(one.numel() * one.element_size() for one in _tensors((call.args, call.kwargs)))
         self.obstacle = f"its arguments have {size} bytes" if size > LARGEST_KEPT else ""
         if not self.obstacle:
-            given = self._copy((call.args, call.kwargs))
+            given = mapped(self._copy, (call.args, call.kwargs))
             self.call = {"operation": str(call.operator), "args": given[0], "kwargs": given[1]}
 
     def _copy(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return type(value)(self._copy(one) for one in value)
-        if isinstance(value, dict):
-            return {key: self._copy(one) for key, one in value.items()}
         if not hasattr(value, "data_ptr"):
             return value
         return value.detach().clone(memory_format=self.torch.preserve_format)

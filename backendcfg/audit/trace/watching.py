@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 def begin(folder: str) -> None:
     """Record this process from now on; libraries are watched as they are imported."""
-    recorder = streams.begin(folder)
+    try:
+        recorder = streams.begin(folder)
+    except (OSError, TypeError, ValueError):
+        return  # whoever asked for it has ended, and its folder is gone or half written
     pools.watch(recorder)
     modules = (TORCH.name, JAX.name, *numpy_operations.MODULES)
     imports.watch(lambda module: _watch(module, recorder), modules)

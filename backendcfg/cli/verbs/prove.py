@@ -253,6 +253,7 @@ def _lines(found: Proof, tier: str) -> Iterator[str]:
         if (more := len(found.differences) - MOST_SHOWN) > 0:
             yield from block("", [f"{counted(more, 'more run')}, see `--json`"])
     yield from block("varied", [", ".join(found.varied)], "bold")
+    yield from block("held", [", ".join(found.held)], "bold")
     if found.left_out:
         yield from block("left out", [words.left_out(found)], "bold")
     if found.files is None:
