@@ -7,9 +7,9 @@
 
 The public names are `profile`, `apply`, `undo`, `plan`, `verify`, `detect`, `active`, `flags`,
 `reload`, `guard`, `capture`, `numerics_token`, `probe_precision`, `record`, `evidence`, `backends`,
-`ops` and `errors`. Importing this package applies the profile that BACKENDCFG_PROFILE names, else
-the active one of the project, else of the user; where there is none it opens no library, sets no
-variable and costs a few milliseconds.
+`fleet`, `ops` and `errors`. Importing this package applies the profile that BACKENDCFG_PROFILE
+names, else the active one of the project, else of the user; where there is none it opens no
+library, sets no variable and costs a few milliseconds.
 
 PYTEST_DONT_REWRITE, because pytest would warn of a package that a start-up file imported already.
 """
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from backendcfg import backends, errors, ops
+    from backendcfg import backends, errors, fleet, ops
     from backendcfg.audit.capture import capture
     from backendcfg.audit.evidence.probes import probe_precision
     from backendcfg.audit.evidence.record import record
@@ -44,6 +44,7 @@ __all__ = [
     "errors",
     "evidence",
     "flags",
+    "fleet",
     "guard",
     "numerics_token",
     "ops",
@@ -78,7 +79,7 @@ def __getattr__(name: str) -> Any:
     with locks.LOADING:
         import importlib
 
-        if name in ("backends", "errors", "ops"):
+        if name in ("backends", "errors", "fleet", "ops"):
             return importlib.import_module(f"backendcfg.{name}")
         home = importlib.import_module(f"backendcfg.{_HOMES.get(name, 'session')}")
         value = getattr(home, name)

@@ -446,6 +446,18 @@ class DeviceFailedError(MachineError, RuntimeError):
     code = "device-failed"
 
 
+class FleetDisagreesError(MachineError, RuntimeError):
+    """Ranks that compute together have other settings."""
+
+    code = "fleet-disagrees"
+
+
+class FleetTimeoutError(MachineError, TimeoutError):
+    """A rank did not say in time how it computes."""
+
+    code = "fleet-timeout"
+
+
 class StateUnwritableError(MachineError):
     """The state directory cannot be written or read."""
 

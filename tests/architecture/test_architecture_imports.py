@@ -42,6 +42,7 @@ ORDER = (
     "session",
     "audit",
     "launch",
+    "fleet",
     "backends",
     "notebook",
     "testing",

@@ -7,10 +7,12 @@ docs/errors.md shows too.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import sysconfig
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -281,6 +283,32 @@ def _(project):
 def _(project):
     project.write("run.lock", 'lock = 1\ncreated = "2026-11-25"\n\n[results]\nruns = "many"\n')
     return project.run("run", "--locked", "run.lock", "--", "python", "train.py")
+
+
+def as_rank_of(size, **answer):
+    """What rank 3 hears where rank 0 gives an answer."""
+    from types import SimpleNamespace
+
+    from backendcfg.fleet.agreement import compared
+
+    ranks = SimpleNamespace(name="all", rank=3, size=size, calls=count())
+    ranks.tell = ranks.settle = lambda *ignored: None
+    ranks.ask = lambda *ignored: json.dumps(answer)
+    compared(ranks, backendcfg.numerics_token().parts, "node-b", 60.0)
+
+
+@causes("fleet-disagrees")
+def _(project):
+    most = [rank for rank in range(16) if rank not in (3, 7)]
+    values = [["SkylakeX", most], ["Haswell", [3, 7]]]
+    name = "switches.openblas[numpy].core_type"
+    odd = {"name": name, "values": values, "hosts": ["node-b"]}
+    return project.refused(as_rank_of, 16, settings=[odd], host=[])
+
+
+@causes("fleet-timeout")
+def _(project):
+    return project.refused(as_rank_of, 16, missing=[5])
 
 
 @causes("lock-drift")

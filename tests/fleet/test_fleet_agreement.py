@@ -1,0 +1,258 @@
+"""Whether ranks agree: in threads of one process, which tell each other through a board."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+import pytest
+
+from backendcfg import errors
+from backendcfg.fleet import agreement
+from backendcfg.fleet.agreement import Agreement, Setting, compared
+
+PARTS = {
+    "switches": {"torch.num_threads": 4, "mkl[torch].local_threads": 0},
+    "flags": {"threads.count": 4},
+    "facts": {"torch.default_dtype": "float32"},
+    "variables": {"PYTHONHASHSEED": "0"},
+    "libraries": {"libopenblas.so": "1-a"},
+    "versions": {"numpy": "2.4.0"},
+    "processor": {"name": "EPYC", "caches": ["32K"]},
+    "devices": {},
+}
+
+
+class Board:
+    """What all ranks of a group told."""
+
+    def __init__(self, size):
+        self.size, self.texts, self.changed = size, {}, threading.Condition()
+        self.bytes = 0
+
+
+class Rank:
+    """One of the ranks of a board."""
+
+    name = "all"
+
+    def __init__(self, board, rank):
+        self.board, self.rank, self.size = board, rank, board.size
+        self.calls = count()
+
+    def tell(self, key, text):
+        with self.board.changed:
+            assert (key, self.rank) not in self.board.texts
+            self.board.texts[key, self.rank] = text
+            self.board.bytes += len(text)
+            self.board.changed.notify_all()
+
+    def ask(self, key, source, seconds):
+        with self.board.changed:
+            self.board.changed.wait_for(lambda: (key, source) in self.board.texts, seconds)
+            return self.board.texts.get((key, source))
+
+    def settle(self, seconds):
+        pass
+
+
+def with_parts(changes):
+    """The parts of a rank with some of them otherwise: `{"switches.torch.num_threads": 1}`."""
+    parts = copy.deepcopy(PARTS)
+    for name, value in changes.items():
+        part, _, rest = name.partition(".")
+        if value is None:
+            parts[part].pop(rest, None)
+        else:
+            parts[part][rest] = value
+    return parts
+
+
+def outcomes(size, changes=None, *, absent=(), deadline=30.0):
+    """What `compared` gives or raises in each rank, where some have other parts or are not there."""
+    board = Board(size)
+    changes = changes or {}
+
+    def run(rank):
+        host = f"node-{'ab'[rank >= size // 2]}"
+        try:
+            parts = with_parts(changes.get(rank, {}))
+            return compared(Rank(board, rank), parts, host, deadline)
+        except errors.BackendCfgError as error:
+            return error
+
+    ranks = [rank for rank in range(size) if rank not in absent]
+    with ThreadPoolExecutor(size) as pool:
+        return board, dict(zip(ranks, pool.map(run, ranks), strict=True))
+
+
+def test_ranks_with_the_same_settings_agree():
+    board, found = outcomes(4)
+    assert set(found.values()) == {Agreement(4)}
+    # A digest of each other rank, and the answer of the first.
+    assert len(board.texts) == 4
+
+
+def test_one_rank_agrees_with_itself():
+    _, found = outcomes(1)
+    assert found == {0: Agreement(1)}
+
+
+def test_every_rank_refuses_with_the_same_words_where_one_setting_differs():
+    odd = {"switches.torch.num_threads": 1}
+    _, found = outcomes(16, {3: odd, 9: odd})
+    assert {str(one) for one in found.values()} == {
+        "2 of 16 ranks compute otherwise than the other 14"
+    }
+    for one in found.values():
+        assert isinstance(one, errors.FleetDisagreesError)
+        assert list(one.notes) == [
+            "torch.num_threads: 4 on 14 ranks, 1 on ranks 3, 9 (node-a, node-b)"
+        ]
+        assert one.state == "every rank refuses"
+    assert len({id(one) for one in found.values()}) == 16
+
+
+NO_DIFFERENCE = {
+    "a library that was imported later": {
+        "libraries.libscipy.so": "1-b",
+        "versions.scipy": "1.17",
+        "switches.openblas[scipy].threads": 4,
+    },
+    "devices of its own": {"variables.CUDA_VISIBLE_DEVICES": "1"},
+    "a number of threads of its own": {"switches.mkl[torch].local_threads": 2},
+    "a variable that a launcher changed after its start": {"variables.PYTHONHASHSEED": ["1", "0"]},
+}
+
+
+@pytest.mark.parametrize("changes", NO_DIFFERENCE.values(), ids=NO_DIFFERENCE)
+def test_what_ranks_have_otherwise_by_right_is_no_difference(changes):
+    _, found = outcomes(4, {2: changes})
+    assert set(found.values()) == {Agreement(4)}
+
+
+DIFFERENCES = {
+    "switches.torch.num_threads": (
+        1,
+        "torch.num_threads: 4 on ranks 0, 1, 3, 1 on rank 2 (node-b)",
+    ),
+    "facts.torch.default_dtype": (
+        "float64",
+        'facts.torch.default_dtype: "float32" on ranks 0, 1, 3, "float64" on rank 2 (node-b)',
+    ),
+    "variables.PYTHONHASHSEED": (
+        ["0", "7"],
+        'variables.PYTHONHASHSEED: "0" on ranks 0, 1, 3, "7" on rank 2 (node-b)',
+    ),
+    "libraries.libopenblas.so": (
+        "1-b",
+        'libraries.libopenblas.so: "1-a" on ranks 0, 1, 3, "1-b" on rank 2 (node-b)',
+    ),
+    "versions.numpy": (
+        "2.3.0",
+        'versions.numpy: "2.4.0" on ranks 0, 1, 3, "2.3.0" on rank 2 (node-b)',
+    ),
+    "flags.threads.count": (2, "flags.threads.count: 4 on ranks 0, 1, 3, 2 on rank 2 (node-b)"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_each_part_that_is_a_setting_counts(name):
+    value, note = DIFFERENCES[name]
+    _, found = outcomes(4, {2: {name: value}})
+    assert [one.notes for one in found.values()] == [(note,)] * 4
+
+
+def test_hosts_that_are_not_alike_are_told_and_are_no_disagreement():
+    _, found = outcomes(4, {2: {"processor.name": "Xeon"}, 3: {"processor.name": "Xeon"}})
+    unlike = Setting("host.name", (("EPYC", (0, 1)), ("Xeon", (2, 3))), ("node-b",))
+    assert {one.size for one in found.values()} == {4}
+    assert [[each.values for each in one.unlike] for one in found.values()] == [[unlike.values]] * 4
+    assert [each.name for each in found[1].unlike] == ["processor.name"]
+    _, found = outcomes(4, {2: {"processor.name": "Xeon"}, 1: {"switches.torch.num_threads": 1}})
+    assert list(found[3].notes) == [
+        "torch.num_threads: 4 on ranks 0, 2, 3, 1 on rank 1 (node-a)",
+        'their hosts are not alike: processor.name: "EPYC" on ranks 0, 1, 3, "Xeon" on rank 2 (node-b)',
+    ]
+
+
+def test_ranks_that_are_not_there_are_named_by_those_that_are():
+    begin = time.monotonic()
+    _, found = outcomes(6, absent=(2, 5), deadline=0.2)
+    assert time.monotonic() - begin < 20
+    for one in found.values():
+        assert isinstance(one, errors.FleetTimeoutError)
+        assert str(one) == "ranks 2, 5 of 6 did not answer in time"
+
+
+def test_without_the_first_rank_the_others_say_so(monkeypatch):
+    monkeypatch.setattr(agreement, "GRACE", 0.1)
+    _, found = outcomes(3, absent=(0,), deadline=0.1)
+    assert [str(one) for one in found.values()] == ["rank 0 of 3 did not answer in time"] * 2
+
+
+def test_many_kinds_are_asked_until_one_is_found_that_differs(monkeypatch):
+    monkeypatch.setattr(agreement, "MOST_ASKED", 2)
+    later = {rank: {f"versions.package{rank}": "1"} for rank in range(1, 9)}
+    _, found = outcomes(9, later)
+    assert set(found.values()) == {Agreement(9)}
+    later[8] |= {"versions.numpy": "1.26.0"}
+    _, found = outcomes(9, later)
+    assert list(found[4].notes) == [
+        'versions.numpy: "2.4.0" on 8 ranks, "1.26.0" on rank 8 (node-b)'
+    ]
+
+
+def test_of_many_settings_and_ranks_the_first_are_named():
+    odd = {f"versions.package{number}": "2" for number in range(10)}
+    plain = dict.fromkeys(odd, "1")
+    changes = {rank: odd if rank % 2 else plain for rank in range(20)}
+    _, found = outcomes(20, changes)
+    assert str(found[0]) == "10 of 20 ranks compute otherwise than the other 10"
+    assert len(found[0].notes) == 9
+    assert found[0].notes[0] == (
+        'versions.package0: "1" on 10 ranks, "2" on ranks 1, 3, 5, 7, 9, 11, 13, 15 and 2 more'
+        " (node-a, node-b)"
+    )
+    assert found[0].notes[-1] == "and 2 more settings"
+
+
+class Told(Rank):
+    """Rank 0 where all others have told a digest, and tell their settings when they are asked."""
+
+    def __init__(self, size, parts_of):
+        super().__init__(Board(size), 0)
+        self.parts_of, self.asked = parts_of, []
+
+    def ask(self, key, source, seconds):
+        texts = []
+        other = Rank(Board(2), 1)
+        other.tell = lambda _, text: texts.append(text)
+        other.ask = lambda *_: json.dumps({"ask": [1]} if len(texts) == 1 else {})
+        compared(other, self.parts_of(source), f"node-{source // 8}", 60.0)
+        if key.endswith("/settings"):
+            self.asked.append(source)
+            return texts[1]
+        return texts[0]
+
+
+def test_ten_thousand_ranks_exchange_digests_and_few_settings():
+    odd = {17: {"versions.numpy": "2.3.0"}, 4242: {"versions.numpy": "2.3.0"}}
+    xeon = {"processor.name": "Xeon"}
+    ranks = Told(10_000, lambda rank: with_parts(odd.get(rank, xeon if rank % 8 == 7 else {})))
+    with pytest.raises(errors.FleetDisagreesError) as raised:
+        compared(ranks, PARTS, "node-0", 60.0)
+    assert raised.value.notes == (
+        'versions.numpy: "2.4.0" on 9998 ranks, "2.3.0" on ranks 17, 4242 (node-2, node-530)',
+        (
+            'their hosts are not alike: processor.name: "EPYC" on 8750 ranks,'
+            ' "Xeon" on ranks 7, 15, 23, 31, 39, 47, 55, 63 and 1242 more'
+            " (node-0, node-1, node-2, node-3, node-4, node-5, node-6, node-7)"
+        ),
+    )
+    assert ranks.asked == [7, 17]
+    assert ranks.board.bytes < 200_000
