@@ -45,10 +45,10 @@ def test_the_shell_names_the_operation_that_a_profile_makes_less_exact(
     assert main(["compare", *sides, *command]) == 0
     out = capsys.readouterr().out.partition("float64 ")[2]
     assert [" ".join(line.split()) for line in out.splitlines()] == [
-        "1 of 2 operations with fewer bits, less exact under one of the two",
+        "2 operations below float64, 1 less exact under one of the two",
         "operation calls nothing ./rough.toml least",
         "mine.product 3 25 bits 9 bits 9 bits, script.py:15",
-        "not run in float64: `mine.single`",
+        "do not run in float64: `mine.single`",
     ]
     assert main(["--json", "compare", *sides[::-1], *command]) == 0
     found = json.loads(capsys.readouterr().out)["float64"]
@@ -65,13 +65,13 @@ def test_a_program_without_operations_of_fewer_bits_is_told_so(tmp_path, monkeyp
     command = ["--seconds", "0", "--float64", "--", sys.executable, "-c", script]
     assert main(["compare", "nothing", "tf32-off", *command]) == 0
     assert capsys.readouterr().out.endswith(
-        "float64   no operation with fewer bits than float64 was recorded under both\n"
+        "float64   no operation below float64 was recorded under both\n"
     )
 
 
-def exactness(told, place="", failed=0):
+def exactness(calls, place="", failed=0):
     """Of calls by their bits."""
-    return Exactness([told.get(number, 0) for number in range(MOST_BITS + 1)], place, failed)
+    return Exactness([calls.get(number, 0) for number in range(MOST_BITS + 1)], place, failed)
 
 
 def test_what_streams_say_of_an_operation_is_put_together():
@@ -86,6 +86,14 @@ def test_what_streams_say_of_an_operation_is_put_together():
     }
 
 
+@pytest.mark.parametrize(
+    ("calls", "median"), [({5: 1}, 5), ({1: 1, 2: 1}, 1), ({1: 1, 2: 1, 3: 1}, 2), ({1: 2**62}, 1)]
+)
+def test_the_lower_median_of_all_calls_counts(calls, median):
+    (found,) = bits([{"mm": exactness(calls)}, {"mm": exactness(calls)}]).values()
+    assert found.median == median
+
+
 def test_operations_that_differ_by_two_bits_are_named_those_first_that_differ_most():
     def of(**medians):
         return {name: Bits(1, n, n, "x.py:1", 0) for name, n in medians.items()}
@@ -95,10 +103,10 @@ def test_operations_that_differ_by_two_bits_are_named_those_first_that_differ_mo
     assert found.telling == ["c", "d", "b"]
     assert words.bits(found)[1] == ("d", "1", "9 bits", "22 bits", "9 bits, x.py:1")
     assert words.exactness(found) == (
-        "3 of 4 operations with fewer bits, less exact under one of the two"
+        "4 operations below float64, 3 less exact under one of the two"
     )
     same = Float64(found.a, found.a)
-    assert words.exactness(same) == "5 operations with fewer bits, as exact under both"
+    assert words.exactness(same) == "5 operations below float64, equally exact under both"
 
 
 def test_of_many_operations_the_first_are_named():

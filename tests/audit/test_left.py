@@ -104,12 +104,12 @@ def test_of_damaged_lines_of_a_stream_those_before_are_read(line, folder):
 
 
 def test_what_is_said_of_exactness_is_read_where_all_of_it_is_there(folder):
-    whole = {"exact": "mm", "told": [1] + [0] * 53, "place": "x.py:1", "failed": 2}
+    whole = {"exact": "mm", "calls": [1] + [0] * 53, "place": "x.py:1", "failed": 2}
     damaged = [
         {"exact": "a"},
         whole | {"exact": 1},
-        whole | {"exact": "b", "told": [1]},
-        whole | {"exact": "c", "told": ["1"] * 54},
+        whole | {"exact": "b", "calls": [1]},
+        whole | {"exact": "c", "calls": ["1"] * 54},
         whole | {"exact": "d", "place": None},
         whole | {"exact": "e", "failed": -1},
         whole | {"exact": "f", "more": 1},
@@ -117,7 +117,7 @@ def test_what_is_said_of_exactness_is_read_where_all_of_it_is_there(folder):
     lines = "".join(json.dumps(one) + "\n" for one in [*damaged, whole])
     (folder / "0-0.lines").write_bytes(LINES + lines.encode())
     (found,) = reading.read(str(folder))
-    assert found.exactness == {"mm": Exactness(whole["told"], "x.py:1", 2)}
+    assert found.exactness == {"mm": Exactness(whole["calls"], "x.py:1", 2)}
 
 
 DETAIL = {"index": 0, "name": "mm", "place": "x.py:1", "outputs": ["float32[2]"]}

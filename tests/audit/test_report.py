@@ -185,7 +185,7 @@ def test_the_pages_of_other_verbs_say_what_was_found():
     assert "fast is 2.00 times as fast as nothing" in text
     assert "numbers differ: 1 of 3, apart by 1.0e-03 of the larger one at most" in text
     assert "differs by fast" in text
-    assert "1 of 2 operations with fewer bits, less exact under one of the two" in text
+    assert "2 operations below float64, 1 less exact under one of the two" in text
     assert "fast 5 22 bits 8 bits 7 bits, fast" in text
     assert "do not run in float64 `mine.op`" in text
     text = " ".join(Elements(page.page(verified())).text.split())

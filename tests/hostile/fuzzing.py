@@ -232,6 +232,7 @@ def trace(data: bytes) -> None:
     from dataclasses import replace
 
     from backendcfg.audit.evidence import float64
+    from backendcfg.audit.report import words
     from backendcfg.audit.trace import reading
 
     names = [f"0-{i}{end}" for end in (".lines", ".records", ".samples") for i in range(2)]
@@ -248,9 +249,10 @@ def trace(data: bytes) -> None:
             for given in about["inputs"]:
                 (one.records["digest"] == given["digest"]).any()
         one.about["python"] if one.names else one.name(0)
-    bits = float64.Float64(*[float64.bits([one.exactness for one in found])] * 2)
-    assert not bits.telling
-    assert set(bits.compared) | set(bits.failed) <= set(bits.a)
+    sides = (float64.bits([one.exactness for one in some]) for some in (found[:1], found[1:]))
+    bits = float64.Float64(*sides)
+    assert set(bits.telling) <= set(bits.compared) <= bits.a.keys() & bits.b.keys()
+    assert len(words.bits(bits)) == min(len(bits.telling), words.MOST_OPERATIONS)
     same = [replace(one, key="") for one in found]
     for one in same:
         for other in same:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from backendcfg.audit.evidence.prove import traced
+from backendcfg.audit.evidence.prove import HASH_SEED, PADDING, traced
 from backendcfg.audit.trace.again import FLOAT64
 from backendcfg.audit.trace.streams import Wanted
 from backendcfg.progress import Step
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from backendcfg.audit.trace.again import Exactness
 
 TELLING = 2
-"""Bits by which an operation is less exact under one side than under the other, at least: other
-inputs alone make a difference of one."""
+"""Bits by which an operation is less exact under one side, at least: other inputs make one."""
+
+AS_IS = dict.fromkeys((PADDING, HASH_SEED))
+"""Nothing of the surroundings is varied."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Bits:
     Attributes:
         calls: how many were run in float64, too.
         median: bits of a result that are right: -log2 of its distance to that in float64, as a part
-            of the latter, in the 2-norm. Half of all calls have more.
+            of the latter, in the 2-norm. The lower median of all calls.
         least: of the call with the fewest; 0 also where a result is not finite.
         place: where the program makes that call.
         failed: how many calls do not run in float64.
@@ -95,7 +97,7 @@ def float64(command: Sequence[str], sides: Mapping[str, Side]) -> Float64:
             tempfile.TemporaryDirectory(prefix="backendcfg-") as folder,
             Step(f"running each operation in float64, too, under {name}"),
         ):
-            streams = traced(command, side, {}, 0, folder=folder, wanted=Wanted(again=FLOAT64))
+            streams = traced(command, side, AS_IS, 0, folder=folder, wanted=Wanted(again=FLOAT64))
         found.append(bits([one.exactness for one in streams]))
     return Float64(*found)
 
@@ -110,11 +112,11 @@ def bits(streams: Sequence[Mapping[str, Exactness]]) -> dict[str, Bits]:
 
 
 def _together(of: Sequence[Exactness]) -> Bits:
-    told = np.sum([one.told for one in of], axis=0)
-    calls, failed = int(told.sum()), sum(one.failed for one in of)
+    by_bits = [sum(calls) for calls in zip(*(one.calls for one in of), strict=True)]
+    calls, failed = sum(by_bits), sum(one.failed for one in of)
     if not calls:
         return replace(NONE, failed=failed)
-    median = int(np.searchsorted(told.cumsum(), (calls + 1) // 2))
-    least = int(np.argmax(told > 0))
-    place = next(one.place for one in of if one.told[least])
+    least = next(bits for bits, number in enumerate(by_bits) if number)
+    median = bisect_left([*accumulate(by_bits)], (calls + 1) // 2)
+    place = next(one.place for one in of if one.calls[least])
     return Bits(calls, median, least, place, failed)

@@ -42,7 +42,8 @@ class Twice:
     """What a run showed whose operations were run twice.
 
     Attributes:
-        operations: how many were; those that draw or write to their arguments are not.
+        operations: how many were; left out are those that draw, and those of PyTorch that write to
+            an argument.
         unlike: those that computed something else, in their order in each thread.
         bound: an operation that computes something else in this part of its calls, or more often,
             would have shown in 95 of 100 such runs; None where none was run twice.

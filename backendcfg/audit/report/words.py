@@ -268,11 +268,11 @@ def exactness(found: Float64) -> str:
     """Whether operations are as exact under both sides."""
     every = len(found.compared)
     if not every:
-        return "no operation with fewer bits than float64 was recorded under both"
-    kinds = counted(every, "operation")
+        return "no operation below float64 was recorded under both"
+    kinds = f"{counted(every, 'operation')} below float64"
     if not found.telling:
-        return f"{kinds} with fewer bits, as exact under both"
-    return f"{len(found.telling)} of {kinds} with fewer bits, less exact under one of the two"
+        return f"{kinds}, equally exact under both"
+    return f"{kinds}, {len(found.telling)} less exact under one of the two"
 
 
 def bits(found: Float64) -> list[tuple[str, str, str, str, str]]:

@@ -2,7 +2,7 @@
 
 The second time comes before the program's own call, which may write to its arguments. How many bits
 of a result are right is told from its distance to that in float64, from the same inputs: it says
-how exact one operation is, not how far errors have come until there.
+how exact one operation is, not how errors have added up by then.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from backendcfg.audit import places
 from backendcfg.audit.trace.nested import leaves, mapped
 from backendcfg.catalogue.frameworks import NUMPY
 
@@ -26,6 +27,9 @@ TWICE, FLOAT64 = "twice", "float64"
 MOST_BITS = 53
 """Of a float64: a result that is the same counts as this many."""
 
+LEAST_NUMBERS = 16
+"""Of a result that is compared: one of a few numbers has more bits right, or fewer, by luck."""
+
 _WIDER = {
     "bfloat16": "float64",
     "float16": "float64",
@@ -34,7 +38,7 @@ _WIDER = {
     "complex64": "complex128",
 }
 
-# The number of `out` among the arguments of NumPy's functions. Those of a ufunc end before it.
+# Where `out` is among the arguments of NumPy's functions. A ufunc is told here without it.
 _OUT = {"reduce": 4, "accumulate": 4, "reduceat": 5, "numpy.dot": 2, "numpy.ndarray.dot": 2}
 
 
@@ -43,12 +47,12 @@ class Exactness:
     """How many bits of its results an operation has right.
 
     Attributes:
-        told: how many calls had so many bits, from 0 to MOST_BITS.
+        calls: how many had so many bits, from 0 to MOST_BITS.
         place: where the program makes the call with the fewest.
         failed: how many calls do not run in float64.
     """
 
-    told: list[int] = field(default_factory=lambda: [0] * (MOST_BITS + 1))
+    calls: list[int] = field(default_factory=lambda: [0] * (MOST_BITS + 1))
     place: str = ""
     failed: int = 0
 
@@ -60,9 +64,9 @@ class Exactness:
             place: where the program makes it.
         """
         bits = bits_of(error)
-        if not any(self.told[: bits + 1]):
+        if not any(self.calls[: bits + 1]):
             self.place = place
-        self.told[bits] += 1
+        self.calls[bits] += 1
 
 
 def bits_of(error: float) -> int:
@@ -81,17 +85,30 @@ def error(library: Any, found: Sequence[Any], exact: Sequence[Any]) -> float | N
         exact: what it computes in float64. Elements that are not finite there are passed over.
 
     Returns:
-        The largest of all results; None where there are none of fewer bits to compare.
+        The largest of all results, infinite for one that is not finite; None where there are none
+        of fewer bits to compare.
     """
     errors = []
     for one, wide in zip(found, exact, strict=False):
-        if not (is_narrow(one) and one.shape == wide.shape and not is_narrow(wide)):
+        if not is_narrow(one) or is_narrow(wide) or one.shape != wide.shape:
             continue
-        counts = library.isfinite(wide)
-        right, given = (library.where(counts, each, 0) for each in (wide, one))
-        size, apart = (float((abs(each) ** 2).sum()) ** 0.5 for each in (right, given - right))
-        errors.append(0.0 if not apart else apart / size if size else math.inf)
+        given, right = one.reshape(-1), wide.reshape(-1)
+        if len(right) < LEAST_NUMBERS:
+            continue
+        size = apart = 0.0
+        for begin in range(0, len(right), _PIECE):
+            some, other = (each[begin : begin + _PIECE] for each in (right, given))
+            counts = library.isfinite(some)
+            some, other = (library.where(counts, each, 0) for each in (some, other))
+            size += float((abs(some) ** 2).sum())
+            apart += float((abs(other - some) ** 2).sum())
+        relative = (apart / size) ** 0.5 if size else math.inf
+        errors.append(0.0 if not apart else relative if math.isfinite(relative) else math.inf)
     return max(errors, default=None)
+
+
+_PIECE = 1 << 20
+"""Numbers that are compared at a time, so that this takes little memory."""
 
 
 def is_narrow(value: Any) -> bool:
@@ -100,7 +117,21 @@ def is_narrow(value: Any) -> bool:
 
 
 def _name(kind: Any) -> str:
-    return str(kind).removeprefix("torch.")
+    return getattr(kind, "name", "") or str(kind).removeprefix("torch.")
+
+
+def is_the_programs(error: Exception, packages: Sequence[str]) -> bool:
+    """Whether code of the program raised an error: that of a signal, which came meanwhile.
+
+    Args:
+        error: from a second run.
+        packages: whose errors it is to meet itself, when it makes its own call.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    inside = (*packages, "backendcfg")
+    return trace is not None and not places.is_within(places.module_of(trace.tb_frame), inside)
 
 
 def repeated(
@@ -117,16 +148,16 @@ def repeated(
         return None
     given, named = list(arguments), dict(keywords)
     at = _OUT.get(target.name, _OUT.get(target.name.rpartition(".")[2], len(given)))
-    given[at : at + 1] = map(_unwritten, given[at : at + 1])
+    given[at : at + 1] = map(_another, given[at : at + 1])
     if "out" in named:
-        named["out"] = _unwritten(named["out"])
+        named["out"] = _another(named["out"])
     return _results(target, given, named)
 
 
-def _unwritten(out: Any) -> Any:
-    """In the place of memory that the program wants results in."""
+def _another(out: Any) -> Any:
+    """Memory in the place of that which the program wants results in."""
     if type(out) is tuple:
-        return tuple(map(_unwritten, out))
+        return tuple(map(_another, out))
     return None if out is None else sys.modules[NUMPY.name].empty_like(out)
 
 
@@ -142,22 +173,18 @@ def in_float64(
     """
     if target.draws or not _is_plain(arguments, keywords):
         return None
+    if not any(map(is_narrow, leaves([arguments, keywords]))):
+        return None
     library = sys.modules[NUMPY.name]
-    met: list[str] = []
 
     def wide(value: Any) -> Any:
         if isinstance(value, library.dtype) or _is_type(value):
-            wider = _WIDER.get(library.dtype(value).name)
-            return value if wider is None else library.dtype(wider)
+            return library.dtype(_WIDER.get(library.dtype(value).name, value))
         if not hasattr(value, "dtype"):
             return value
-        if (name := value.dtype.name) not in _WIDER:
-            return value.copy()
-        met.append(name)
-        return value.astype(_WIDER[name])
+        return value.astype(_WIDER.get(_name(value.dtype), value.dtype))
 
-    given, named = mapped(wide, list(arguments)), mapped(wide, dict(keywords))
-    return _results(target, given, named) if met else None
+    return _results(target, mapped(wide, list(arguments)), mapped(wide, dict(keywords)))
 
 
 def _is_type(value: Any) -> bool:
@@ -190,17 +217,21 @@ def _results(target: Target, arguments: Sequence[Any], keywords: Mapping[str, An
 
 def tensors_in_float64(torch: Any, given: Any) -> Any:
     """Arguments of an operation of PyTorch, copied and in float64; None where none has less."""
-    met: list[str] = []
+    tensors = [one for one in leaves(given) if hasattr(one, "data_ptr")]
+    if not any(map(is_narrow, tensors)):
+        return None
+    copies: dict[int, Any] = {}
 
     def wide(value: Any) -> Any:
-        if isinstance(value, torch.dtype):
-            return getattr(torch, _WIDER.get(_name(value), _name(value)))
-        if not hasattr(value, "data_ptr"):
+        if not isinstance(value, torch.dtype) and not hasattr(value, "data_ptr"):
             return value
-        if (name := _name(value.dtype)) not in _WIDER:
-            return value.detach().clone()
-        met.append(name)
-        return value.detach().to(getattr(torch, _WIDER[name]))
+        name = _name(getattr(value, "dtype", value))
+        kind = getattr(torch, _WIDER.get(name, name))
+        if isinstance(value, torch.dtype):
+            return kind
+        # An operation may write to a tensor that it is given twice.
+        if id(value) not in copies:
+            copies[id(value)] = value.detach().to(kind, copy=True)
+        return copies[id(value)]
 
-    found = mapped(wide, given)
-    return found if met else None
+    return mapped(wide, given)

@@ -22,7 +22,8 @@ def leaves(value: Any) -> Iterator[Any]:
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:
     """Lists, tuples and dictionaries with what is in them changed."""
     if isinstance(value, (list, tuple)):
-        return type(value)(mapped(change, one) for one in value)
+        found = [mapped(change, one) for one in value]
+        return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
     if isinstance(value, dict):
         return {key: mapped(change, one) for key, one in value.items()}
     return change(value)

@@ -133,13 +133,13 @@ def _is_detail(document: Mapping[str, Any], folder: str) -> bool:
 
 
 def _is_exactness(document: Mapping[str, Any]) -> bool:
-    told = document.get("told")
+    calls = document.get("calls")
     return (
-        document.keys() == {"exact", "told", "place", "failed"}
+        document.keys() == {"exact", "calls", "place", "failed"}
         and all(isinstance(document[what], str) for what in ("exact", "place"))
-        and isinstance(told, list)
-        and len(told) == MOST_BITS + 1
-        and all(map(_is_count, [*told, document["failed"]]))
+        and isinstance(calls, list)
+        and len(calls) == MOST_BITS + 1
+        and all(map(_is_count, [*calls, document["failed"]]))
     )
 
 

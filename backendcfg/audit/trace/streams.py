@@ -25,7 +25,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.audit.trace.again import Exactness, error
+from backendcfg.audit.trace.again import Exactness, error, is_the_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -167,7 +167,12 @@ class Stream:
             found: what it computed.
             exact: what it computed in float64; empty where it cannot be run so.
         """
-        apart = error(library, found, exact)
+        try:
+            apart = error(library, found, exact)
+        except Exception as obstacle:  # such as no memory
+            if is_the_programs(obstacle, (library.__name__,)):
+                raise
+            apart, exact = None, ()
         if apart is None and exact:
             return  # nothing of fewer bits
         counted = self.exactness.setdefault(name, Exactness())
@@ -176,6 +181,10 @@ class Stream:
         else:
             self.repeated += 1
             counted.add(apart, place)
+
+    def tell_unlike(self, name: str, place: str, outputs: Sequence[str]) -> None:
+        """Name the operation that comes next: it computed something else the second time."""
+        self.detail({"name": name, "place": place, "outputs": [*outputs], "unlike": True})
 
     def flush(self) -> None:
         """Write what is not written yet."""

@@ -49,9 +49,16 @@ _PRECISIONS = tuple(
     for where in ("cuda.matmul", "cudnn.conv", "mkldnn.matmul", "mkldnn.conv")
 )
 _OVERWRITES = ("copy_", "fill_", "zero_")
+# Packages whose operations wait for other ranks, each of which would make them once.
+_COMMUNICATING = ("c10d", "_c10d_functional", "symm_mem")
+# Their schemas do not say that they write to an argument.
+_WRITING = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
 # More than one result is right: vectors may have another sign, and rows another order.
 _FACTORIZATIONS = (
+    "_linalg_det",
     "_linalg_eigh",
+    "_linalg_slogdet",
+    "_linalg_solve_ex",
     "_linalg_svd",
     "geqrf",
     "linalg_eig",
@@ -281,7 +288,7 @@ def _closely(torch: Any, stream: Stream, about: Operation, mode: Any, call: _Cal
     elif second is not None:
         stream.repeated += 1
         if _digest_of_all(torch, second) != value:
-            stream.detail({**facts, "outputs": outputs, "unlike": True})
+            stream.tell_unlike(about.name, place, outputs)
     stream.add(about.name, value)
     return out
 
@@ -291,21 +298,35 @@ def _second(torch: Any, stream: Stream, about: Operation, call: _Call) -> list[A
 
     None where it is not run a second time; empty where it cannot be run in float64.
     """
-    if about.draws or not stream.again:
+    package, _, name = about.name.partition(".")
+    if about.draws or not stream.again or package in _COMMUNICATING:
         return None
     given = call.args, call.kwargs
-    if stream.again == again.FLOAT64:
-        if about.name.split(".")[1] in _FACTORIZATIONS:
-            return None
-        if (given := again.tensors_in_float64(torch, given)) is None:
-            return None
-    elif about.written:
+    exact = stream.again == again.FLOAT64
+    name = name.partition(".")[0]
+    if name in _FACTORIZATIONS if exact else about.written or name in _WRITING:
         return None
+    if not all(_is_plain(torch, one) for one in _tensors(given)):
+        return None
+    # An operator of the program's own may draw without saying so.
+    generator = None if package == "aten" else torch.get_rng_state()
     try:
-        out = call.operator(*given[0], **given[1])
-    except Exception:  # a kernel without float64, or arguments that the program's own call refuses
-        return [] if stream.again == again.FLOAT64 else None
-    return _written(about, out, *given)
+        if exact and (given := again.tensors_in_float64(torch, given)) is None:
+            return None
+        return _written(about, call.operator(*given[0], **given[1]), *given)
+    except Exception as error:  # a kernel without float64, or what the program's own call raises
+        if package == "aten" and again.is_the_programs(error, OURS):
+            raise
+        return [] if exact else None
+    finally:
+        if generator is not None:
+            torch.set_rng_state(generator)
+
+
+def _is_plain(torch: Any, tensor: Any) -> bool:
+    """Whether a tensor is what it seems: dense, in memory, and with no code of the program's."""
+    is_known = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return is_known and tensor.layout is torch.strided and tensor.device.type != "meta"
 
 
 def _place(torch: Any, lines: dict[int, str]) -> str:
@@ -326,10 +347,12 @@ def _settings(torch: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
-    # Not by the names of before 2.9: reading those raises where a program uses both.
     for name in _PRECISIONS:
         with suppress(AttributeError):
             found[name] = attrgetter(name)(torch.backends)
+    # Where there are new names, reading the old one raises in a program that uses both.
+    if found.keys().isdisjoint(_PRECISIONS):
+        found["precision of float32 products"] = torch.get_float32_matmul_precision()
     return found
 
 
@@ -377,7 +400,11 @@ def _sample(torch: Any, tensor: Any, most: int) -> bytes:
 
 
 def _shape(tensor: Any) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+    kind = str(tensor.dtype).removeprefix("torch.")
+    try:
+        return f"{kind}{list(tensor.shape)}"
+    except RuntimeError:  # a nested tensor has none
+        return kind
 
 
 class _Kept:

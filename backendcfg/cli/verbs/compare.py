@@ -151,7 +151,7 @@ def _exactness(exact: Float64, of: Comparison) -> Iterator[str]:
     if rows := words.bits(exact):
         yield from table(rows, ("operation", "calls", of.a, of.b, "least"))
     if exact.failed:
-        yield from block("not run", [f"in float64: {words.not_in_float64(exact)}"], "bold")
+        yield from block("", [f"do not run in float64: {words.not_in_float64(exact)}"])
 
 
 def _reasons(why: Why, flags: list[str], of: Comparison) -> Iterator[str]:
