@@ -70,6 +70,7 @@ DEFAULTS: dict[str, Any] = {
     "determinism.algorithms": "any",
     "determinism.fill_uninitialized_memory": True,
     "memory.keep_freed": 0,
+    "fleet.agree": "off",
     "python.hash_seed": "random",
     "seed.value": "off",
     "seed.python": True,

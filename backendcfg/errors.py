@@ -458,6 +458,10 @@ class FleetTimeoutError(MachineError, TimeoutError):
     code = "fleet-timeout"
 
 
+class FleetWarning(UserWarning):
+    """Ranks that compute together have other settings, or do not say which."""
+
+
 class StateUnwritableError(MachineError):
     """The state directory cannot be written or read."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # The logger's level is no numeric switch, a generator's seed cannot be read back, and variables
 # are compared as texts, see `variables`.
-_PASSED_OVER = ("log", "memory", "seeds", "environment")
+_PASSED_OVER = ("log", "memory", "ranks", "seeds", "environment")
 # Where a default leaves the choice to the library, a bridge has nothing to set and so no switch.
 _ANY_VALUE: dict[str, Any] = {
     "threads.count": 1,

@@ -25,6 +25,7 @@ GENERATORS = ("random", "numpy.random", NUMBA.name, TORCH.name, TENSORFLOW.name)
 _FLAGS = {
     "log": {"log.level"},
     "memory": {"memory.keep_freed"},
+    "ranks": {"fleet.agree"},
     "verbose": {"mkl.verbose", "mkldnn.verbose"},
 }
 """All flags of some bridges, which need not be loaded where nobody asks for them."""
@@ -32,7 +33,7 @@ _FLAGS = {
 # The logger first, so that it tells of the rest. Then variables, because they act on whatever is
 # loaded from then on; then the libraries; then the frameworks, whose own calls go through those
 # libraries. Seeds are last, because initialising a framework may draw. Undoing goes the other way.
-BRIDGES = ("log", "memory", "environment", "pools", "verbose", *FRAMEWORKS, "seeds")
+BRIDGES = ("log", "memory", "ranks", "environment", "pools", "verbose", *FRAMEWORKS, "seeds")
 
 
 def settings(

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import socket
 import time
+import warnings
 from dataclasses import asdict, dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.audit.token import digest, numerics_token
-from backendcfg.errors import FleetDisagreesError, FleetTimeoutError
+from backendcfg.errors import FleetDisagreesError, FleetTimeoutError, FleetWarning
 from backendcfg.fleet.groups import group_of
 from backendcfg.resolve.words import counted, literal
 
@@ -111,6 +112,16 @@ def agree(group: Any = None, *, deadline: float = 60.0) -> Agreement:
     """
     ranks = group_of(group)
     return compared(ranks, numerics_token().parts, socket.gethostname(), deadline)
+
+
+def agree_or(what: str) -> None:
+    """Ask all ranks to agree, and "refuse" or "warn" where they do not."""
+    try:
+        agree()
+    except (FleetDisagreesError, FleetTimeoutError) as error:
+        if what == "refuse":
+            raise
+        warnings.warn(error.render(), FleetWarning, stacklevel=3)
 
 
 def compared(

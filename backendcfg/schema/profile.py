@@ -39,6 +39,7 @@ class Flags(Document):
     blas: tables.Blas = tables.Blas()
     determinism: tables.Determinism = tables.Determinism()
     memory: tables.Memory = tables.Memory()
+    fleet: tables.Fleet = tables.Fleet()
     python: tables.Python = tables.Python()
     seed: tables.Seed = tables.Seed()
     ops: tables.Ops = tables.Ops()

@@ -174,6 +174,20 @@ class Memory(Document):
     ] = 0
 
 
+class Fleet(Document):
+    """`[fleet]`: ranks that compute together."""
+
+    agree: Annotated[
+        Literal["off", "warn", "refuse"],
+        Flag(
+            "Hold the settings of all ranks against each other when they come together, and warn or"
+            " refuse where they differ.",
+            ("torch", "jax"),
+            bits=False,
+        ),
+    ] = "off"
+
+
 class Python(Document):
     """`[python]`: the interpreter."""
 

@@ -55,6 +55,8 @@ ORDER = (
 SEAMS = {
     # The operations find `gpu` here, when the first array on a device comes.
     ("ops/devices.py", "gpu"),
+    # PyTorch or JAX has brought ranks together, which are then asked to agree.
+    ("bridges/ranks.py", "fleet"),
 }
 """The imports that point the other way, by file and stage, each inside a function."""
 

@@ -52,7 +52,7 @@ def test_every_flag_of_torch_backends_has_a_switch_that_scopes_may_write():
     here = {
         name
         for name in read_by_torch
-        if name.split(".")[0] not in {"threads", "determinism", "torch", "route", "seed"}
+        if name.split(".")[0] not in {"threads", "determinism", "torch", "route", "seed", "fleet"}
         and not name.startswith(ELSEWHERE)
     }
     assert here <= bridge.SCOPED_FLAGS

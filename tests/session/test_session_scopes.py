@@ -25,7 +25,9 @@ def test_the_flags_that_scopes_may_set_are_those_with_a_switch_for_it():
     found = {
         setting.flag
         for setting in settings
-        if setting.switch.latch in ("anytime", "each-thread") and setting.switch.reversible
+        if setting.switch.latch in ("anytime", "each-thread")
+        and setting.switch.reversible
+        and getattr(setting.switch, "only", "") != "base"
     }
     # Neither an OpenMP runtime nor MKL nor oneDNN is in this process.
     elsewhere = {"threads.dynamic", "mkl.verbose", "mkldnn.verbose"}
