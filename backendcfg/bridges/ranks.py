@@ -24,6 +24,7 @@ SCOPED_FLAGS: frozenset[str] = frozenset()
 FUNCTIONS = {
     f"{TORCH.name}.distributed.distributed_c10d": "init_process_group",
     f"{TORCH.name}.distributed": "init_process_group",
+    f"{TORCH.name}.distributed.device_mesh": "init_process_group",
     f"{JAX.name}.distributed": "initialize",
 }
 """By module, what brings ranks together."""
@@ -68,12 +69,19 @@ def _replace(module: str) -> None:
     """Have the function of a module that brings ranks together ask them to agree."""
     held: Any = sys.modules[module]
     original: Any = getattr(held, FUNCTIONS[module], None)
-    # The second module of PyTorch has the function of the first.
-    if original is not None and not hasattr(original, _OURS):
-        setattr(held, FUNCTIONS[module], _agreeing(original))
+    if original is None or hasattr(original, _OURS):
+        return
+    # PyTorch has one function under several names.
+    ours = next((one for one in _made if getattr(one, _OURS) is original), None)
+    if ours is None:
+        _made.append(ours := _agreeing(original, module.partition(".")[0]))
+    setattr(held, FUNCTIONS[module], ours)
 
 
-def _agreeing(original: Callable[..., Any]) -> Callable[..., Any]:
+_made: list[Any] = []
+
+
+def _agreeing(original: Callable[..., Any], engine: str) -> Callable[..., Any]:
     from functools import wraps
 
     @wraps(original)
@@ -82,7 +90,7 @@ def _agreeing(original: Callable[..., Any]) -> Callable[..., Any]:
         if _asked != "off":
             from backendcfg.fleet.agreement import agree_or
 
-            agree_or(_asked)
+            agree_or(_asked, engine)
         return found
 
     setattr(brought_together, _OURS, original)

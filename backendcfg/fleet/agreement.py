@@ -1,17 +1,20 @@
 """Whether ranks compute alike: digests first, and settings only of ranks whose digests differ.
 
-Rank 0 reads a digest from every rank. Where these differ, one rank of each kind says all that is in
-it, rank 0 finds the settings that differ, and tells them to all, so that every rank refuses with
-the same words.
+Rank 0 says that it has begun, and only then do the others tell it their digests: one which gave up
+before has told nothing. Where digests differ, one rank of each kind tells its settings. Rank 0
+finds those that differ and tells all, so that every rank refuses with the same words. It ends
+when the others have read them, as it may be the one that keeps what is told.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import socket
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -28,31 +31,50 @@ if TYPE_CHECKING:
 SETTINGS = ("switches", "flags", "facts", "variables", "libraries", "versions")
 """Parts of a token that must be the same in all ranks."""
 
+WHOLE = ("flags", "variables")
+"""Those of them that do not depend on what a rank has imported: not to have one is a difference."""
+
 HOST = ("processor", "devices")
 """Parts that say what a host is, and that nobody can set."""
 
+DEADLINE = 60.0
+"""Seconds that ranks wait for one that has not called, unless said otherwise."""
+
+DEADLINE_AT_START = 300.0
+"""The same where nobody calls, but the engine has just brought ranks together."""
+
 GRACE = 10.0
-"""Seconds that ranks wait for rank 0 longer than that does for them."""
+"""Seconds that a rank has to answer a question, and to read the answer."""
+
+_STATE = "nothing was compared"
 
 MOST_ASKED = 32
 """Ranks that are asked for their settings at a time; further ones only where those are alike."""
 
 MOST_NAMED = 8
-"""Settings, and ranks of one value, that are named."""
+"""Settings, values of one, and ranks of a value that are named."""
 
 FEW = 3
 """Ranks that have the value of most and that are named all the same."""
 
-# They are right to differ: each rank has devices of its own, and a number of threads that holds for
-# the thread that asks.
-_OWN_VARIABLES = (
+# They are right to differ: each rank has devices and processors of its own, and a number of threads
+# that holds for the thread that asks.
+_OWN = (
     "CUDA_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
     "ZE_AFFINITY_MASK",
+    "JAX_LOCAL_DEVICE_IDS",
+    "JAX_PARTITION_INDEX",
+    "GOMP_CPU_AFFINITY",
+    "KMP_AFFINITY",
+    "OMP_PLACES",
 )
-_OWN_SWITCH = ".local_threads"
+_OWN_ENDINGS = (".local_threads", "_visible_devices")
+_READ_AT_START = ("PYTHONHASHSEED",)
+_UNKNOWN = "unreadable"
+"""A switch that cannot be read yet, such as one of CUDA in a rank that has not used it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +83,8 @@ class Setting:
 
     Attributes:
         name: "switches.torch.num_threads".
-        values: each value with the ranks that have it, that of most ranks first.
+        values: each value with the ranks that have it, that of most ranks first; None where it is
+            not set.
         hosts: the hosts of the ranks that have another value than most.
     """
 
@@ -72,11 +95,18 @@ class Setting:
     def __str__(self) -> str:
         (most, ranks), *others = self.values
         many = counted(len(ranks), "rank") if len(ranks) > FEW else _ranks(ranks)
-        told = [f"{literal(most)} on {many}"]
-        told += [f"{literal(value)} on {_ranks(which)}" for value, which in others]
+        told = [f"{_shown(most)} on {many}"]
+        told += [f"{_shown(value)} on {_ranks(which)}" for value, which in others[:MOST_NAMED]]
+        if (more := len(others) - MOST_NAMED) > 0:
+            told.append(f"and {counted(more, 'more value')}")
         name = self.name.removeprefix("switches.")
         hosts = f" ({', '.join(self.hosts[:MOST_NAMED])})" if self.hosts else ""
         return f"{name}: {', '.join(told)}{hosts}"
+
+    def named(self, names: Sequence[int]) -> Setting:
+        """The same with other numbers for its ranks."""
+        values = ((value, tuple(names[rank] for rank in ranks)) for value, ranks in self.values)
+        return replace(self, values=tuple(values))
 
 
 @dataclass(frozen=True)
@@ -92,7 +122,7 @@ class Agreement:
     unlike: tuple[Setting, ...] = ()
 
 
-def agree(group: Any = None, *, deadline: float = 60.0) -> Agreement:
+def agree(group: Any = None, *, deadline: float = DEADLINE) -> Agreement:
     """Hold the settings of all ranks against each other, and refuse where they differ.
 
     Every rank of the group calls it, as it would call a collective operation. It uses none: ranks
@@ -103,24 +133,25 @@ def agree(group: Any = None, *, deadline: float = 60.0) -> Agreement:
     Args:
         group: a process group of `torch.distributed` or a communicator of mpi4py; None for all
             ranks of whichever engine is initialised.
-        deadline: seconds that ranks have from the first call to the last.
+        deadline: seconds for which a rank waits for rank 0 to call it, and that for the others.
 
     Raises:
         FleetDisagreesError: ranks have other settings; it names them, in every rank alike.
-        FleetTimeoutError: a rank did not call it in time.
+        FleetTimeoutError: a rank did not call it in time, or has ended meanwhile.
         UsageError: no ranks were brought together in this process.
     """
-    ranks = group_of(group)
-    return compared(ranks, numerics_token().parts, socket.gethostname(), deadline)
+    return compared(group_of(group), numerics_token().parts, socket.gethostname(), deadline)
 
 
-def agree_or(what: str) -> None:
-    """Ask all ranks to agree, and "refuse" or "warn" where they do not."""
+def agree_or(what: str, engine: str) -> None:
+    """Ask all ranks of an engine to agree, and "refuse" or "warn" where they do not."""
     try:
-        agree()
+        host = socket.gethostname()
+        compared(group_of(engine=engine), numerics_token().parts, host, DEADLINE_AT_START)
     except (FleetDisagreesError, FleetTimeoutError) as error:
         if what == "refuse":
             raise
+        error.state = "the program goes on"
         warnings.warn(error.render(), FleetWarning, stacklevel=3)
 
 
@@ -130,87 +161,116 @@ def compared(
     """What `agree` does, in a group and with the parts of a token that are given."""
     if group.size == 1:
         return Agreement(1)
-    end = time.monotonic() + deadline
     call = f"backendcfg/agree/{group.name}/{next(group.calls)}"
     mine = {"settings": _settings(parts), "host": {name: dict(parts[name]) for name in HOST}}
-    digests = [digest(mine["settings"]), digest(mine["host"])]
-    said = json.dumps([*digests, host])
+    said = json.dumps([digest(mine["settings"]), digest(mine["host"]), host])
     if group.rank:
-        group.tell(f"{call}/digest", said)
-        answer = _answered(group, call, json.dumps(mine), end)
+        answer = _answered(group, call, said, json.dumps(mine, default=str), deadline)
     else:
-        answer = _gathered(group, call, mine, said, end)
-    group.settle(GRACE)
+        answer = _gathered(group, call, said, mine, deadline)
     return _concluded(answer, group.size)
 
 
 def _settings(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The parts that must be the same, without what each rank has of its own."""
-    found = {name: dict(parts[name]) for name in SETTINGS}
-    found["switches"] = {
-        name: value for name, value in found["switches"].items() if not name.endswith(_OWN_SWITCH)
+    return {
+        part: {
+            name: _without_number(name, value)
+            for name, value in parts[part].items()
+            if name not in _OWN and not name.endswith(_OWN_ENDINGS) and value != _UNKNOWN
+        }
+        for part in SETTINGS
     }
-    # Of one that a process changed there are two texts. Whoever launches the others in a process of
-    # its own has it as they got it now.
-    found["variables"] = {
-        name: value[-1] if isinstance(value, (list, tuple)) else value
-        for name, value in found["variables"].items()
-        if name not in _OWN_VARIABLES
-    }
-    return found
 
 
-def _answered(group: Group, call: str, mine: str, end: float) -> dict[str, Any]:
+def _without_number(name: str, value: Any) -> Any:
+    """A value without what is a rank's own in it."""
+    if name.endswith("default_device") and isinstance(value, str):
+        return value.partition(":")[0]
+    if not isinstance(value, (list, tuple)) or len(value) != 2 or not name.isupper():
+        return value
+    # A variable that the process changed. Whoever launches the other ranks in a process of its own
+    # has it now as they got it.
+    return value[0 if name in _READ_AT_START else 1]
+
+
+def _answered(group: Group, call: str, said: str, mine: str, deadline: float) -> dict[str, Any]:
     """In another rank than 0: what rank 0 found, which may ask for settings before that."""
-    for turn in count(1):
-        text = group.ask(f"{call}/{turn}", 0, end + turn * GRACE - time.monotonic())
-        if text is None:
-            break
-        answer: dict[str, Any] = json.loads(text)
-        if "ask" not in answer:
-            return answer
-        if group.rank in answer["ask"]:
-            group.tell(f"{call}/settings", mine)
+    begun = group.ask(f"{call}/begun", 0, deadline)
+    if begun is not None:
+        # Another one each time: where ranks come together anew, old answers may still be there.
+        call = f"{call}/{begun}"
+        group.tell(f"{call}/digest", said)
+        wait = deadline + GRACE
+        for turn in count(1):
+            text = group.ask(f"{call}/{turn}", 0, wait)
+            if text is None:
+                break
+            answer: dict[str, Any] = json.loads(text)
+            if "ask" not in answer:
+                with suppress(FleetTimeoutError):
+                    group.tell(f"{call}/read", "")
+                return answer
+            if group.rank in answer["ask"]:
+                group.tell(f"{call}/settings", mine)
+            wait = 2 * GRACE
     raise FleetTimeoutError(
-        f"rank 0 of {group.size} did not answer in time",
-        state="nothing was compared",
-        helps=["call it in every rank, and look at what rank 0 printed"],
+        f"rank {group.names[0]} did not answer in time",
+        state=_STATE,
+        helps=["call it in every rank, and look at what that one printed"],
     )
 
 
 def _gathered(
-    group: Group, call: str, mine: dict[str, Any], digests: str, end: float
+    group: Group, call: str, said: str, mine: dict[str, Any], deadline: float
 ) -> dict[str, Any]:
     """In rank 0: what it finds, which it tells the others."""
-    told = {0: json.loads(digests)}
-    for rank in range(1, group.size):
-        text = group.ask(f"{call}/digest", rank, max(0.0, end - time.monotonic()))
-        if text is not None:
-            told[rank] = json.loads(text)
+    begun, nonce = f"{call}/begun", secrets.token_hex(4)
+    group.tell(begun, nonce)
+    call = f"{call}/{nonce}"
+    told = {0: said, **_told(group, f"{call}/digest", range(1, group.size), deadline)}
+    kinds, hosts = _kinds({rank: json.loads(text) for rank, text in told.items()})
     missing = [rank for rank in range(group.size) if rank not in told]
+    settings, turn = {0: mine}, 0
+    found: dict[str, list[Setting]] = {}
+    while not missing and len(settings) < len(kinds) and not found.get("settings"):
+        turn += 1
+        asked = [rank for rank in kinds if rank not in settings][:MOST_ASKED]
+        group.tell(f"{call}/{turn}", json.dumps({"ask": asked}))
+        texts = _told(group, f"{call}/settings", asked, GRACE)
+        missing = [rank for rank in asked if rank not in texts]
+        settings |= {rank: json.loads(text) for rank, text in texts.items()}
+        for what in ("settings", "host"):
+            of = {rank: parts[what] for rank, parts in settings.items()}
+            found[what] = differing(of, kinds, hosts)
+    answer: dict[str, Any] = {
+        what: [asdict(one.named(group.names)) for one in each] for what, each in found.items()
+    }
+    answer["all asked"] = len(settings) == len(kinds)
+    if missing:
+        answer = {"missing": [group.names[rank] for rank in missing]}
+    group.tell(f"{call}/{turn + 1}", json.dumps(answer))
+    _told(group, f"{call}/read", [rank for rank in told if rank and rank not in missing], GRACE)
+    group.forget(begun)
+    return answer
+
+
+def _told(group: Group, key: str, ranks: Iterable[int], seconds: float) -> dict[int, str]:
+    """What ranks tell within so many seconds for all of them."""
+    end = time.monotonic() + seconds
+    texts = {rank: group.ask(key, rank, max(0.0, end - time.monotonic())) for rank in ranks}
+    return {rank: text for rank, text in texts.items() if text is not None}
+
+
+def _kinds(
+    told: Mapping[int, Sequence[str]],
+) -> tuple[dict[int, tuple[int, ...]], dict[int, str]]:
+    """The first rank of each kind, with all that are like it; and the host of each rank."""
     alike: dict[tuple[str, str], list[int]] = {}
     for rank, (settings, of_host, _) in told.items():
         alike.setdefault((settings, of_host), []).append(rank)
     kinds = {ranks[0]: tuple(ranks) for ranks in alike.values()}
-    hosts = {rank: host for rank, (_, _, host) in told.items()}
-    said, turn = {0: mine}, 0
-    answer: dict[str, Any] = {}
-    while not missing and len(said) < len(kinds) and not answer.get("settings"):
-        turn += 1
-        asked = [rank for rank in kinds if rank not in said][:MOST_ASKED]
-        group.tell(f"{call}/{turn}", json.dumps({"ask": asked}))
-        for rank in asked:
-            if (text := group.ask(f"{call}/settings", rank, GRACE)) is None:
-                missing.append(rank)
-            else:
-                said[rank] = json.loads(text)
-        for what in ("settings", "host"):
-            of = {rank: parts[what] for rank, parts in said.items()}
-            answer[what] = [asdict(one) for one in differing(of, kinds, hosts)]
-    if missing:
-        answer = {"missing": missing}
-    group.tell(f"{call}/{turn + 1}", json.dumps(answer))
-    return answer
+    return kinds, {rank: host for rank, (_, _, host) in told.items()}
 
 
 def differing(
@@ -218,7 +278,9 @@ def differing(
     alike: Mapping[int, tuple[int, ...]],
     hosts: Mapping[int, str],
 ) -> list[Setting]:
-    """What some ranks have otherwise; what some do not have at all is not.
+    """What some ranks have otherwise.
+
+    What some do not have at all is, too, in the parts of WHOLE; in others it was imported later.
 
     Args:
         said: by rank, the parts of its token.
@@ -226,10 +288,14 @@ def differing(
         hosts: the names of all ranks' hosts.
     """
     values: dict[str, dict[str, list[int]]] = {}
+    whole = {
+        part: dict.fromkeys(name for parts in said.values() for name in parts.get(part, ()))
+        for part in WHOLE
+    }
     for rank, parts in said.items():
         for part, named in parts.items():
-            for name, value in named.items():
-                text = json.dumps(value, sort_keys=True)
+            for name, value in {**whole.get(part, {}), **named}.items():
+                text = json.dumps(value, sort_keys=True, default=str)
                 values.setdefault(f"{part}.{name}", {}).setdefault(text, []).extend(alike[rank])
     found = []
     for name, by_value in sorted(values.items()):
@@ -249,40 +315,45 @@ def differing(
 def _concluded(answer: Mapping[str, Any], size: int) -> Agreement:
     if missing := answer.get("missing"):
         raise FleetTimeoutError(
-            f"{_ranks(missing)} of {size} did not answer in time",
-            state="every rank refuses; nothing was compared",
+            f"{_ranks(missing)} did not answer in time",
+            state=f"every rank refuses; {_STATE}",
             helps=["start each rank with backendcfg, and look at what that one printed"],
         )
-    found, unlike = (
-        tuple(
-            Setting(
-                one["name"],
-                tuple((value, tuple(ranks)) for value, ranks in one["values"]),
-                tuple(one["hosts"]),
-            )
-            for one in answer.get(what, ())
-        )
-        for what in ("settings", "host")
-    )
+    found, unlike = (tuple(map(_setting, answer.get(what, ()))) for what in ("settings", "host"))
     if found:
-        raise _refused(found, unlike, size)
+        raise _refused(found, unlike, size, all_asked=answer["all asked"])
     return Agreement(size, unlike)
 
 
-def _refused(found: Sequence[Setting], unlike: Sequence[Setting], size: int) -> FleetDisagreesError:
-    odd = {rank for one in found for _, ranks in one.values[1:] for rank in ranks}
+def _setting(document: Mapping[str, Any]) -> Setting:
+    values = tuple((value, tuple(ranks)) for value, ranks in document["values"])
+    return Setting(document["name"], values, tuple(document["hosts"]))
+
+
+def _refused(
+    found: Sequence[Setting], unlike: Sequence[Setting], size: int, *, all_asked: bool
+) -> FleetDisagreesError:
+    odd = len({rank for one in found for _, ranks in one.values[1:] for rank in ranks})
     notes = [str(one) for one in found[:MOST_NAMED]]
     if (more := len(found) - MOST_NAMED) > 0:
         notes.append(f"and {counted(more, 'more setting')}")
     if unlike:
         notes.append(f"their hosts are not alike: {unlike[0]}")
-    others = f"other {size - len(odd)}" if size - len(odd) > 1 else "other"
+    if all_asked and 2 * odd < size:
+        does = "computes" if odd == 1 else "compute"
+        what = f"{odd} of {size} ranks {does} otherwise than the other {size - odd}"
+    else:
+        what = f"{size} ranks do not compute alike"
     return FleetDisagreesError(
-        f"{len(odd)} of {size} ranks compute{'s' * (len(odd) == 1)} otherwise than the {others}",
+        what,
         notes=notes,
         state="every rank refuses",
         helps=["start all under one profile: `backendcfg run reproducible -- torchrun ...`"],
     )
+
+
+def _shown(value: Any) -> str:
+    return "unset" if value is None else literal(value)
 
 
 def _ranks(ranks: Iterable[int]) -> str:

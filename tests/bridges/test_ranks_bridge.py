@@ -46,7 +46,7 @@ with open(f"met-{rank}.json", "w") as file:
     json.dump(met, file)
 """
 
-REFUSED = "1 of 2 ranks computes otherwise than the other"
+REFUSED = "2 ranks do not compute alike"
 
 
 @pytest.fixture(name="met")
@@ -103,12 +103,16 @@ FAKE = """
 import sys, types
 import backendcfg
 from backendcfg.fleet import agreement
-fake = types.ModuleType("torch.distributed")
-fake.init_process_group = lambda *words: calls.append(words) or "made"
 calls, asked = [], []
-agreement.agree_or = asked.append
-first = fake.init_process_group
-sys.modules["torch.distributed"] = fake
+def first(*words):
+    calls.append(words)
+    return "made"
+agreement.agree_or = lambda *words: asked.append(words)
+fakes = []
+for name in ("torch.distributed.distributed_c10d", "torch.distributed"):
+    fake = sys.modules[name] = types.ModuleType(name)
+    fake.init_process_group = first
+    fakes.append(fake)
 """
 
 
@@ -120,14 +124,14 @@ from backendcfg.bridges import ranks
 switch = ranks.Agree()
 switch.write("refuse")
 switch.write("refuse")
-assert fake.init_process_group is not first
+assert fakes[0].init_process_group is fakes[1].init_process_group is not first
 assert fake.init_process_group("gloo") == "made"
 switch.write("off")
 assert fake.init_process_group("nccl") == "made"
 print(calls, asked, switch.read())
 """
     )
-    assert python(program) == "[('gloo',), ('nccl',)] ['refuse'] off\n"
+    assert python(program) == "[('gloo',), ('nccl',)] [('refuse', 'torch')] off\n"
 
 
 def test_nothing_is_set_unless_a_profile_asks():

@@ -291,9 +291,9 @@ def as_rank_of(size, **answer):
 
     from backendcfg.fleet.agreement import compared
 
-    ranks = SimpleNamespace(name="all", rank=3, size=size, calls=count())
-    ranks.tell = ranks.settle = lambda *ignored: None
-    ranks.ask = lambda *ignored: json.dumps(answer)
+    ranks = SimpleNamespace(name="all", rank=3, size=size, names=range(size), calls=count())
+    ranks.tell = lambda *ignored: None
+    ranks.ask = lambda *ignored: json.dumps({"all asked": True, **answer})
     compared(ranks, backendcfg.numerics_token().parts, "node-b", 60.0)
 
 

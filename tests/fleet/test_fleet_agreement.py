@@ -16,10 +16,14 @@ from backendcfg.fleet import agreement
 from backendcfg.fleet.agreement import Agreement, Setting, compared
 
 PARTS = {
-    "switches": {"torch.num_threads": 4, "mkl[torch].local_threads": 0},
+    "switches": {
+        "torch.num_threads": 4,
+        "mkl[torch].local_threads": 0,
+        "cublas_workspace_size": 4096,
+    },
     "flags": {"threads.count": 4},
-    "facts": {"torch.default_dtype": "float32"},
-    "variables": {"PYTHONHASHSEED": "0"},
+    "facts": {"torch.default_dtype": "float32", "torch.default_device": "cuda:1"},
+    "variables": {"PYTHONHASHSEED": "0", "MKL_CBWR": "AUTO"},
     "libraries": {"libopenblas.so": "1-a"},
     "versions": {"numpy": "2.4.0"},
     "processor": {"name": "EPYC", "caches": ["32K"]},
@@ -42,7 +46,7 @@ class Rank:
 
     def __init__(self, board, rank):
         self.board, self.rank, self.size = board, rank, board.size
-        self.calls = count()
+        self.calls, self.names = count(), range(self.size)
 
     def tell(self, key, text):
         with self.board.changed:
@@ -56,8 +60,9 @@ class Rank:
             self.board.changed.wait_for(lambda: (key, source) in self.board.texts, seconds)
             return self.board.texts.get((key, source))
 
-    def settle(self, seconds):
-        pass
+    def forget(self, key):
+        with self.board.changed:
+            del self.board.texts[key, self.rank]
 
 
 def with_parts(changes):
@@ -76,8 +81,10 @@ def outcomes(size, changes=None, *, absent=(), deadline=30.0):
     """What `compared` gives or raises in each rank, where some have other parts or are not there."""
     board = Board(size)
     changes = changes or {}
+    ready = threading.Barrier(size - len(absent))
 
     def run(rank):
+        ready.wait()
         host = f"node-{'ab'[rank >= size // 2]}"
         try:
             parts = with_parts(changes.get(rank, {}))
@@ -93,8 +100,8 @@ def outcomes(size, changes=None, *, absent=(), deadline=30.0):
 def test_ranks_with_the_same_settings_agree():
     board, found = outcomes(4)
     assert set(found.values()) == {Agreement(4)}
-    # A digest of each other rank, and the answer of the first.
-    assert len(board.texts) == 4
+    # A digest of each other rank, the answer of the first, and that it was read.
+    assert len(board.texts) == 3 + 1 + 3
 
 
 def test_one_rank_agrees_with_itself():
@@ -125,7 +132,16 @@ NO_DIFFERENCE = {
     },
     "devices of its own": {"variables.CUDA_VISIBLE_DEVICES": "1"},
     "a number of threads of its own": {"switches.mkl[torch].local_threads": 2},
-    "a variable that a launcher changed after its start": {"variables.PYTHONHASHSEED": ["1", "0"]},
+    "processors of its own": {"variables.OMP_PLACES": "{4}"},
+    "devices of JAX of its own": {
+        "variables.JAX_LOCAL_DEVICE_IDS": "1",
+        "facts.jax.config.jax_cuda_visible_devices": "1",
+    },
+    "the device that it computes on": {"facts.torch.default_device": "cuda:2"},
+    "a switch that cannot be read yet": {"switches.cublas_workspace_size": "unreadable"},
+    "a variable that a launcher changed after its start": {
+        "variables.MKL_CBWR": ["COMPATIBLE", "AUTO"]
+    },
 }
 
 
@@ -145,12 +161,20 @@ DIFFERENCES = {
         'facts.torch.default_dtype: "float32" on ranks 0, 1, 3, "float64" on rank 2 (node-b)',
     ),
     "variables.PYTHONHASHSEED": (
-        ["0", "7"],
+        ["7", "0"],
         'variables.PYTHONHASHSEED: "0" on ranks 0, 1, 3, "7" on rank 2 (node-b)',
     ),
     "libraries.libopenblas.so": (
         "1-b",
         'libraries.libopenblas.so: "1-a" on ranks 0, 1, 3, "1-b" on rank 2 (node-b)',
+    ),
+    "variables.NVIDIA_TF32_OVERRIDE": (
+        "1",
+        'variables.NVIDIA_TF32_OVERRIDE: unset on ranks 0, 1, 3, "1" on rank 2 (node-b)',
+    ),
+    "flags.cudnn.benchmark": (
+        True,
+        "flags.cudnn.benchmark: unset on ranks 0, 1, 3, true on rank 2 (node-b)",
     ),
     "versions.numpy": (
         "2.3.0",
@@ -182,17 +206,17 @@ def test_hosts_that_are_not_alike_are_told_and_are_no_disagreement():
 
 def test_ranks_that_are_not_there_are_named_by_those_that_are():
     begin = time.monotonic()
-    _, found = outcomes(6, absent=(2, 5), deadline=0.2)
+    _, found = outcomes(6, absent=(2, 5), deadline=1.0)
     assert time.monotonic() - begin < 20
     for one in found.values():
         assert isinstance(one, errors.FleetTimeoutError)
-        assert str(one) == "ranks 2, 5 of 6 did not answer in time"
+        assert str(one) == "ranks 2, 5 did not answer in time"
 
 
 def test_without_the_first_rank_the_others_say_so(monkeypatch):
     monkeypatch.setattr(agreement, "GRACE", 0.1)
     _, found = outcomes(3, absent=(0,), deadline=0.1)
-    assert [str(one) for one in found.values()] == ["rank 0 of 3 did not answer in time"] * 2
+    assert [str(one) for one in found.values()] == ["rank 0 did not answer in time"] * 2
 
 
 def test_many_kinds_are_asked_until_one_is_found_that_differs(monkeypatch):
@@ -207,12 +231,69 @@ def test_many_kinds_are_asked_until_one_is_found_that_differs(monkeypatch):
     ]
 
 
+def test_a_rank_that_gave_up_before_the_first_began_is_named_by_it(monkeypatch):
+    board, gave_up = Board(3), threading.Event()
+    monkeypatch.setattr(agreement, "GRACE", 0.5)
+
+    def run(rank):
+        try:
+            if rank == 1:
+                return compared(Rank(board, rank), PARTS, "node-a", 0.1)
+            gave_up.wait()
+            return compared(Rank(board, rank), PARTS, "node-a", 1.0)
+        except errors.FleetTimeoutError as error:
+            return str(error)
+        finally:
+            gave_up.set()
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(run, range(3))) == [
+            "rank 1 did not answer in time",
+            "rank 0 did not answer in time",
+            "rank 1 did not answer in time",
+        ]
+
+
+def test_a_rank_that_ends_before_it_tells_its_settings_is_named(monkeypatch):
+    monkeypatch.setattr(agreement, "GRACE", 0.5)
+
+    class Ending(Rank):
+        def tell(self, key, text):
+            if not key.endswith("/settings"):
+                super().tell(key, text)
+
+    board = Board(4)
+
+    def run(rank):
+        kind = Ending if rank in (2, 3) else Rank
+        parts = with_parts({"versions.numpy": f"2.{rank}.0"})
+        try:
+            return compared(kind(board, rank), parts, "node-a", 5.0)
+        except errors.FleetTimeoutError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(run, range(4))) == {"ranks 2, 3 did not answer in time"}
+
+
+def test_where_all_are_odd_in_something_none_is_called_the_odd_one():
+    odd = {rank: {f"versions.package{rank}": "2"} for rank in range(3)}
+    plain = {f"versions.package{rank}": "1" for rank in range(3)}
+    _, found = outcomes(3, {rank: plain | one for rank, one in odd.items()})
+    assert str(found[0]) == "3 ranks do not compute alike"
+    _, found = outcomes(40, {rank: {"switches.torch.num_threads": rank} for rank in range(40)})
+    assert str(found[0]) == "40 ranks do not compute alike"
+    (note,) = found[0].notes
+    assert note.startswith("torch.num_threads: 0 on rank 0, 1 on rank 1, 2 on rank 2")
+    assert note.endswith("8 on rank 8, and 24 more values (node-a, node-b)")
+
+
 def test_of_many_settings_and_ranks_the_first_are_named():
     odd = {f"versions.package{number}": "2" for number in range(10)}
     plain = dict.fromkeys(odd, "1")
     changes = {rank: odd if rank % 2 else plain for rank in range(20)}
     _, found = outcomes(20, changes)
-    assert str(found[0]) == "10 of 20 ranks compute otherwise than the other 10"
+    assert str(found[0]) == "20 ranks do not compute alike"
     assert len(found[0].notes) == 9
     assert found[0].notes[0] == (
         'versions.package0: "1" on 10 ranks, "2" on ranks 1, 3, 5, 7, 9, 11, 13, 15 and 2 more'
@@ -222,22 +303,26 @@ def test_of_many_settings_and_ranks_the_first_are_named():
 
 
 class Told(Rank):
-    """Rank 0 where all others have told a digest, and tell their settings when they are asked."""
+    """Rank 0 where all others have told what it asks them for."""
 
     def __init__(self, size, parts_of):
         super().__init__(Board(size), 0)
-        self.parts_of, self.asked = parts_of, []
+        self.parts_of, self.asked, self.read = parts_of, [], 0
 
     def ask(self, key, source, seconds):
-        texts = []
+        if key.endswith("/read"):
+            self.read += 1
+            return ""
+        answers = iter(["nonce", json.dumps({"ask": [1]}), "{}"])
+        texts = {}
         other = Rank(Board(2), 1)
-        other.tell = lambda _, text: texts.append(text)
-        other.ask = lambda *_: json.dumps({"ask": [1]} if len(texts) == 1 else {})
+        other.tell = lambda key, text: texts.setdefault(key.rpartition("/")[2], text)
+        other.ask = lambda *_: next(answers)
         compared(other, self.parts_of(source), f"node-{source // 8}", 60.0)
-        if key.endswith("/settings"):
+        what = key.rpartition("/")[2]
+        if what == "settings":
             self.asked.append(source)
-            return texts[1]
-        return texts[0]
+        return texts[what]
 
 
 def test_ten_thousand_ranks_exchange_digests_and_few_settings():
@@ -255,4 +340,5 @@ def test_ten_thousand_ranks_exchange_digests_and_few_settings():
         ),
     )
     assert ranks.asked == [7, 17]
+    assert ranks.read == 9999
     assert ranks.board.bytes < 200_000
