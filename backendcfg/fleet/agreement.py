@@ -41,7 +41,7 @@ DEADLINE = 60.0
 """Seconds that ranks wait for one that has not called, unless said otherwise."""
 
 DEADLINE_AT_START = 300.0
-"""The same where nobody calls, but the engine has just brought ranks together."""
+"""The same where a profile asks: ranks that have just come together may be minutes apart."""
 
 GRACE = 10.0
 """Seconds that a rank has to answer a question, and to read the answer."""
@@ -140,14 +140,20 @@ def agree(group: Any = None, *, deadline: float = DEADLINE) -> Agreement:
         FleetTimeoutError: a rank did not call it in time, or has ended meanwhile.
         UsageError: no ranks were brought together in this process.
     """
-    return compared(group_of(group), numerics_token().parts, socket.gethostname(), deadline)
+    return _agree(group_of(group), deadline)
+
+
+def _agree(ranks: Group, deadline: float) -> Agreement:
+    # The first token takes a quarter of a second, which a program of one rank is to be spared.
+    if ranks.size == 1:
+        return Agreement(1)
+    return compared(ranks, numerics_token().parts, socket.gethostname(), deadline)
 
 
 def agree_or(what: str, engine: str) -> None:
     """Ask all ranks of an engine to agree, and "refuse" or "warn" where they do not."""
     try:
-        host = socket.gethostname()
-        compared(group_of(engine=engine), numerics_token().parts, host, DEADLINE_AT_START)
+        _agree(group_of(engine=engine), DEADLINE_AT_START)
     except (FleetDisagreesError, FleetTimeoutError) as error:
         if what == "refuse":
             raise
@@ -159,8 +165,6 @@ def compared(
     group: Group, parts: Mapping[str, Mapping[str, Any]], host: str, deadline: float
 ) -> Agreement:
     """What `agree` does, in a group and with the parts of a token that are given."""
-    if group.size == 1:
-        return Agreement(1)
     call = f"backendcfg/agree/{group.name}/{next(group.calls)}"
     mine = {"settings": _settings(parts), "host": {name: dict(parts[name]) for name in HOST}}
     said = json.dumps([digest(mine["settings"]), digest(mine["host"]), host])
@@ -175,7 +179,7 @@ def _settings(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
     """The parts that must be the same, without what each rank has of its own."""
     return {
         part: {
-            name: _without_number(name, value)
+            name: _comparable(name, value)
             for name, value in parts[part].items()
             if name not in _OWN and not name.endswith(_OWN_ENDINGS) and value != _UNKNOWN
         }
@@ -183,8 +187,8 @@ def _settings(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
     }
 
 
-def _without_number(name: str, value: Any) -> Any:
-    """A value without what is a rank's own in it."""
+def _comparable(name: str, value: Any) -> Any:
+    """A setting without the number of a device, and without what a variable was before."""
     if name.endswith("default_device") and isinstance(value, str):
         return value.partition(":")[0]
     if not isinstance(value, (list, tuple)) or len(value) != 2 or not name.isupper():

@@ -31,9 +31,9 @@ class Group(Protocol):
     Attributes:
         rank: the number of this one.
         size: how many there are.
-        names: the number of each among all ranks of the job, which its log has.
-        name: the same in all ranks, and another one for other ranks.
-        calls: counts those of this process, which are as many in each rank.
+        names: the number of each among all ranks of the job, as logs have it.
+        name: of the group, the same in each of its ranks.
+        calls: numbers the calls of this process, of which each rank makes as many.
     """
 
     rank: int
@@ -145,7 +145,7 @@ class JaxGroup:
     """
 
     _calls: tuple[int, Iterator[int]] = 0, count()
-    """Of one client, by its `id`: nothing else can refer to it without keeping it."""
+    """The `id` of a client, which has no weak references, and the numbers of its calls."""
 
     def __init__(self, state: Any) -> None:
         self.rank, self.size, self.client = state.process_id, state.num_processes, state.client
@@ -185,7 +185,7 @@ class MpiGroup:
     """Of our messages, so that the program's do not meet them."""
 
     _kept: int | None = None
-    """What MPI calls that which we keep with a communicator."""
+    """The key of the attribute of communicators that holds their `_Messages`."""
 
     def __init__(self, mpi: Any, comm: Any) -> None:
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
@@ -225,7 +225,7 @@ class MpiGroup:
 
 
 class _Messages:
-    """Of one communicator: what is on its way, and what was heard before it was asked for."""
+    """Of one communicator: those sent, those coming, and those heard before being asked for."""
 
     def __init__(self) -> None:
         self.calls = count()

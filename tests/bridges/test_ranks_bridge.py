@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 
 import pytest
+from side_by_side import free_port, run_side_by_side
 
 from backendcfg.bridges import ranks
 
@@ -56,20 +54,8 @@ def _met(tmp_path):
     def run(script, agree, *commands):
         (tmp_path / "script.py").write_text(script)
         (tmp_path / "ranks.toml").write_text(f'schema = 1\nfleet.agree = "{agree}"\n')
-        children = [
-            subprocess.Popen(
-                [sys.executable, "-m", "backendcfg", "run", "./ranks.toml", "--", *command],
-                cwd=tmp_path,
-                env=dict(os.environ),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for command in commands
-        ]
-        for child in children:
-            printed, _ = child.communicate(timeout=300)
-            assert child.returncode == 0, printed
+        under = [sys.executable, "-m", "backendcfg", "run", "./ranks.toml", "--"]
+        run_side_by_side([[*under, *command] for command in commands], cwd=tmp_path)
         return [json.loads((tmp_path / f"met-{rank}.json").read_text()) for rank in range(2)]
 
     return run
@@ -91,9 +77,7 @@ def test_ranks_of_pytorch_are_asked_when_their_group_is_made(agree, wanted, met)
 
 @pytest.mark.jax
 def test_processes_of_jax_are_asked_when_they_come_together(met):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     commands = [[sys.executable, "script.py", str(rank), address] for rank in range(2)]
     assert met(JAX, "refuse", *commands) == [[["FleetDisagreesError", REFUSED]]] * 2
 

@@ -109,6 +109,12 @@ def test_one_rank_agrees_with_itself():
     assert found == {0: Agreement(1)}
 
 
+def test_where_there_is_one_rank_no_token_is_made(monkeypatch):
+    monkeypatch.setattr(agreement, "group_of", lambda given=None, engine="": Rank(Board(1), 0))
+    monkeypatch.setattr(agreement, "numerics_token", None)
+    assert agreement.agree() == Agreement(1)
+
+
 def test_every_rank_refuses_with_the_same_words_where_one_setting_differs():
     odd = {"switches.torch.num_threads": 1}
     _, found = outcomes(16, {3: odd, 9: odd})

@@ -6,11 +6,11 @@ import importlib.util
 import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from side_by_side import free_port, run_side_by_side
 
 # What each rank does when its engine has brought it together with the others. It writes what it
 # found, because engines mix up what ranks print.
@@ -82,20 +82,7 @@ def _started(tmp_path):
     def run(script, *commands):
         (tmp_path / "script.py").write_text(script)
         environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
-        children = [
-            subprocess.Popen(
-                command,
-                cwd=tmp_path,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for command in commands
-        ]
-        for child in children:
-            printed, _ = child.communicate(timeout=300)
-            assert child.returncode == 0, printed
+        run_side_by_side(commands, cwd=tmp_path, env=environment)
         return [json.loads(path.read_text()) for path in sorted(tmp_path.glob("found-*.json"))]
 
     return run
@@ -135,9 +122,7 @@ def test_ranks_of_mpirun_agree_or_all_refuse(started):
 @pytest.mark.jax
 def test_processes_of_jax_agree_or_all_refuse(started):
     def commands(*more):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         return [[sys.executable, "script.py", str(rank), address, *more] for rank in range(2)]
 
     assert started(JAX, *commands()) == [["Agreement(size=2, unlike=())"] * 2] * 2
@@ -215,10 +200,7 @@ with open(f"found-{rank}.json", "w") as file:
 
 def by_hand(size):
     """A command for each rank, as a launcher other than torchrun starts them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    told = ["MASTER_ADDR=127.0.0.1", f"MASTER_PORT={port}", f"WORLD_SIZE={size}"]
+    told = ["MASTER_ADDR=127.0.0.1", f"MASTER_PORT={free_port()}", f"WORLD_SIZE={size}"]
     return [["env", *told, f"RANK={rank}", sys.executable, "script.py"] for rank in range(size)]
 
 

@@ -38,7 +38,7 @@ _WIDER = {
     "complex64": "complex128",
 }
 
-# Where `out` is among the arguments of NumPy's functions. A ufunc is told here without it.
+# Where `out` is among the arguments of NumPy's functions. Not of ufuncs: C gives only their inputs.
 _OUT = {"reduce": 4, "accumulate": 4, "reduceat": 5, "numpy.dot": 2, "numpy.ndarray.dot": 2}
 
 
