@@ -68,6 +68,9 @@ RECORDS = Variable(
     "0.2",
     "Set by `backendcfg prove` and `compare` for their children; not for users.",
 )
+WORKER = Variable(
+    "BACKENDCFG_WORKER", "0.2", "Set by `backendcfg.fleet` for workers of Ray; not for users."
+)
 VARIABLES = (
     PROFILE,
     DISABLE,
@@ -83,6 +86,7 @@ VARIABLES = (
     RECORDS,
     CARRIED,
     INHERIT,
+    WORKER,
 )
 
 

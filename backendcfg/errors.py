@@ -104,9 +104,19 @@ class BackendCfgError(Exception):
         self._added: list[str] = []
 
     @property
-    def __notes__(self) -> list[str]:  # type: ignore[override]
+    def __notes__(self) -> list[str]:
         """What a traceback prints below the message: the rest of the record, and notes added."""
-        return [*self.render().splitlines()[1:], *self._added]
+        return [*self._rest(), *self._added]
+
+    @__notes__.setter
+    def __notes__(self, notes: Iterable[str]) -> None:
+        # tblib sets what it read, with which Dask unpickles the exceptions of its workers.
+        rest = self._rest()
+        self._added = [note for note in notes if note not in rest]
+
+    def _rest(self) -> list[str]:
+        """The lines of the record without that of the message."""
+        return self.render().splitlines()[1:]
 
     def add_note(self, note: str) -> None:
         """Add a note, as to any exception."""
@@ -327,9 +337,8 @@ class SeveralErrors(RequestError, ValueError):
     def render(self) -> str:
         return "\n\n".join([*(error.render() for error in self.errors), visible(self.message)])
 
-    @property
-    def __notes__(self) -> list[str]:  # type: ignore[override]
-        return [*self.render().splitlines()[:-2], *self._added]
+    def _rest(self) -> list[str]:
+        return self.render().splitlines()[:-2]
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "errors": [error.to_dict() for error in self.errors]}
@@ -456,6 +465,12 @@ class FleetTimeoutError(MachineError, TimeoutError):
     """A rank did not say in time how it computes."""
 
     code = "fleet-timeout"
+
+
+class FleetWorkerError(MachineError, RuntimeError):
+    """A worker of an engine is not under the profile that it should have."""
+
+    code = "fleet-worker"
 
 
 class FleetWarning(UserWarning):

@@ -32,6 +32,7 @@ SILENT = (
     "BACKENDCFG_GUARD",
     "BACKENDCFG_TRACE",
     "BACKENDCFG_RECORDS",
+    "BACKENDCFG_WORKER",
     "BACKENDCFG_DISABLE",
 )
 # pip runs the last two by their paths while it builds a package.
@@ -552,8 +553,7 @@ def _say(text: str) -> None:
         setattr(sys, _SAID, True)
 
 
-_SAID = "_backendcfg_said"
-"""What `sys` has after a start said something: one line is enough."""
+_SAID = "_backendcfg_said"  # what `sys` has after a start said something: one line is enough
 
 
 def _when_path_is_complete(action: "Callable[[], None]") -> None:

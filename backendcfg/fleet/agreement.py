@@ -37,6 +37,9 @@ WHOLE = ("flags", "variables")
 HOST = ("processor", "devices")
 """Parts that say what a host is, and that nobody can set."""
 
+COMPARED = ("settings", "host")
+"""What is compared apart from each other."""
+
 DEADLINE = 60.0
 """Seconds that ranks wait for one that has not called, unless said otherwise."""
 
@@ -86,27 +89,30 @@ class Setting:
         values: each value with the ranks that have it, that of most ranks first; None where it is
             not set.
         hosts: the hosts of the ranks that have another value than most.
+        kind: what the ranks are called; workers of Ray and Dask have names instead of numbers.
     """
 
     name: str
-    values: tuple[tuple[Any, tuple[int, ...]], ...]
+    values: tuple[tuple[Any, tuple[Any, ...]], ...]
     hosts: tuple[str, ...] = ()
+    kind: str = "rank"
 
     def __str__(self) -> str:
         (most, ranks), *others = self.values
-        many = counted(len(ranks), "rank") if len(ranks) > FEW else _ranks(ranks)
-        told = [f"{_shown(most)} on {many}"]
-        told += [f"{_shown(value)} on {_ranks(which)}" for value, which in others[:MOST_NAMED]]
+        many = counted(len(ranks), self.kind)
+        told = [f"{_shown(most)} on {many if len(ranks) > FEW else _named(ranks, self.kind)}"]
+        for value, which in others[:MOST_NAMED]:
+            told.append(f"{_shown(value)} on {_named(which, self.kind)}")
         if (more := len(others) - MOST_NAMED) > 0:
             told.append(f"and {counted(more, 'more value')}")
         name = self.name.removeprefix("switches.")
         hosts = f" ({', '.join(self.hosts[:MOST_NAMED])})" if self.hosts else ""
         return f"{name}: {', '.join(told)}{hosts}"
 
-    def named(self, names: Sequence[int]) -> Setting:
-        """The same with other numbers for its ranks."""
+    def named(self, names: Sequence[Any], kind: str = "rank") -> Setting:
+        """The same with other numbers or names for its ranks."""
         values = ((value, tuple(names[rank] for rank in ranks)) for value, ranks in self.values)
-        return replace(self, values=tuple(values))
+        return replace(self, values=tuple(values), kind=kind)
 
 
 @dataclass(frozen=True)
@@ -166,13 +172,59 @@ def compared(
 ) -> Agreement:
     """What `agree` does, in a group and with the parts of a token that are given."""
     call = f"backendcfg/agree/{group.name}/{next(group.calls)}"
-    mine = {"settings": _settings(parts), "host": {name: dict(parts[name]) for name in HOST}}
-    said = json.dumps([digest(mine["settings"]), digest(mine["host"]), host])
+    mine = _compared(parts)
+    said = json.dumps([*map(digest, mine.values()), host])
     if group.rank:
         answer = _answered(group, call, said, json.dumps(mine, default=str), deadline)
     else:
         answer = _gathered(group, call, said, mine, deadline)
     return _concluded(answer, group.size)
+
+
+def agreed(
+    workers: Mapping[str, tuple[str, Mapping[str, Mapping[str, Any]]]],
+    cure: str,
+    kind: str = "worker",
+) -> Agreement:
+    """Hold the settings of workers against each other that have told them already.
+
+    Args:
+        workers: by its name, each one's host and the parts of its token.
+        cure: what to do where they differ.
+        kind: what they are called.
+
+    Raises:
+        FleetDisagreesError: they have other settings.
+    """
+    names = list(workers)
+    told, parts = {}, {}
+    for rank, (host, each) in enumerate(workers.values()):
+        parts[rank] = _compared(each)
+        told[rank] = [*map(digest, parts[rank].values()), host]
+    kinds, hosts = _kinds(told)
+    settings, unlike = (
+        tuple(
+            one.named(names, kind)
+            for one in differing({rank: parts[rank][what] for rank in kinds}, kinds, hosts)
+        )
+        for what in COMPARED
+    )
+    if settings:
+        raise _refused(
+            settings,
+            unlike,
+            len(names),
+            all_asked=True,
+            kind=kind,
+            state="they go on",
+            cure=cure,
+        )
+    return Agreement(len(names), unlike)
+
+
+def _compared(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """What is compared of a token: its settings, and what its host is."""
+    return {"settings": _settings(parts), "host": {name: dict(parts[name]) for name in HOST}}
 
 
 def _settings(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -244,7 +296,7 @@ def _gathered(
         texts = _told(group, f"{call}/settings", asked, GRACE)
         missing = [rank for rank in asked if rank not in texts]
         settings |= {rank: json.loads(text) for rank, text in texts.items()}
-        for what in ("settings", "host"):
+        for what in COMPARED:
             of = {rank: parts[what] for rank, parts in settings.items()}
             found[what] = differing(of, kinds, hosts)
     answer: dict[str, Any] = {
@@ -319,11 +371,11 @@ def differing(
 def _concluded(answer: Mapping[str, Any], size: int) -> Agreement:
     if missing := answer.get("missing"):
         raise FleetTimeoutError(
-            f"{_ranks(missing)} did not answer in time",
+            f"{_named(missing)} did not answer in time",
             state=f"every rank refuses; {_STATE}",
             helps=["start each rank with backendcfg, and look at what that one printed"],
         )
-    found, unlike = (tuple(map(_setting, answer.get(what, ()))) for what in ("settings", "host"))
+    found, unlike = (tuple(map(_setting, answer.get(what, ()))) for what in COMPARED)
     if found:
         raise _refused(found, unlike, size, all_asked=answer["all asked"])
     return Agreement(size, unlike)
@@ -335,7 +387,14 @@ def _setting(document: Mapping[str, Any]) -> Setting:
 
 
 def _refused(
-    found: Sequence[Setting], unlike: Sequence[Setting], size: int, *, all_asked: bool
+    found: Sequence[Setting],
+    unlike: Sequence[Setting],
+    size: int,
+    *,
+    all_asked: bool,
+    kind: str = "rank",
+    state: str = "every rank refuses",
+    cure: str = "start all under one profile: `backendcfg run reproducible -- torchrun ...`",
 ) -> FleetDisagreesError:
     odd = len({rank for one in found for _, ranks in one.values[1:] for rank in ranks})
     notes = [str(one) for one in found[:MOST_NAMED]]
@@ -345,25 +404,20 @@ def _refused(
         notes.append(f"their hosts are not alike: {unlike[0]}")
     if all_asked and 2 * odd < size:
         does = "computes" if odd == 1 else "compute"
-        what = f"{odd} of {size} ranks {does} otherwise than the other {size - odd}"
+        what = f"{odd} of {size} {kind}s {does} otherwise than the other {size - odd}"
     else:
-        what = f"{size} ranks do not compute alike"
-    return FleetDisagreesError(
-        what,
-        notes=notes,
-        state="every rank refuses",
-        helps=["start all under one profile: `backendcfg run reproducible -- torchrun ...`"],
-    )
+        what = f"{size} {kind}s do not compute alike"
+    return FleetDisagreesError(what, notes=notes, state=state, helps=[cure])
 
 
 def _shown(value: Any) -> str:
     return "unset" if value is None else literal(value)
 
 
-def _ranks(ranks: Iterable[int]) -> str:
+def _named(ranks: Iterable[Any], kind: str = "rank") -> str:
     """Ranks by their numbers: "rank 3", "ranks 3, 7 and 4 more"."""
     numbers = [str(rank) for rank in ranks]
     more = len(numbers) - MOST_NAMED
     shown = numbers[:MOST_NAMED]
     words = f"{', '.join(shown)} and {more} more" if more > 0 else ", ".join(shown)
-    return f"rank{'s' if len(numbers) > 1 else ''} {words}"
+    return f"{kind}{'s' if len(numbers) > 1 else ''} {words}"

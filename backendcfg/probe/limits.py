@@ -265,14 +265,18 @@ class Cores:
     Attributes:
         count: how many, at least 1.
         rank: which rank it is, where it shares the cores that it may use with other ranks.
+        worker: whose worker it is, where an engine starts one for each processor.
     """
 
     count: int
     rank: Rank | None = None
+    worker: str = ""
 
     @property
     def sentence(self) -> str:
         """Why it should not compute on all that it may use, in words, or ""."""
+        if self.worker:
+            return f"a worker of {self.worker}, which starts one for each processor"
         if self.rank is None:
             return ""
         return f"rank {self.rank.number} of {self.rank.size} here, by {self.rank.variable}"
@@ -290,7 +294,7 @@ def read_cores(limits: Limits, root: str = "/") -> Cores:
         own = min(own, count_cores(os.sched_getaffinity(0), root))
     rank = local_rank(environ.current())
     if rank is None:
-        return Cores(own)
+        return Cores(1, worker="Ray") if is_worker_of_ray() and own > 1 else Cores(own)
     all_ranks, shares_quota = _of_launcher(rank, root)
     if shares_quota and limits.quota is not None:
         all_ranks = min(all_ranks, limits.whole_quota)
@@ -320,6 +324,11 @@ def local_rank(environment: Mapping[str, str]) -> Rank | None:
         if size:
             return Rank(variable, int(number), size) if size > 1 else None
     return None
+
+
+def is_worker_of_ray() -> bool:
+    """Whether Ray started this process, or the one that started it, for its tasks."""
+    return "RAY_RAYLET_PID" in environ.current()
 
 
 def count_cores(processors: Collection[int], root: str = "/") -> int:

@@ -137,12 +137,12 @@ def _begin() -> None:
 
 def _tell_programs(handed: Sequence[Asked]) -> None:
     if handed:
-        environ.current()[environ.INHERIT.name] = _in_words(handed)
+        environ.current()[environ.INHERIT.name] = in_words(handed)
     else:
         environ.current().pop(environ.INHERIT.name, None)
 
 
-def _in_words(handed: Sequence[Asked]) -> str:
+def in_words(handed: Sequence[Asked]) -> str:
     """What BACKENDCFG_INHERIT holds: the requests, and the BACKENDCFG_PROFILE that they outrank."""
     requests = [dict(vars(request)) for request in handed]
     return plain_json.dumps({"over": environ.PROFILE.read() or "", "requests": requests})
@@ -326,13 +326,15 @@ def received(given: tasks.Tasks) -> None:
     _received[:] = [given]
 
 
-def settle(plans: tuple[Compiled, ...], identity: lineage.Path, *, there: bool) -> None:
+def settle(
+    plans: tuple[Compiled, ...], identity: lineage.Path, *, there: bool, source: str = SOURCE
+) -> None:
     """Make the plans the base of this child, with generators of its own."""
     from backendcfg.bridges import lineage
 
     lineage.become(identity)
     if plans and not (there and all("seed.value" not in plan.asked for plan in plans)):
-        _take_over[0](plans, SOURCE)
+        _take_over[0](plans, source)
     else:
         threads.begin()  # the thread that forked may be older than the profile
 

@@ -11,7 +11,7 @@ import os
 import sys
 
 from backendcfg import __version__, environ, plain_json, startup
-from backendcfg.probe.limits import local_rank
+from backendcfg.probe.limits import is_worker_of_ray, local_rank
 from backendcfg.probe.stamp import holds, relevant_environment
 from backendcfg.progress import Step
 from backendcfg.session.choice import chosen, rests_on_these_files
@@ -265,10 +265,10 @@ def _cache_key(
     from _sha1 import sha1  # type: ignore[import-not-found]
 
     variables = sorted(relevant_environment(environment).items())
-    # Neither hosts that share a home nor a launcher's ranks, which have fewer cores, replace each
+    # Neither hosts that share a home nor ranks and workers, which have fewer cores, replace each
     # other's plans.
     local = local_rank(environ.current())
-    machine = [os.uname().nodename, local.size if local is not None else 1]
+    machine = [os.uname().nodename, local.size if local is not None else int(is_worker_of_ray())]
     asked = plain_json.dumps(
         [__version__, machine, name, rank, sorted(arguments.items()), directory, variables]
     )

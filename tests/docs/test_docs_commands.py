@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -50,6 +51,8 @@ PAGES = [
 ENTRIES = [entry for page in PAGES for entry in capabilities.entries(page)]
 MARKS = ("torch", "jax", "exhaustive")
 PROCESSORS = "2 processors"
+OPTIONAL = ("distributed", "ray")
+"""Packages without a mark that a block may need."""
 
 
 def is_run(entry):
@@ -60,6 +63,10 @@ def is_run(entry):
 
 def parameter(entry):
     marks = [getattr(pytest.mark, name) for name in entry.needs if name in MARKS]
+    for name in OPTIONAL:
+        if name in entry.needs:
+            missing = importlib.util.find_spec(name) is None
+            marks.append(pytest.mark.skipif(missing, reason=f"{name} is not installed"))
     if PROCESSORS in entry.needs:
         few = len(os.sched_getaffinity(0)) < 2
         marks.append(pytest.mark.skipif(few, reason="hardware: one processor has one thread"))
@@ -104,7 +111,7 @@ def test_what_is_not_run_has_one_of_the_reasons_and_each_is_needed():
 
 
 def test_needs_are_known_and_hold_for_something():
-    known = {*MARKS, PROCESSORS}
+    known = {*MARKS, *OPTIONAL, PROCESSORS}
     assert [entry.title for entry in ENTRIES if not known.issuperset(entry.needs)] == []
     marked = sum(page.read_text().count("<!-- needs: ") for page in PAGES)
     assert marked == sum(bool(entry.needs) and is_run(entry) for entry in ENTRIES)

@@ -311,6 +311,15 @@ def _(project):
     return project.refused(as_rank_of, 16, missing=[5])
 
 
+@causes("fleet-worker")
+def _(project):
+    from backendcfg.fleet import workers
+
+    project.write("profiles/mine.toml", "schema = 1\nthreads.count = 3\n")
+    requests = workers.requested("mine", None, 1)
+    return project.refused(workers.refuse_other_settings, requests, "tcp://192.0.2.7:40331")
+
+
 @causes("lock-drift")
 def _(project):
     from backendcfg.audit.evidence import lock

@@ -79,6 +79,17 @@ def test_the_record_survives_json_and_pickle(cls):
     assert error.to_dict()["exit_code"] in {1, 2, 3, 4, 5, 70, 126, 127}
 
 
+@pytest.mark.parametrize("cls", list(classes()), ids=lambda cls: cls.code)
+def test_notes_that_were_pickled_can_be_set_again(cls):
+    error = cls("it is wrong", notes=["a fact"])
+    error.add_note("seen in worker 3")
+    again = cls("it is wrong", notes=["a fact"])
+    again.__notes__ = error.__notes__  # as tblib does
+    assert again.__notes__ == error.__notes__
+    assert again.__notes__[-1] == "seen in worker 3"
+    assert again.render() == error.render()
+
+
 def test_json_is_the_same_record_on_standard_output():
     out = io.StringIO()
     with redirect_stdout(out):
