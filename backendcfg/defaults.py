@@ -71,6 +71,7 @@ DEFAULTS: dict[str, Any] = {
     "determinism.fill_uninitialized_memory": True,
     "memory.keep_freed": 0,
     "fleet.agree": "off",
+    "fleet.unlike": "refuse",
     "python.hash_seed": "random",
     "seed.value": "off",
     "seed.python": True,

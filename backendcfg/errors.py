@@ -350,6 +350,12 @@ class UsageError(RequestError, ValueError):
     code = "usage"
 
 
+class InvalidFleetPlanError(RequestError, ValueError):
+    """A file is no plan of a fleet."""
+
+    code = "invalid-fleet-plan"
+
+
 class InvalidHostError(RequestError, ValueError):
     """A file given as a host is not one."""
 
@@ -471,6 +477,12 @@ class FleetWorkerError(MachineError, RuntimeError):
     """A worker of an engine is not under the profile that it should have."""
 
     code = "fleet-worker"
+
+
+class FleetUnlikeError(MachineError):
+    """Hosts cannot have one plan."""
+
+    code = "fleet-unlike"
 
 
 class FleetWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""Locks of proven runs, for the verbs: `prove` writes and compares them, `run` checks them."""
+"""Locks of proven runs, which `prove` writes and compares; and the locks and plans of `run`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from backendcfg.audit.evidence.runs import Run
     from backendcfg.audit.report.data import Against
     from backendcfg.cli.output import Colour
+    from backendcfg.fleet.planned import FleetPlan
     from backendcfg.transact.compiled import Compiled
 
 OnDrift = Literal["error", "warn"]
@@ -157,17 +158,9 @@ class Check:
             UsageError: none was named, and the lock's is a file: whoever wrote the lock does not
                 choose which file is read.
         """
-        if name is not None:
-            return name
-        from backendcfg.load.document import is_name
-
-        locked = self.lock.profile.name
-        if not all(is_name(part) for part in locked.split("+")):
-            raise UsageError(
-                f"{_path(self.path)} is of a profile in a file, `{locked}`, which is to be named",
-                helps=["write `backendcfg run PROFILE --locked FILE -- COMMAND`"],
-            )
-        return locked
+        return (
+            name if name is not None else _profile_of(self.lock.profile.name, self.path, "--locked")
+        )
 
     def check(self, name: str | None, settings: Mapping[str, str], argv: Sequence[str]) -> None:
         """Compare what is here, for the processors of this thread.
@@ -234,3 +227,58 @@ def lock_for(path: str | None, on_drift: OnDrift | None) -> Check | None:
     from backendcfg.audit.evidence.lock import read
 
     return Check(path, read(path), on_drift or "error")
+
+
+def fleet_plan(path: str, name: str | None) -> FleetPlan:
+    """The plan of a fleet in a file, under which a command is to start.
+
+    Args:
+        path: the file.
+        name: the profile that is named; None for the plan's.
+
+    Raises:
+        UnreadableFileError, InvalidFleetPlanError: the file is no such plan, or may not set what
+            it sets.
+        UsageError: another profile is named, or none where the plan's is a file.
+    """
+    from backendcfg.fleet.planned import read, refuse_unsafe
+
+    fleet = read(path)
+    refuse_unsafe(fleet, path)
+    if name is None:
+        _profile_of(fleet.profile, path, "--fleet")
+    elif name != fleet.profile:
+        raise UsageError(
+            f"{_path(path)} is a plan of profile `{fleet.profile}`, not of `{name}`",
+            helps=[f"write `backendcfg run --fleet {path} -- COMMAND`, or plan `{name}`"],
+        )
+    return fleet
+
+
+def as_planned(fleet: FleetPlan, path: str, name: str | None, settings: Mapping[str, str]) -> None:
+    """Refuse this host unless it is as a fleet's plan has it.
+
+    Raises:
+        FleetDisagreesError: it names what is otherwise.
+    """
+    from backendcfg import session
+    from backendcfg.cli import child
+    from backendcfg.fleet.planned import refuse_unless_as_planned
+
+    refuse_unless_as_planned(fleet, child.compiled(name, settings), session.detect(), path)
+
+
+def _profile_of(name: str, path: str, option: str) -> str:
+    """The profile that a file names, unless it is a file: its writer does not choose what is read.
+
+    Raises:
+        UsageError: it is a file, which is to be named.
+    """
+    from backendcfg.load.document import is_name
+
+    if not all(is_name(part) for part in name.split("+")):
+        raise UsageError(
+            f"{_path(path)} is of a profile in a file, `{name}`, which is to be named",
+            helps=[f"write `backendcfg run PROFILE {option} FILE -- COMMAND`"],
+        )
+    return name

@@ -186,6 +186,14 @@ class Fleet(Document):
             bits=False,
         ),
     ] = "off"
+    unlike: Annotated[
+        Literal["refuse", "common"],
+        Flag(
+            "Where `fleet plan` meets unlike hosts: refuse, or set what they have in common.",
+            ("native",),
+            bits=False,
+        ),
+    ] = "refuse"
 
 
 class Python(Document):

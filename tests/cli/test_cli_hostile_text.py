@@ -34,6 +34,12 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
     "doctor": [()],
     "env": [(EVIL,)],  # what a shell reads is exact; see below
     "explain": [(EVIL,), ("threads.count", "--profile", "evil"), ("python.hash_seed",)],
+    "fleet": [
+        ("plan", "evil", "host.json"),
+        ("plan", EVIL, "host.json"),
+        ("plan", "evil", EVIL),
+        ("plan", "evil", "host.json", "-o", EVIL),
+    ],
     "history": [()],
     "init": [(EVIL,)],
     "list": [(), ("--all",)],
@@ -65,6 +71,8 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("evil", "--", EVIL),
         (EVIL, "--", "true"),
         ("--locked", EVIL, "--", "true"),
+        ("--fleet", EVIL, "--", "true"),
+        ("--fleet", "host.json", "--", "true"),
         ("--locked", "evil.lock", "--", "true"),
         ("--locked", "wrong.lock", "--", "true"),
         ("evil", "--locked", "evil.lock", "--", EVIL),

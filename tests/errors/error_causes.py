@@ -320,6 +320,20 @@ def _(project):
     return project.refused(workers.refuse_other_settings, requests, "tcp://192.0.2.7:40331")
 
 
+@causes("fleet-unlike")
+def _(project):
+    hosts = Path(__file__).parents[1] / "hosts"
+    for name in ("debian-blis--blis", "conda-intel-mkl--mkl"):
+        project.write(f"{name.partition('--')[0]}.json", (hosts / f"{name}.json").read_text())
+    return project.run("fleet", "plan", "reproducible", "debian-blis.json", "conda-intel-mkl.json")
+
+
+@causes("invalid-fleet-plan")
+def _(project):
+    project.write("fleet.json", '{"schema": 1, "profile": "reproducible", "hosts": 0}')
+    return project.run("run", "--fleet", "fleet.json", "--", "python", "train.py")
+
+
 @causes("lock-drift")
 def _(project):
     from backendcfg.audit.evidence import lock

@@ -143,6 +143,20 @@ def host(data: bytes) -> None:
         read_host(_file(data, "host.json"))
 
 
+def fleet(data: bytes) -> None:
+    """The plan of a fleet, also compared with what is here."""
+    from backendcfg.cli.sources import read_host
+    from backendcfg.fleet import planned
+    from backendcfg.transact.compiled import Compiled
+
+    here = read_host(str(Path(__file__).parents[1] / "hosts" / "dgx-h100--openblas.json"))
+    path = _file(data, "fleet.json")
+    with _only_ours():
+        found = planned.read(path)
+        planned.refuse_unsafe(found, path)
+        planned.refuse_unless_as_planned(found, Compiled("x", "none", {}), here, path)
+
+
 def trusted(data: bytes) -> None:
     """The record of trust."""
     from backendcfg.load import trust
@@ -295,6 +309,7 @@ TARGETS = {
         table,
         answers,
         host,
+        fleet,
         trusted,
         plain_json,
         dlpack,

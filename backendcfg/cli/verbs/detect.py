@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     "--capture",
     metavar="FILE",
     type=click.Path(),
-    help="Also write the host to FILE, for `--host FILE` on any machine.",
+    help="Also write the host to FILE, for `--host FILE` on any machine; %h is this one's name.",
 )
 def command(capture: str | None) -> None:
     """Show the processors, GPUs, libraries and limits that are here."""
@@ -29,9 +31,19 @@ def command(capture: str | None) -> None:
 
     host = session.detect()
     if capture is not None:
+        capture = _own_file(capture)
         write_host(host, capture)
         current().note(f"wrote {capture}")
     current().answer(host.model_dump(mode="json", by_alias=True), _lines(host))
+
+
+def _own_file(path: str) -> str:
+    """A path with the machine's name for %h, whose folder all machines may make at once."""
+    if "%h" in path:
+        path = path.replace("%h", os.uname().nodename)
+        with suppress(OSError):  # writing the file says what is wrong
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    return path
 
 
 def _lines(host: Host) -> Iterator[str]:

@@ -129,6 +129,12 @@ class Words(ProfileName):
     type=click.Choice(["error", "warn"]),
     help="What to do where something is not as locked: refuse, or say so and start it.",
 )
+@click.option(
+    "--fleet",
+    metavar="FILE",
+    type=click.Path(),
+    help="Start it as this plan of `fleet plan` has it, or refuse; PROFILE is the plan's.",
+)
 @click.argument("words", metavar="[PROFILE] [--] COMMAND...", nargs=-1, type=Words())
 @click.pass_context
 def command(
@@ -140,6 +146,7 @@ def command(
     guard: Strictness | None,
     locked: str | None,
     drift: OnDrift | None,
+    fleet: str | None,
     **launching: Any,
 ) -> None:
     """Start a command under a profile, once or on cores of its own.
@@ -149,13 +156,17 @@ def command(
     """
     from backendcfg import environ
     from backendcfg.cli import child
-    from backendcfg.cli.locking import lock_for
+    from backendcfg.cli.locking import as_planned, fleet_plan, lock_for
 
     options = chosen_launch(launching)
     name, argv = split(words, ctx.meta["profile"], separated=ctx.meta["separated"])
     lock = lock_for(locked, drift)
     if lock is not None:
         name = lock.name_or(name)
+    planned = fleet_plan(fleet, name) if fleet is not None else None
+    if planned is not None:
+        name = name or planned.profile
+        settings = {**planned.settings, **settings}
     if environ.disabled():
         if lock is not None:
             lock.check(name, settings, argv)
@@ -165,6 +176,8 @@ def command(
     def start(folder: str = "") -> int:
         def changes() -> Mapping[str, str | None]:
             found = {} if environ.disabled() else _changes(ctx, name, settings, words, folder)
+            if planned is not None and fleet is not None and not environ.disabled():
+                as_planned(planned, fleet, name, settings)
             if lock is not None and not environ.disabled():
                 lock.check(name, settings, argv)
             return {**found, environ.GUARD.name: folder} if folder else found
