@@ -9,20 +9,21 @@ worker that cannot be under the profile ends at its start, or closes itself befo
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed import NannyPlugin, WorkerPlugin
+from distributed.comm import CommClosedError
 
 from backendcfg import environ, session
-from backendcfg.errors import FleetWorkerError, UsageError
+from backendcfg.errors import BackendCfgError, FleetWorkerError, UsageError
 from backendcfg.fleet import workers
 from backendcfg.fleet.agreement import Agreement, agreed
 from backendcfg.session import children, starting
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from distributed import Client, Nanny, Worker
 
@@ -30,6 +31,17 @@ if TYPE_CHECKING:
 
 NAME = "backendcfg"
 """Of our plugins in a cluster: another profile replaces them."""
+
+STARTING = 300.0
+"""Seconds that a worker may take to start anew."""
+
+TICK = 0.002
+"""Seconds between two looks at whether a worker's process is there."""
+
+_LEFT = (
+    "further workers start as before; those that have started anew are under the profile until"
+    " `client.restart()`"
+)
 
 
 def install(
@@ -62,20 +74,45 @@ def install(
         FleetDisagreesError: workers have other settings all the same.
     """
     _refuse_asynchronous(client)
+    if environ.disabled():
+        return agree(client)
     requests = workers.requested(name, settings, threads)
+    # Before anything is changed: each worker has backendcfg, and can be started anew or is so.
+    before = _answers(client, _refuse_other_settings, requests)
     # Or what an earlier call installed would refuse workers that start under this profile.
     _unregister(client, nanny=False)
     try:
         client.register_plugin(_OfNanny(requests), name=NAME)
         client.register_plugin(_OfWorker(requests), name=NAME)
-    except BaseException:
-        uninstall(client)
+    except BaseException as error:
+        for nanny in (False, True):
+            with suppress(Exception):  # what went wrong first is told
+                _unregister(client, nanny=nanny)
+        if isinstance(error, BackendCfgError):
+            error.state = _LEFT
+        elif isinstance(error, CommClosedError):
+            raise FleetWorkerError(
+                "a worker did not start under the profile, and its nanny has ended",
+                notes=["what it printed says why"],
+                state=_LEFT,
+            ) from error
         raise
-    return agree(client)
+    found = agree(client)
+    if before and not found.size:
+        raise FleetWorkerError(
+            "no worker came back under the profile",
+            notes=["what they printed says why"],
+            state="workers that come are started under the profile",
+        )
+    return found
 
 
 def uninstall(client: Client) -> None:
-    """Have further workers started without a profile; after `client.restart()` all of them."""
+    """Have further workers started without a profile; after `client.restart()` all of them.
+
+    Raises:
+        UsageError: the client is asynchronous.
+    """
     _refuse_asynchronous(client)
     _unregister(client, nanny=False)
     _unregister(client, nanny=True)
@@ -100,18 +137,32 @@ def agree(client: Client) -> Agreement:
         UsageError: the client is asynchronous.
     """
     _refuse_asynchronous(client)
-    answers = client.run(workers.told, on_error="return")
-    for worker, answer in answers.items():
-        if isinstance(answer, ModuleNotFoundError):
-            raise FleetWorkerError(
-                f"worker {worker} cannot say how it computes: {answer}",
-                helps=["install backendcfg where that worker runs"],
-            ) from answer
-        if isinstance(answer, BaseException):
-            raise answer
-    return agreed(
-        answers, 'start all under one profile: `backendcfg.fleet.dask.install(client, "fast")`'
-    )
+    cure = 'start all under one profile: `backendcfg.fleet.dask.install(client, "fast")`'
+    return agreed(_answers(client, workers.told), cure)
+
+
+def _answers(client: Client, function: Callable[..., Any], *given: Any) -> dict[str, Any]:
+    """What a function of ours gives in each worker.
+
+    Raises:
+        FleetWorkerError: a worker's Python has no backendcfg.
+    """
+    try:
+        return dict(client.run(function, *given))
+    except BackendCfgError:
+        raise
+    except Exception as error:
+        if "ModuleNotFoundError" not in repr(error):  # it comes back as it is, or as its text
+            raise
+        raise FleetWorkerError(
+            f"a worker cannot say how it computes: {error}",
+            helps=["install backendcfg where workers run"],
+        ) from error
+
+
+def _refuse_other_settings(requests: tuple[Asked, ...], dask_worker: Worker) -> None:
+    if dask_worker.nanny is None:
+        workers.refuse_other_settings(requests, dask_worker.address)
 
 
 def _refuse_asynchronous(client: Client) -> None:
@@ -131,29 +182,30 @@ class _OfNanny(NannyPlugin):  # type: ignore[misc]
     async def setup(self, nanny: Nanny) -> None:
         """Give the nanny what it starts workers with, and have it start its worker anew."""
         _restore(nanny)
-        original, *environments = nanny.instantiate, nanny.pre_spawn_env, nanny.env
-        _originals[nanny] = original, *environments
+        if environ.disabled():
+            return
+        own = _Start(nanny.instantiate, nanny.pre_spawn_env, nanny.env)
+        setattr(nanny, _OWN, own)
+        path = nanny.env.get("PYTHONPATH", environ.current().get("PYTHONPATH", ""))
         try:
-            variables = await asyncio.to_thread(_variables, self.requests)
+            variables = await asyncio.to_thread(_variables, self.requests, path)
         except Exception as error:
             # A nanny that has just come ignores what is raised here, and would start its worker.
             nanny.instantiate = _raising(error)
             raise
+        before, later = _with(variables, own.pre_spawn), _with(variables, own.later)
+        unset = variables.keys() - before.keys()
 
         async def instantiate() -> Any:
-            with _as_before(nanny.pre_spawn_env.keys() | variables.keys()):
-                for name in variables.keys() - nanny.pre_spawn_env.keys():
-                    environ.current().pop(name, None)
-                return await original()
+            return await _instantiated(nanny, own.instantiate, before, unset)
 
-        _give(nanny, instantiate, *(_with(variables, one) for one in environments))
+        _give(nanny, _Start(instantiate, before, later))
         if nanny.process is not None:
-            await nanny.restart(reason="a profile was installed")
-            if not nanny.is_alive():
+            outcome = await nanny.restart(timeout=STARTING, reason="a profile was installed")
+            if outcome != "OK":
                 raise FleetWorkerError(
                     f"the worker of {nanny.address} did not start under the profile",
                     notes=["what it printed says why"],
-                    state="it is gone",
                 )
 
     def teardown(self, nanny: Nanny) -> None:
@@ -169,41 +221,50 @@ class _OfWorker(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Worker) -> None:
         """See that the profile is in force."""
+        if environ.disabled():
+            return
         try:
-            if worker.nanny is not None:
+            _refuse_other_settings(self.requests, worker)
+            if not worker.address.startswith("inproc:"):  # that is the program itself
                 workers.begin(self.requests, "Dask", str(worker.name))
-            else:
-                workers.refuse_other_settings(self.requests, worker.address)
         except Exception as error:
             if not worker.periodic_callbacks["heartbeat"].is_running():  # it is about to join
                 worker.loop.add_callback(worker.close, nanny=True, reason=str(error))
             raise
 
 
-_originals: WeakKeyDictionary[Nanny, tuple[Any, ...]] = WeakKeyDictionary()
-"""How nannies of this process start a worker by themselves, and the variables that they set."""
+class _Start(NamedTuple):
+    """How a nanny starts a worker: the function, and variables before and after the spawn."""
+
+    instantiate: Callable[[], Awaitable[Any]]
+    pre_spawn: dict[str, str]
+    later: dict[str, str]
+
+
+_OWN = "_backendcfg_own"
+"""Where a nanny keeps how it starts workers by itself."""
 
 
 def _restore(nanny: Nanny) -> None:
-    if nanny in _originals:
-        _give(nanny, *_originals.pop(nanny))
+    own = vars(nanny).pop(_OWN, None)
+    if own is not None:
+        _give(nanny, own)
 
 
-def _give(nanny: Nanny, instantiate: Any, pre_spawn: dict[str, str], later: dict[str, str]) -> None:
-    """Have a nanny start workers in a way, and with variables before and after their start."""
-    nanny.instantiate = instantiate
+def _give(nanny: Nanny, start: _Start) -> None:
+    nanny.instantiate = start.instantiate
     for one in (nanny, nanny.process):  # the second one starts a worker anew
         if one is not None:
-            one.pre_spawn_env, one.env = pre_spawn, later
+            one.pre_spawn_env, one.env = start.pre_spawn, start.later
 
 
-def _variables(requests: Sequence[Asked]) -> dict[str, str | None]:
+def _variables(requests: Sequence[Asked], path: str) -> dict[str, str | None]:
     """What the environment of a worker on this host must have, and under None must not have."""
     plans = workers.plans_of(requests)
     return {
         **session.run_environment(plans[-1]),
         environ.INHERIT.name: children.in_words([plan.request for plan in plans]),
-        "PYTHONPATH": starting.python_path(environ.current().get("PYTHONPATH", "")),
+        "PYTHONPATH": starting.python_path(path),
     }
 
 
@@ -219,29 +280,48 @@ def _raising(error: Exception) -> Callable[[], Awaitable[Any]]:
     return instantiate
 
 
-_held: dict[str, tuple[int, str | None]] = {}
-"""Variables of this process while nannies in it start workers: how many do, and what they were."""
+_spawning = Lock()
+"""Held by the nanny of this process whose variables the process has."""
 
 
-@contextmanager
-def _as_before(names: Collection[str]) -> Iterator[None]:
-    """Put back variables when the last of those is done that start workers at a time.
+async def _instantiated(
+    nanny: Nanny,
+    instantiate: Callable[[], Awaitable[Any]],
+    variables: Mapping[str, str],
+    unset: Collection[str],
+) -> Any:
+    """Start a worker, and put the variables of this process back once its process is there.
 
     Dask sets them in the nanny's process and leaves them there. In a `LocalCluster` that is the
     program's own, whose other children would be under the profile, too.
     """
-    present = environ.current()
-    for name in names:
-        count, before = _held.get(name, (0, present.get(name)))
-        _held[name] = count + 1, before
+    last = _pid(nanny)
+    await asyncio.to_thread(_spawning.acquire)
     try:
-        yield
+        present = environ.current()
+        before = {name: present.get(name) for name in (*variables, *unset)}
+        for name in unset:
+            present.pop(name, None)
+        started = asyncio.ensure_future(instantiate())
+        try:
+            # Dask tells of no process before its worker has connected.
+            while not started.done() and _pid(nanny) in (None, last):  # noqa: ASYNC110
+                await asyncio.sleep(TICK)
+        except BaseException:
+            started.cancel()
+            raise
+        finally:
+            for name, text in before.items():
+                # What the program has set meanwhile is its own.
+                if present.get(name) == variables.get(name):
+                    present.pop(name, None)
+                    if text is not None:
+                        present[name] = text
     finally:
-        for name in names:
-            count, before = _held.pop(name)
-            if count > 1:
-                _held[name] = count - 1, before
-            elif before is None:
-                present.pop(name, None)
-            else:
-                present[name] = before
+        _spawning.release()
+    return await started
+
+
+def _pid(nanny: Nanny) -> int | None:
+    process = nanny.process and nanny.process.process
+    return process.pid if process else None

@@ -8,6 +8,8 @@ own, because their runtime environment differs.
 
 from __future__ import annotations
 
+import inspect
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -18,18 +20,16 @@ from backendcfg.errors import UsageError
 from backendcfg.fleet import workers
 from backendcfg.fleet.agreement import DEADLINE, Agreement, agreed
 from backendcfg.session import installed
+from backendcfg.session.start import OUR_WORKER_HOOK, RAY_WORKER_HOOK, start_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 SHOWN = 16
 """Digits of the numbers of nodes and actors that a message has; those of a job end alike."""
 
 _HOOK = "worker_process_setup_hook"
-# Where Ray looks for the hook in a worker. It sets it from `ray.init(runtime_env=...)` only: a hook
-# in the runtime environment of a task would be ignored.
-_HOOK_VARIABLE = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
-_OURS = f"{__name__}.begin"
+"""Ray takes it from `ray.init(runtime_env=...)` only; in that of a task it would be ignored."""
 
 
 def runtime_env(
@@ -50,33 +50,60 @@ def runtime_env(
         settings: flags to set over it: `{"cudnn.benchmark": True}`.
         threads: of each worker; None for one where the profile has `threads.count = "auto"`.
             Ray gives a task one processor unless it has `num_cpus`.
-        over: a runtime environment that this is to have, too.
+        over: a runtime environment that this is to have, too. Its hook for workers is called when
+            the profile is in force.
 
     Raises:
         RequestError: the profile or a setting is wrong.
         MachineError: this machine cannot serve it.
-        UsageError: `over` has a hook for workers, and only one can be.
+        UsageError: the job has a hook for workers, which those of this environment would not run.
     """
     found = dict(over or {})
-    if found.get(_HOOK) or found.get("env_vars", {}).get(_HOOK_VARIABLE, _OURS) != _OURS:
-        raise UsageError(
-            f"the runtime environment has a `{_HOOK}` of its own, and Ray calls only one",
-            helps=["call `backendcfg.fleet.ray.begin()` in it, and give `env_vars` of ours"],
-        )
+    if environ.disabled():
+        return found
     requests = workers.requested(name, settings, threads)
     found["env_vars"] = {
         **workers.before_start(workers.plans_of(requests)),
-        **found.get("env_vars", {}),
+        **(found.get("env_vars") or {}),
         environ.WORKER.name: workers.in_words(requests),
-        _HOOK_VARIABLE: _OURS,
     }
+    if found.get(_HOOK):
+        found[_HOOK] = _after_begin(found[_HOOK])
+        return found
+    if ray.is_initialized():
+        job = ray.get_runtime_context().runtime_env.get("env_vars") or {}
+        if job.get(RAY_WORKER_HOOK, OUR_WORKER_HOOK) != OUR_WORKER_HOOK:
+            raise UsageError(
+                f"the job has a `{_HOOK}`, which workers of another runtime environment do not run",
+                helps=[
+                    "give the profile to the job: `ray.init(runtime_env=runtime_env(over=...))`"
+                ],
+            )
+    found["env_vars"][RAY_WORKER_HOOK] = OUR_WORKER_HOOK
     return found
+
+
+def _after_begin(hook: Callable[[], object] | str) -> Callable[[], None]:
+    """A hook of a program, called when the worker is under the profile.
+
+    A function within a function, because Ray sends that to workers as it is.
+    """
+
+    def worker_process_setup_hook() -> None:
+        begin()
+        if isinstance(hook, str):
+            module, _, function = hook.rpartition(".")
+            getattr(import_module(module), function)()
+        else:
+            hook()
+
+    return worker_process_setup_hook
 
 
 def begin() -> None:
     """In a worker: compute under the profile of its runtime environment from now on.
 
-    Ray calls it. It does nothing in a worker that has none.
+    Ray calls it. A worker that has none there takes the one that it inherited from its node.
 
     Raises:
         BackendCfgError: this worker cannot be under it; Ray ends it, and fails its tasks.
@@ -84,21 +111,36 @@ def begin() -> None:
     if text := environ.WORKER.read():
         name = ray.get_runtime_context().get_worker_id()
         workers.begin(workers.from_words(text), "Ray", name)
+    elif installed.in_force() is None and not environ.disabled():
+        start_alone()
 
 
 def hook(given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """What `ray.init` takes instead of its `runtime_env` where RAY_RUNTIME_ENV_HOOK names this.
 
-    `backendcfg run` sets it, so that the driver's profile is that of all workers. Where nothing is
-    in force in this process, or the environment has a profile or a hook of its own, that stays.
+    A driver under `backendcfg run` has it so, and its profile is that of all workers. Where nothing
+    is in force in this process, or the environment has a profile already, that stays.
     """
-    variables = (given or {}).get("env_vars", {})
-    has_own = (
-        environ.WORKER.name in variables or _HOOK_VARIABLE in variables or _HOOK in (given or {})
-    )
+    if given is None:
+        given = _of_job()
+    has_own = environ.WORKER.name in ((given or {}).get("env_vars") or {})
     if environ.disabled() or has_own or installed.in_force() is None:
         return given
     return runtime_env(over=given)
+
+
+def _of_job() -> Mapping[str, Any] | None:
+    """The runtime environment of the `job_config` that the program gives to `ray.init`.
+
+    Ray calls the hook without it, and puts what the hook gives in its place.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "init" and "job_config" in frame.f_locals:
+            job = frame.f_locals["job_config"]
+            return job.runtime_env if job is not None else None
+        frame = frame.f_back
+    return None
 
 
 def agree(actors: Sequence[Any] | None = None, *, deadline: float = DEADLINE) -> Agreement:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import environ, plain_json
+from backendcfg import _native, environ, plain_json
 from backendcfg.audit.token import numerics_token
 from backendcfg.errors import FleetWorkerError, TooLateError, UsageError
 from backendcfg.fleet.agreement import MOST_NAMED
@@ -39,9 +40,9 @@ def requested(
     """
     planning.refuse_no_name(name)
     arguments = planning.as_arguments(settings)
-    applied = installed.in_force()
-    if name is None and applied is not None:
-        *beneath, last = (plan.request for plan in applied.plans)
+    here = installed.plans(_native.chain())
+    if name is None and here:
+        *beneath, last = (plan.request for plan in here)
         last = replace(last, arguments={**last.arguments, **arguments})
         return (*beneath, _with_threads(last, threads))
     picked = chosen(name, arguments)
@@ -150,18 +151,23 @@ def refuse_other_settings(requests: Sequence[Asked], worker: str) -> None:
     have = applied.plans[-1].values if applied is not None else {}
     others = [flag for flag in plan.effective if have.get(flag) != plan.values[flag]]
     if others:
-        options = [f"--set {flag}={text}" for flag, text in asked.arguments.items()]
-        line = " ".join(["backendcfg run", str(asked.name), *options, "-- dask worker ..."])
+        options = [f"--set={flag}={text}" for flag, text in asked.arguments.items()]
+        line = shlex.join(["backendcfg", "run", str(asked.name), *options, "--"])
+        own = worker.startswith("inproc:")
         more = len(others) - MOST_NAMED
         raise FleetWorkerError(
-            f"worker {worker} is not under profile `{asked.name}`, and has no nanny that could"
-            " start it anew",
+            f"worker {worker} is not under profile `{asked.name}`, and"
+            + (" is this program itself" if own else " has no nanny that could start it anew"),
             notes=[
                 f"it does not have the profile's {', '.join(others[:MOST_NAMED])}"
                 + (f" and {more} more" if more > 0 else "")
             ],
             state="the worker is as it was",
-            helps=[f"give it a nanny, or start it by `{line}`"],
+            helps=[
+                f"start the program by `{line} python ...`"
+                if own
+                else f"give it a nanny, or start it by `{line} dask worker ...`"
+            ],
         )
 
 

@@ -327,8 +327,12 @@ def local_rank(environment: Mapping[str, str]) -> Rank | None:
 
 
 def is_worker_of_ray() -> bool:
-    """Whether Ray started this process, or the one that started it, for its tasks."""
-    return "RAY_RAYLET_PID" in environ.current()
+    """Whether Ray started this process, or the one that started it, for its tasks.
+
+    The driver of a submitted job is started by a worker, and told what the job is.
+    """
+    environment = environ.current()
+    return "RAY_RAYLET_PID" in environment and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in environment
 
 
 def count_cores(processors: Collection[int], root: str = "/") -> int:

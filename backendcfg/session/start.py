@@ -44,13 +44,40 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
             return  # what is captured is what the program does by itself
     if environ.disabled() or startup.is_command_line(sys.orig_argv) or takes_over():
         return
-    if startup.may_have_profile(committed=True)[0]:
+    of_ray = _is_starting_worker_of_ray()
+    if (environ.STARTED_BY.read() or "").startswith("run "):
+        environ.current().setdefault(RAY_HOOK, "backendcfg.fleet.ray.hook")
+    if startup.may_have_profile(committed=True)[0] and not (of_ray and _leaves_it_to_ray()):
         try:
             start_alone()
         except Exception as error:
-            if environ.STARTED_BY.read() or startup.asked():
+            if not of_ray and (environ.STARTED_BY.read() or startup.asked()):
                 raise
             startup.warn(error)
+
+
+RAY_HOOK = "RAY_RUNTIME_ENV_HOOK"
+"""The variable by which a driver of Ray finds what gives its profile to all workers."""
+
+RAY_WORKER_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
+OUR_WORKER_HOOK = "backendcfg.fleet.ray.begin"
+"""The variable by which a worker of Ray finds what it calls before its first task, and ours."""
+
+
+def _is_starting_worker_of_ray() -> bool:
+    """Whether this interpreter is about to become a worker of Ray."""
+    name = startup.program(sys.orig_argv)[1]
+    return name in ("default_worker.py", "setup_worker.py") and "ray" not in sys.modules
+
+
+def _leaves_it_to_ray() -> bool:
+    """Whether a worker of Ray, which starts here, takes its profile when Ray calls its hook.
+
+    Ray starts another worker where one ends at its start, for ever. What the hook raises fails the
+    worker's tasks instead.
+    """
+    hook = environ.current().setdefault(RAY_WORKER_HOOK, OUR_WORKER_HOOK)
+    return hook == OUR_WORKER_HOOK or environ.WORKER.read() is not None
 
 
 def start_alone() -> None:

@@ -227,7 +227,7 @@ def test_a_worker_that_cannot_be_under_the_profile_does_not_join(found):
     assert met["alone"] == "None"
 
 
-def test_workers_without_a_nanny_are_refused_with_the_line_that_starts_them(found):
+def test_workers_that_are_the_program_are_refused_with_the_line_that_starts_it(found):
     refused, _ = found(
         """
 with cluster(1, processes=False) as threads, Client(threads) as own:
@@ -241,10 +241,9 @@ with cluster(1, processes=False) as threads, Client(threads) as own:
     )
     where, _, rest = refused["said"].partition(" is not under ")
     assert where.startswith("error[fleet-worker]: worker inproc://")
-    assert rest.splitlines()[0] == ("profile `tf32-off`, and has no nanny that could start it anew")
+    assert rest.splitlines()[0] == ("profile `tf32-off`, and is this program itself")
     assert rest.splitlines()[-1] == (
-        "  help: give it a nanny, or start it by `backendcfg run tf32-off --set threads.count=1 --"
-        " dask worker ...`"
+        "  help: start the program by `backendcfg run tf32-off --set=threads.count=1 -- python ...`"
     )
     assert (refused["left"], refused["plugins"]) == (1, False)
 
@@ -273,3 +272,61 @@ asyncio.run(main())
         "  state: nothing was changed\n"
         "  help: call it with a client of its own, `Client(address)`\n"
     ), done.stderr
+
+
+def test_a_worker_that_dies_at_its_start_is_told_and_nothing_is_installed(found):
+    met, logged = found(
+        """
+fails = "import os\\nif 'BACKENDCFG_INHERIT' in os.environ: raise RuntimeError('it dies')\\n"
+with cluster(1, preload=[fails]) as dying, Client(dying) as own:
+    found["said"] = refusal(dask.install, own, "tf32-off")
+    found["plugins"] = own.run_on_scheduler(
+        lambda dask_scheduler: dask.NAME
+        in {*dask_scheduler.worker_plugins, *dask_scheduler.nanny_plugins}
+    )
+""",
+        workers=0,
+    )
+    assert met["said"] == (
+        "error[fleet-worker]: a worker did not start under the profile, and its nanny has ended\n"
+        "  note: what it printed says why\n"
+        "  state: further workers start as before; those that have started anew are under the"
+        " profile until `client.restart()`"
+    )
+    assert not met["plugins"]
+    assert "RuntimeError: it dies" in logged
+
+
+def test_other_children_of_the_program_are_as_before_while_workers_start(found):
+    met, _ = found(
+        """
+import subprocess, threading
+ask = "import os; print(os.environ.get('BACKENDCFG_INHERIT'), os.environ['PYTHONHASHSEED'])"
+seen = set()
+installing = threading.Thread(target=dask.install, args=(client, "reproducible"))
+installing.start()
+while installing.is_alive():
+    seen.add(subprocess.check_output([sys.executable, "-S", "-c", ask], text=True))
+found["seen"] = sorted(seen)
+backendcfg.apply("tf32-off")
+found["inherit"] = json.loads(os.environ["BACKENDCFG_INHERIT"])["requests"][0]["name"]
+"""
+    )
+    # Dask's own seed of hashes; a child that starts within a few milliseconds may have another.
+    assert met["seen"][0] == "None 6640\n"
+    assert len(met["seen"]) <= 2
+    assert met["inherit"] == "tf32-off"
+
+
+def test_without_backendcfg_dask_starts_its_workers(found):
+    met, _ = found(
+        """
+found["installed"] = str(dask.install(client, "reproducible"))
+found["workers"] = by_name(client)
+""",
+        workers=1,
+        BACKENDCFG_DISABLE="1",
+    )
+    assert met["installed"] == "Agreement(size=1, unlike=())"
+    assert met["workers"]["0"]["profile"] is None
+    assert met["workers"]["0"]["variables"] == ["1", "6640"]

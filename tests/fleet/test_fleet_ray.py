@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from backendcfg.session.starting import START
+
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed"
 )
@@ -57,7 +59,7 @@ def refusal(function, *positional, **named):
     try:
         return str(function(*positional, **named))
     except Exception as error:
-        return error.render() if hasattr(error, "render") else type(error).__name__
+        return error.render() if hasattr(error, "render") else type(error).__name__[-1500:]
 
 found = {}
 BODY
@@ -210,19 +212,77 @@ def test_a_worker_that_cannot_be_under_the_profile_fails_its_task_and_hangs_noth
     assert "UnreadableFileError: cannot read mine.toml: no such file or directory" in printed
 
 
-def test_a_hook_of_the_program_is_not_replaced(found):
-    body = """
-own = {"worker_process_setup_hook": "numpy.zeros"}
-found["said"] = refusal(ray.runtime_env, "fast", over=own)
-found["kept"] = ray.hook(own)
-found["none"] = ray.hook(None)
+INHERITED = """
+os.mkdir("elsewhere")
+where = {"working_dir": "elsewhere"}
+engine.init("local", **NODE, logging_level="error", runtime_env=ENVIRONMENT)
+found["met"] = refusal(engine.get, state.options(max_retries=0).remote(), timeout=120)
 """
-    met, _ = found(body, BACKENDCFG_PROFILE="fast")
-    assert met["said"] == (
-        "error[usage]: the runtime environment has a `worker_process_setup_hook` of its own,"
-        " and Ray calls only one\n"
+
+# As the start-up file of an installation has it, also where there is none.
+INHERITING = {"BACKENDCFG_PROFILE": "./mine.toml", "PYTHONPATH": START}
+
+
+def test_a_worker_does_not_end_at_its_start_for_what_it_inherits(found, tmp_path):
+    (tmp_path / "mine.toml").write_text('schema = 1\nextends = "tf32-off"\n')
+    # The variable names a file that is not where the worker works.
+    met, printed = found(INHERITED.replace("ENVIRONMENT", "where"), **INHERITING)
+    assert met["met"] == "WorkerCrashedError"
+    assert "UnreadableFileError: cannot read mine.toml: no such file or directory" in printed
+
+
+@pytest.mark.exhaustive
+def test_a_runtime_environment_wins_over_what_a_worker_inherits(found, tmp_path):
+    (tmp_path / "mine.toml").write_text('schema = 1\nextends = "tf32-off"\n')
+    ours = 'ray.runtime_env("reproducible", over=where)'
+    met, _ = found(INHERITED.replace("ENVIRONMENT", ours), **INHERITING)
+    assert "'profile': 'reproducible', 'verified': True" in met["met"]
+
+
+HOOKS = """
+def mine():
+    os.environ["MINE"] = str(backendcfg.active() and backendcfg.active().name)
+
+init(runtime_env=ray.runtime_env("tf32-off", over={"worker_process_setup_hook": mine}))
+found["job"] = engine.get(engine.remote(lambda: os.environ["MINE"]).remote())
+found["task"] = refusal(ray.runtime_env, "fast")
+"""
+
+
+def test_a_hook_of_the_program_is_called_under_the_profile(found):
+    met, _ = found(HOOKS)
+    assert met["job"] == "tf32-off"
+    assert met["task"] == (
+        "error[usage]: the job has a `worker_process_setup_hook`, which workers of another runtime"
+        " environment do not run\n"
         "  state: nothing was changed\n"
-        "  help: call `backendcfg.fleet.ray.begin()` in it, and give `env_vars` of ours"
+        "  help: give the profile to the job: `ray.init(runtime_env=runtime_env(over=...))`"
     )
-    assert met["kept"] == {"worker_process_setup_hook": "numpy.zeros"}
-    assert set(met["none"]["env_vars"]) >= {"BACKENDCFG_WORKER"}
+
+
+@pytest.mark.exhaustive
+def test_the_environment_of_a_job_stays_under_run(found):
+    body = """
+from ray.job_config import JobConfig
+init(job_config=JobConfig(runtime_env={"env_vars": {"MINE": "1"}}))
+found["own"] = engine.get(engine.remote(lambda: os.environ.get("MINE")).remote())
+found["profile"] = engine.get(state.remote())["profile"]
+"""
+    ran, _ = found(body, under="tf32-off")
+    assert ran == {"own": "1", "profile": "tf32-off"}
+
+
+def test_environments_are_made_from_what_ray_takes(found):
+    body = """
+found["none"] = ray.runtime_env("tf32-off", over={"env_vars": None})["env_vars"]
+found["hook"] = ray.hook({"env_vars": None})["env_vars"]
+with backendcfg.profile("tf32-off"):
+    found["scope"] = json.loads(ray.runtime_env()["env_vars"]["BACKENDCFG_WORKER"])
+os.environ["BACKENDCFG_DISABLE"] = "1"
+found["off"] = [ray.runtime_env("fast"), ray.hook(None), ray.hook({"pip": []})]
+"""
+    made, _ = found(body, BACKENDCFG_PROFILE="fast")
+    assert set(made["none"]) == {"BACKENDCFG_WORKER", "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"}
+    assert set(made["hook"]) >= {"BACKENDCFG_WORKER"}
+    assert [one["name"] for one in made["scope"]] == ["fast", "tf32-off"]
+    assert made["off"] == [{}, None, {"pip": []}]

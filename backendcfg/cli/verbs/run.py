@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from backendcfg.cli.locking import OnDrift
 
 GUARD = "--guard"
-
-RAY_HOOK = "RAY_RUNTIME_ENV_HOOK"
-"""Names what makes the runtime environment of all workers where a program drives Ray."""
 
 
 class RunVerb(Verb):
@@ -218,10 +214,7 @@ def _changes(
         if not ctx.meta["separated"] and ctx.meta["profile"] is None and "--" not in words:
             raise _maybe_no_profile(error, words) from error
         raise
-    found = changes(wanted) | {environ.STARTED_BY.name: f"run {wanted.name}"}
-    if RAY_HOOK not in environ.current() and find_spec("ray") is not None:
-        found[RAY_HOOK] = "backendcfg.fleet.ray.hook"
-    return found
+    return changes(wanted) | {environ.STARTED_BY.name: f"run {wanted.name}"}
 
 
 def split(
