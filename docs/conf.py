@@ -26,7 +26,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 4  # what GitHub makes of headings, for links to them
 autodoc_default_options = {"members": True}
 autodoc_typehints = "none"
-autodoc_mock_imports = ["distributed", "ray"]
+autodoc_mock_imports = ["distributed", "lightning", "ray"]
 default_role = "code"  # docstrings say `name`, as Markdown does
 napoleon_custom_sections = ["Returns", "Yields"]  # ours begin with no type
 

@@ -56,16 +56,20 @@ def requested(
 
 
 def _with_threads(asked: Asked, threads: int | None) -> Asked:
+    if threads is None and not leaves_threads_open(asked):
+        return asked
+    return replace(asked, arguments={**asked.arguments, "threads.count": str(threads or 1)})
+
+
+def leaves_threads_open(asked: Asked) -> bool:
+    """Whether a profile leaves the number of threads to the machine: `threads.count = "auto"`."""
     plan, _ = planning.resolved(
         asked.name,
         arguments=asked.arguments,
         rank=asked.rank,  # type: ignore[arg-type]
         directory=asked.directory,
     )
-    left_open = any(one.flag == "threads.count" and one.adaptation for one in plan.entries)
-    if threads is None and not left_open:
-        return asked
-    return replace(asked, arguments={**asked.arguments, "threads.count": str(threads or 1)})
+    return any(one.flag == "threads.count" and one.adaptation for one in plan.entries)
 
 
 def plans_of(requests: Sequence[Asked]) -> tuple[Compiled, ...]:

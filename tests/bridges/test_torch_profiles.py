@@ -16,6 +16,7 @@ pytestmark = [
 
 PRELUDE = """
 import json, logging, random, sys, warnings
+sys.modules["tqdm"] = None  # where it is installed, PyTorch starts its thread, which keeps switches
 import torch
 from torch.backends import cuda, cudnn, mha, miopen, mkldnn, opt_einsum, quantized
 import torch._inductor.config as inductor

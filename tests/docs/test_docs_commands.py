@@ -51,7 +51,7 @@ PAGES = [
 ENTRIES = [entry for page in PAGES for entry in capabilities.entries(page)]
 MARKS = ("torch", "jax", "exhaustive")
 PROCESSORS = "2 processors"
-OPTIONAL = ("distributed", "ray")
+OPTIONAL = ("distributed", "lightning", "ray")
 """Packages without a mark that a block may need."""
 
 
