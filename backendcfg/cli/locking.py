@@ -240,17 +240,21 @@ def fleet_plan(path: str, name: str | None) -> FleetPlan:
         UnreadableFileError, InvalidFleetPlanError: the file is no such plan, or may not set what
             it sets.
         UsageError: another profile is named, or none where the plan's is a file.
+        FleetDisagreesError: backendcfg is turned off here.
     """
-    from backendcfg.fleet.planned import read, refuse_unsafe
+    from backendcfg.fleet.planned import read, refuse, refuse_unsafe
+    from backendcfg.session import planning
 
     fleet = read(path)
     refuse_unsafe(fleet, path)
+    if environ.disabled():
+        refuse(path, ["backendcfg is turned off here, by BACKENDCFG_DISABLE"])
     if name is None:
         _profile_of(fleet.profile, path, "--fleet")
-    elif name != fleet.profile:
+    elif planning.anywhere(name) != planning.anywhere(fleet.profile):
         raise UsageError(
             f"{_path(path)} is a plan of profile `{fleet.profile}`, not of `{name}`",
-            helps=[f"write `backendcfg run --fleet {path} -- COMMAND`, or plan `{name}`"],
+            helps=[f"write `backendcfg run {fleet.profile} --fleet {path} -- COMMAND`"],
         )
     return fleet
 

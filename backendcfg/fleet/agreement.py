@@ -62,7 +62,7 @@ FEW = 3
 
 # They are right to differ: each rank has devices and processors of its own, and a number of threads
 # that holds for the thread that asks.
-_OWN = (
+OWN = (
     "CUDA_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",
     "HIP_VISIBLE_DEVICES",
@@ -233,7 +233,7 @@ def _settings(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
         part: {
             name: _comparable(name, value)
             for name, value in parts[part].items()
-            if name not in _OWN and not name.endswith(_OWN_ENDINGS) and value != _UNKNOWN
+            if name not in OWN and not name.endswith(_OWN_ENDINGS) and value != _UNKNOWN
         }
         for part in SETTINGS
     }

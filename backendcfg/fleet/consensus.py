@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from backendcfg.errors import BackendCfgError, FleetUnlikeError
 from backendcfg.fleet import levels
 from backendcfg.fleet.agreement import MOST_NAMED
-from backendcfg.fleet.planned import FleetPlan, Pin, Unlike, builds, gpus_of, pins_in_words
-from backendcfg.resolve.ground import core_count
+from backendcfg.fleet.planned import THREADS, FleetPlan, Pin, Unlike, builds, gpus_of, pins_in_words
+from backendcfg.resolve.ground import ENVIRONMENT, core_count
 from backendcfg.resolve.plan import host_digest, resolve
 from backendcfg.resolve.words import counted, literal
 from backendcfg.schema.profile import flags
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from backendcfg.schema.plan import Entry, Plan
     from backendcfg.schema.profile import Stack
 
-THREADS = "threads.count"
 UNLIKE = "fleet.unlike"
-OPEN: tuple[Any, ...] = ("auto", "all", True, {})
+OPEN = ("auto", "all", True)
 """Values of these flags under which a library chooses by the processor."""
 
 
@@ -67,14 +66,18 @@ def consensus(
     """
     kinds = _kinds(hosts)
     there = [kind.host for kind in kinds.values()]
+    _refuse_parts(kinds)
     plans = _plans(name, stack(settings), kinds)
-    software = [*_differing({key: builds(kind.host) for key, kind in kinds.items()}, kinds)]
+    there_are = {key: builds(kind.host, _decided(plans[key])) for key, kind in kinds.items()}
+    software = [*_differing(there_are, kinds)]
     if software:
         raise FleetUnlikeError(
             f"{_total(kinds)} do not have the same software",
             notes=_shown(software),
             state="no plan was written",
-            helps=["install the same versions, or plan for each kind of host apart"],
+            helps=[
+                "install the same versions, set the same variables, or plan for each kind apart"
+            ],
         )
     processors = {key: kind.host.cpu.microarchitecture for key, kind in kinds.items()}
     level = levels.common(there)
@@ -102,12 +105,13 @@ def consensus(
     final = _plans(name, stack(arguments), kinds)
     comes_to = _read(final)
     _refuse_others(name, comes_to, kinds)
+    _refuse_more_threads_than_cores(comes_to.get(THREADS, {}), kinds, ranks)
     return FleetPlan(
         profile=name,
         tier=next(iter(final.values())).tier,
         settings=arguments,
         values={flag: next(iter(each.values())) for flag, each in comes_to.items()},
-        builds=builds(there[0]),
+        builds=builds(there[0], _decided(next(iter(final.values())))),
         ranks=ranks,
         level=level if pins.keys() & of_level.keys() else "",
         processors=tuple(dict.fromkeys(processors.values())),
@@ -116,6 +120,50 @@ def consensus(
         pins=tuple(pins.values()),
         unlike=tuple(_differing({key: _nature(kind.host) for key, kind in kinds.items()}, kinds)),
     )
+
+
+def _refuse_parts(kinds: Mapping[str, Kind]) -> None:
+    """Refuse hosts that one of several ranks captured, which has a part of the cores."""
+    parts = [name for kind in kinds.values() if kind.host.memory.ranks > 1 for name in kind.names]
+    if parts:
+        raise FleetUnlikeError(
+            f"{len(parts)} of {_total(kinds)} were captured by one of several processes, which has"
+            " a part of the cores",
+            notes=[_hosts(parts)],
+            state="no plan was written",
+            helps=["capture each host by one process: `srun --ntasks-per-node=1 backendcfg ...`"],
+        )
+
+
+def _refuse_more_threads_than_cores(
+    threads: Mapping[str, Any], kinds: Mapping[str, Kind], ranks: int
+) -> None:
+    short = [
+        (kind, core_count(kind.host))
+        for key, kind in kinds.items()
+        if isinstance(threads.get(key), int) and threads[key] * ranks > core_count(kind.host)
+    ]
+    if short:
+        each = next(iter(threads.values()))
+        raise FleetUnlikeError(
+            f"{counted(ranks, 'process', 'processes')} with {counted(each, 'thread')} on each host"
+            " are more threads than cores",
+            notes=[
+                f"{_hosts(kind.names)}: {counted(cores, 'core')}"
+                for kind, cores in short[:MOST_NAMED]
+            ],
+            state="no plan was written",
+            helps=["start fewer processes on a host, or set `threads.count` to less"],
+        )
+
+
+def _decided(plan: Plan) -> list[str]:
+    """The flags whose variables a program starts with under a plan."""
+    return [
+        entry.flag
+        for entry in plan.entries
+        if not entry.idle and (entry.origin.rank != "default" or entry.adaptation is not None)
+    ]
 
 
 def _kinds(hosts: Iterable[tuple[str, Host]]) -> dict[str, Kind]:
@@ -172,11 +220,18 @@ def _pins(
         least = min(count for count in threads.values() if count is not None)
         pins.append(Pin(flag=THREADS, value=least, values=_values(threads, kinds)))
     chosen = {key: kind.host.cpu.microarchitecture for key, kind in kinds.items()}
-    pins += [
-        Pin(flag=flag, value=value, values=_values(chosen, kinds))
-        for flag, value in of_level.items()
-        if any(_is_open(plan, flag) for plan in plans.values())
-    ]
+    for flag, wanted in of_level.items():
+        value = wanted
+        if flag == ENVIRONMENT:  # of which the profile may say a part
+            have = [_entry(plan, flag).value for plan in plans.values()]
+            value = {
+                name: text for name, text in wanted.items() if any(name not in one for one in have)
+            }
+            is_open = bool(value)
+        else:
+            is_open = any(_is_open(plan, flag) for plan in plans.values())
+        if is_open:
+            pins.append(Pin(flag=flag, value=value, values=_values(chosen, kinds)))
     for flag in dict.fromkeys(choice.flag for plan in plans.values() for choice in plan.choices):
         # Where a flag has no effect, it does not matter what is chosen.
         orders = {
@@ -249,7 +304,7 @@ def _nature(host: Host) -> dict[str, Any]:
     """What a host is, and no setting changes."""
     return {
         "processor": f"{host.cpu.name} ({host.cpu.microarchitecture})",
-        "GPUs": gpus_of(host),
+        "GPUs": " and ".join(gpus_of(host)) or "none",
         **{f"driver {name}": version for name, version in sorted(host.drivers.items())},
         "C library": host.system.libc,
     }

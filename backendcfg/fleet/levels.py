@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.catalogue.frameworks import JAX, NUMPY
+from packaging.version import Version
+
+from backendcfg.catalogue.frameworks import JAX, NUMPY, TENSORFLOW
+from backendcfg.resolve.facts import parsed
 from backendcfg.resolve.ground import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -53,6 +56,9 @@ LOOPS = {
 }
 """What NumPy's own loops must not use then, as NumPy 2.4 names it, and as older releases do."""
 
+RENAMED = Version("2.4.dev0")
+"""The first release of NumPy with the new names."""
+
 COMPILED = {"x86_64_v4": "AVX512", "x86_64_v3": "AVX2"}
 """What XLA must compile for then."""
 
@@ -68,8 +74,9 @@ def of_level(level: str, packages: Mapping[str, str]) -> dict[str, Any]:
     wanted = dict(PINS.get(level, {}))
     variables = {}
     if NUMPY.name in packages and level in LOOPS:
-        new = tuple(int(part) for part in packages[NUMPY.name].split(".")[:2]) >= (2, 4)
+        found = parsed(packages[NUMPY.name])
+        new = found is not None and found >= RENAMED
         variables["NPY_DISABLE_CPU_FEATURES"] = LOOPS[level][0 if new else 1]
-    if JAX.name in packages and level in COMPILED:
+    if level in COMPILED and any(each.name in packages for each in (JAX, TENSORFLOW)):
         variables["XLA_FLAGS"] = f"--xla_cpu_max_isa={COMPILED[level]}"
     return wanted | ({ENVIRONMENT: variables} if variables else {})

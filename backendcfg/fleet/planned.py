@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import tomllib
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from pydantic import Field
 
+from backendcfg.catalogue.variables import VARIABLES
 from backendcfg.errors import FleetDisagreesError, InvalidFleetPlanError
 from backendcfg.fleet import levels
-from backendcfg.fleet.agreement import MOST_NAMED
+from backendcfg.fleet.agreement import MOST_NAMED, OWN
 from backendcfg.load.json_file import read as read_json
-from backendcfg.resolve.ground import core_count
-from backendcfg.resolve.words import counted, listed, literal, quoted
+from backendcfg.resolve.ground import ENVIRONMENT, core_count
+from backendcfg.resolve.words import counted, literal, quoted
 from backendcfg.schema.base import Document, Tier
-from backendcfg.schema.profile import flags
+from backendcfg.schema.profile import defaults, flags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from backendcfg.schema.host import Host
     from backendcfg.transact.compiled import Compiled
+
+THREADS = "threads.count"
 
 Values = tuple[tuple[Any, tuple[str, ...], int], ...]
 """Each value with some hosts that have it, and how many have."""
@@ -31,8 +35,7 @@ def in_words(values: Values) -> str:
     told = []
     for value, names, count in values:
         shown = ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
-        text = value if isinstance(value, str) else "none" if value is None else literal(value)
-        told.append(f"{text} on {shown}")
+        told.append(f"{clipped(value)} on {shown}")
     return "; ".join(told)
 
 
@@ -73,11 +76,8 @@ class Unlike(Document):
         return f"{self.name}: {in_words(self.values)}"
 
 
-MOST_SHOWN = 80
+MOST_SHOWN = 200
 """Characters of a value that a message has."""
-
-Name = Annotated[str, Field(max_length=200)]
-Text = Annotated[str, Field(max_length=2000)]
 
 
 class FleetPlan(Document):
@@ -88,7 +88,7 @@ class FleetPlan(Document):
         tier: its tier, which every host keeps.
         settings: flags that are set over it on every host, as TOML text.
         values: what each flag comes to that a host reads and that can change bits.
-        builds: the software that all hosts have.
+        builds: the software that all hosts have, and variables that no flag of the plan decides.
         ranks: processes on each host.
         level: the instruction set that flags are set to, by archspec's name; "" where all
             processors are of one microarchitecture or nothing chooses by it.
@@ -100,15 +100,15 @@ class FleetPlan(Document):
     """
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
-    profile: Name
+    profile: Annotated[str, Field(max_length=4096)]
     tier: Tier
-    settings: dict[Name, Text]
-    values: dict[Name, Any]
-    builds: dict[Name, Name]
+    settings: dict[str, str]
+    values: dict[str, Any]
+    builds: dict[str, str]
     ranks: Annotated[int, Field(ge=1)] = 1
-    level: Name = ""
-    processors: tuple[Name, ...]
-    gpus: tuple[Name, ...]
+    level: str = ""
+    processors: tuple[str, ...]
+    gpus: tuple[tuple[str, ...], ...]
     hosts: Annotated[int, Field(ge=1)]
     pins: tuple[Pin, ...] = ()
     unlike: tuple[Unlike, ...] = ()
@@ -136,12 +136,14 @@ def refuse_unsafe(fleet: FleetPlan, path: str) -> None:
         for name, version in fleet.builds.items()
         if name.startswith("package ")
     }
-    derived = levels.of_level(fleet.level, packages)
+    derived = levels.of_level(fleet.level, packages).get(ENVIRONMENT, {})
     declared = flags()
     unsafe = [
         flag
         for flag, text in fleet.settings.items()
-        if text != literal(derived.get(flag)) and flag in declared and declared[flag].flag.trusted
+        if flag in declared
+        and declared[flag].flag.trusted
+        and not (flag == ENVIRONMENT and _table(text).items() <= derived.items())
     ]
     if unsafe:
         raise InvalidFleetPlanError(
@@ -150,32 +152,57 @@ def refuse_unsafe(fleet: FleetPlan, path: str) -> None:
         )
 
 
-def builds(host: Host) -> dict[str, str]:
-    """What must be the same software on all hosts."""
+def _table(text: str) -> dict[str, Any]:
+    """A table in TOML text; one that nothing equals where it is none."""
+    try:
+        found = tomllib.loads(f"x = {text}")["x"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"": text}
+
+
+def builds(host: Host, decided: Collection[str]) -> dict[str, str]:
+    """What must be the same software on all hosts, and the same variables of its.
+
+    Args:
+        host: the host.
+        decided: flags that a profile decides, whose variables it sets or unsets.
+    """
     python = ".".join(host.python.version.split(".")[:2])
+    libraries: dict[str, list[str]] = {}
+    for one in sorted(host.libraries, key=lambda one: (one.kind, one.owner, one.path)):
+        if one.provider or one.owner in host.packages:
+            # Wheels have a digest of the library in its file's name.
+            facts = (one.version, os.path.basename(one.path), one.threading)
+            text = " ".join(filter(None, facts))
+            libraries.setdefault(f"library {one.kind} of {one.owner}", []).append(text)
     return {
         "system": host.system.os,
         "architecture": host.cpu.architecture,
         "python": f"{host.python.implementation} {python}",
         **{f"package {name}": version for name, version in sorted(host.packages.items())},
-        # Wheels have a digest of the library in its file's name.
+        **{name: ", ".join(found) for name, found in libraries.items()},
         **{
-            f"library {one.kind} of {one.owner}": f"{one.version} {os.path.basename(one.path)}"
-            for one in sorted(host.libraries, key=lambda one: (one.kind, one.owner, one.path))
-            if one.provider or one.owner in host.packages
+            f"variable {name}": value
+            for name, value in sorted(host.environment.items())
+            if name not in _decided(decided) and name not in (*OWN, *ELSEWHERE)
         },
     }
 
 
-def shown(value: Any) -> str:
-    """A value, as far as it fits into a message."""
-    text = literal(value)
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+ELSEWHERE = ("LD_LIBRARY_PATH", "LD_PRELOAD", "CUDA_DEVICE_ORDER")
+"""Variables by which launchers say where files and devices are; what is found there is compared."""
 
 
-def gpus_of(host: Host) -> str:
-    """The models of the GPUs that programs see, in words."""
-    return ", ".join(dict.fromkeys(gpu.name for gpu in host.gpus if gpu.visible)) or "none"
+def _decided(flags: Collection[str]) -> set[str]:
+    """The variables that `run` sets or unsets for flags."""
+    rows = [row for row in VARIABLES if row.flag in flags]
+    return {name for row in rows for name in (row.name, row.cap, *row.rivals)}
+
+
+def gpus_of(host: Host) -> tuple[str, ...]:
+    """The models of the GPUs that programs see."""
+    return tuple(dict.fromkeys(gpu.name for gpu in host.gpus if gpu.visible))
 
 
 def refuse_unless_as_planned(fleet: FleetPlan, plan: Compiled, host: Host, path: str) -> None:
@@ -190,36 +217,54 @@ def refuse_unless_as_planned(fleet: FleetPlan, plan: Compiled, host: Host, path:
     Raises:
         FleetDisagreesError: it names what is otherwise.
     """
-    here = builds(host)
+    here: dict[str, Any] = dict(builds(host, plan.effective))
+    planned: dict[str, Any] = dict(fleet.builds)
+    decided = [flag for flag in plan.effective if flag not in plan.bitless]
+    for flag in dict.fromkeys((*fleet.values, *decided)):
+        if flag not in plan.dormant:
+            here[flag] = plan.values.get(flag)
+            planned[flag] = fleet.values.get(flag, defaults().get(flag))
+    here["tier"], planned["tier"] = plan.tier, fleet.tier
     found = [
-        f"{name}: {here.get(name, 'none')} here, {fleet.builds.get(name, 'none')} in the plan"
-        for name in dict.fromkeys((*fleet.builds, *here))
-        if here.get(name) != fleet.builds.get(name)
-    ]
-    found += [
-        f"{flag}: {shown(plan.values.get(flag))} here, {shown(value)} in the plan"
-        for flag, value in fleet.values.items()
-        if plan.values.get(flag) != value and flag not in plan.dormant
+        f"{name}: {clipped(here.get(name))} here, {clipped(planned.get(name))} in the plan"
+        for name in dict.fromkeys((*planned, *here))
+        if here.get(name) != planned.get(name)
     ]
     processor = host.cpu.microarchitecture
     if processor not in fleet.processors and fleet.level not in host.cpu.lineage:
-        planned = listed(fleet.processors[:MOST_NAMED])
-        found.append(f"processor: {processor} here, {planned} in the plan")
-    if gpus_of(host) not in fleet.gpus:
-        planned = " or ".join(fleet.gpus[:MOST_NAMED])
-        found.append(f"GPUs: {gpus_of(host)} here, {planned} in the plan")
-    threads, cores = fleet.values.get("threads.count"), core_count(host)
+        found.append(
+            f"processor: {processor} here, {clipped(' or '.join(fleet.processors))} in the plan"
+        )
+    gpus = gpus_of(host)
+    if not any(set(gpus) <= set(each) and bool(gpus) == bool(each) for each in fleet.gpus):
+        each = " or ".join(" and ".join(names) or "none" for names in fleet.gpus)
+        found.append(f"GPUs: {' and '.join(gpus) or 'none'} here, {clipped(each)} in the plan")
+    threads, cores = fleet.values.get(THREADS), core_count(host)
     if isinstance(threads, int) and threads > cores:
         found.append(
-            f"threads.count: {threads} in the plan, and this process may use"
+            f"{THREADS}: {threads} in the plan, and this process may use"
             f" {counted(cores, 'core')}; plan with `--ranks N` for N processes on a host"
         )
-    if not found:
-        return
+    if found:
+        refuse(path, found)
+
+
+def refuse(path: str, found: Sequence[str]) -> NoReturn:
+    """Refuse this host for what is otherwise here.
+
+    Raises:
+        FleetDisagreesError: always.
+    """
     more = len(found) - MOST_NAMED
     raise FleetDisagreesError(
         f"this host is not as {path} has it",
-        notes=found[:MOST_NAMED] + ([f"and {more} more"] if more > 0 else []),
+        notes=[*found[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])],
         state="the command was not started",
         helps=["capture this host with `backendcfg detect --capture FILE`, and plan anew"],
     )
+
+
+def clipped(value: Any) -> str:
+    """A value, as far as it fits into a message; text as it is."""
+    text = "none" if value is None else value if isinstance(value, str) else literal(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."

@@ -14,9 +14,12 @@ import pytest
 from backendcfg import session
 from backendcfg.cli.main import main
 from backendcfg.cli.sources import read_host
-from backendcfg.errors import FleetUnlikeError
+from backendcfg.errors import FleetDisagreesError, FleetUnlikeError
+from backendcfg.fleet import levels
+from backendcfg.fleet import planned as planned_for
 from backendcfg.fleet.consensus import consensus
 from backendcfg.resolve.plan import resolve
+from backendcfg.transact.compiled import Asked, compile_plan
 
 FILES = sorted((Path(__file__).parents[1] / "hosts").glob("*.json"))
 COMMON = {"fleet.unlike": '"common"'}
@@ -100,11 +103,25 @@ def test_every_library_is_brought_to_what_all_processors_have(processors, core_t
         found = resolve(session.stack("reproducible", arguments=plan.settings), one).values()
         assert {flag: found[flag] for flag in plan.values} == plan.values
     # Nothing is left that chooses by the processor.
-    assert (
-        not {"auto", "all"}
-        & {value for value in plan.values.values() if isinstance(value, str)} - {"auto"}
-        or plan.values["blas.openblas.core_type"] != "auto"
-    )
+    wanted = levels.of_level(plan.level, host(GPU_HOST).packages)
+    there = {flag for flag in wanted if flag in plan.values}
+    assert there == wanted.keys() - {"blas.blis.arch_type"}
+    assert {flag: plan.values[flag] for flag in there} == {flag: wanted[flag] for flag in there}
+
+
+def test_variables_of_a_profile_do_not_take_the_place_of_those_that_bring_libraries_together():
+    settings = {**COMMON, "environment": "{ MINE = '1' }"}
+    plan = planned(UNLIKE, settings=settings)
+    assert set(plan.values["environment"]) == {"NPY_DISABLE_CPU_FEATURES", "XLA_FLAGS"}
+
+
+def test_numpy_of_every_version_has_names_of_instruction_sets():
+    names = {
+        version: levels.of_level("x86_64_v3", {"numpy": version})["environment"]
+        for version in ("2.3.5", "2.4rc1", "2.4.6", "3.0", "", "weird")
+    }
+    new = [version for version, found in names.items() if "X86_V4" in str(found)]
+    assert new == ["2.4rc1", "2.4.6", "3.0"]
 
 
 def test_processors_of_arm_come_to_the_kernels_that_all_of_them_run():
@@ -148,7 +165,7 @@ def test_other_software_is_refused_also_where_the_rest_may_be_common():
         "error[fleet-unlike]: 3 hosts do not have the same software\n"
         "  note: package numpy: 2.2.6 on node-a, node-b; 2.4.6 on node-c\n"
         "  state: no plan was written\n"
-        "  help: install the same versions, or plan for each kind of host apart"
+        "  help: install the same versions, set the same variables, or plan for each kind apart"
     )
 
 
@@ -179,7 +196,67 @@ def test_a_number_of_threads_that_the_profile_gives_stays():
 def test_ranks_of_a_host_share_its_cores():
     plan = planned({"node-a": host(GPU_HOST)}, ranks=8)
     assert plan.values["threads.count"] == 112 // 8
-    assert planned({"node-a": host(GPU_HOST)}, ranks=999).values["threads.count"] == 1
+
+
+@pytest.mark.parametrize(("ranks", "settings"), [(113, {}), (8, {"threads.count": "16"})])
+def test_more_threads_than_cores_over_all_ranks_are_refused(ranks, settings):
+    threads = settings.get("threads.count", "1")
+    assert refusal({"node-a": host(GPU_HOST)}, ranks=ranks, settings=settings) == (
+        f"error[fleet-unlike]: {ranks} processes with {threads} thread{'s' * (ranks == 8)} on each"
+        " host are more threads than cores\n"
+        "  note: node-a: 112 cores\n"
+        "  state: no plan was written\n"
+        "  help: start fewer processes on a host, or set `threads.count` to less"
+    )
+
+
+def test_a_host_that_one_of_several_ranks_captured_is_refused():
+    part = host(GPU_HOST)
+    part = part.model_copy(update={"memory": part.memory.model_copy(update={"ranks": 4})})
+    assert refusal({"node-a": part}).startswith(
+        "error[fleet-unlike]: 1 of 1 host were captured by one of several processes, which has a"
+        " part of the cores\n"
+    )
+
+
+def test_variables_that_no_flag_decides_must_be_equal_and_others_need_not_be():
+    first = host(CPU_HOST)
+    odd = first.model_copy(
+        update={"environment": {"OPENBLAS_CORETYPE": "Haswell", "CUDA_VISIBLE_DEVICES": "1"}}
+    )
+    assert planned({"node-a": first, "node-b": odd}).unlike == ()
+    odd = first.model_copy(update={"environment": {"NPY_DISABLE_CPU_FEATURES": "X86_V3"}})
+    said = refusal({"node-a": first, "node-b": odd}, settings=COMMON)
+    assert "note: variable NPY_DISABLE_CPU_FEATURES: none on node-a; X86_V3 on node-b\n" in said
+
+
+def test_every_library_of_one_kind_and_owner_is_compared():
+    first = host("debian-system-python--openblas")
+    libraries = [
+        one.model_copy(update={"version": "0.3.26"}) if "libblas.so.3" in one.path else one
+        for one in first.libraries
+    ]
+    assert libraries != list(first.libraries)
+    other = first.model_copy(update={"libraries": tuple(libraries)})
+    said = refusal({"node-a": first, "node-b": other}, settings=COMMON)
+    assert "note: library openblas of system: " in said
+
+
+def test_a_rank_may_see_some_of_the_gpus_of_a_planned_host():
+    both = host(GPU_HOST)
+    gpus = (both.gpus[0], both.gpus[1].model_copy(update={"name": "NVIDIA L4"}))
+    both = both.model_copy(update={"gpus": gpus})
+    plan = planned({"node-a": both})
+    assert plan.gpus == (("NVIDIA H100 80GB HBM3", "NVIDIA L4"),)
+    found = resolve(session.stack("reproducible", arguments=plan.settings), both)
+    compiled = compile_plan(found, {}, Asked())
+    one = both.model_copy(update={"gpus": gpus[:1]})
+    planned_for.refuse_unless_as_planned(plan, compiled, one, "fleet.json")
+    for other in ((), (gpus[0].model_copy(update={"name": "Voodoo2"}),)):
+        there = both.model_copy(update={"gpus": other})
+        with pytest.raises(FleetDisagreesError) as raised:
+            planned_for.refuse_unless_as_planned(plan, compiled, there, "fleet.json")
+        assert raised.value.notes[0].startswith("GPUs: ")
 
 
 def test_a_profile_with_the_same_bits_on_every_machine_needs_no_common_settings():
@@ -222,7 +299,7 @@ def test_what_a_profile_sets_on_some_hosts_only_is_refused(tmp_path, monkeypatch
     small = big.model_copy(update={"gpus": ()})
     assert refusal({"big": big, "small": small}, profile="./mine.toml", settings=COMMON) == (
         "error[fleet-unlike]: 2 hosts do not come to the same plan of profile `./mine.toml`\n"
-        '  note: seed.value: 7 on big; "off" on small\n'
+        "  note: seed.value: 7 on big; off on small\n"
         "  state: no plan was written\n"
         "  help: set these flags in the profile, or plan for each kind of host apart"
     )
@@ -277,7 +354,7 @@ SHOW = [
 ]
 
 
-def test_a_host_is_captured_planned_for_and_held_to_the_plan(fleet, started, tmp_path):
+def test_a_host_is_captured_planned_for_and_held_to_the_plan(fleet, started, tmp_path, monkeypatch):
     name = os.uname().nodename
     assert fleet("detect", "--capture", "hosts/%h.json")[::2] == (0, f"wrote hosts/{name}.json\n")
     code, shown, said = fleet("fleet", "plan", "reproducible", f"hosts/{name}.json", "-o", "f.json")
@@ -286,6 +363,22 @@ def test_a_host_is_captured_planned_for_and_held_to_the_plan(fleet, started, tmp
     plan = json.loads((tmp_path / "f.json").read_text())
     expected = f"reproducible {plan['values']['threads.count']}\n"
     assert started("--fleet", "f.json", *SHOW) == (0, expected, "")
+    # What the plan leaves at its default may not be set here either.
+    fleet("fleet", "plan", "tf32-off", f"hosts/{name}.json", "-o", "other.json")
+    code, _, said = started("--fleet", "other.json", "--set", "python.hash_seed=7", *SHOW)
+    assert (code, said.splitlines()[1]) == (
+        3,
+        "  note: python.hash_seed: 7 here, random in the plan",
+    )
+    monkeypatch.setenv("BACKENDCFG_DISABLE", "1")
+    code, _, said = started("--fleet", "f.json", *SHOW)
+    assert (code, said.splitlines()[1]) == (
+        3,
+        "  note: backendcfg is turned off here, by BACKENDCFG_DISABLE",
+    )
+    monkeypatch.delenv("BACKENDCFG_DISABLE")
+    code, _, said = started("--fleet", "f.json", "--locked", "run.lock", *SHOW)
+    assert said.startswith("error[usage]: `--locked` and `--fleet` each say what is to be here\n")
     # What is set otherwise here is refused, and so is what is installed otherwise.
     code, _, said = started("--fleet", "f.json", "--set", "seed.value=7", *SHOW)
     assert code == 3
@@ -296,7 +389,7 @@ def test_a_host_is_captured_planned_for_and_held_to_the_plan(fleet, started, tmp
         "  help: capture this host with `backendcfg detect --capture FILE`, and plan anew\n"
     )
     plan["builds"]["package numpy"] = "1.0"
-    plan["processors"], plan["gpus"] = ["z80"], ["Voodoo2"]
+    plan["processors"], plan["gpus"] = ["z80"], [["Voodoo2"]]
     (tmp_path / "other.json").write_text(json.dumps(plan))
     code, _, said = started("--fleet", "other.json", *SHOW)
     assert code == 3
@@ -310,9 +403,11 @@ def test_a_host_is_captured_planned_for_and_held_to_the_plan(fleet, started, tmp
 
 def test_a_plan_with_more_threads_than_cores_is_refused(fleet, started, tmp_path):
     fleet("detect", "--capture", "here.json")
-    fleet(
-        "fleet", "plan", "reproducible", "here.json", "--set", "threads.count=4096", "-o", "f.json"
-    )
+    fleet("fleet", "plan", "reproducible", "here.json", "-o", "f.json")
+    plan = json.loads((tmp_path / "f.json").read_text())
+    plan["values"]["threads.count"] = 4096
+    plan["settings"]["threads.count"] = "4096"
+    (tmp_path / "f.json").write_text(json.dumps(plan))
     code, _, said = started("--fleet", "f.json", *SHOW)
     assert code == 3
     assert "note: threads.count: 4096 in the plan, and this process may use " in said
@@ -326,7 +421,7 @@ def test_a_plan_is_of_its_profile(fleet, started, tmp_path):
     assert said == (
         "error[usage]: f.json is a plan of profile `tf32-off`, not of `fast`\n"
         "  state: nothing was changed\n"
-        "  help: write `backendcfg run --fleet f.json -- COMMAND`, or plan `fast`\n"
+        "  help: write `backendcfg run tf32-off --fleet f.json -- COMMAND`\n"
     )
     (tmp_path / "mine.toml").write_text('schema = 1\nextends = "tf32-off"\n')
     fleet("fleet", "plan", "./mine.toml", "here.json", "-o", "f.json")
@@ -335,7 +430,7 @@ def test_a_plan_is_of_its_profile(fleet, started, tmp_path):
     assert said.splitlines()[0] == (
         "error[usage]: f.json is of a profile in a file, `./mine.toml`, which is to be named"
     )
-    code, shown, _ = started("./mine.toml", "--fleet", "f.json", *SHOW)
+    code, shown, _ = started("mine.toml", "--fleet", "f.json", *SHOW)
     assert (code, Path(shown.split()[0]).name) == (0, "mine.toml")
 
 

@@ -154,6 +154,11 @@ def command(
     from backendcfg.cli import child
     from backendcfg.cli.locking import as_planned, fleet_plan, lock_for
 
+    if locked is not None and fleet is not None:
+        raise UsageError(
+            "`--locked` and `--fleet` each say what is to be here",
+            helps=["give one of them"],
+        )
     options = chosen_launch(launching)
     name, argv = split(words, ctx.meta["profile"], separated=ctx.meta["separated"])
     lock = lock_for(locked, drift)
@@ -172,7 +177,7 @@ def command(
     def start(folder: str = "") -> int:
         def changes() -> Mapping[str, str | None]:
             found = {} if environ.disabled() else _changes(ctx, name, settings, words, folder)
-            if planned is not None and fleet is not None and not environ.disabled():
+            if planned is not None and fleet is not None:
                 as_planned(planned, fleet, name, settings)
             if lock is not None and not environ.disabled():
                 lock.check(name, settings, argv)
