@@ -35,6 +35,7 @@ GROUPS = (
     ("Attention going backward", "attention_backward.py", (), ("torch",)),
     ("Calls on devices", "device_calls.py", (), ("torch",)),
     ("Recording operations", "recorder.py", (), ("torch",)),
+    ("Ranks", "ranks.py", (), ("torch",)),
     (
         "Programs that nobody rewrote",
         "programs.py",

@@ -7,5 +7,6 @@
 from __future__ import annotations
 
 from backendcfg.fleet.agreement import Agreement, Setting, agree
+from backendcfg.fleet.drift import Change, Watch, watch
 
-__all__ = ["Agreement", "Setting", "agree"]
+__all__ = ["Agreement", "Change", "Setting", "Watch", "agree", "watch"]

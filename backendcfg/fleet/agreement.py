@@ -224,10 +224,10 @@ def agreed(
 
 def _compared(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
     """What is compared of a token: its settings, and what its host is."""
-    return {"settings": _settings(parts), "host": {name: dict(parts[name]) for name in HOST}}
+    return {"settings": settings_of(parts), "host": {name: dict(parts[name]) for name in HOST}}
 
 
-def _settings(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def settings_of(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The parts that must be the same, without what each rank has of its own."""
     return {
         part: {
