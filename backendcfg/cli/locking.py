@@ -206,8 +206,9 @@ class Check:
 
 
 def _named(found: Sequence[Drift]) -> list[str]:
-    more = len(found) - MOST_SHOWN
-    return [str(one) for one in found[:MOST_SHOWN]] + ([f"and {more} more"] if more > 0 else [])
+    from backendcfg.resolve.words import some_lines
+
+    return some_lines([str(one) for one in found], MOST_SHOWN)
 
 
 def lock_for(path: str | None, on_drift: OnDrift | None) -> Check | None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg.audit.token import digest, numerics_token
 from backendcfg.errors import FleetDisagreesError, FleetTimeoutError, FleetWarning
 from backendcfg.fleet.groups import group_of
-from backendcfg.resolve.words import counted, literal
+from backendcfg.resolve.words import counted, literal, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -100,9 +100,9 @@ class Setting:
     def __str__(self) -> str:
         (most, ranks), *others = self.values
         many = counted(len(ranks), self.kind)
-        told = [f"{_shown(most)} on {many if len(ranks) > FEW else _named(ranks, self.kind)}"]
+        told = [f"{shown(most)} on {many if len(ranks) > FEW else _named(ranks, self.kind)}"]
         for value, which in others[:MOST_NAMED]:
-            told.append(f"{_shown(value)} on {_named(which, self.kind)}")
+            told.append(f"{shown(value)} on {_named(which, self.kind)}")
         if (more := len(others) - MOST_NAMED) > 0:
             told.append(f"and {counted(more, 'more value')}")
         name = self.name.removeprefix("switches.")
@@ -410,14 +410,12 @@ def _refused(
     return FleetDisagreesError(what, notes=notes, state=state, helps=[cure])
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value of a setting, which may not be set at all."""
     return "unset" if value is None else literal(value)
 
 
 def _named(ranks: Iterable[Any], kind: str = "rank") -> str:
     """Ranks by their numbers: "rank 3", "ranks 3, 7 and 4 more"."""
     numbers = [str(rank) for rank in ranks]
-    more = len(numbers) - MOST_NAMED
-    shown = numbers[:MOST_NAMED]
-    words = f"{', '.join(shown)} and {more} more" if more > 0 else ", ".join(shown)
-    return f"{kind}{'s' if len(numbers) > 1 else ''} {words}"
+    return f"{kind}{'s' if len(numbers) > 1 else ''} {some(numbers, MOST_NAMED)}"

@@ -17,7 +17,7 @@ from backendcfg.fleet.agreement import MOST_NAMED
 from backendcfg.fleet.planned import THREADS, FleetPlan, Pin, Unlike, builds, gpus_of, pins_in_words
 from backendcfg.resolve.ground import ENVIRONMENT, core_count
 from backendcfg.resolve.plan import host_digest, resolve
-from backendcfg.resolve.words import counted, literal
+from backendcfg.resolve.words import counted, literal, some, some_lines
 from backendcfg.schema.profile import flags
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def consensus(
     there = [kind.host for kind in kinds.values()]
     _refuse_parts(kinds)
     plans = _plans(name, stack(settings), kinds)
-    there_are = {key: builds(kind.host, _decided(plans[key])) for key, kind in kinds.items()}
+    there_are = {key: builds(kind.host, _in_effect(plans[key])) for key, kind in kinds.items()}
     software = [*_differing(there_are, kinds)]
     if software:
         raise FleetUnlikeError(
@@ -80,17 +80,16 @@ def consensus(
             ],
         )
     processors = {key: kind.host.cpu.microarchitecture for key, kind in kinds.items()}
-    level = levels.common(there)
-    if len(set(processors.values())) > 1 and not level:
+    are_unlike = len(set(processors.values())) > 1
+    level = levels.common(there) if are_unlike else ""
+    if are_unlike and not level:
         raise FleetUnlikeError(
             f"{_total(kinds)} have no instruction set in common that libraries can be told to use",
             notes=[str(Unlike(name="processor", values=_values(processors, kinds)))],
             state="no plan was written",
             helps=["plan for each kind of host apart"],
         )
-    of_level = (
-        levels.of_level(level, there[0].packages) if len(set(processors.values())) > 1 else {}
-    )
+    of_level = levels.of_level(level, there[0].packages)
     pins = {pin.flag: pin for pin in _pins(plans, kinds, ranks, of_level)}
     wanted = {_entry(plan, UNLIKE).value for plan in plans.values()}
     unlike = [pin for pin in pins.values() if pin.values]
@@ -111,7 +110,7 @@ def consensus(
         tier=next(iter(final.values())).tier,
         settings=arguments,
         values={flag: next(iter(each.values())) for flag, each in comes_to.items()},
-        builds=builds(there[0], _decided(next(iter(final.values())))),
+        builds=builds(there[0], _in_effect(next(iter(final.values())))),
         ranks=ranks,
         level=level if pins.keys() & of_level.keys() else "",
         processors=tuple(dict.fromkeys(processors.values())),
@@ -129,7 +128,7 @@ def _refuse_parts(kinds: Mapping[str, Kind]) -> None:
         raise FleetUnlikeError(
             f"{len(parts)} of {_total(kinds)} were captured by one of several processes, which has"
             " a part of the cores",
-            notes=[_hosts(parts)],
+            notes=[some(parts, MOST_NAMED)],
             state="no plan was written",
             helps=["capture each host by one process: `srun --ntasks-per-node=1 backendcfg ...`"],
         )
@@ -149,7 +148,7 @@ def _refuse_more_threads_than_cores(
             f"{counted(ranks, 'process', 'processes')} with {counted(each, 'thread')} on each host"
             " are more threads than cores",
             notes=[
-                f"{_hosts(kind.names)}: {counted(cores, 'core')}"
+                f"{some(kind.names, MOST_NAMED)}: {counted(cores, 'core')}"
                 for kind, cores in short[:MOST_NAMED]
             ],
             state="no plan was written",
@@ -157,8 +156,8 @@ def _refuse_more_threads_than_cores(
         )
 
 
-def _decided(plan: Plan) -> list[str]:
-    """The flags whose variables a program starts with under a plan."""
+def _in_effect(plan: Plan) -> list[str]:
+    """The flags that a plan sets and that have an effect on its host."""
     return [
         entry.flag
         for entry in plan.entries
@@ -193,7 +192,9 @@ def _plans(name: str, layers: Stack, kinds: Mapping[str, Kind]) -> dict[str, Pla
         count = sum(len(kind.names) for kind, _ in refused)
         raise FleetUnlikeError(
             f"profile `{name}` cannot be had on {count} of {_total(kinds)}",
-            notes=[f"{_hosts(kind.names)}: {error}" for kind, error in refused[:MOST_NAMED]],
+            notes=[
+                f"{some(kind.names, MOST_NAMED)}: {error}" for kind, error in refused[:MOST_NAMED]
+            ],
             state="no plan was written",
             helps=[f"run `backendcfg plan {name} --host FILE` with one of these hosts' files"],
         )
@@ -220,18 +221,10 @@ def _pins(
         least = min(count for count in threads.values() if count is not None)
         pins.append(Pin(flag=THREADS, value=least, values=_values(threads, kinds)))
     chosen = {key: kind.host.cpu.microarchitecture for key, kind in kinds.items()}
-    for flag, wanted in of_level.items():
-        value = wanted
-        if flag == ENVIRONMENT:  # of which the profile may say a part
-            have = [_entry(plan, flag).value for plan in plans.values()]
-            value = {
-                name: text for name, text in wanted.items() if any(name not in one for one in have)
-            }
-            is_open = bool(value)
-        else:
-            is_open = any(_is_open(plan, flag) for plan in plans.values())
-        if is_open:
-            pins.append(Pin(flag=flag, value=value, values=_values(chosen, kinds)))
+    pins += [
+        Pin(flag=flag, value=value, values=_values(chosen, kinds))
+        for flag, value in _left_open(of_level, plans.values()).items()
+    ]
     for flag in dict.fromkeys(choice.flag for plan in plans.values() for choice in plan.choices):
         # Where a flag has no effect, it does not matter what is chosen.
         orders = {
@@ -253,10 +246,21 @@ def _threads(plan: Plan, host: Host, ranks: int) -> int | None:
     return max(1, core_count(host) // ranks) if entry.adaptation is not None else None
 
 
-def _is_open(plan: Plan, flag: str) -> bool:
-    """Whether a library that is there would choose by the processor."""
-    entry = _entry(plan, flag)
-    return not entry.idle and entry.value in OPEN
+def _left_open(of_level: Mapping[str, Any], plans: Iterable[Plan]) -> dict[str, Any]:
+    """Of these flags, those by which some library that is there would choose by the processor."""
+    entries = {flag: [_entry(plan, flag) for plan in plans] for flag in of_level}
+    found = {
+        flag: value
+        for flag, value in of_level.items()
+        if any(not entry.idle and entry.value in OPEN for entry in entries[flag])
+    }
+    said = entries.get(ENVIRONMENT, [])
+    variables = {
+        name: text
+        for name, text in of_level.get(ENVIRONMENT, {}).items()
+        if any(name not in entry.value for entry in said)
+    }
+    return found | ({ENVIRONMENT: variables} if variables else {})
 
 
 def _order(plan: Plan, flag: str) -> tuple[str, ...]:
@@ -269,16 +273,13 @@ def _entry(plan: Plan, flag: str) -> Entry:
 
 def _read(plans: Mapping[str, Plan]) -> dict[str, dict[str, Any]]:
     """By flag, what it comes to on each kind of host where it has an effect and can change bits."""
-    found: dict[str, dict[str, Any]] = {}
-    for plan in plans.values():
+    found: dict[str, dict[str, Any]] = {
+        flag: {} for plan in plans.values() for flag in _in_effect(plan) if flags()[flag].flag.bits
+    }
+    for key, plan in plans.items():
         for entry in plan.entries:
-            is_set = entry.origin.rank != "default" or entry.adaptation is not None
-            if is_set and not entry.idle and flags()[entry.flag].flag.bits:
-                found.setdefault(entry.flag, {})
-    for flag, values in found.items():
-        for key, plan in plans.items():
-            if not (entry := _entry(plan, flag)).idle:
-                values[key] = entry.value
+            if entry.flag in found and not entry.idle:
+                found[entry.flag][key] = entry.value
     return found
 
 
@@ -334,14 +335,7 @@ def _values(
 
 
 def _shown(found: Iterable[Unlike]) -> list[str]:
-    lines = [str(one) for one in found]
-    more = len(lines) - MOST_NAMED
-    return lines[:MOST_NAMED] + ([f"and {more} more"] if more > 0 else [])
-
-
-def _hosts(names: list[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return some_lines([str(one) for one in found], MOST_NAMED)
 
 
 def _total(kinds: Mapping[str, Kind]) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 
 from backendcfg.audit.token import numerics_token
 from backendcfg.errors import FleetWarning, UsageError
-from backendcfg.fleet.agreement import MOST_NAMED, WHOLE, settings_of
+from backendcfg.fleet.agreement import MOST_NAMED, WHOLE, settings_of, shown
 from backendcfg.fleet.groups import group_of
-from backendcfg.resolve.words import literal
+from backendcfg.resolve.words import some_lines
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Change:
     now: Any
 
     def __str__(self) -> str:
-        then, now = ("unset" if one is None else literal(one) for one in (self.then, self.now))
-        return f"{self.name.removeprefix('switches.')}: {then} then, {now} now"
+        name = self.name.removeprefix("switches.")
+        return f"{name}: {shown(self.then)} then, {shown(self.now)} now"
 
 
 def watch(every: float = 60.0) -> Watch:
@@ -61,7 +61,7 @@ class Watch:
     def __init__(self, every: float = 60.0) -> None:
         self.every = every
         self._then = _flat()
-        self._told: dict[str, Any] = {}
+        self._told: dict[str, Change] = {}
         self._next = time.monotonic() + every
 
     def __call__(self) -> tuple[Change, ...]:
@@ -93,17 +93,13 @@ class Watch:
             and (name in self._then or name.startswith(WHOLE))
             and (name in present or name.startswith(WHOLE))
         }
-        new = [one for name, one in sorted(changed.items()) if self._told.get(name, _NONE) != one]
+        new = [one for name, one in sorted(changed.items()) if self._told.get(name) != one]
         self._told = changed
         if new:
-            lines = [f"{_who()} computes otherwise than it did", *map(str, new[:MOST_NAMED])]
-            if len(new) > MOST_NAMED:
-                lines.append(f"and {len(new) - MOST_NAMED} more")
+            lines = some_lines([str(one) for one in new], MOST_NAMED)
+            lines = [f"{_who()} computes otherwise than it did", *lines]
             warnings.warn("\n  ".join(lines), FleetWarning, stacklevel=3)
         return tuple(new)
-
-
-_NONE = object()
 
 
 def _flat() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from backendcfg.fleet import levels
 from backendcfg.fleet.agreement import MOST_NAMED, OWN
 from backendcfg.load.json_file import read as read_json
 from backendcfg.resolve.ground import ENVIRONMENT, core_count
-from backendcfg.resolve.words import counted, literal, quoted
+from backendcfg.resolve.words import assignment, counted, literal, quoted, some_lines
 from backendcfg.schema.base import Document, Tier
 from backendcfg.schema.profile import defaults, flags
 
@@ -57,7 +57,7 @@ def pins_in_words(pins: Iterable[Pin]) -> list[str]:
     """What is set for all hosts, those together that differ in the same way."""
     alike: dict[str, list[str]] = {}
     for pin in pins:
-        alike.setdefault(in_words(pin.values), []).append(f"{pin.flag} = {literal(pin.value)}")
+        alike.setdefault(in_words(pin.values), []).append(assignment(pin.flag, pin.value))
     return [f"{', '.join(flags)}: {values}" for values, flags in alike.items()]
 
 
@@ -176,6 +176,7 @@ def builds(host: Host, decided: Collection[str]) -> dict[str, str]:
             facts = (one.version, os.path.basename(one.path), one.threading)
             text = " ".join(filter(None, facts))
             libraries.setdefault(f"library {one.kind} of {one.owner}", []).append(text)
+    left_out = {*_variables_of(decided), *OWN, *ELSEWHERE}
     return {
         "system": host.system.os,
         "architecture": host.cpu.architecture,
@@ -185,7 +186,7 @@ def builds(host: Host, decided: Collection[str]) -> dict[str, str]:
         **{
             f"variable {name}": value
             for name, value in sorted(host.environment.items())
-            if name not in _decided(decided) and name not in (*OWN, *ELSEWHERE)
+            if name not in left_out
         },
     }
 
@@ -194,7 +195,7 @@ ELSEWHERE = ("LD_LIBRARY_PATH", "LD_PRELOAD", "CUDA_DEVICE_ORDER")
 """Variables by which launchers say where files and devices are; what is found there is compared."""
 
 
-def _decided(flags: Collection[str]) -> set[str]:
+def _variables_of(flags: Collection[str]) -> set[str]:
     """The variables that `run` sets or unsets for flags."""
     rows = [row for row in VARIABLES if row.flag in flags]
     return {name for row in rows for name in (row.name, row.cap, *row.rivals)}
@@ -255,10 +256,9 @@ def refuse(path: str, found: Sequence[str]) -> NoReturn:
     Raises:
         FleetDisagreesError: always.
     """
-    more = len(found) - MOST_NAMED
     raise FleetDisagreesError(
         f"this host is not as {path} has it",
-        notes=[*found[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])],
+        notes=some_lines(found, MOST_NAMED),
         state="the command was not started",
         helps=["capture this host with `backendcfg detect --capture FILE`, and plan anew"],
     )

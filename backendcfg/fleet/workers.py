@@ -12,6 +12,7 @@ from backendcfg.audit.token import numerics_token
 from backendcfg.errors import FleetWorkerError, TooLateError, UsageError
 from backendcfg.fleet.agreement import MOST_NAMED
 from backendcfg.records import replace
+from backendcfg.resolve.words import some
 from backendcfg.session import children, installed, planning, process
 from backendcfg.session.choice import chosen
 from backendcfg.transact.compiled import Asked
@@ -75,11 +76,8 @@ def leaves_threads_open(asked: Asked) -> bool:
 def plans_of(requests: Sequence[Asked]) -> tuple[Compiled, ...]:
     """What requests mean on this host; in the working directory where theirs is not here."""
     return tuple(
-        planning.compiled(
-            asked.name,
-            arguments=asked.arguments,
-            rank=asked.rank,  # type: ignore[arg-type]
-            directory=asked.directory if os.path.isdir(asked.directory) else "",
+        planning.compiled_request(
+            asked if os.path.isdir(asked.directory) else replace(asked, directory="")
         )
         for asked in requests
     )
@@ -110,8 +108,8 @@ def from_words(text: str) -> tuple[Asked, ...]:
 def begin(requests: Sequence[Asked], engine: str, name: str) -> None:
     """Compute under the profile from now on in this worker.
 
-    Its generators start where no other worker's do: programs for Ray and Dask do not tell their
-    tasks which worker they run in, as ranks are told their number.
+    Its generators start where no other worker's do. A rank knows its number and can draw otherwise
+    than the others by it; a task does not know which worker computes it.
 
     Args:
         requests: what to apply.
@@ -158,14 +156,10 @@ def refuse_other_settings(requests: Sequence[Asked], worker: str) -> None:
         options = [f"--set={flag}={text}" for flag, text in asked.arguments.items()]
         line = shlex.join(["backendcfg", "run", str(asked.name), *options, "--"])
         own = worker.startswith("inproc:")
-        more = len(others) - MOST_NAMED
         raise FleetWorkerError(
             f"worker {worker} is not under profile `{asked.name}`, and"
             + (" is this program itself" if own else " has no nanny that could start it anew"),
-            notes=[
-                f"it does not have the profile's {', '.join(others[:MOST_NAMED])}"
-                + (f" and {more} more" if more > 0 else "")
-            ],
+            notes=[f"it does not have the profile's {some(others, MOST_NAMED)}"],
             state="the worker is as it was",
             helps=[
                 f"start the program by `{line} python ...`"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg.errors import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from backendcfg.schema.plan import Origin
     from backendcfg.schema.profile import Place
@@ -57,6 +57,17 @@ def listed(names: Iterable[str], last: str = "and") -> str:
     """`a, b and c`."""
     words = list(names)
     return f"{', '.join(words[:-1])} {last} {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`: no more than so many names."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def some_lines(lines: Sequence[str], most: int) -> list[str]:
+    """No more than so many lines, and one that says how many there are beside them."""
+    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
+    return [*lines[:most], *more]
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

@@ -16,6 +16,7 @@ from backendcfg import _native, environ, startup
 from backendcfg._native import current
 from backendcfg.errors import ProfileBusyError
 from backendcfg.locks import ProcessLock
+from backendcfg.records import replace
 from backendcfg.registry.busy import BUSY, refuse_unknown
 from backendcfg.session import children, installed, process, wiring
 from backendcfg.transact.compiled import Asked
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Self, TypeVar
 
     from backendcfg._native import Prepared, Scope
-    from backendcfg.transact.compiled import Compiled
 
     Function = TypeVar("Function", bound=Callable[..., Any])
     Kept = TypeVar("Kept")
@@ -214,7 +214,10 @@ def _vary(in_force: Prepared | None, values: Mapping[str, Any]) -> Prepared:
     asked = request.name, request.rank, directory, tuple(sorted(arguments.items()))
     if asked in _resolved:
         return _resolved[asked]
-    return _remember(_resolved, asked, wiring.prepare(_compiled(request, arguments)))
+    from backendcfg.session.planning import compiled_request
+
+    compiled = compiled_request(replace(request, arguments=arguments))
+    return _remember(_resolved, asked, wiring.prepare(compiled))
 
 
 def _arguments(request: Asked, values: Mapping[str, Any]) -> dict[str, str]:
@@ -224,13 +227,6 @@ def _arguments(request: Asked, values: Mapping[str, Any]) -> dict[str, str]:
 
     before = {one.flag: one.value for one in from_arguments(request.arguments)}
     return {flag: literal(value) for flag, value in {**before, **spelled_out(values)}.items()}
-
-
-def _compiled(request: Asked, arguments: Mapping[str, str]) -> Compiled:
-    from backendcfg.session.planning import compiled
-
-    rank: Any = request.rank
-    return compiled(request.name, arguments=arguments, rank=rank, directory=request.directory)
 
 
 def _refuse_unseen(scope: Prepared, prepared: Prepared, values: Mapping[str, Any]) -> None:

@@ -201,6 +201,18 @@ def compiled(
     return fresh
 
 
+def compiled_request(request: Asked) -> Compiled:
+    """The compiled plan that answers a request, which may come from another process.
+
+    Raises:
+        BackendCfgError: as `plan`.
+    """
+    rank: Any = request.rank
+    return compiled(
+        request.name, arguments=request.arguments, rank=rank, directory=request.directory
+    )
+
+
 def compiled_pick(picked: Picked) -> Compiled:
     """The compiled plan of a pick: the generation's own where and while it is valid.
 

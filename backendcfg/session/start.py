@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+RAY_HOOK = "RAY_RUNTIME_ENV_HOOK"
+"""The variable by which a driver of Ray finds what gives its profile to all workers."""
+
+RAY_WORKER_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
+OUR_WORKER_HOOK = "backendcfg.fleet.ray.begin"
+"""The variable by which a worker of Ray finds what it calls before its first task, and ours."""
+
+
 def takes_over() -> bool:
     """Whether this process is about to take over what is in force in its parent."""
     module = sys.modules.get("multiprocessing.process")
@@ -54,14 +62,6 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
             if not of_ray and (environ.STARTED_BY.read() or startup.asked()):
                 raise
             startup.warn(error)
-
-
-RAY_HOOK = "RAY_RUNTIME_ENV_HOOK"
-"""The variable by which a driver of Ray finds what gives its profile to all workers."""
-
-RAY_WORKER_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
-OUR_WORKER_HOOK = "backendcfg.fleet.ray.begin"
-"""The variable by which a worker of Ray finds what it calls before its first task, and ours."""
 
 
 def _is_starting_worker_of_ray() -> bool:
@@ -164,16 +164,8 @@ def by_variable() -> bool:
     if over != (environ.PROFILE.read() or "") or not requests:
         return False
     from backendcfg.session import children, process
-    from backendcfg.session.planning import compiled
+    from backendcfg.session.planning import compiled_request
 
-    plans = [
-        compiled(
-            request.name,
-            arguments=request.arguments,
-            rank=request.rank,  # type: ignore[arg-type]
-            directory=request.directory,
-        )
-        for request in requests
-    ]
+    plans = [compiled_request(request) for request in requests]
     process.take_over(plans, children.SOURCE)
     return True

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 
 import pytest
+from running import run_program
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="distributed is not installed"
@@ -87,22 +87,10 @@ def _found(tmp_path):
 
     def run(body, *, workers=2, under="", **environment):
         body = "\n        ".join(body.strip().splitlines())
-        program = PROGRAM.replace("BODY", body).replace("WORKERS", str(workers))
-        (tmp_path / "program.py").write_text(program)
-        command = [sys.executable, "program.py"]
-        if under:
-            command = [sys.executable, "-m", "backendcfg", "run", under, "--", *command]
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path), **environment},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads((tmp_path / "found.json").read_text()), done.stderr
+        text = PROGRAM.replace("BODY", body).replace("WORKERS", str(workers))
+        environment = {"PYTHONPATH": str(tmp_path), **environment}
+        printed = run_program(tmp_path, text, under=under, **environment)
+        return json.loads((tmp_path / "found.json").read_text()), printed
 
     return run
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 
 import pytest
+from running import run_program
 
 from backendcfg.probe.limits import read_cores, read_limits
 
@@ -67,17 +66,7 @@ def _met(tmp_path):
     """Run the program under a profile, and give what each of its two processes met."""
 
     def run(profile, *words):
-        (tmp_path / "program.py").write_text(PROGRAM)
-        under = [sys.executable, "-m", "backendcfg", "run", profile, "--"]
-        done = subprocess.run(
-            [*under, sys.executable, "program.py", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        run_program(tmp_path, PROGRAM, *words, under=profile)
         return [json.loads((tmp_path / f"met-{rank}.json").read_text()) for rank in range(2)]
 
     return run

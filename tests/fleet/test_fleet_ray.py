@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+from running import run_program
 
 from backendcfg.session.starting import START
 
@@ -74,23 +72,10 @@ def _found(tmp_path):
     """Run statements that put something in `found`, and give that and what Ray printed."""
 
     def run(body, *, under="", **environment):
-        (tmp_path / "program.py").write_text(PROGRAM.replace("BODY", body))
-        command = [sys.executable, "program.py"]
-        if under:
-            command = [sys.executable, "-m", "backendcfg", "run", under, "--", *command]
-        variables = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", **environment}
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
-        return json.loads((tmp_path / "found.json").read_text()), done.stdout
+        text = PROGRAM.replace("BODY", body)
+        environment = {"RAY_USAGE_STATS_ENABLED": "0", **environment}
+        printed = run_program(tmp_path, text, under=under, **environment)
+        return json.loads((tmp_path / "found.json").read_text()), printed
 
     return run
 

@@ -23,6 +23,7 @@ from backendcfg.errors import (
 from backendcfg.load.complaints import not_what
 from backendcfg.load.parsed import parse
 from backendcfg.load.text import read_text
+from backendcfg.resolve.words import some_lines
 from backendcfg.schema import describe
 from backendcfg.schema.base import Document
 from backendcfg.schema.describe import Kind
@@ -274,11 +275,10 @@ def _invalid(parsed: Parsed, path: str, error: ValidationError) -> InvalidLockEr
     items = error.errors(include_url=False, include_context=False)
     faults = dict(_fault(parsed.data, item["type"], item["loc"]) for item in items)
     first, *others = sorted(faults, key=lambda words: not faults[words])
-    more = len(others) - MOST_FAULTS
     return InvalidLockError(
         f"{shown_path(path)} is no lock: {first}",
         spans=[parsed.span(faults[first])] if faults[first] else [],
-        notes=others[:MOST_FAULTS] + ([f"and {more} more"] if more > 0 else []),
+        notes=some_lines(others, MOST_FAULTS),
         helps=_helps(path),
     )
 
