@@ -209,12 +209,13 @@ def test_a_number_of_threads_that_parts_a_sum_is_cured_by_the_flag_for_it(
 def test_atomics_of_an_operator_are_cured_by_deterministic_algorithms(
     tmp_path, monkeypatch, capsys
 ):
+    # So many that the threads race for longer than a busy machine lets one of them wait.
     monkeypatch.chdir(tmp_path)
     script = """
 import torch
 torch.manual_seed(0)
 torch.set_num_threads(2)
-places, values = torch.randint(0, 1000, (400_000,)), torch.randn(400_000)
+places, values = torch.randint(0, 1000, (4_000_000,)), torch.randn(4_000_000)
 found = torch.zeros(1000).index_put((places,), values, accumulate=True)
 print(found.double().sum().item())
 """
