@@ -242,10 +242,20 @@ _LAUNCHERS = (
     ("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
 
+# The same among all processes of a job, on whichever machine. In a batch script, which is no rank,
+# Slurm sets the rank and not the size.
+_OF_JOBS = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
 
 @record(frozen=True)
 class Rank:
-    """One of several processes that a launcher started on this machine.
+    """One of several processes that a launcher started, on this machine or in a job.
 
     Attributes:
         variable: that has the rank.
@@ -322,6 +332,15 @@ def local_rank(environment: Mapping[str, str]) -> Rank | None:
             continue
         size = _tasks_here(text, environment) if counted.startswith("SLURM") else _number(text)
         if size:
+            return Rank(variable, int(number), size) if size > 1 else None
+    return None
+
+
+def rank_of_job(environment: Mapping[str, str]) -> Rank | None:
+    """Which of the ranks of its job a process is, or None where it is the only one."""
+    for variable, counted in _OF_JOBS:
+        number, size = environment.get(variable, ""), _number(environment.get(counted, ""))
+        if number.isdecimal() and size:
             return Rank(variable, int(number), size) if size > 1 else None
     return None
 

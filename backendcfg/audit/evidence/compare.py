@@ -116,7 +116,7 @@ def _of(runs: Sequence[Run], side: int) -> list[Run]:
 
 def _apart(a: Sequence[Run], b: Sequence[Run]) -> tuple[Distance, recorded.Between]:
     """How far apart two sides are in what they print, and in what they record."""
-    printed = distance([one.text for one in a], [one.text for one in b])
+    printed = distance([one.whole_text for one in a], [one.whole_text for one in b])
     return printed, recorded.between([one.records for one in a], [one.records for one in b])
 
 

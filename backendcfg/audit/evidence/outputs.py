@@ -62,11 +62,13 @@ class Part:
         kind: a number or a time.
         text: what stands there.
         line: where it begins, from 1.
+        rank: whose output it is in, where ranks printed it.
     """
 
     kind: Kind
     text: str
     line: int
+    rank: int | None = None
 
 
 @dataclass(frozen=True)

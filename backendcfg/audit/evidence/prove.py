@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from backendcfg import childprocess, environ
-from backendcfg.audit.evidence import files, recorded
+from backendcfg.audit.evidence import files, ranks, recorded
 from backendcfg.audit.evidence.compare import smallest
 from backendcfg.audit.evidence.outputs import Deviation, Distance, Part, distance
 from backendcfg.audit.evidence.runs import Run, Side, run
@@ -48,6 +48,7 @@ class Difference:
         output: how far what it printed is from what the first printed.
         files: the files that it did not write alike.
         records: what it did not record alike.
+        ranks: what its ranks did not print alike.
     """
 
     run: int
@@ -56,6 +57,7 @@ class Difference:
     files: tuple[Deviation, ...]
     records: tuple[Deviation, ...] = ()
     also: tuple[str, ...] = ()
+    ranks: tuple[Deviation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Proof:
         unread: why not all of them were, in words.
         varied: what was not the same in every run, in words.
         held: what was, likewise.
+        ranks: how many ranks printed something; 0 where none were started.
         left_out: times in the output that differ, and that say nothing.
         bound: a deviation that comes in this part of all runs, or more often, would have shown in
             95 of 100 proofs.
@@ -90,6 +93,7 @@ class Proof:
     unread: tuple[str, ...] = ()
     also: dict[str, int] = field(default_factory=dict)
     held: tuple[str, ...] = ()
+    ranks: int = 0
 
     @property
     def equal(self) -> bool:
@@ -155,13 +159,21 @@ def prove(
                     keep(done, wrote)
             apart = distance([first.text], [done.text])
             unread += recorded.obstacles(done.records)
-            left_out += apart.left_out
+            odd_ranks, times = ranks.differing(first.ranks, done.ranks)
+            left_out += [*apart.left_out, *times]
             odd = files.differing(first_files, wrote) if comparable else []
             values = recorded.differing(first.records, done.records)
-            if apart.state != "equal" or odd or values:
-                loaded, also = is_loaded(number), also_in(number, side.also)
+            if apart.state != "equal" or odd_ranks or odd or values:
                 differences.append(
-                    Difference(number + 1, loaded, apart, tuple(odd), tuple(values), also)
+                    Difference(
+                        number + 1,
+                        loaded,
+                        apart,
+                        tuple(odd),
+                        tuple(values),
+                        also_in(number, side.also),
+                        tuple(odd_ranks),
+                    )
                 )
                 if not to_the_end:
                     runs = number + 1
@@ -178,7 +190,7 @@ def prove(
     return Proof(
         side.name,
         runs,
-        distance([first.text], [first.text]).numbers,
+        distance([first.text], [first.text]).numbers + ranks.numbers(first.ranks),
         len(first_files) if comparable else None,
         tuple(varied),
         tuple(dict.fromkeys(left_out)),
@@ -188,6 +200,7 @@ def prove(
         tuple(dict.fromkeys(unread)),
         dict(side.also),
         tuple(_held(held, side.also)),
+        len(first.ranks),
     )
 
 

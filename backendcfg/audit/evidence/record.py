@@ -2,9 +2,9 @@
 
 Nothing happens but in a program that `backendcfg prove` or `backendcfg compare` runs. There each
 process has a file of its own in the folder that BACKENDCFG_RECORDS names, called `NUMBER.records`
-by the order in which they began to record. It begins with a line of fixed length: why recording
-ended early, or "". Each record follows as a line of JSON and the bytes of its values, as far as
-they are kept: `recorded.py` reads them.
+by the order in which they began to record, and those of rank 3 `rank-3.NUMBER.records`. It begins
+with a line of fixed length: why recording ended early, or "". Each record follows as a line of JSON
+and the bytes of its values, as far as they are kept: `recorded.py` reads them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 SUFFIX = ".records"
+RANK = "rank-"
 HEAD = 128
 """Bytes of the first line."""
 
@@ -149,8 +150,12 @@ os.register_at_fork(after_in_child=_Here.forget)
 
 def _free(folder: str) -> str:
     """A new file, under the first number that no other process has taken."""
+    from backendcfg.probe.limits import rank_of_job
+
+    rank = rank_of_job(environ.current())
+    of_rank = f"{RANK}{rank.number}." if rank is not None else ""
     for number in itertools.count():
-        path = os.path.join(folder, f"{number}{SUFFIX}")
+        path = os.path.join(folder, f"{of_rank}{number}{SUFFIX}")
         try:
             with open(path, "xb") as file:
                 file.write(head(""))

@@ -1,7 +1,8 @@
 """What programs recorded with `backendcfg.record`: read from a folder, and compared by name.
 
-Processes count in the order in which they began to record, but for those that recorded exactly what
-a process of the other run did: which worker of a pool begins first says nothing.
+Ranks are compared by their numbers. Other processes, and several of one rank, count in the order in
+which they began to record, but for those that recorded exactly what a process of the other run did:
+which worker of a pool begins first says nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from backendcfg.audit.evidence.record import (
     LARGEST_KEPT,
     MOST_KEPT,
     MOST_RECORDS,
+    RANK,
     SUFFIX,
 )
 from backendcfg.audit.left import Lines, opened
+from backendcfg.resolve.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,14 +67,16 @@ class Stream:
     """What one process recorded.
 
     Attributes:
-        number: of the process, from 1, in the order in which they began to record.
+        number: of the process, from 1, in the order in which those of its rank began to record.
         records: by name, in their order.
         ended: why recording ended early, or "".
+        rank: that it belongs to; None for none.
     """
 
     number: int
     records: Mapping[str, tuple[Record, ...]]
     ended: str = ""
+    rank: int | None = None
 
     @property
     def key(self) -> frozenset[tuple[Any, ...]]:
@@ -85,16 +90,17 @@ class Stream:
 MOST_DIMENSIONS = 64
 """Of an array, as NumPy and PyTorch have it."""
 
-_NAME = re.compile(rf"[0-9]{{1,9}}{re.escape(SUFFIX)}")
+_NAME = re.compile(rf"(?:{re.escape(RANK)}([0-9]{{1,9}})\.)?([0-9]{{1,9}}){re.escape(SUFFIX)}")
 
 
 def read(folder: str) -> tuple[Stream, ...]:
     """What the processes left in a folder; of a damaged file, the records before the damage."""
-    names = filter(_NAME.fullmatch, os.listdir(folder))
-    return tuple(
-        _stream(os.path.join(folder, name), place)
-        for place, name in enumerate(sorted(names, key=lambda one: (len(one), one)), start=1)
-    )
+    found = []
+    for match in filter(None, map(_NAME.fullmatch, os.listdir(folder))):
+        rank = None if match[1] is None else int(match[1])
+        stream = _stream(os.path.join(folder, match[0]), int(match[2]) + 1)
+        found.append(replace(stream, rank=rank))
+    return tuple(sorted(found, key=lambda one: (one.rank is not None, one.rank or 0, one.number)))
 
 
 def _stream(path: str, number: int) -> Stream:
@@ -158,8 +164,7 @@ def without_values(streams: Sequence[Stream]) -> tuple[Stream, ...]:
 def obstacles(streams: Sequence[Stream]) -> list[str]:
     """Why not all that was recorded is compared, in words."""
     return [
-        f"records of process {stream.number} after the {ordinal(number_of([stream]))}:"
-        f" {stream.ended}"
+        f"records of {_who(stream)} after the {ordinal(number_of([stream]))}: {stream.ended}"
         for stream in streams
         if stream.ended
     ]
@@ -203,13 +208,26 @@ def differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[Deviation]:
         b: of the other.
     """
     found = []
-    if len(a) != len(b):
-        found.append(Deviation("", f"{len(b)} processes recorded values, not {len(a)}"))
-    left, right = _unlike(a, b)
-    for one, other in zip(left, right, strict=False):
-        process = f"process {one.number}: " if max(len(a), len(b)) > 1 else ""
-        found += [Deviation(name, f"{process}{words}") for name, words in _of_streams(one, other)]
+    for rank in dict.fromkeys(one.rank for one in (*a, *b)):
+        mine, its = ([one for one in run if one.rank == rank] for run in (a, b))
+        of_rank = "" if rank is None else f" of rank {rank}"
+        if len(mine) != len(its):
+            words = f"{counted(len(its), 'process', 'processes')}{of_rank} recorded values"
+            found.append(Deviation("", f"{words}, not {len(mine)}"))
+        is_one_of = max(len(mine), len(its)) > 1
+        left, right = _unlike(mine, its)
+        for one, other in zip(left, right, strict=False):
+            who = f"{_who(one, is_one_of=is_one_of)}: " if is_one_of or of_rank else ""
+            found += [Deviation(name, who + words) for name, words in _of_streams(one, other)]
     return found
+
+
+def _who(stream: Stream, *, is_one_of: bool = True) -> str:
+    """A process, or the rank that it alone is."""
+    process = f"process {stream.number}"
+    if stream.rank is None:
+        return process
+    return f"{process} of rank {stream.rank}" if is_one_of else f"rank {stream.rank}"
 
 
 def _unlike(a: Sequence[Stream], b: Sequence[Stream]) -> tuple[list[Stream], list[Stream]]:

@@ -32,7 +32,7 @@ def results_of(proof: Proof, first: Run, written: Mapping[str, Content]) -> Resu
     return Results(
         runs=proof.runs,
         bound=round(proof.bound, 4),
-        text=_of_text(first.text),
+        text=_of_text(first.whole_text),
         records=_of_records(first.records),
         files=None if proof.files is None else _of_files(written),
         also=dict(proof.also) or None,

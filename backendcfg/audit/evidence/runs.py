@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from backendcfg import childprocess, environ
-from backendcfg.audit.evidence import recorded
+from backendcfg.audit.evidence import ranks, recorded
 from backendcfg.errors import (
     CommandFailedError,
     CommandNotExecutableError,
@@ -82,8 +82,9 @@ class Run:
         seconds: from its start to its end.
         processor: seconds of processor time, of the processes that it waited for, too.
         memory: the largest resident memory that it or one of those had, in bytes.
-        text: what it printed, as far as it is looked at.
+        text: what it printed, as far as it is looked at, but for its ranks.
         records: what its processes recorded with `backendcfg.record`.
+        ranks: by number, what each rank printed that it started.
     """
 
     seconds: float
@@ -91,6 +92,12 @@ class Run:
     memory: int
     text: str
     records: tuple[recorded.Stream, ...] = ()
+    ranks: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def whole_text(self) -> str:
+        """What it and its ranks printed, those in the order of their numbers."""
+        return self.text + "".join(self.ranks.values())
 
 
 def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:
@@ -106,7 +113,7 @@ def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:
         CommandFailedError: it did not exit with 0.
     """
     with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
-        files = [os.path.join(folder, name) for name in ("out", "err")]
+        files = [os.path.join(folder, name) for name in (ranks.OUTPUT, "err")]
         records = os.path.join(folder, "records")
         os.mkdir(records, 0o700)
         environment = {
@@ -128,10 +135,10 @@ def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:
         # What it left running finds no folder any more.
         still = os.path.join(folder, "read")
         os.rename(records, still)
-        streams = recorded.read(still)
+        streams, printed = recorded.read(still), ranks.read(still, MOST_TEXT)
     if status := told.pop("status"):
         raise _failed(status, side, complaints)
-    return Run(text=text, records=streams, **told)
+    return Run(text=text, records=streams, ranks=printed, **told)
 
 
 def _beginning(path: str) -> str:

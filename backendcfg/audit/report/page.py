@@ -131,7 +131,8 @@ class _Grid:
 
 def _named(proof: Proof) -> Iterator[tuple[str, str, str]]:
     """Each record and file that some run has otherwise; or how many there are of each."""
-    for kind, number in (("records", proof.records), ("files", proof.files)):
+    counts = (("ranks", proof.ranks), ("records", proof.records), ("files", proof.files))
+    for kind, number in counts:
         names = dict.fromkeys(one.name for each in proof.differences for one in getattr(each, kind))
         if names:
             yield from ((kind, name, name or "processes") for name in names)
@@ -140,4 +141,5 @@ def _named(proof: Proof) -> Iterator[tuple[str, str, str]]:
 
 
 def _cell(one: Difference, kind: str, name: str) -> str | None:
-    return next((each.words for each in getattr(one, kind) if each.name == name), None)
+    # Each rank may have a record of this name.
+    return "; ".join(each.words for each in getattr(one, kind) if each.name == name) or None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.audit.evidence.files import ONLY_FIRST
+from backendcfg.audit.trace.reading import rank_of
 from backendcfg.audit.verify import FAILS
 from backendcfg.resolve.words import assignment, counted, listed, literal, quoted
 
@@ -39,7 +40,8 @@ def verdict(found: Proof) -> str:
     several = f"{found.runs} runs under {found.profile}"
     if not found.equal:
         return f"{len(found.differences)} of {several} differ from the first"
-    did = [f"printed the same text and {counted(found.numbers, 'number')}"]
+    of_ranks = f" in {counted(found.ranks, 'rank')}" if found.ranks else ""
+    did = [f"printed the same text and {counted(found.numbers, 'number')}{of_ranks}"]
     if found.records:
         did.append(f"recorded the same {counted(found.records, 'value')}")
     if found.files:
@@ -56,14 +58,17 @@ def surroundings(one: Difference) -> str:
 def produced(one: Difference) -> Iterator[str]:
     """What a run produced otherwise than the first."""
     yield from one.output.words()
-    yield from (each.words for each in (*one.records, *one.files))
+    yield from (each.words for each in (*one.ranks, *one.records, *one.files))
 
 
 def left_out(found: Proof) -> str:
     """The times that are no difference; "" where there are none."""
     if not found.left_out:
         return ""
-    shown = [f"`{one.text}` in line {one.line}" for one in found.left_out[:MOST_TIMES]]
+    shown = [
+        f"`{one.text}` in line {one.line}" + ("" if one.rank is None else f" of rank {one.rank}")
+        for one in found.left_out[:MOST_TIMES]
+    ]
     more = len(found.left_out) - len(shown)
     words = ", ".join(shown) + (f", and {more} more" if more else "")
     return f"as it reads as a time: {words}"
@@ -90,6 +95,12 @@ def operation(step: Parted) -> str:
     """The operation at which runs part, with what it computes."""
     shapes = " ".join(step.shapes)
     return f"op {step.index}  {step.operation or 'nothing more'}  {shapes}".rstrip()
+
+
+def place(step: Parted) -> str:
+    """Where the program calls the operation at which runs part: "train.py:16, in rank 3"."""
+    rank = rank_of(step.stream)
+    return ", ".join(filter(None, [step.place, "" if rank is None else f"in rank {rank}"]))
 
 
 def about(step: Parted) -> Iterator[str]:

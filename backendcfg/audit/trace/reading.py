@@ -12,7 +12,7 @@ import numpy as np
 
 from backendcfg.audit.left import Lines, opened
 from backendcfg.audit.trace.again import MOST_BITS, Exactness
-from backendcfg.audit.trace.streams import LINES, RECORDS, SAMPLE, SAMPLES
+from backendcfg.audit.trace.streams import LINES, RANK, RECORDS, SAMPLE, SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,17 +61,27 @@ MOST_SAMPLES = 100_000
 
 _COUNTS = ({"capped"}, {"repeated"})
 
-_KEY = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})*-[0-9]{1,9}(?:\.[0-9]{1,9})*")
+_KEY = re.compile(
+    rf"(?:{RANK}([0-9]{{1,9}})\.)?([0-9]{{1,9}}(?:\.[0-9]{{1,9}})*)-([0-9]{{1,9}}(?:\.[0-9]{{1,9}})*)"
+)
 
 
 def read(folder: str) -> list[Read]:
     """The streams in a folder, those of the first process first; of a damaged one its beginning."""
     keys = [name.removesuffix(LINES) for name in os.listdir(folder) if name.endswith(LINES)]
-    return [_read(folder, key) for key in sorted(filter(_KEY.fullmatch, keys), key=_order)]
+    matches = filter(None, map(_KEY.fullmatch, keys))
+    return [_read(folder, match[0]) for match in sorted(matches, key=_order)]
 
 
-def _order(key: str) -> list[list[int]]:
-    return [[int(number) for number in part.split(".")] for part in key.split("-")]
+def _order(match: re.Match[str]) -> list[list[int]]:
+    rank = [] if match[1] is None else [int(match[1])]
+    return [rank, *([int(number) for number in part.split(".")] for part in match.groups()[1:])]
+
+
+def rank_of(key: str) -> int | None:
+    """The rank that a stream belongs to; None for none."""
+    match = _KEY.fullmatch(key)
+    return int(match[1]) if match is not None and match[1] is not None else None
 
 
 def _read(folder: str, key: str) -> Read:

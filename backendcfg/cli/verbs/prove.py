@@ -229,8 +229,8 @@ def _steps(searched: Search) -> Iterator[str]:
 
     for number, step in enumerate(searched.steps):
         yield from block("then" if number else "first", [words.operation(step)], "bold")
-        if step.place:
-            yield from block("at", [step.place], "bold")
+        if place := words.place(step):
+            yield from block("at", [place], "bold")
         if step.settings:
             yield from block("parts at", [", ".join(step.settings)], "bold")
         yield from block("", [*words.about(step)])

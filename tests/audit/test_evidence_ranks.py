@@ -1,0 +1,234 @@
+"""Ranks of a program whose runs are compared: each is held against itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backendcfg.audit.evidence import ranks
+from backendcfg.audit.evidence.outputs import Deviation, Part
+from backendcfg.audit.evidence.prove import prove
+from backendcfg.audit.evidence.runs import Side, run
+from backendcfg.audit.evidence.why import Parted
+from backendcfg.audit.report.words import place
+from backendcfg.audit.trace.reading import rank_of
+from backendcfg.cli.main import main
+from backendcfg.probe.limits import Rank, rank_of_job
+
+
+def needs(module):
+    missing = importlib.util.find_spec(module) is None
+    return pytest.mark.skipif(missing, reason=f"{module} is not installed")
+
+
+# It starts one rank after the other, in every second run of a proof the last one first.
+LAUNCHER = """
+import os, subprocess, sys
+order = list(range(int(sys.argv[1])))
+if len(os.environ.get("SURROUNDINGS", "")) // 97 % 2:
+    order.reverse()
+print("launching", flush=True)
+for rank in order:
+    variables = {"RANK": str(rank), "WORLD_SIZE": str(len(order))}
+    subprocess.run([sys.executable, *sys.argv[2:]], env={**os.environ, **variables}, check=True)
+"""
+
+
+@pytest.fixture(name="command")
+def _command(tmp_path, monkeypatch):
+    """The command that starts two ranks of a program."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "launcher.py").write_text(LAUNCHER)
+
+    def made(program, size=2):
+        head = "import os, backendcfg\nrank = int(os.environ['RANK'])\n"
+        (tmp_path / "rank.py").write_text(head + program)
+        return [sys.executable, "launcher.py", str(size), "rank.py"]
+
+    return made
+
+
+def proven(words, folder, runs=3):
+    return prove(words, Side("here", dict(os.environ)), {}, runs=runs, folder=str(folder))
+
+
+def test_which_rank_prints_first_is_no_difference(command, tmp_path):
+    found = proven(command("print('rank', rank, 'has', rank * 0.5)"), tmp_path)
+    assert found.equal
+    assert (found.ranks, found.numbers) == (2, 4)
+    assert not proven(command("os.write(2, b'x'); os.write(1, os.urandom(8))"), tmp_path).equal
+
+
+def test_a_rank_that_computes_otherwise_is_named(command, tmp_path):
+    program = """
+odd = bool(os.environ["SURROUNDINGS"]) and rank == 1
+print("loss", 0.5 if odd else 0.25)
+print("took", len(os.environ["SURROUNDINGS"]) or 5, "s")
+backendcfg.record("loss", 0.5 if odd else 0.25)
+"""
+    found = proven(command(program), tmp_path, runs=2)
+    (odd,) = found.differences
+    assert odd.output.state == "equal"
+    line = "rank 1: line 1 has 0.5, not 0.25; 1 of 1 numbers differ, apart by 5.0e-01 at most"
+    assert odd.ranks == (Deviation("rank 1", line),)
+    one = "the 1st of 1 has 0.5, not 0.25; 1 of 1 differ, apart by 5.0e-01 at most"
+    assert odd.records == (Deviation("loss", f"rank 1: record `loss`: {one}"),)
+    assert found.left_out == (Part("time", "took 5", 2, 0), Part("time", "took 5", 2, 1))
+
+
+def test_a_rank_of_one_run_alone_and_its_processes_are_told(command, tmp_path):
+    program = """
+backendcfg.record("x", 1)
+if rank == 1 and os.environ["SURROUNDINGS"]:
+    if not os.fork():
+        backendcfg.record("x", 2)
+        os._exit(0)
+    os.wait()
+"""
+    (odd,) = proven(command(program), tmp_path, runs=2).differences
+    assert odd.records == (Deviation("", "2 processes of rank 1 recorded values, not 1"),)
+    program = "if rank == 0 or not os.environ['SURROUNDINGS']: backendcfg.record('x', 1)"
+    (odd,) = proven(command(program), tmp_path, runs=2).differences
+    assert odd.records == (Deviation("", "0 processes of rank 1 recorded values, not 1"),)
+
+
+def test_what_a_rank_starts_prints_with_it_unless_it_reads_the_output(command):
+    program = """
+import subprocess, sys
+child = [sys.executable, "-c", "import backendcfg; print('child')"]
+print("read", subprocess.run(child, capture_output=True, text=True).stdout, end="", flush=True)
+subprocess.run(child, check=True)
+subprocess.run(["echo", "another"], check=True)
+"""
+    found = run(command(program), Side("here", dict(os.environ)))
+    each = "read child\nchild\nanother\n"
+    assert (found.text, found.ranks) == ("launching\n", {0: each, 1: each})
+    assert found.whole_text == f"launching\n{each}{each}"
+
+
+def test_a_process_that_is_alone_prints_where_it_did(command):
+    found = run(command("print('alone')", size=1), Side("here", dict(os.environ)))
+    assert (found.text, found.ranks) == ("launching\nalone\n", {})
+
+
+LAUNCHED = {
+    "torchrun": ({"RANK": "3", "WORLD_SIZE": "8"}, Rank("RANK", 3, 8)),
+    "torchrun within srun": (
+        {"RANK": "5", "WORLD_SIZE": "8", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"},
+        Rank("RANK", 5, 8),
+    ),
+    "Open MPI": (
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+        Rank("OMPI_COMM_WORLD_RANK", 1, 2),
+    ),
+    "MPICH": ({"PMI_RANK": "0", "PMI_SIZE": "4"}, Rank("PMI_RANK", 0, 4)),
+    "srun": (
+        {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"},
+        Rank("SLURM_PROCID", 2, 4),
+    ),
+    "a batch script of Slurm": ({"SLURM_PROCID": "0"}, None),
+    "one process": ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+    "a variable of somebody": ({"RANK": "general", "WORLD_SIZE": "8"}, None),
+    "nobody": ({}, None),
+}
+
+
+@pytest.mark.parametrize(("variables", "rank"), LAUNCHED.values(), ids=LAUNCHED)
+def test_launchers_say_which_rank_of_a_job_a_process_is(variables, rank):
+    assert rank_of_job(variables) == rank
+
+
+def test_what_a_program_puts_among_the_outputs_of_ranks_is_left_alone(tmp_path):
+    (tmp_path / "rank-10").write_bytes(b"ten\xff")
+    (tmp_path / "rank-2").write_text("two")
+    (tmp_path / "rank-3").symlink_to(tmp_path / "rank-2")
+    os.mkfifo(tmp_path / "rank-4")
+    (tmp_path / "rank-5").mkdir()
+    for name in ("rank-", "rank-x", "rank-1.0.records", "rank-12345678901", "ranks"):
+        (tmp_path / name).write_text("not of a rank")
+    assert ranks.read(str(tmp_path), most=4) == {2: "two", 10: "ten\ufffd"}
+
+
+def test_the_key_of_a_stream_says_whose_it_is():
+    assert [rank_of(key) for key in ("0-0", "rank3.0-0", "rank12.0.1-2.0", "rank-0", "")] == [
+        None,
+        3,
+        12,
+        None,
+        None,
+    ]
+
+
+def test_the_first_operation_that_differs_is_found_in_its_rank(command, capsys):
+    program = """
+import numpy as np
+x = np.random.default_rng(7).random((4, 4))
+if rank == 1:
+    x = x + np.random.rand(4, 4)
+print(rank, (x @ x).sum())
+"""
+    words = ["prove", "tf32-off", "--runs", "2", "--why", "--", *command(program)]
+    assert main(["--json", *words]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in found["differences"][0]["ranks"]] == ["rank 1"]
+    (step,) = found["why"]["steps"]
+    assert (step["stream"], step["place"]) == ("rank1.0-0", "rank.py:7")
+    assert found["cure"] == {"seed.value": 0}
+    shown = Parted(step["operation"], step["other"], step["index"], step["stream"], step["place"])
+    assert place(shown) == "rank.py:7, in rank 1"
+
+
+@needs("mpi4py")
+def test_ranks_of_mpirun_are_held_against_themselves(command, tmp_path):
+    mpirun = [str(Path(sys.executable).with_name("mpirun")), "--allow-run-as-root"]
+    mpirun += ["--oversubscribe", "--bind-to", "none", "-n", "2", sys.executable, "rank.py"]
+    head = "rank = int(os.environ['OMPI_COMM_WORLD_RANK'])\n"
+    command("")
+    (tmp_path / "rank.py").write_text(f"import os, backendcfg\n{head}print('of', rank)\n")
+    found = run(mpirun, Side("here", dict(os.environ)))
+    assert found.ranks == {0: "of 0\n", 1: "of 1\n"}
+
+
+TRAINING = """
+import sys, torch, torch.distributed as dist
+import backendcfg
+dist.init_process_group("gloo")
+torch.manual_seed(7)
+x = torch.randn(64, 64)
+y = x @ x
+backendcfg.record("y", y)
+dist.all_reduce(y)
+for step in range(3):
+    print("rank", dist.get_rank(), "step", step, "norm", y.norm().item(), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@needs("torch")
+def test_ranks_of_two_agents_of_torchrun_compute_the_same_in_each_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TRAINING)
+    # As two nodes have them, on one machine: which agent is ready first differs.
+    (tmp_path / "nodes.py").write_text(
+        "import socket, subprocess, sys\n"
+        "with socket.socket() as found:\n"
+        "    found.bind(('127.0.0.1', 0))\n"
+        "    port = found.getsockname()[1]\n"
+        "agent = [sys.executable, '-m', 'torch.distributed.run', '--nnodes', '2', '--node-rank']\n"
+        "rest = ['--nproc-per-node', '2', '--master-addr', '127.0.0.1', '--master-port', str(port)]\n"
+        "both = [subprocess.Popen([*agent, str(node), *rest, 'train.py']) for node in range(2)]\n"
+        "sys.exit(any([one.wait() for one in both]))\n"
+    )
+    words = ["prove", "reproducible", "--runs", "2", "--", sys.executable, "nodes.py"]
+    command = [sys.executable, "-m", "backendcfg", "--json", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert (found["equal"], found["ranks"], found["records"]) == (True, 4, 4)
