@@ -28,6 +28,7 @@ ELSEWHERE = {
     "docs/recipes/docker.md": "tests/docs/test_recipes.py",
     "docs/recipes/hydra.md": "tests/docs/test_recipes.py",
     "docs/recipes/jupyter.md": "tests/docs/test_recipes.py",
+    "docs/recipes/kubernetes.md": "tests/docs/test_recipes.py",
     "docs/recipes/pytest.md": "tests/docs/test_recipes.py",
     "docs/recipes/slurm.md": "tests/docs/test_recipes.py",
     "docs/recipes/torchrun.md": "tests/docs/test_recipes.py",

@@ -21,6 +21,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from side_by_side import free_port
 
 TREE = Path(__file__).parents[2]
 RECIPES = TREE / "docs" / "recipes"
@@ -223,6 +224,39 @@ def test_slurm(shell):
     assert "is active" in shell.run("backendcfg apply reproducible")
     applied = shell.run("srun python -c 'import random; print(random.random())'", SLURM_NODEID="0")
     assert set(applied.split()) == {re.findall(r"draw (.*)", printed)[0]}
+
+
+@pytest.mark.torch
+@needs("torch", "PyTorch")
+@needs("yaml", "PyYAML")
+@of("kubernetes")
+def test_kubernetes(shell):
+    """The containers of a job, without the cluster: what it resolves the name of a pod to, and its index."""
+    import yaml
+
+    service, job = yaml.safe_load_all(files("kubernetes")["train.yaml"])
+    spec = job["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    name = f"{job['metadata']['name']}-0.{spec['template']['spec']['subdomain']}"
+    assert variables["MASTER_ADDR"] == name
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    assert (variables["WORLD_SIZE"], spec["completionMode"]) == (
+        str(spec["completions"]),
+        "Indexed",
+    )
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = shlex.join(container["command"])
+    ranks = [f"JOB_COMPLETION_INDEX={rank} {command} >{rank}.log 2>{rank}.err &" for rank in range(2)]
+    printed = shell.run("\n".join([*ranks, "wait"]) + "\ncat 0.log 1.log", **variables)
+    (shown,) = blocks("kubernetes", "text")
+    assert printed == shown
+    refused = shell.run(
+        "\n".join([ranks[0], ranks[1].replace("exec", "exec env BACKENDCFG_PROFILE=tf32-off")])
+        + "\nwait\ncat 0.err 1.err",
+        **variables | {"MASTER_PORT": str(free_port())},
+    )
+    assert refused.count("FleetDisagreesError: 2 ranks do not compute alike") == 2
 
 
 class Image:
