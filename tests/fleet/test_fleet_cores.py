@@ -1,0 +1,84 @@
+"""How many threads ranks have that real launchers start: never more than there are cores for them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backendcfg.probe.limits import count_cores
+
+# Each rank writes how many threads NumPy has in it, and which processors it may use.
+RANK = """
+import json, os, tempfile
+import numpy
+from threadpoolctl import threadpool_info
+(blas,) = [one for one in threadpool_info() if "numpy" in one["filepath"]]
+found = {"threads": blas["num_threads"], "processors": sorted(os.sched_getaffinity(0))}
+with tempfile.NamedTemporaryFile("w", prefix="rank-", dir=".", delete=False) as file:
+    json.dump(found, file)
+"""
+
+PYTHON = [sys.executable, "rank.py"]
+OURS = [sys.executable, "-m", "backendcfg", "run", "fast", "--"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+MPIRUN = [str(Path(sys.executable).with_name("mpirun")), "--allow-run-as-root", "--oversubscribe"]
+UNBOUND, BOUND = ["--bind-to", "none"], ["--bind-to", "core"]
+WRAPPED = ["sh", "-c", f"{sys.executable} rank.py; exit $?"]
+ONE = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+
+CORES = count_cores(os.sched_getaffinity(0))
+HALF = max(1, CORES // 2)
+
+SETUPS = {
+    "one process": ([*OURS, *PYTHON], [CORES]),
+    "torchrun": ([*OURS, *TORCHRUN, "rank.py"], [HALF] * 2),
+    "torchrun on one processor": ([*OURS, *ONE, *TORCHRUN, "rank.py"], [1] * 2),
+    "torchrun with a shell around each rank": (
+        [*OURS, *TORCHRUN, "--no-python", *WRAPPED],
+        [HALF] * 2,
+    ),
+    "torchrun that starts us": ([*TORCHRUN, "--no-python", *OURS, *PYTHON], [HALF] * 2),
+    "mpirun": ([*OURS, *MPIRUN, *UNBOUND, "-n", "2", *PYTHON], [HALF] * 2),
+    "mpirun that binds": ([*OURS, *MPIRUN, *BOUND, "-n", "2", *PYTHON], [1] * 2),
+    "mpirun with a shell around each rank": (
+        [*OURS, *MPIRUN, *UNBOUND, "-n", "2", *WRAPPED],
+        [HALF] * 2,
+    ),
+    "mpirun that starts us": ([*MPIRUN, *UNBOUND, "-n", "2", *OURS, *PYTHON], [HALF] * 2),
+    "torchrun within mpirun": (
+        [*OURS, *MPIRUN, *UNBOUND, "-n", "1", *TORCHRUN, "rank.py"],
+        [HALF] * 2,
+    ),
+}
+
+
+def lacks(command):
+    """What a command needs and this environment lacks, or ""."""
+    needed = {"torch": TORCHRUN[2] in command, "mpi4py": MPIRUN[0] in command}
+    missing = [name for name, is_needed in needed.items() if is_needed]
+    missing = [name for name in [*missing, "threadpoolctl"] if not importlib.util.find_spec(name)]
+    if "taskset" in command and shutil.which("taskset") is None:
+        missing.append("taskset")
+    return f"{', '.join(missing)} not installed" if missing else ""
+
+
+@pytest.mark.parametrize(("command", "threads"), SETUPS.values(), ids=SETUPS)
+def test_ranks_share_the_cores(command, threads, tmp_path):
+    if obstacle := lacks(command):
+        pytest.skip(obstacle)
+    (tmp_path / "rank.py").write_text(RANK)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    ranks = [json.loads(path.read_text()) for path in tmp_path.glob("rank-*")]
+    assert [one["threads"] for one in ranks] == threads
+    cores = count_cores({each for one in ranks for each in one["processors"]})
+    assert sum(threads) <= max(cores, len(ranks))
