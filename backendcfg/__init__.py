@@ -98,9 +98,12 @@ def _start() -> None:
     from backendcfg.session.start import start
 
     if (records := environ.RECORDS.read()) and not startup.is_command_line(sys.orig_argv):
-        from backendcfg.audit.evidence import ranks
+        from backendcfg.probe.launchers import this_rank
 
-        ranks.print_apart(records)
+        if this_rank() is not None:
+            from backendcfg.audit.evidence import ranks
+
+            ranks.print_apart(records)
     start(_capture_at_exit)
     guard, trace = environ.GUARD.read(), environ.TRACE.read()
     if not (guard or trace) or environ.disabled() or startup.is_command_line(sys.orig_argv):

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _CONTROLLERS = ("cpu", "cpuset", "memory")
 
+MOST_DIGITS = 9
+"""Of the number of a rank, and of how many there are."""
+
 
 @record(frozen=True)
 class Limits:
@@ -242,16 +245,6 @@ _LAUNCHERS = (
     ("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
 
-# The same among all processes of a job, on whichever machine. In a batch script, which is no rank,
-# Slurm sets the rank and not the size.
-_OF_JOBS = (
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-)
-
 
 @record(frozen=True)
 class Rank:
@@ -328,19 +321,10 @@ def local_rank(environment: Mapping[str, str]) -> Rank | None:
     """Which of several ranks on this machine a process is, or None where it is the only one."""
     for variable, counted in _LAUNCHERS:
         number, text = environment.get(variable, ""), environment.get(counted, "")
-        if not number.isdecimal():
+        if not number.isdecimal() or len(number) > MOST_DIGITS:
             continue
         size = _tasks_here(text, environment) if counted.startswith("SLURM") else _number(text)
         if size:
-            return Rank(variable, int(number), size) if size > 1 else None
-    return None
-
-
-def rank_of_job(environment: Mapping[str, str]) -> Rank | None:
-    """Which of the ranks of its job a process is, or None where it is the only one."""
-    for variable, counted in _OF_JOBS:
-        number, size = environment.get(variable, ""), _number(environment.get(counted, ""))
-        if number.isdecimal() and size:
             return Rank(variable, int(number), size) if size > 1 else None
     return None
 
@@ -401,7 +385,7 @@ def _of_launcher(rank: Rank, root: str) -> tuple[int, bool]:
     """
     wanted = f"{rank.variable}={rank.number}".encode()
     process = os.getpid()
-    while (parent := _parent(process, root)) > 1:
+    while (parent := parent_of(process, root)) > 1:
         process = parent
         # Of another user's process it cannot be read, and that is no rank of ours.
         if wanted not in _bytes_of(os.path.join(root, f"proc/{process}/environ")).split(b"\0"):
@@ -414,7 +398,8 @@ def _of_launcher(rank: Rank, root: str) -> tuple[int, bool]:
     return count_cores(mask, root), groups[0] == groups[1]
 
 
-def _parent(process: int, root: str) -> int:
+def parent_of(process: int, root: str = "/") -> int:
+    """The process that started another one, or that it fell to; 0 where that cannot be read."""
     # The name of the program, in brackets, may have spaces and brackets.
     fields = text_of(os.path.join(root, f"proc/{process}/stat")).rpartition(")")[2].split()
     return int(fields[1]) if len(fields) > 1 else 0
@@ -437,7 +422,7 @@ def _tasks_here(text: str, environment: Mapping[str, str]) -> int:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else 0
 
 
 def _bytes_of(path: str) -> bytes:

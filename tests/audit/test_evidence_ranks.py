@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,14 @@ import pytest
 from backendcfg.audit.evidence import ranks
 from backendcfg.audit.evidence.outputs import Deviation, Part
 from backendcfg.audit.evidence.prove import prove
+from backendcfg.audit.evidence.results import results_of
 from backendcfg.audit.evidence.runs import Side, run
 from backendcfg.audit.evidence.why import Parted
 from backendcfg.audit.report.words import place
 from backendcfg.audit.trace.reading import rank_of
 from backendcfg.cli.main import main
-from backendcfg.probe.limits import Rank, rank_of_job
+from backendcfg.probe.launchers import rank_of_job
+from backendcfg.probe.limits import Rank
 
 
 def needs(module):
@@ -109,12 +112,16 @@ subprocess.run(["echo", "another"], check=True)
     found = run(command(program), Side("here", dict(os.environ)))
     each = "read child\nchild\nanother\n"
     assert (found.text, found.ranks) == ("launching\n", {0: each, 1: each})
-    assert found.whole_text == f"launching\n{each}{each}"
+    assert found.whole_text == f"launching\nrank0:\n{each}rank1:\n{each}"
 
 
-def test_a_process_that_is_alone_prints_where_it_did(command):
-    found = run(command("print('alone')", size=1), Side("here", dict(os.environ)))
-    assert (found.text, found.ranks) == ("launching\nalone\n", {})
+def test_an_output_that_was_given_to_a_rank_is_left_to_it(command, tmp_path):
+    words = command("print('into a file')", size=1)
+    launched = LAUNCHER.replace("check=True", "check=True, stdout=open('given', 'w')")
+    (tmp_path / "launcher.py").write_text(launched)
+    found = run(words, Side("here", dict(os.environ)))
+    assert (found.text, found.ranks) == ("launching\n", {})
+    assert (tmp_path / "given").read_text() == "into a file\n"
 
 
 LAUNCHED = {
@@ -133,7 +140,10 @@ LAUNCHED = {
         Rank("SLURM_PROCID", 2, 4),
     ),
     "a batch script of Slurm": ({"SLURM_PROCID": "0"}, None),
-    "one process": ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+    "torchrun with one rank": ({"RANK": "0", "WORLD_SIZE": "1"}, Rank("RANK", 0, 1)),
+    "a rank beyond all": ({"RANK": "8", "WORLD_SIZE": "8"}, None),
+    "a rank that no file is named by": ({"RANK": "1" * 10, "WORLD_SIZE": "9" * 10}, None),
+    "a rank that Python does not read": ({"RANK": "1" * 5000, "WORLD_SIZE": "9" * 5000}, None),
     "a variable of somebody": ({"RANK": "general", "WORLD_SIZE": "8"}, None),
     "nobody": ({}, None),
 }
@@ -145,14 +155,14 @@ def test_launchers_say_which_rank_of_a_job_a_process_is(variables, rank):
 
 
 def test_what_a_program_puts_among_the_outputs_of_ranks_is_left_alone(tmp_path):
-    (tmp_path / "rank-10").write_bytes(b"ten\xff")
-    (tmp_path / "rank-2").write_text("two")
-    (tmp_path / "rank-3").symlink_to(tmp_path / "rank-2")
-    os.mkfifo(tmp_path / "rank-4")
-    (tmp_path / "rank-5").mkdir()
-    for name in ("rank-", "rank-x", "rank-1.0.records", "rank-12345678901", "ranks"):
+    (tmp_path / "rank10").write_bytes(b"ten\xff")
+    (tmp_path / "rank2").write_text("two")
+    (tmp_path / "rank3").symlink_to(tmp_path / "rank2")
+    os.mkfifo(tmp_path / "rank4")
+    (tmp_path / "rank5").mkdir()
+    for name in ("rank", "rankx", "rank1.0.records", "rank12345678901", "ranks"):
         (tmp_path / name).write_text("not of a rank")
-    assert ranks.read(str(tmp_path), most=4) == {2: "two", 10: "ten\ufffd"}
+    assert ranks.read(str(tmp_path), most=5 * 4) == {2: "two", 10: "ten\ufffd"}
 
 
 def test_the_key_of_a_stream_says_whose_it_is():
@@ -184,15 +194,53 @@ print(rank, (x @ x).sum())
     assert place(shown) == "rank.py:7, in rank 1"
 
 
+MPIRUN = [str(Path(sys.executable).with_name("mpirun")), "--allow-run-as-root", "--oversubscribe"]
+MPIRUN += ["--bind-to", "none", "-n", "2"]
+OF_MPI = "import os, backendcfg\nprint('of', os.environ['OMPI_COMM_WORLD_RANK'])\n"
+
+
 @needs("mpi4py")
 def test_ranks_of_mpirun_are_held_against_themselves(command, tmp_path):
-    mpirun = [str(Path(sys.executable).with_name("mpirun")), "--allow-run-as-root"]
-    mpirun += ["--oversubscribe", "--bind-to", "none", "-n", "2", sys.executable, "rank.py"]
-    head = "rank = int(os.environ['OMPI_COMM_WORLD_RANK'])\n"
     command("")
-    (tmp_path / "rank.py").write_text(f"import os, backendcfg\n{head}print('of', rank)\n")
-    found = run(mpirun, Side("here", dict(os.environ)))
-    assert found.ranks == {0: "of 0\n", 1: "of 1\n"}
+    (tmp_path / "rank.py").write_text(OF_MPI)
+    found = run([*MPIRUN, sys.executable, "rank.py"], Side("here", dict(os.environ)))
+    assert (found.text, found.ranks) == ("", {0: "of 0\n", 1: "of 1\n"})
+
+
+@needs("mpi4py")
+def test_what_a_program_pipes_redirects_or_captures_of_mpirun_is_its_own(command, tmp_path):
+    command("")
+    (tmp_path / "rank.py").write_text(OF_MPI)
+    start = shlex.join([*MPIRUN, sys.executable, "rank.py"])
+    each = shlex.join([*MPIRUN, "sh", "-c", f"exec {sys.executable} rank.py >each.$PMIX_RANK"])
+    lines = [f"{start} | sort", f"{start} >file", "sort file", f"echo $({start} | sort)", each]
+    (tmp_path / "job.sh").write_text("set -e\n" + "\n".join([*lines, "cat each.0 each.1"]))
+    found = run(["sh", "job.sh"], Side("here", dict(os.environ)))
+    assert found.ranks == {}
+    assert found.text == "of 0\nof 1\nof 0\nof 1\nof 0 of 1\nof 0\nof 1\n"
+
+
+def test_ranks_of_a_launcher_that_has_a_number_itself_are_held_against_themselves(
+    command, tmp_path, monkeypatch
+):
+    for name, text in {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}.items():
+        monkeypatch.setenv(name, text)
+    found = run(command("print('rank', rank)"), Side("here", dict(os.environ)))
+    assert (found.text, found.ranks) == ("launching\n", {0: "rank 0\n", 1: "rank 1\n"})
+    (tmp_path / "launcher.py").write_text(f"import backendcfg\n{LAUNCHER}")
+    found = proven(command("print('rank', rank)"), tmp_path)
+    assert (found.equal, found.ranks) == (True, 2)
+
+
+def test_records_of_a_lock_belong_to_their_rank(command, tmp_path):
+    program = "n = rank ^ bool(os.environ.get('SWAP')); backendcfg.record('x', n); print('1' * n)"
+    one = run(command(program), Side("here", dict(os.environ)))
+    other = run(command(program), Side("here", {**os.environ, "SWAP": "1"}))
+    proof = proven(command("pass"), tmp_path)
+    first, second = (results_of(proof, each, {}) for each in (one, other))
+    assert first.records != second.records
+    assert first.text != second.text
+    assert results_of(proof, one, {}) == first
 
 
 TRAINING = """

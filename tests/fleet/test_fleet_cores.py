@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backendcfg.probe.limits import count_cores
+from backendcfg.probe.limits import count_cores, read_limits
 
 # Each rank writes how many threads NumPy has in it, and which processors it may use.
 RANK = """
@@ -29,11 +29,11 @@ PYTHON = [sys.executable, "rank.py"]
 OURS = [sys.executable, "-m", "backendcfg", "run", "fast", "--"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 MPIRUN = [str(Path(sys.executable).with_name("mpirun")), "--allow-run-as-root", "--oversubscribe"]
-UNBOUND, BOUND = ["--bind-to", "none"], ["--bind-to", "core"]
+UNBOUND, BOUND = ["--bind-to", "none"], ["--bind-to", "core:overload-allowed"]
 WRAPPED = ["sh", "-c", f"{sys.executable} rank.py; exit $?"]
 ONE = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
 
-CORES = count_cores(os.sched_getaffinity(0))
+CORES = min(count_cores(os.sched_getaffinity(0)), read_limits().usable)
 HALF = max(1, CORES // 2)
 
 SETUPS = {
@@ -64,8 +64,9 @@ def lacks(command):
     needed = {"torch": TORCHRUN[2] in command, "mpi4py": MPIRUN[0] in command}
     missing = [name for name, is_needed in needed.items() if is_needed]
     missing = [name for name in [*missing, "threadpoolctl"] if not importlib.util.find_spec(name)]
-    if "taskset" in command and shutil.which("taskset") is None:
-        missing.append("taskset")
+    missing += [
+        word for word in (MPIRUN[0], "taskset") if word in command and shutil.which(word) is None
+    ]
     return f"{', '.join(missing)} not installed" if missing else ""
 
 

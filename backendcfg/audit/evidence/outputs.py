@@ -46,7 +46,7 @@ class Deviation:
     """What a run produced otherwise than another one.
 
     Attributes:
-        name: the file or the record; "" for another number of processes.
+        name: the file, the record or the rank; "" for another number of processes.
         words: what is otherwise, with that name.
     """
 

@@ -73,7 +73,7 @@ class Proof:
         unread: why not all of them were, in words.
         varied: what was not the same in every run, in words.
         held: what was, likewise.
-        ranks: how many ranks printed something; 0 where none were started.
+        ranks: how many ranks were started whose output was compared.
         left_out: times in the output that differ, and that say nothing.
         bound: a deviation that comes in this part of all runs, or more often, would have shown in
             95 of 100 proofs.

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backendcfg import environ
 from backendcfg.audit.evidence.outputs import Deviation, distance
 from backendcfg.audit.left import opened
-from backendcfg.probe import text_of
-from backendcfg.probe.limits import rank_of_job
+from backendcfg.probe.launchers import RANK, above, this_rank
+from backendcfg.probe.limits import MOST_DIGITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 OUTPUT = "out"
 """The file that a command prints to, beside the folder of its records."""
 
-_NAME = re.compile(r"rank-([0-9]{1,9})")
-
-# What starts ranks of MPI and Slurm. They read what a rank prints from a pipe, and pass it on.
-_STARTERS = (
-    *("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "orted", "prterun", "prte", "prted"),
-    *("hydra_pmi_proxy", "hydra_bstrap_pr", "slurmstepd"),
-)
+_NAME = re.compile(rf"{RANK}([0-9]{{1,{MOST_DIGITS}}})")
 
 
 def print_apart(folder: str) -> None:
@@ -42,29 +36,42 @@ def print_apart(folder: str) -> None:
     Args:
         folder: that of its records.
     """
-    rank = rank_of_job(environ.current())
-    if rank is None or not (_prints_to(folder) or _is_started_by_launcher()):
+    rank = this_rank()
+    if rank is None or not _is_compared(folder):
         return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        handle = os.open(os.path.join(folder, f"rank-{rank.number}"), flags, 0o600)
+        handle = os.open(os.path.join(folder, f"{RANK}{rank.number}"), flags, 0o600)
     except OSError:
         return  # the command that asked for it has ended, or its disk is full
     os.dup2(handle, 1)
     os.close(handle)
 
 
-def _prints_to(folder: str) -> bool:
-    """Whether this process prints where the command does that is compared."""
+def _is_compared(folder: str) -> bool:
+    """Whether the output of this process is that of the command, or reaches it by launchers alone.
+
+    What a program pipes, redirects or captures is the program's.
+    """
+    output = os.path.join(os.path.dirname(folder), OUTPUT)
     try:
-        there = os.stat(os.path.join(os.path.dirname(folder), OUTPUT))
-        return os.path.samestat(os.fstat(1), there)
+        if _is_same("/proc/self/fd/1", output):
+            return True
+        path = os.readlink("/proc/self/fd/1")
+        if _NAME.fullmatch(os.path.basename(path)) and _is_same(os.path.dirname(path), folder):
+            return True  # of a rank that is a launcher, too
+        return not stat.S_ISREG(os.fstat(1).st_mode) and any(
+            _is_same(f"/proc/{launcher}/fd/1", output) for launcher in above()
+        )
     except OSError:
         return False
 
 
-def _is_started_by_launcher() -> bool:
-    return text_of(f"/proc/{os.getppid()}/comm").strip() in _STARTERS
+def _is_same(path: str, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        return False  # such as another user's
 
 
 def read(folder: str, most: int) -> dict[int, str]:
@@ -72,15 +79,15 @@ def read(folder: str, most: int) -> dict[int, str]:
 
     Args:
         folder: that of the records.
-        most: bytes that are looked at of each.
+        most: bytes that are looked at of all together.
     """
     found = {}
-    for name in os.listdir(folder):
-        if (match := _NAME.fullmatch(name)) is None:
-            continue
+    matches = [*filter(None, map(_NAME.fullmatch, os.listdir(folder)))]
+    for match in matches:
         try:
-            with opened(os.path.join(folder, name)) as file:
-                found[int(match[1])] = file.read(most).decode(errors="replace")
+            with opened(os.path.join(folder, match[0])) as file:
+                text = file.read(most // len(matches)).decode(errors="replace")
+                found[int(match[1])] = text
         except OSError:
             continue  # the program put something else there
     return dict(sorted(found.items()))
@@ -96,7 +103,10 @@ def differing(a: Mapping[int, str], b: Mapping[int, str]) -> tuple[list[Deviatio
     found, left_out = [], []
     for rank in sorted({*a, *b}):
         who = f"rank {rank}"
-        apart = distance([a.get(rank, "")], [b.get(rank, "")])
+        if rank not in a or rank not in b:
+            found.append(Deviation(who, f"{who}: only one of them has it"))
+            continue
+        apart = distance([a[rank]], [b[rank]])
         left_out += [replace(part, rank=rank) for part in apart.left_out]
         if words := apart.words():
             found.append(Deviation(who, f"{who}: {'; '.join(words)}"))

@@ -2,7 +2,7 @@
 
 Nothing happens but in a program that `backendcfg prove` or `backendcfg compare` runs. There each
 process has a file of its own in the folder that BACKENDCFG_RECORDS names, called `NUMBER.records`
-by the order in which they began to record, and those of rank 3 `rank-3.NUMBER.records`. It begins
+by the order in which they began to record, and those of rank 3 `rank3.NUMBER.records`. It begins
 with a line of fixed length: why recording ended early, or "". Each record follows as a line of JSON
 and the bytes of its values, as far as they are kept: `recorded.py` reads them.
 """
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 SUFFIX = ".records"
-RANK = "rank-"
 HEAD = 128
 """Bytes of the first line."""
 
@@ -150,10 +149,9 @@ os.register_at_fork(after_in_child=_Here.forget)
 
 def _free(folder: str) -> str:
     """A new file, under the first number that no other process has taken."""
-    from backendcfg.probe.limits import rank_of_job
+    from backendcfg.probe.launchers import prefix
 
-    rank = rank_of_job(environ.current())
-    of_rank = f"{RANK}{rank.number}." if rank is not None else ""
+    of_rank = prefix()
     for number in itertools.count():
         path = os.path.join(folder, f"{of_rank}{number}{SUFFIX}")
         try:

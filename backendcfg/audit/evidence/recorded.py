@@ -23,10 +23,11 @@ from backendcfg.audit.evidence.record import (
     LARGEST_KEPT,
     MOST_KEPT,
     MOST_RECORDS,
-    RANK,
     SUFFIX,
 )
 from backendcfg.audit.left import Lines, opened
+from backendcfg.probe.launchers import RANK
+from backendcfg.probe.limits import MOST_DIGITS
 from backendcfg.resolve.words import counted
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Stream:
 MOST_DIMENSIONS = 64
 """Of an array, as NumPy and PyTorch have it."""
 
-_NAME = re.compile(rf"(?:{re.escape(RANK)}([0-9]{{1,9}})\.)?([0-9]{{1,9}}){re.escape(SUFFIX)}")
+_NAME = re.compile(rf"(?:{RANK}([0-9]{{1,{MOST_DIGITS}}})\.)?([0-9]{{1,9}}){re.escape(SUFFIX)}")
 
 
 def read(folder: str) -> tuple[Stream, ...]:

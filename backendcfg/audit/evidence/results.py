@@ -49,19 +49,18 @@ def _of_text(text: str) -> str:
 
 
 def _of_records(streams: Sequence[Stream]) -> str:
-    """Which process of a pool recorded what does not count."""
+    """Which process of a pool recorded what does not count; which rank does."""
     if not any(stream.records for stream in streams):
         return ""
-    each = [
-        _digest(
-            {
-                name: [[one.dtype, one.shape, one.digest] for one in records]
-                for name, records in stream.records.items()
-            }
-        )
-        for stream in streams
-    ]
-    return _digest(sorted(each))
+    return _digest(sorted(map(_of_stream, streams)))
+
+
+def _of_stream(stream: Stream) -> str:
+    values = {
+        name: [[one.dtype, one.shape, one.digest] for one in records]
+        for name, records in stream.records.items()
+    }
+    return _digest(values if stream.rank is None else [stream.rank, values])
 
 
 def _of_files(written: Mapping[str, Content]) -> dict[str, str]:

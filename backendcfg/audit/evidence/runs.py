@@ -18,6 +18,7 @@ from backendcfg.errors import (
     CommandNotFoundError,
     InternalError,
 )
+from backendcfg.probe.launchers import RANK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,8 +97,8 @@ class Run:
 
     @property
     def whole_text(self) -> str:
-        """What it and its ranks printed, those in the order of their numbers."""
-        return self.text + "".join(self.ranks.values())
+        """What it and each rank printed, with a line before that of a rank: "rank0:"."""
+        return self.text + "".join(f"{RANK}{n}:\n{text}" for n, text in self.ranks.items())
 
 
 def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:

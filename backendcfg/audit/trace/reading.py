@@ -12,7 +12,9 @@ import numpy as np
 
 from backendcfg.audit.left import Lines, opened
 from backendcfg.audit.trace.again import MOST_BITS, Exactness
-from backendcfg.audit.trace.streams import LINES, RANK, RECORDS, SAMPLE, SAMPLES
+from backendcfg.audit.trace.streams import LINES, RECORDS, SAMPLE, SAMPLES
+from backendcfg.probe.launchers import RANK
+from backendcfg.probe.limits import MOST_DIGITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,9 +63,8 @@ MOST_SAMPLES = 100_000
 
 _COUNTS = ({"capped"}, {"repeated"})
 
-_KEY = re.compile(
-    rf"(?:{RANK}([0-9]{{1,9}})\.)?([0-9]{{1,9}}(?:\.[0-9]{{1,9}})*)-([0-9]{{1,9}}(?:\.[0-9]{{1,9}})*)"
-)
+_NUMBERS = r"([0-9]{1,9}(?:\.[0-9]{1,9})*)"
+_KEY = re.compile(rf"(?:{RANK}([0-9]{{1,{MOST_DIGITS}}})\.)?{_NUMBERS}-{_NUMBERS}")
 
 
 def read(folder: str) -> list[Read]:

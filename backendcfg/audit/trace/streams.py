@@ -25,9 +25,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import environ
 from backendcfg.audit.trace.again import Exactness, error, is_the_programs
-from backendcfg.probe.limits import rank_of_job
+from backendcfg.probe.launchers import prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -298,9 +297,6 @@ class Recorder:
 
 
 _NUMBER = "_backendcfg_number"
-RANK = "rank"
-"""Before the number of the rank, with which the keys of its streams begin."""
-
 _IN_PROCESS = "-"
 """In a key, between the process and the thread in it."""
 
@@ -343,8 +339,7 @@ def _flush_with_worker(recorder: Recorder) -> None:
 
 def _free_key(folder: str) -> str:
     """The key of a process that was not forked: a number that no other of its rank has taken."""
-    rank = rank_of_job(environ.current())
-    of_rank = f"{RANK}{rank.number}." if rank is not None else ""
+    of_rank = prefix()
     for number in itertools.count():
         key = f"{of_rank}{number}"
         try:
