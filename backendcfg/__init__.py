@@ -133,4 +133,18 @@ def _capture_at_exit(folder: str) -> None:
     atexit.register(leave)
 
 
+def _save_at_exit() -> None:
+    """Leave what this process computes with when it ends, if it is a rank of `run --ranks`."""
+    import sys
+
+    from backendcfg import environ, startup
+
+    folder = environ.RANKS.read()
+    if folder and not (environ.disabled() or startup.is_command_line(sys.orig_argv)):
+        from backendcfg.fleet import saving
+
+        saving.begin(folder)
+
+
 _start()
+_save_at_exit()

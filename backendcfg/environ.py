@@ -68,6 +68,9 @@ RECORDS = Variable(
     "0.2",
     "Set by `backendcfg prove` and `compare` for their children; not for users.",
 )
+RANKS = Variable(
+    "BACKENDCFG_RANKS", "0.2", "Set by `backendcfg run --ranks` for its child; not for users."
+)
 WORKER = Variable(
     "BACKENDCFG_WORKER", "0.2", "Set by `backendcfg.fleet` for workers of Ray; not for users."
 )
@@ -86,6 +89,7 @@ VARIABLES = (
     RECORDS,
     CARRIED,
     INHERIT,
+    RANKS,
     WORKER,
 )
 

@@ -1,10 +1,11 @@
-"""What it costs ranks to watch their settings, and what it brings them to share cores.
+"""What it costs ranks to watch their settings and to be merged, and what it brings to share cores.
 
     python benchmarks/ranks.py [--quick]
 
 Calls of `fleet.watch()` alternate with steps of training, in one process. Two ranks
 of `torchrun` multiply matrices at the same time, under `fast` as it divides the cores, and with as
-many threads in each as there are cores, in turns.
+many threads in each as there are cores, in turns. What 10,000 ranks of three kinds would save is
+merged: what this process computes with, with another number of threads in some.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from copy import deepcopy
 
 import torch
 from measure import Row, clean_environment, emit, nanoseconds, side_by_side
 
-from backendcfg import fleet
+from backendcfg import fleet, numerics_token
+from backendcfg.fleet import saving
 
 RANK = """
 import json, os, sys, time
@@ -71,6 +75,41 @@ def watching(rounds):
     ]
 
 
+def merging(rounds, size):
+    """What ranks of three kinds saved, as one report."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(3):
+            parts = deepcopy(numerics_token().parts)
+            parts["switches"]["torch.num_threads"] += number
+            saving.write(folder, saving.Told(number, size, "node-0000", "reproducible"), parts)
+            with open(os.path.join(folder, saving.name_of(number)), encoding="utf-8") as file:
+                own = json.load(file)
+            # Every tenth rank is of the second kind, and one of the third.
+            ranks = {0: range(size), 1: range(1, size, 10), 2: [2]}[number]
+            for rank in ranks:
+                told = {**own, "rank": rank, "host": f"node-{rank // 8:04}"}
+                with open(
+                    os.path.join(folder, saving.name_of(rank)), "w", encoding="utf-8"
+                ) as file:
+                    json.dump(told, file)
+        total = sum(entry.stat().st_size for entry in os.scandir(folder))
+        took = []
+        for _ in range(rounds):
+            begin = time.perf_counter()
+            report = fleet.merge(folder)
+            took.append(time.perf_counter() - begin)
+    assert (len(report.kinds), report.missing, report.obstacles) == (3, (), ())
+    seconds = statistics.median(took)
+    return Row(
+        f"a report of {size:,} ranks of 3 kinds, simulated",
+        f"{seconds:.2f} s",
+        f"{total / 1e6:.1f} MB of files",
+        f"{seconds / size * 1e6:.0f} us for a rank",
+        "<= 1 s, 10 MB" if size == 10_000 else "",
+        (seconds <= 1 and total <= 10e6) if size == 10_000 else None,
+    )
+
+
 def sharing(rounds, seconds):
     """Products a second of the slower of two ranks."""
     cores = len(os.sched_getaffinity(0))
@@ -104,9 +143,11 @@ def sharing(rounds, seconds):
 
 
 def main() -> int:
-    """Watch, then share."""
+    """Watch, merge, then share."""
     quick = "--quick" in sys.argv
-    emit([*watching(5 if quick else 31), sharing(2 if quick else 7, 1.0 if quick else 2.0)])
+    merged = [merging(3 if quick else 7, size) for size in (10_000, 100_000)[: 1 if quick else 2]]
+    shared = sharing(2 if quick else 7, 1.0 if quick else 2.0)
+    emit([*watching(5 if quick else 31), *merged, shared])
     return 0
 
 

@@ -17,8 +17,7 @@ from glob import glob
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-import backendcfg
-from backendcfg import _native
+from backendcfg import __version__, _native
 from backendcfg.audit import facts, survey
 from backendcfg.bridges.environment import started_with
 from backendcfg.bridges.imports import mapped_set
@@ -208,7 +207,7 @@ def _identity(path: str, size: int, _modified: int) -> str:
 
 def versions() -> dict[str, str]:
     """The versions of Python, of this package and of every numeric package that is imported."""
-    found = {"python": platform.python_version(), "backendcfg": backendcfg.__version__}
+    found = {"python": platform.python_version(), "backendcfg": __version__}
     for name in _MODULES:
         module = sys.modules.get(name)
         version = getattr(module, "__version__", None) if module is not None else None

@@ -15,7 +15,7 @@ import time
 import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import count
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.audit.token import digest, numerics_token
@@ -56,6 +56,9 @@ MOST_ASKED = 32
 
 MOST_NAMED = 8
 """Settings, values of one, and ranks of a value that are named."""
+
+MOST_TEXT = 120
+"""Characters of a value that are told: a processor has hundreds of features."""
 
 FEW = 3
 """Ranks that have the value of most and that are named all the same."""
@@ -98,11 +101,12 @@ class Setting:
     kind: str = "rank"
 
     def __str__(self) -> str:
-        (most, ranks), *others = self.values
+        (_, ranks), *others = self.values
         many = counted(len(ranks), self.kind)
-        told = [f"{shown(most)} on {many if len(ranks) > FEW else _named(ranks, self.kind)}"]
-        for value, which in others[:MOST_NAMED]:
-            told.append(f"{shown(value)} on {_named(which, self.kind)}")
+        most, *values = _apart([shown(value) for value, _ in self.values[: 1 + MOST_NAMED]])
+        told = [f"{most} on {many if len(ranks) > FEW else _named(ranks, self.kind)}"]
+        for value, (_, which) in zip(values, others, strict=False):
+            told.append(f"{value} on {_named(which, self.kind)}")
         if (more := len(others) - MOST_NAMED) > 0:
             told.append(f"and {counted(more, 'more value')}")
         name = self.name.removeprefix("switches.")
@@ -172,7 +176,7 @@ def compared(
 ) -> Agreement:
     """What `agree` does, in a group and with the parts of a token that are given."""
     call = f"backendcfg/agree/{group.name}/{next(group.calls)}"
-    mine = _compared(parts)
+    mine = compared_parts(parts)
     said = json.dumps([*map(digest, mine.values()), host])
     if group.rank:
         answer = _answered(group, call, said, json.dumps(mine, default=str), deadline)
@@ -199,7 +203,7 @@ def agreed(
     names = list(workers)
     told, parts = {}, {}
     for rank, (host, each) in enumerate(workers.values()):
-        parts[rank] = _compared(each)
+        parts[rank] = compared_parts(each)
         told[rank] = [*map(digest, parts[rank].values()), host]
     kinds, hosts = _kinds(told)
     settings, unlike = (
@@ -222,7 +226,7 @@ def agreed(
     return Agreement(len(names), unlike)
 
 
-def _compared(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+def compared_parts(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
     """What is compared of a token: its settings, and what its host is."""
     return {"settings": settings_of(parts), "host": {name: dict(parts[name]) for name in HOST}}
 
@@ -396,23 +400,52 @@ def _refused(
     state: str = "every rank refuses",
     cure: str = "start all under one profile: `backendcfg run reproducible -- torchrun ...`",
 ) -> FleetDisagreesError:
-    odd = len({rank for one in found for _, ranks in one.values[1:] for rank in ranks})
     notes = [str(one) for one in found[:MOST_NAMED]]
     if (more := len(found) - MOST_NAMED) > 0:
         notes.append(f"and {counted(more, 'more setting')}")
     if unlike:
         notes.append(f"their hosts are not alike: {unlike[0]}")
+    what = unlike_in_words(found, size, kind, all_asked=all_asked)
+    return FleetDisagreesError(what, notes=notes, state=state, helps=[cure])
+
+
+def unlike_in_words(
+    found: Sequence[Setting], size: int, kind: str = "rank", *, all_asked: bool = True
+) -> str:
+    """How many ranks are odd ones, where those are few: "1 of 4 ranks computes otherwise ...".
+
+    Args:
+        found: the settings that differ.
+        size: how many ranks there are.
+        kind: what they are called.
+        all_asked: whether one of each kind has told its settings.
+    """
+    odd = len({rank for one in found for _, ranks in one.values[1:] for rank in ranks})
     if all_asked and 2 * odd < size:
         does = "computes" if odd == 1 else "compute"
-        what = f"{odd} of {size} {kind}s {does} otherwise than the other {size - odd}"
-    else:
-        what = f"{size} {kind}s do not compute alike"
-    return FleetDisagreesError(what, notes=notes, state=state, helps=[cure])
+        return f"{odd} of {size} {kind}s {does} otherwise than the other {size - odd}"
+    return f"{size} {kind}s do not compute alike"
 
 
 def shown(value: Any) -> str:
     """A value of a setting, which may not be set at all."""
     return "unset" if value is None else literal(value)
+
+
+def _apart(texts: Sequence[str]) -> list[str]:
+    """Texts as they are, or of long ones what is around the place where they begin to differ."""
+    if max(map(len, texts)) <= MOST_TEXT:
+        return [*texts]
+    # What the first and the last by alphabet have in common, all have.
+    pairs = zip(min(texts), max(texts), strict=False)
+    same = sum(1 for _ in takewhile(lambda two: two[0] == two[1], pairs))
+    start = max(0, same - MOST_TEXT // 4)
+    return [
+        "..." * (start > 0)
+        + text[start : start + MOST_TEXT]
+        + "..." * (len(text) > start + MOST_TEXT)
+        for text in texts
+    ]
 
 
 def _named(ranks: Iterable[Any], kind: str = "rank") -> str:

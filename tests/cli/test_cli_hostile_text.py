@@ -14,6 +14,8 @@ from proven_runs import changed, locked
 
 from backendcfg.cli.group import verb_names
 from backendcfg.errors import InvalidValueError
+from backendcfg.fleet import saving
+from backendcfg.fleet.agreement import HOST, SETTINGS
 
 EVIL = "evil \x1b[31mred\x1b[0m\r\x07 \u202etxet \u2066 \x9b2J\nforged row"
 AS_TOML = json.dumps(EVIL)
@@ -39,6 +41,9 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("plan", EVIL, "host.json"),
         ("plan", "evil", EVIL),
         ("plan", "evil", "host.json", "-o", EVIL),
+        ("report", EVIL),
+        ("report", "ranks"),
+        ("report", "ranks", "-o", EVIL),
     ],
     "history": [()],
     "init": [(EVIL,)],
@@ -73,6 +78,7 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("--locked", EVIL, "--", "true"),
         ("--fleet", EVIL, "--", "true"),
         ("--fleet", "host.json", "--", "true"),
+        ("evil", "--ranks", f"host.json/{EVIL}", "--", "true"),
         ("--locked", "evil.lock", "--", "true"),
         ("--locked", "wrong.lock", "--", "true"),
         ("evil", "--locked", "evil.lock", "--", EVIL),
@@ -107,10 +113,11 @@ def _hostile(project, host, monkeypatch, call):
     document["packages"]["numpy"] = EVIL
     (project / "host.json").write_text(json.dumps(document))
     _locks(project)
+    _ranks(project / "ranks")
     (project / NAME).mkdir()
     moved = project / NAME / "project"
     moved.mkdir()
-    for name in ("profiles", "host.json", "backendcfg.toml", "evil.lock", "wrong.lock"):
+    for name in ("profiles", "host.json", "backendcfg.toml", "evil.lock", "wrong.lock", "ranks"):
         (project / name).rename(moved / name)
     monkeypatch.chdir(moved)
     assert call("trust").code == 0
@@ -127,6 +134,16 @@ def _locks(project):
     (project / "evil.lock").write_text(evil.to_toml())
     text = evil.to_toml().replace("usable = 8", f"usable = {AS_TOML}\n{AS_TOML} = 1")
     (project / "wrong.lock").write_text(text)
+
+
+def _ranks(folder):
+    """What two ranks with hostile names and values saved, and a damaged file with such a name."""
+    folder.mkdir()
+    parts = {part: {} for part in (*SETTINGS, *HOST)}
+    saving.write(str(folder), saving.Told(0, 3, "node", "fast"), parts)
+    parts = {part: {EVIL: EVIL} for part in parts}
+    saving.write(str(folder), saving.Told(1, 3, EVIL, EVIL), parts)
+    (folder / f"rank-{NAME}.json").touch()
 
 
 def dangerous(text: str) -> set[str]:

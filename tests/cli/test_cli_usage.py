@@ -51,6 +51,36 @@ NAMES = [
         ["give each flag once"],
     ),
     (
+        ["fleet", "plan"],
+        "`backendcfg fleet plan` needs PROFILE and HOSTS",
+        ["write for example `backendcfg fleet plan reproducible hosts/*.json`"],
+    ),
+    (
+        ["fleet", "plan", "fast"],
+        "`backendcfg fleet plan` needs HOSTS",
+        ["write for example `backendcfg fleet plan reproducible hosts/*.json`"],
+    ),
+    (
+        ["fleet", "report"],
+        "`backendcfg fleet report` needs DIR",
+        ["give the folder of `backendcfg run --ranks DIR`"],
+    ),
+    (
+        ["fleet", "report", "ranks", "others"],
+        "`backendcfg fleet report` takes one DIR",
+        ["give the folder of `backendcfg run --ranks DIR`"],
+    ),
+    (
+        ["fleet", "report", "ranks", "--set", "threads.count=4"],
+        "`backendcfg fleet report` takes no `--set`",
+        ["write `backendcfg fleet report DIR`, and `-o FILE` for a page of HTML"],
+    ),
+    (
+        ["fleet", "report", "ranks", "--ranks", "1"],
+        "`backendcfg fleet report` takes no `--ranks`",
+        ["write `backendcfg fleet report DIR`, and `-o FILE` for a page of HTML"],
+    ),
+    (
         ["run"],
         "`backendcfg run` needs a command",
         [

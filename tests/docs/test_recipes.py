@@ -247,7 +247,9 @@ def test_kubernetes(shell):
     )
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     command = shlex.join(container["command"])
-    ranks = [f"JOB_COMPLETION_INDEX={rank} {command} >{rank}.log 2>{rank}.err &" for rank in range(2)]
+    ranks = [
+        f"JOB_COMPLETION_INDEX={rank} {command} >{rank}.log 2>{rank}.err &" for rank in range(2)
+    ]
     printed = shell.run("\n".join([*ranks, "wait"]) + "\ncat 0.log 1.log", **variables)
     (shown,) = blocks("kubernetes", "text")
     assert printed == shown

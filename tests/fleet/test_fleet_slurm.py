@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -135,3 +136,43 @@ def test_each_rank_of_srun_is_proven_by_its_number(started):
     )
     found = json.loads(told)
     assert (found["equal"], found["ranks"], found["records"]) == (True, 4, 4)
+
+
+# Each node has a launcher, which Slurm gave a number, and two ranks.
+UNDER_TORCHRUN = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == 3:
+    torch.set_default_dtype(torch.float64)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def on_each_node(*ours):
+    """The command that starts `torchrun` with two ranks on each node, below a command of ours."""
+    agent = [*ours, sys.executable, "-m", "torch.distributed.run", "--nnodes=2"]
+    agent += ["--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+    launch = f"exec {shlex.join(agent)} --node-rank=$SLURM_PROCID job.py"
+    return ["srun", "-N2", "-n2", "sh", "-c", launch]
+
+
+def test_a_report_has_the_ranks_of_all_nodes_and_not_their_launchers(started, tmp_path):
+    (tmp_path / "job.py").write_text(UNDER_TORCHRUN)
+    started(*on_each_node(*OURS, "run", "reproducible", "--ranks", "ranks", "--"))
+    printed, _ = started(*OURS, "fleet", "report", "ranks", fails=1)
+    assert printed == (
+        "1 of 4 ranks computes otherwise than the other 3\n"
+        "number  ranks  hosts         profile\n"
+        "3       0-2    node0, node1  reproducible\n"
+        "1       3      node1         reproducible\n"
+        'settings    facts.torch.default_dtype: "float32" on ranks 0, 1, 2, "float64" on rank 3'
+        " (node1)\n"
+    )
+
+
+def test_the_launcher_on_a_node_is_no_rank_to_prove(started, tmp_path):
+    (tmp_path / "job.py").write_text(f"{UNDER_TORCHRUN}\nprint('over')")
+    told, _ = started(*OURS, "--json", "prove", "tf32-off", "--runs", "2", "--", *on_each_node())
+    found = json.loads(told)
+    assert (found["equal"], found["ranks"]) == (True, 4)

@@ -157,6 +157,28 @@ def fleet(data: bytes) -> None:
         planned.refuse_unless_as_planned(found, Compiled("x", "none", {}), here, path)
 
 
+def ranks(data: bytes) -> None:
+    """What two ranks saved, and a file whose digest they may name, also as it is printed."""
+    from backendcfg import plain_json
+    from backendcfg.audit.token import digest
+    from backendcfg.fleet import report
+
+    _clear(os.path.join(_SCRATCH, "left"))
+    parts = data.split(b"\n--\n", 2)
+    key = "0" * 16
+    with contextlib.suppress(ValueError, RecursionError):
+        key = digest(json.loads(parts[-1]))
+    named = b"\n--\n".join(part.replace(b"DIGEST", key.encode()) for part in parts)
+    names = ("rank-00000.json", "rank-00001.json", f"{key}.json")
+    found = report.merge(_left(named, *names))
+    assert len(found.document()["obstacles"]) <= 4
+    assert plain_json.dumps(found.document())
+    for one in (*found.settings, *found.unlike):
+        assert len(str(one)) < 30_000
+    assert found.rows() or found.obstacles
+    assert not (found.alike and found.obstacles)
+
+
 def trusted(data: bytes) -> None:
     """The record of trust."""
     from backendcfg.load import trust
@@ -310,6 +332,7 @@ TARGETS = {
         answers,
         host,
         fleet,
+        ranks,
         trusted,
         plain_json,
         dlpack,

@@ -427,6 +427,8 @@ def test_every_variable_of_ours_is_known_to_it_or_makes_something_active():
         environ.PROFILE.name,
         environ.INHERIT.name,
         environ.CAPTURE.name,
+        # What it asks for needs backendcfg in every process, under a profile or not.
+        environ.RANKS.name,
     }
     assert names >= set(startup.SILENT)
 

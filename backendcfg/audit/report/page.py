@@ -59,16 +59,21 @@ def page(found: Found) -> str:
     return _rendered(found, whole=True)
 
 
-def write(found: Found, path: str) -> None:
+def write(found: Any, path: str, template: str = _TEMPLATE) -> None:
     """Write the report; a reader sees the old file or the new one.
+
+    Args:
+        found: a `Found`, or what another template shows.
+        path: the file.
+        template: which one.
 
     Raises:
         UnreadableFileError: the file cannot be written.
     """
-    disk.replace_named(path, page(found).encode())
+    disk.replace_named(path, _rendered(found, whole=True, template=template).encode())
 
 
-def _rendered(found: Found, *, whole: bool) -> str:
+def _rendered(found: Any, *, whole: bool, template: str = _TEMPLATE) -> str:
     import jinja2
 
     loader = jinja2.FileSystemLoader(os.path.dirname(__file__))
@@ -90,7 +95,7 @@ def _rendered(found: Found, *, whole: bool) -> str:
         grid=_Grid,
         most_switches=MOST_SWITCHES,
     )
-    return environment.get_template(_TEMPLATE).render(found=found, whole=whole)
+    return environment.get_template(template).render(found=found, whole=whole)
 
 
 def _shown(value: Any) -> Any:

@@ -1,57 +1,106 @@
-"""`backendcfg fleet plan`: one plan for the hosts of a fleet."""
+"""`backendcfg fleet plan|report`: one plan for the hosts of a fleet, and what its ranks did."""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
+import shlex
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 
+from backendcfg import __version__
 from backendcfg.cli.group import verb
-from backendcfg.cli.options import set_option
-from backendcfg.cli.output import block, current
+from backendcfg.cli.options import refuse_unwritable, set_option
+from backendcfg.cli.output import block, current, says_no, table
 from backendcfg.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from backendcfg.fleet.planned import FleetPlan
+    from backendcfg.fleet.report import Report
     from backendcfg.schema.host import Host
 
-ACTIONS = ("plan",)
+ACTIONS = ("plan", "report")
+TEMPLATE = "ranks.html.jinja"
+
+TITLES = {
+    "settings": "Settings that differ",
+    "unlike": "What hosts have unlike",
+    "missing": "Ranks that saved nothing",
+    "obstacles": "What could not be read, or does not fit",
+}
+"""What the page calls the parts of a report."""
+
+MOST_SHOWN = 20
+"""Lines of each part of a report that are shown."""
 
 
 @verb("fleet", "Manage", interrupted="the file of --output is as it was, or whole")
 @click.argument("action", type=click.Choice(ACTIONS))
-@click.argument("profile")
-@click.argument("hosts", nargs=-1, required=True, type=click.Path())
+@click.argument("words", metavar="PROFILE HOSTS... | DIR", nargs=-1, type=click.Path())
 @set_option
 @click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(), help="Write the plan, for `run --fleet`."
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write the plan, for `run --fleet`; or the report, as a page of HTML.",
 )
 @click.option(
     "--ranks",
     metavar="N",
     type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Processes on each host, among which its cores are divided.",
+    help="With `plan`: processes on each host, among which its cores are divided.  [default: 1]",
 )
 def command(
     action: str,
-    profile: str,
-    hosts: tuple[str, ...],
+    words: tuple[str, ...],
     settings: Mapping[str, str],
     *,
     output: str | None,
+    ranks: int | None,
+) -> None:
+    """Plan for unlike hosts, or report on the ranks of a job.
+
+    `plan` makes one plan for all hosts, or says why there is none. HOSTS are files that `backendcfg
+    detect --capture 'hosts/%h.json'` wrote on each host. Where hosts would come to other settings,
+    they are refused, or under `fleet.unlike = "common"` given what all of them can have.
+
+    `report` merges what ranks saved in the folder DIR of `run --ranks DIR`: who computed with what,
+    what differs, and which ranks are missing. It exits with 1 where not all compute alike.
+    """
+    if action == "plan":
+        if len(words) < 2:
+            raise UsageError(
+                f"`backendcfg fleet plan` needs {'HOSTS' if words else 'PROFILE and HOSTS'}",
+                helps=["write for example `backendcfg fleet plan reproducible hosts/*.json`"],
+            )
+        _plan(words[0], words[1:], settings, output, ranks or 1)
+        return
+    for option, given in (("--set", bool(settings)), ("--ranks", ranks is not None)):
+        if given:
+            raise UsageError(
+                f"`backendcfg fleet report` takes no `{option}`",
+                helps=["write `backendcfg fleet report DIR`, and `-o FILE` for a page of HTML"],
+            )
+    if len(words) != 1:
+        raise UsageError(
+            f"`backendcfg fleet report` {'takes one DIR' if words else 'needs DIR'}",
+            helps=["give the folder of `backendcfg run --ranks DIR`"],
+        )
+    _report(words[0], output)
+
+
+def _plan(
+    profile: str,
+    hosts: tuple[str, ...],
+    settings: Mapping[str, str],
+    output: str | None,
     ranks: int,
 ) -> None:
-    """Make one plan for unlike hosts, or say why there is none.
-
-    HOSTS are files that `backendcfg detect --capture 'hosts/%h.json'` wrote on each host. Where
-    hosts would come to other settings, they are refused, or under `fleet.unlike = "common"` given
-    what all of them can have.
-    """
     from backendcfg import session
     from backendcfg.cli.sources import write_text
     from backendcfg.fleet.consensus import consensus
@@ -71,6 +120,67 @@ def command(
         write_text(output, plan.model_dump_json(by_alias=True, indent=2) + "\n")
         current().note(f"wrote {output}")
     current().answer(plan.model_dump(mode="json", by_alias=True), _lines(plan))
+
+
+def _report(folder: str, output: str | None) -> None:
+    from backendcfg.audit.report import page
+    from backendcfg.fleet.report import merge
+    from backendcfg.progress import Step
+
+    if output is not None:
+        page.check()
+        refuse_unwritable(output, "report", page.MARK, "--output")
+    with Step("reading what ranks saved"):
+        report = merge(folder)
+    if output is not None:
+        page.write(_page(report, folder), output, TEMPLATE)
+        current().note(f"wrote {output}")
+    current().answer(report.document(), _report_lines(report))
+    if not report.alike:
+        says_no()
+
+
+def _page(report: Report, folder: str) -> SimpleNamespace:
+    """What the page shows."""
+    words = ("backendcfg", "fleet", "report", folder)
+    about = SimpleNamespace(
+        command=words,
+        line=shlex.join(words),
+        version=__version__,
+        day=dt.datetime.now(dt.UTC).date().isoformat(),
+    )
+    return SimpleNamespace(
+        about=about,
+        verdict=report.verdict,
+        good=report.alike,
+        rows=report.rows(),
+        parts=_parts(report),
+        titles=TITLES,
+    )
+
+
+def _report_lines(report: Report) -> Iterator[str]:
+    from backendcfg.resolve.words import some_lines
+
+    yield current().paint(report.verdict, "bold", "green" if report.alike else "red")
+    rows = report.rows()
+    yield from table(rows[:MOST_SHOWN], ("number", "ranks", "hosts", "profile"))
+    if (more := len(rows) - MOST_SHOWN) > 0:
+        yield f"and {more} more"
+    for label, found in _parts(report).items():
+        yield from block(label, some_lines(found, MOST_SHOWN), "bold", label_width=12)
+
+
+def _parts(report: Report) -> dict[str, list[str]]:
+    """The parts of a report below its table, by what they are called."""
+    from backendcfg.fleet.report import in_runs
+
+    return {
+        "settings": [str(one) for one in report.settings],
+        "unlike": [str(one) for one in report.unlike],
+        "missing": [in_runs(report.missing)] if report.missing else [],
+        "obstacles": list(report.obstacles),
+    }
 
 
 def _named(paths: tuple[str, ...]) -> Iterator[tuple[str, Host]]:

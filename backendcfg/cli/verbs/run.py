@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 GUARD = "--guard"
 
+_GUARDED = "guarded is what the program does by itself"
+_SAVED = "saved is what ranks compute with by themselves"
+
 
 class RunVerb(Verb):
     """Takes the line apart: `run [OPTIONS] [PROFILE] [OPTIONS] [--] COMMAND...`."""
@@ -131,6 +134,12 @@ class Words(ProfileName):
     type=click.Path(),
     help="Start it as this plan of `fleet plan` has it, or refuse; PROFILE is the plan's.",
 )
+@click.option(
+    "--ranks",
+    metavar="DIR",
+    type=click.Path(),
+    help="Each rank saves in DIR, when it ends, what it computed with; see `fleet report`.",
+)
 @click.argument("words", metavar="[PROFILE] [--] COMMAND...", nargs=-1, type=Words())
 @click.pass_context
 def command(
@@ -143,6 +152,7 @@ def command(
     locked: str | None,
     drift: OnDrift | None,
     fleet: str | None,
+    ranks: str | None,
     **launching: Any,
 ) -> None:
     """Start a command under a profile, once or on cores of its own.
@@ -172,16 +182,18 @@ def command(
         if lock is not None:
             lock.check(name, settings, argv)
         current().note("backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone")
-        guard = None
+        guard = ranks = None
+    into = {environ.RANKS.name: _made(ranks)} if ranks is not None else {}
 
     def start(folder: str = "") -> int:
         def changes() -> Mapping[str, str | None]:
-            found = {} if environ.disabled() else _changes(ctx, name, settings, words, folder)
+            alone = _GUARDED if folder else _SAVED if into else ""
+            found = {} if environ.disabled() else _changes(ctx, name, settings, words, alone)
             if planned is not None and fleet is not None:
                 as_planned(planned, fleet, name, settings)
             if lock is not None and not environ.disabled():
                 lock.check(name, settings, argv)
-            return {**found, environ.GUARD.name: folder} if folder else found
+            return {**found, **into, **({environ.GUARD.name: folder} if folder else {})}
 
         if options is not None:
             return launch(argv, options, changes, wait=bool(folder))
@@ -202,16 +214,24 @@ def _changes(
     name: str | None,
     settings: Mapping[str, str],
     words: tuple[str, ...],
-    folder: str,
+    alone: str,
 ) -> Mapping[str, str | None]:
-    """What the command's environment has that ours has not, for the processors of this thread."""
+    """What the command's environment has that ours has not, for the processors of this thread.
+
+    Args:
+        ctx: of the verb.
+        name: the profile; None for the one in force here.
+        settings: flags that are set over it.
+        words: what the user wrote.
+        alone: what to say where the command starts under no profile; "" where that is an error.
+    """
     from backendcfg import environ
     from backendcfg.cli import child
     from backendcfg.session.choice import chosen
     from backendcfg.session.starting import changes, python_path
 
-    if folder and name is None and not settings and chosen() is None:
-        current().note("no profile is in force; guarded is what the program does by itself")
+    if alone and name is None and not settings and chosen() is None:
+        current().note(f"no profile is in force; {alone}")
         return {"PYTHONPATH": python_path(environ.current().get("PYTHONPATH", ""))}
     try:
         wanted = child.compiled(name, settings)
@@ -220,6 +240,13 @@ def _changes(
             raise _maybe_no_profile(error, words) from error
         raise
     return changes(wanted) | {environ.STARTED_BY.name: f"run {wanted.name}"}
+
+
+def _made(folder: str) -> str:
+    """The absolute path of a folder that ranks save in."""
+    from backendcfg.fleet.saving import made
+
+    return made(folder, "the command was not started")
 
 
 def split(
