@@ -46,6 +46,20 @@ def test_validate_reports_every_fault_of_every_file(call, project):
     assert places == [str(project / name) for name in ("a.toml", "a.toml", "b.toml")]
 
 
+def test_validate_tells_a_fault_once_where_others_pick_or_extend_its_file(call, project):
+    (project / "backendcfg.toml").write_text('profile = "team"\n')
+    (project / "profiles" / "child.toml").write_text('schema = 1\nextends = "team"\n')
+    (project / "profiles" / "team.toml").write_text("schema = 1\ntreads.count = 4\n")
+    result = call("validate")
+    assert result.code == 1
+    heads = [line for line in result.err.splitlines() if line.startswith("error")]
+    assert heads == ["error[unknown-key]: unknown key `treads` at the top level"]
+    assert result.err.splitlines()[-1] == "1 error in profiles/team.toml"
+    assert len(json.loads(call("validate", "--json").out)["faults"]) == 1
+    alone = call("validate", "backendcfg.toml")
+    assert alone.err.splitlines()[-1] == "1 error in backendcfg.toml"
+
+
 def test_validate_of_a_file_that_is_not_there(call, project):
     result = call("validate", "nowhere.toml")
     assert (result.code, result.out) == (2, "")

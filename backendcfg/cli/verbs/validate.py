@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ from backendcfg.errors import UnreadableFileError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from backendcfg.errors import BackendCfgError
     from backendcfg.session.project import Checked
 
 
@@ -54,7 +56,8 @@ def command(files: tuple[str, ...], host_file: str | None, schema: str | None) -
         )
     host = sources.host(host_file)
     checked = [project.check(path, host) for path in files]
-    faults = [error for one in checked for error in one.faults]
+    by_file = _faults(checked)
+    faults = [error for each in by_file.values() for error in each]
     if unreadable := next((one for one in faults if isinstance(one, UnreadableFileError)), None):
         raise unreadable
     document = {
@@ -66,7 +69,7 @@ def command(files: tuple[str, ...], host_file: str | None, schema: str | None) -
     current().answer(document, _lines(checked))
     if faults:
         if not current().as_json:
-            _complain(checked)
+            _complain(by_file)
         says_no()
 
 
@@ -82,19 +85,32 @@ def _print_schema(document: str, files: tuple[str, ...]) -> None:
     current().answer(json.loads(text), text.splitlines(), exact=True)
 
 
-def _complain(checked: list[Checked]) -> None:
+def _faults(checked: list[Checked]) -> dict[str, list[BackendCfgError]]:
+    """The faults by file, each once: whoever picks or extends a file has its faults, too."""
+    found: dict[str, list[BackendCfgError]] = {one.path: [] for one in checked}
+    files = {os.path.abspath(path): path for path in found}
+    told = set()
+    for one in checked:
+        for error in one.faults:
+            text = json.dumps(error.to_dict())
+            if text not in told:
+                told.add(text)
+                place = os.path.abspath(error.spans[0].path) if error.spans else ""
+                found[files.get(place, one.path)].append(error)
+    return {path: each for path, each in found.items() if each}
+
+
+def _complain(by_file: dict[str, list[BackendCfgError]]) -> None:
     """Every fault on standard error, and how many there are."""
     from backendcfg.cli.main import show
+    from backendcfg.resolve.words import counted
 
-    wrong = [one for one in checked if one.faults]
-    count = 0
-    for one in wrong:
-        for error in one.faults:
-            show(error, current())
-            current().note("")
-            count += 1
-    where = wrong[0].path if len(wrong) == 1 else f"{len(wrong)} files"
-    current().note(f"{count} error{'s' if count > 1 else ''} in {where}")
+    for error in (error for each in by_file.values() for error in each):
+        show(error, current())
+        current().note("")
+    count = sum(map(len, by_file.values()))
+    where = next(iter(by_file)) if len(by_file) == 1 else f"{len(by_file)} files"
+    current().note(f"{counted(count, 'error')} in {where}")
 
 
 def _lines(checked: list[Checked]) -> Iterator[str]:
