@@ -134,16 +134,34 @@ def _capture_at_exit(folder: str) -> None:
 
 
 def _save_at_exit() -> None:
-    """Leave what this process computes with when it ends, if it is a rank of `run --ranks`."""
+    """Leave what this process computes with when it ends, if it is a rank of `run --save-ranks`."""
+    import os
     import sys
 
     from backendcfg import environ, startup
 
-    folder = environ.RANKS.read()
-    if folder and not (environ.disabled() or startup.is_command_line(sys.orig_argv)):
-        from backendcfg.fleet import saving
+    given = environ.RANKS.read()
+    if not given or environ.disabled() or startup.is_command_line(sys.orig_argv):
+        return
+    from backendcfg.probe import launchers
 
-        saving.begin(folder)
+    # A rank puts its number as a process before the folder: what it starts is no rank, though it
+    # inherits the launcher's variables. The rank keeps that number where it starts itself anew.
+    process = os.getpid()
+    owner, _, folder = given.partition(":") if given[0] != "/" else ("", "", given)
+    if owner not in ("", str(process)) or launchers.is_launcher(sys.orig_argv):
+        return
+    if launchers.this_rank() is not None:
+        environ.current()[environ.RANKS.name] = f"{process}:{folder}"
+    import atexit
+
+    def leave() -> None:
+        if os.getpid() == process and launchers.may_be_rank():
+            from backendcfg.fleet import saving
+
+            saving.leave(folder)
+
+    atexit.register(leave)
 
 
 _start()

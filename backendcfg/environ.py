@@ -69,7 +69,7 @@ RECORDS = Variable(
     "Set by `backendcfg prove` and `compare` for their children; not for users.",
 )
 RANKS = Variable(
-    "BACKENDCFG_RANKS", "0.2", "Set by `backendcfg run --ranks` for its child; not for users."
+    "BACKENDCFG_RANKS", "0.2", "Set by `backendcfg run --save-ranks` for its child; not for users."
 )
 WORKER = Variable(
     "BACKENDCFG_WORKER", "0.2", "Set by `backendcfg.fleet` for workers of Ray; not for users."

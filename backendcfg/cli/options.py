@@ -318,7 +318,9 @@ def write_report(found: Found, path: str | None) -> None:
         current().note(f"{shown_path(path)} was written")
 
 
-def refuse_unwritable(path: str, what: str, mark: bytes, option: str) -> None:
+def refuse_unwritable(
+    path: str, what: str, mark: bytes, option: str, state: str = "the command was not started"
+) -> None:
     """Refuse before anything is run a file that its results could not be written to.
 
     Args:
@@ -326,6 +328,7 @@ def refuse_unwritable(path: str, what: str, mark: bytes, option: str) -> None:
         what: it is to hold: "lock".
         mark: a pattern that each such file has; no other file is written over.
         option: that named it.
+        state: what to say of the state.
 
     Raises:
         UsageError: it cannot be written, or holds something else.
@@ -343,7 +346,7 @@ def refuse_unwritable(path: str, what: str, mark: bytes, option: str) -> None:
     if obstacle:
         raise UsageError(
             f"{shown_path(path)} {obstacle}",
-            state="the command was not started",
+            state=state,
             helps=[f"give another file with `{option}`"],
         )
 

@@ -440,12 +440,16 @@ def _apart(texts: Sequence[str]) -> list[str]:
     pairs = zip(min(texts), max(texts), strict=False)
     same = sum(1 for _ in takewhile(lambda two: two[0] == two[1], pairs))
     start = max(0, same - MOST_TEXT // 4)
-    return [
+    found = [
         "..." * (start > 0)
         + text[start : start + MOST_TEXT]
         + "..." * (len(text) > start + MOST_TEXT)
         for text in texts
     ]
+    if len(set(found)) == len(set(texts)):
+        return found
+    # Some part later only.
+    return [f"{part} ({digest(text)})" for part, text in zip(found, texts, strict=True)]
 
 
 def _named(ranks: Iterable[Any], kind: str = "rank") -> str:

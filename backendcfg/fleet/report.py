@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.audit.left import opened
@@ -25,7 +25,7 @@ from backendcfg.fleet.agreement import (
     differing,
     unlike_in_words,
 )
-from backendcfg.fleet.saving import VERSION, Told, name_of
+from backendcfg.fleet.saving import MOST_TOLD, VERSION, Told, name_of
 from backendcfg.launch.arrangement import ranges
 from backendcfg.resolve.words import counted, some
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 MOST_RANKS = 1 << 20
 """Ranks that a job may have."""
 
-MOST_TOLD, MOST_CONTENT = 16 << 10, 4 << 20
-"""Bytes that a rank's own file may have, and one with what it computes with."""
+MOST_CONTENT, MOST_CONTENTS = 1 << 20, 16 << 20
+"""Bytes that a file with what ranks compute with may have, and all of them; one has some 6 KB."""
 
 DEEPEST = 8
 """How deep a value may be nested; ours are two deep."""
@@ -61,12 +61,14 @@ class Kind:
         ranks: their numbers.
         hosts: where they run.
         profiles: the names of their profiles; "" for none.
+        is_known: whether that could be read.
     """
 
     digest: str
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
     profiles: tuple[str, ...]
+    is_known: bool = True
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,16 @@ class Report:
     @property
     def verdict(self) -> str:
         """What was found, in a sentence."""
-        saved = sum(len(kind.ranks) for kind in self.kinds)
+        known = sum(len(kind.ranks) for kind in self.kinds if kind.is_known)
+        unknown = sum(len(kind.ranks) for kind in self.kinds) - known
         if self.settings:
-            said = unlike_in_words(self.settings, saved)
+            said = unlike_in_words(self.settings, known)
         else:
-            said = f"{counted(saved, 'rank')} compute{'s' * (saved == 1)} alike"
+            said = f"{counted(known, 'rank')} compute{'s' * (known == 1)} alike"
         if self.unlike:
             said += ", on unlike hosts"
+        if unknown:
+            said += f"; {unknown} could not be compared"
         if self.missing:
             said += f"; {len(self.missing)} of {self.size} saved nothing"
         if self.obstacles:
@@ -111,16 +116,24 @@ class Report:
         return said
 
     def rows(self) -> list[list[str]]:
-        """A line for each kind: how many ranks, which, their hosts, and their profiles."""
-        return [
-            [
-                str(len(kind.ranks)),
-                in_runs(kind.ranks),
-                some(kind.hosts, MOST_HOSTS),
-                some([name or "none" for name in kind.profiles], MOST_HOSTS),
-            ]
-            for kind in self.kinds
+        """A line for ranks that nothing told here parts: how many, which, their hosts, profiles."""
+        # By rank, which of its values it has of what differs; what is not imported has none.
+        places = [
+            {rank: place for place, (_, ranks) in enumerate(one.values) for rank in ranks}
+            for one in (*self.settings, *self.unlike)
         ]
+        alike: dict[Any, list[Kind]] = {}
+        for kind in self.kinds:
+            values = tuple(each.get(kind.ranks[0]) for each in places)
+            alike.setdefault(values if kind.is_known else kind, []).append(kind)
+        found = []
+        for kinds in alike.values():
+            ranks = sorted(rank for kind in kinds for rank in kind.ranks)
+            hosts = dict.fromkeys(host for kind in kinds for host in kind.hosts)
+            profiles = dict.fromkeys(name or "none" for kind in kinds for name in kind.profiles)
+            names = (some([*each], MOST_HOSTS) for each in (hosts, profiles))
+            found.append([str(len(ranks)), in_runs(ranks), *names])
+        return found
 
     def document(self) -> dict[str, Any]:
         """As data."""
@@ -135,7 +148,7 @@ def merge(folder: str | os.PathLike[str]) -> Report:
     """Put together what ranks saved in a folder.
 
     Args:
-        folder: that of `save`, or of `backendcfg run --ranks`.
+        folder: that of `save`, or of `backendcfg run --save-ranks`.
 
     Raises:
         UnreadableFileError: the folder cannot be read.
@@ -147,12 +160,15 @@ def merge(folder: str | os.PathLike[str]) -> Report:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UnreadableFileError(
-            f"cannot read {visible(path)}: {why}", helps=["give the folder of `run --ranks`"]
+            f"cannot read {visible(path)}: {why}", helps=["give the folder of `run --save-ranks`"]
         ) from None
     if not names:
         raise UsageError(
             f"no rank saved anything in {visible(path)}",
-            helps=["start ranks with `backendcfg run PROFILE --ranks DIR -- torchrun ...`"],
+            helps=[
+                "start ranks with `backendcfg run PROFILE --save-ranks DIR -- torchrun ...`",
+                "call `backendcfg.fleet.save(DIR)` in ranks that no launcher gives a number",
+            ],
         )
     return _merged(path, names)
 
@@ -169,9 +185,15 @@ def _merged(folder: str, names: Iterable[str]) -> Report:
         else:
             told[one.rank] = one
     size = _size(told, obstacles)
+    if several := [rank for rank, one in told.items() if one.processes > 1]:
+        obstacles.append(
+            f"rank{'s' * (len(several) > 1)} {in_runs(several)}: saved by several processes, the"
+            " last of which is told; give each run a folder of its own"
+        )
     missing = [rank for rank in range(size) if rank not in told and name_of(rank) not in damaged]
     kinds = _kinds(told)
     contents = dict(_contents(folder, kinds, obstacles))
+    kinds = tuple(replace(kind, is_known=kind.digest in contents) for kind in kinds)
     alike = {kind.ranks[0]: kind.ranks for kind in kinds if kind.digest in contents}
     hosts = {rank: one.host for rank, one in told.items()}
     settings, unlike = (
@@ -216,18 +238,21 @@ def _kinds(told: Mapping[int, Told]) -> tuple[Kind, ...]:
 def _contents(
     folder: str, kinds: Iterable[Kind], obstacles: list[str]
 ) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-    """What ranks of each kind compute with, by its digest."""
+    """What ranks of each kind compute with, by its digest, as far as there is memory for it."""
+    left = MOST_CONTENTS
     for kind in kinds:
         name = f"{kind.digest}.json"
         try:
-            yield kind.digest, _content(folder, name, kind.digest)
+            content, length = _content(folder, name, kind.digest, min(left, MOST_CONTENT))
+            left -= length
+            yield kind.digest, content
         except _DamagedError as error:
             which = f"rank{'s' * (len(kind.ranks) > 1)} {in_runs(kind.ranks)}"
             obstacles.append(f"{name}, of {which}, {error}")
 
 
 def _told(folder: str, name: str) -> Told:
-    data = _read(folder, name, MOST_TOLD)
+    data, _ = _read(folder, name, MOST_TOLD)
     if not isinstance(data, dict):
         raise _DamagedError("is not what a rank saves")
     if type(data.get("version")) is int and data["version"] > VERSION:
@@ -244,18 +269,21 @@ def _told(folder: str, name: str) -> Told:
 def _is_told(data: dict[str, Any]) -> bool:
     if data.keys() != set(Told._fields):
         return False
-    rank, size, *texts = (data[key] for key in Told._fields)
+    numbers = [data[key] for key in ("rank", "size", "processes")]
+    texts = [data[key] for key in ("host", "profile", "process", "digest")]
+    rank, size, processes = numbers
     return (
-        type(rank) is int
-        and type(size) is int
+        all(type(one) is int for one in numbers)
         and 0 <= rank < size <= MOST_RANKS
+        and processes > 0
         and all(isinstance(text, str) and len(text) <= LONGEST for text in texts)
         and _DIGEST.fullmatch(data["digest"]) is not None
     )
 
 
-def _content(folder: str, name: str, key: str) -> dict[str, dict[str, Any]]:
-    data = _read(folder, name, MOST_CONTENT)
+def _content(folder: str, name: str, key: str, most: int) -> tuple[dict[str, dict[str, Any]], int]:
+    """What ranks compute with, and how many bytes its file has."""
+    data, length = _read(folder, name, most)
     try:
         whole = digest(data) == key
     except (ValueError, RecursionError):
@@ -268,7 +296,7 @@ def _content(folder: str, name: str, key: str) -> dict[str, dict[str, Any]]:
         and all(_is_parts(data[what], names) for what, names in _PARTS.items())
     ):
         raise _DamagedError("is not what a rank computes with")
-    return data
+    return data, length
 
 
 def _is_parts(data: Any, names: Iterable[str]) -> bool:
@@ -288,7 +316,8 @@ def _is_shallow(value: Any, levels: int) -> bool:
     return levels > 0 and all(_is_shallow(each, levels - 1) for each in value)
 
 
-def _read(folder: str, name: str, most: int) -> Any:
+def _read(folder: str, name: str, most: int) -> tuple[Any, int]:
+    """The document in a file, and how many bytes it has."""
     path = os.path.join(folder, name)
     try:
         with opened(path) as file:
@@ -304,7 +333,7 @@ def _read(folder: str, name: str, most: int) -> Any:
     if len(data) > most:
         raise _DamagedError("is larger than any that a rank saves")
     try:
-        return json.loads(data)
+        return json.loads(data), len(data)
     except (ValueError, RecursionError):
         raise _DamagedError("has no JSON") from None
 

@@ -7,22 +7,24 @@ whole: it does not matter which rank is first, nor that one is killed while it w
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
+import signal
 import socket
 import sys
 import tempfile
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backendcfg import _native, environ
+from backendcfg import _native
 from backendcfg.audit.left import opened
 from backendcfg.audit.token import digest, numerics_token
 from backendcfg.catalogue.frameworks import JAX
 from backendcfg.errors import StateUnwritableError, UnreadableFileError, UsageError, visible
 from backendcfg.fleet.agreement import compared_parts
 from backendcfg.fleet.groups import group_of
-from backendcfg.probe.launchers import is_launcher, rank_of_job
+from backendcfg.probe import text_of
+from backendcfg.probe.launchers import this_rank
 from backendcfg.transact import disk
 from backendcfg.transact.outcome import reason
 
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """Of the files; raised when another release writes them in another way."""
+
+MOST_TOLD = 16 << 10
+"""Bytes that a rank's own file may have."""
 
 _HELP = "give a folder that every rank may write"
 
@@ -62,7 +67,8 @@ def save(folder: str | os.PathLike[str]) -> None:
             ],
         )
     path = made(folder, "nothing was saved")
-    write(path, Told(*found, socket.gethostname(), _profile()), numerics_token().parts)
+    told = Told(*found, socket.gethostname(), _profile(), _process())
+    write(path, told, numerics_token().parts)
 
 
 class Told(NamedTuple):
@@ -73,6 +79,8 @@ class Told(NamedTuple):
         size: how many ranks there are.
         host: where it runs.
         profile: the name of its profile; "" for none.
+        process: what no other process is called.
+        processes: how many have saved as this rank.
         digest: of what it computes with.
     """
 
@@ -80,6 +88,8 @@ class Told(NamedTuple):
     size: int
     host: str
     profile: str
+    process: str = ""
+    processes: int = 1
     digest: str = ""
 
 
@@ -96,12 +106,24 @@ def write(folder: str, told: Told, parts: Mapping[str, Mapping[str, Any]]) -> No
     """
     content = compared_parts(parts)
     key = digest(content)
-    own = {"version": VERSION, **told._replace(digest=key)._asdict()}
+    told = told._replace(processes=1 + _others(folder, told), digest=key)
+    own = {"version": VERSION, **told._asdict()}
     try:
         _replace(folder, f"{key}.json", json.dumps(content, default=str).encode(), once=True)
         _replace(folder, name_of(told.rank), json.dumps(own).encode())
     except StateUnwritableError as error:
         raise UnreadableFileError(error.message, state="nothing was saved", helps=[_HELP]) from None
+
+
+def _others(folder: str, told: Told) -> int:
+    """How many other processes have saved as this rank before."""
+    try:
+        with opened(os.path.join(folder, name_of(told.rank))) as file:
+            before = json.loads(file.read(MOST_TOLD))
+        number: int = before["processes"] - (before["process"] == told.process)
+        return number
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return 0  # nobody, or a file that is not ours
 
 
 def name_of(rank: int) -> str:
@@ -137,7 +159,7 @@ def made(folder: str | os.PathLike[str], state: str) -> str:
     path = os.path.abspath(folder)
     try:
         os.makedirs(path, exist_ok=True)
-        # Only an attempt tells: a file system may be read-only, or full.
+        # Only an attempt tells: a file system may be read-only.
         with tempfile.TemporaryFile(dir=path):
             pass
     except (OSError, ValueError) as error:  # a name with a zero byte
@@ -166,7 +188,7 @@ def _rank_of_jax() -> tuple[int, int] | None:
 
 
 def _rank_by_variables() -> tuple[int, int] | None:
-    told = rank_of_job(environ.current())
+    told = this_rank()
     return (told.number, told.size) if told is not None else None
 
 
@@ -179,37 +201,35 @@ def _profile() -> str:
     return compiled.name
 
 
-def begin(folder: str) -> None:
-    """Save what this process computes with when it ends, if it is a rank then.
+def _process() -> str:
+    """What no other process is called, and this one also after it started itself anew."""
+    fields = text_of("/proc/self/stat").rpartition(")")[2].split()
+    began = fields[19] if len(fields) > 19 else ""  # proc_pid_stat(5): field 22
+    return f"{socket.gethostname()} {os.getpid()} {began}"
 
-    What a rank starts itself is no rank, though it inherits the launcher's variables.
+
+def leave(folder: str) -> None:
+    """Save at the end of a process that may be a rank; its work does not fail for it.
 
     Args:
         folder: that BACKENDCFG_RANKS names.
     """
-    if is_launcher(sys.orig_argv):
-        return
-    if _rank_by_variables() is not None:
-        environ.current().pop(environ.RANKS.name, None)
-    process = os.getpid()
-
-    def leave() -> None:
-        if os.getpid() == process:
-            _leave(folder)
-
-    atexit.register(leave)
-
-
-def _leave(folder: str) -> None:
-    """Save at the end; a program that did its work does not fail for it."""
+    # Python forgets it while it runs what is below, and then would not end by the signal.
+    is_interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
     who = "this rank"
     try:
         found = _rank()
-        if found is None:
-            return
-        who = f"rank {found[0]}"
-        save(folder)
-    except Exception as error:
+        if found is not None:
+            who = f"rank {found[0]}"
+            save(folder)
+    except (Exception, KeyboardInterrupt) as error:
+        why = "interrupted" if isinstance(error, KeyboardInterrupt) else reason(error)
         if sys.stderr is not None:
-            text = f"warning: what {who} computes with was not saved: {reason(error)}"
+            text = f"warning: what {who} computes with was not saved: {why}"
             sys.stderr.write(visible(text) + "\n")
+    if is_interrupted:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)

@@ -9,6 +9,7 @@ import os
 import sys
 
 from backendcfg import environ, startup
+from backendcfg.catalogue.frameworks import JAX, TORCH
 from backendcfg.probe import text_of
 from backendcfg.probe.limits import MOST_DIGITS, Rank, parent_of
 
@@ -41,6 +42,8 @@ _OTHERS = (
 _OF_SLURM = "slurmstepd"
 """Starts ranks on a node, and sends what they print to `srun`."""
 
+_ENGINES = (TORCH.name, JAX.name, "mpi4py")
+
 RANK = "rank"
 """Before its number in the names of what belongs to a rank."""
 
@@ -61,6 +64,11 @@ def _number(text: str) -> int:
 def this_rank() -> Rank | None:
     """The rank that this process is, or that started it; a launcher is none."""
     return None if is_launcher(sys.orig_argv) else rank_of_job(environ.current())
+
+
+def may_be_rank() -> bool:
+    """Whether this process can have a number, of a launcher or of an engine that it imported."""
+    return this_rank() is not None or any(name in sys.modules for name in _ENGINES)
 
 
 def prefix() -> str:

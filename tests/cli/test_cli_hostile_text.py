@@ -78,7 +78,7 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("--locked", EVIL, "--", "true"),
         ("--fleet", EVIL, "--", "true"),
         ("--fleet", "host.json", "--", "true"),
-        ("evil", "--ranks", f"host.json/{EVIL}", "--", "true"),
+        ("evil", "--save-ranks", f"host.json/{EVIL}", "--", "true"),
         ("--locked", "evil.lock", "--", "true"),
         ("--locked", "wrong.lock", "--", "true"),
         ("evil", "--locked", "evil.lock", "--", EVIL),

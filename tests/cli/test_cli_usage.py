@@ -51,6 +51,16 @@ NAMES = [
         ["give each flag once"],
     ),
     (
+        ["run", "tf32-off", "--save-ranks", "", "--", "true"],
+        "`--save-ranks ` names no folder",
+        ["give one that all ranks share: `--save-ranks ranks`"],
+    ),
+    (
+        ["run", "tf32-off", "--save-ranks", "--", "true"],
+        "`--save-ranks --` names no folder",
+        ["give one that all ranks share: `--save-ranks ranks`"],
+    ),
+    (
         ["fleet", "plan"],
         "`backendcfg fleet plan` needs PROFILE and HOSTS",
         ["write for example `backendcfg fleet plan reproducible hosts/*.json`"],
@@ -63,12 +73,12 @@ NAMES = [
     (
         ["fleet", "report"],
         "`backendcfg fleet report` needs DIR",
-        ["give the folder of `backendcfg run --ranks DIR`"],
+        ["give the folder of `backendcfg run --save-ranks DIR`"],
     ),
     (
         ["fleet", "report", "ranks", "others"],
         "`backendcfg fleet report` takes one DIR",
-        ["give the folder of `backendcfg run --ranks DIR`"],
+        ["give the folder of `backendcfg run --save-ranks DIR`"],
     ),
     (
         ["fleet", "report", "ranks", "--set", "threads.count=4"],

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,7 @@ from backendcfg.audit.report import page
 from backendcfg.audit.token import digest
 from backendcfg.cli.main import main
 from backendcfg.fleet import Kind, Report, Setting, agreement, merge, saving
+from backendcfg.fleet import report as reports
 from backendcfg.fleet.saving import Told, name_of
 
 HOST = socket.gethostname()
@@ -73,6 +75,8 @@ def test_ranks_that_compute_with_the_same_write_it_once(ranks):
         "size": 3,
         "host": "node-a",
         "profile": "fast",
+        "process": "",
+        "processes": 1,
         "digest": key,
     }
     assert digest(json.loads((ranks / f"{key}.json").read_text())) == key
@@ -148,7 +152,7 @@ def test_ranks_that_an_engine_brought_together_have_its_numbers(tmp_path, monkey
     assert name_of(7) in os.listdir(tmp_path)
 
 
-def test_saving_again_replaces_what_was_saved(ranks, monkeypatch):
+def test_saving_again_replaces_what_was_saved(ranks):
     save(ranks, 1, 3, {"switches.torch.num_threads": 1})
     assert len(merge(ranks).kinds) == 2
     save(ranks, 1, 3)
@@ -223,9 +227,35 @@ def test_ranks_that_compute_alike_are_said_to(ranks, verb):
     )
 
 
-def test_what_ranks_may_have_otherwise_is_no_difference(ranks):
+def test_what_ranks_may_have_otherwise_is_no_difference_and_makes_no_line(ranks):
     save(ranks, 1, 3, {"variables.CUDA_VISIBLE_DEVICES": "1", "versions.scipy": "1.17"})
-    assert merge(ranks).alike
+    report = merge(ranks)
+    assert (report.alike, len(report.kinds)) == (True, 2)
+    assert report.rows() == [["3", "0-2", "node-a", "fast"]]
+
+
+def test_a_rank_that_several_processes_saved_is_named(ranks, monkeypatch):
+    for process, rank in (("a", 1), ("a", 1), ("b", 1), ("c", 2)):
+        told = Told(rank, 3, "node-a", "fast", process)
+        saving.write(str(ranks), told, PARTS)
+    report = merge(ranks)
+    (obstacle,) = report.obstacles
+    assert obstacle == (
+        "ranks 1-2: saved by several processes, the last of which is told; give each run a folder"
+        " of its own"
+    )
+    assert report.verdict == "3 ranks compute alike; 1 obstacle"
+    assert json.loads((ranks / name_of(1)).read_text())["processes"] == 3
+
+
+def test_more_than_is_read_of_all_ranks_together_is_an_obstacle(ranks, monkeypatch):
+    save(ranks, 2, 3, {"flags.threads.count": 1})
+    first, second = merge(ranks).kinds
+    size = (ranks / f"{first.digest}.json").stat().st_size
+    monkeypatch.setattr(reports, "MOST_CONTENTS", size + 1)
+    assert merge(ranks).obstacles == (
+        f"{second.digest}.json, of rank 2, is larger than any that a rank saves",
+    )
 
 
 def test_unlike_hosts_are_told_and_are_no_difference(ranks, verb):
@@ -276,6 +306,8 @@ def told(**changes):
             "size": 3,
             "host": "node-a",
             "profile": "fast",
+            "process": "",
+            "processes": 1,
             "digest": key,
             **changes,
         }
@@ -315,6 +347,8 @@ OWN = {
     "below none": (told(rank=-1), NO_RANK),
     "beyond its size": (told(rank=3), NO_RANK),
     "of too many": (told(size=10**9), NO_RANK),
+    "of no process": (told(processes=0), NO_RANK),
+    "of a truth of processes": (told(processes=True), NO_RANK),
     "a list for a host": (told(host=[]), NO_RANK),
     "a long host": (told(host="x" * 5000), NO_RANK),
     "a path for a digest": (told(digest="../../../etc/passw"), NO_RANK),
@@ -365,11 +399,15 @@ WITH_PARTS = {
 @pytest.mark.parametrize(("why", "blow"), WITH_PARTS.items(), ids=WITH_PARTS)
 def test_what_ranks_compute_with_is_named_where_it_is_damaged(why, blow, ranks):
     save(ranks, 2, 3, {"flags.threads.count": 1})
-    kinds = merge(ranks).kinds
-    blow(ranks / f"{kinds[0].digest}.json")
-    assert merge(ranks) == Report(
-        3, kinds, obstacles=(f"{kinds[0].digest}.json, of ranks 0-1, {why}",)
+    first, second = merge(ranks).kinds
+    blow(ranks / f"{first.digest}.json")
+    report = merge(ranks)
+    assert report == Report(
+        3,
+        (replace(first, is_known=False), second),
+        obstacles=(f"{first.digest}.json, of ranks 0-1, {why}",),
     )
+    assert report.verdict == "1 rank computes alike; 2 could not be compared; 1 obstacle"
 
 
 DEEP = 1
@@ -419,13 +457,14 @@ def test_a_folder_without_ranks_is_refused(tmp_path, verb):
         (
             f"error[usage]: no rank saved anything in {tmp_path}\n"
             "  state: nothing was changed\n"
-            "  help: start ranks with `backendcfg run PROFILE --ranks DIR -- torchrun ...`\n"
+            "  help: start ranks with `backendcfg run PROFILE --save-ranks DIR -- torchrun ...`\n"
+            "  help: call `backendcfg.fleet.save(DIR)` in ranks that no launcher gives a number\n"
         ),
     )
     assert verb("report", tmp_path / "none")[2] == (
         f"error[unreadable-file]: cannot read {tmp_path / 'none'}: No such file or directory\n"
         "  state: nothing was changed\n"
-        "  help: give the folder of `run --ranks`\n"
+        "  help: give the folder of `run --save-ranks`\n"
     )
 
 
@@ -453,6 +492,14 @@ def test_ten_thousand_ranks_of_three_kinds_are_merged(tmp_path):
         "2 of 9999 ranks compute otherwise than the other 9997, on unlike hosts;"
         " 1 of 10000 saved nothing"
     )
+
+
+def test_long_values_that_part_after_what_is_told_have_a_digest():
+    long = "a" * 500
+    values = ((long, (0,)), ("b" + long, (1,)), (long + "b", (2,)))
+    first, second, third = str(Setting("x", values)).removeprefix("x: ").split(", ")
+    assert first.partition("(")[0] == third.partition("(")[0] != second.partition("(")[0]
+    assert first.partition(")")[0] != third.partition(")")[0]
 
 
 def test_of_long_values_the_place_is_told_where_they_part():
@@ -499,7 +546,7 @@ def test_a_page_shows_what_differs_and_escapes_what_others_named(html, tmp_path,
         "",
         (
             f"error[usage]: {path} is there already, and is no report\n"
-            "  state: the command was not started\n"
+            "  state: nothing was read\n"
             "  help: give another file with `--output`\n"
         ),
     )
@@ -512,7 +559,7 @@ def test_without_jinja2_nothing_is_read(tmp_path, verb, monkeypatch):
     )
 
 
-# `backendcfg run --ranks`.
+# `backendcfg run --save-ranks`.
 
 BY_HAND = """
 for rank in 0 1 2; do RANK=$rank WORLD_SIZE=3 "$0" rank.py; done
@@ -521,11 +568,11 @@ for rank in 0 1 2; do RANK=$rank WORLD_SIZE=3 "$0" rank.py; done
 
 @pytest.fixture(name="started")
 def _started(tmp_path):
-    """Run a command under `backendcfg run OPTIONS --ranks ranks`, and give what it said."""
+    """Run a command under `backendcfg run OPTIONS --save-ranks ranks`, and give what it said."""
 
     def run(program, command, *options, fails=0, **variables):
         (tmp_path / "rank.py").write_text(program)
-        words = [sys.executable, "-m", "backendcfg", "run", *options, "--ranks", "ranks", "--"]
+        words = [sys.executable, "-m", "backendcfg", "run", *options, "--save-ranks", "ranks", "--"]
         done = subprocess.run(
             [*words, *command],
             cwd=tmp_path,
@@ -547,7 +594,7 @@ def by_hand(script=BY_HAND):
 
 
 def test_ranks_save_when_they_end_and_their_children_do_not(started, tmp_path):
-    child = "import os, sys; assert 'BACKENDCFG_RANKS' not in os.environ"
+    child = "import os; os.environ['MKL_CBWR'] = 'AVX2'"
     program = f"""
 import os, subprocess, sys
 subprocess.run([sys.executable, "-c", {child!r}], env={{**os.environ, "MKL_CBWR": "AVX"}}, check=True)
@@ -620,9 +667,7 @@ def test_what_cannot_be_saved_at_the_end_is_told_in_a_line_and_the_status_stays(
     program = (
         "import shutil; shutil.rmtree('ranks'); open('ranks', 'w').close(); raise SystemExit(7)"
     )
-    said = started(
-        program, ["env", "RANK=1", "WORLD_SIZE=2", sys.executable, "rank.py"], "tf32-off", fails=7
-    )
+    said = started(program, one_rank(), "tf32-off", fails=7)
     assert said == (
         "warning: what rank 1 computes with was not saved:"
         f" cannot write in {tmp_path / 'ranks'}: File exists\n"
@@ -638,6 +683,40 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(start
         "  help: give a folder that every rank may write\n"
     )
     assert not (tmp_path / "started").exists()
+
+
+def one_rank():
+    return ["env", "RANK=1", "WORLD_SIZE=2", sys.executable, "rank.py"]
+
+
+def test_a_rank_that_starts_itself_anew_saves(started, tmp_path):
+    program = """
+import os, sys
+if "ANEW" not in os.environ:
+    os.environ["ANEW"] = "1"
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+"""
+    assert started(program, one_rank(), "tf32-off") == ""
+    report = merge(tmp_path / "ranks")
+    assert (report.kinds[0].ranks, report.obstacles) == ((1,), ())
+
+
+def test_a_rank_that_is_interrupted_saves_and_ends_by_the_signal(started, tmp_path):
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    script = 'RANK=1 WORLD_SIZE=2 "$0" rank.py; echo "ended with $?" >&2'
+    said = started(program, by_hand(script), "tf32-off")
+    assert said.endswith("KeyboardInterrupt\nended with 130\n")
+    assert merge(tmp_path / "ranks").kinds[0].ranks == (1,)
+
+
+def test_an_interrupt_while_a_rank_saves_is_told_in_a_line(started, tmp_path):
+    program = """
+import os, signal
+from backendcfg.fleet import saving
+saving.numerics_token = lambda: os.kill(os.getpid(), signal.SIGINT)
+"""
+    said = started(program, one_rank(), "tf32-off")
+    assert said == "warning: what rank 1 computes with was not saved: interrupted\n"
 
 
 JAX = """

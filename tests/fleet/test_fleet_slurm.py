@@ -159,7 +159,7 @@ def on_each_node(*ours):
 
 def test_a_report_has_the_ranks_of_all_nodes_and_not_their_launchers(started, tmp_path):
     (tmp_path / "job.py").write_text(UNDER_TORCHRUN)
-    started(*on_each_node(*OURS, "run", "reproducible", "--ranks", "ranks", "--"))
+    started(*on_each_node(*OURS, "run", "reproducible", "--save-ranks", "ranks", "--"))
     printed, _ = started(*OURS, "fleet", "report", "ranks", fails=1)
     assert printed == (
         "1 of 4 ranks computes otherwise than the other 3\n"

@@ -69,8 +69,8 @@ def command(
     detect --capture 'hosts/%h.json'` wrote on each host. Where hosts would come to other settings,
     they are refused, or under `fleet.unlike = "common"` given what all of them can have.
 
-    `report` merges what ranks saved in the folder DIR of `run --ranks DIR`: who computed with what,
-    what differs, and which ranks are missing. It exits with 1 where not all compute alike.
+    `report` merges what ranks saved in the folder DIR of `run --save-ranks DIR`: who computed with
+    what, what differs, and which ranks are missing. It exits with 1 where not all compute alike.
     """
     if action == "plan":
         if len(words) < 2:
@@ -89,7 +89,7 @@ def command(
     if len(words) != 1:
         raise UsageError(
             f"`backendcfg fleet report` {'takes one DIR' if words else 'needs DIR'}",
-            helps=["give the folder of `backendcfg run --ranks DIR`"],
+            helps=["give the folder of `backendcfg run --save-ranks DIR`"],
         )
     _report(words[0], output)
 
@@ -129,7 +129,7 @@ def _report(folder: str, output: str | None) -> None:
 
     if output is not None:
         page.check()
-        refuse_unwritable(output, "report", page.MARK, "--output")
+        refuse_unwritable(output, "report", page.MARK, "--output", "nothing was read")
     with Step("reading what ranks saved"):
         report = merge(folder)
     if output is not None:

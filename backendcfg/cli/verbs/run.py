@@ -16,7 +16,7 @@ from backendcfg.cli.options import (
     set_option,
 )
 from backendcfg.cli.output import current
-from backendcfg.errors import UnknownProfileError, UsageError
+from backendcfg.errors import UnknownProfileError, UsageError, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,7 +135,7 @@ class Words(ProfileName):
     help="Start it as this plan of `fleet plan` has it, or refuse; PROFILE is the plan's.",
 )
 @click.option(
-    "--ranks",
+    "--save-ranks",
     metavar="DIR",
     type=click.Path(),
     help="Each rank saves in DIR, when it ends, what it computed with; see `fleet report`.",
@@ -152,7 +152,7 @@ def command(
     locked: str | None,
     drift: OnDrift | None,
     fleet: str | None,
-    ranks: str | None,
+    save_ranks: str | None,
     **launching: Any,
 ) -> None:
     """Start a command under a profile, once or on cores of its own.
@@ -182,18 +182,21 @@ def command(
         if lock is not None:
             lock.check(name, settings, argv)
         current().note("backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone")
-        guard = ranks = None
-    into = {environ.RANKS.name: _made(ranks)} if ranks is not None else {}
+        guard = save_ranks = None
+    if save_ranks is not None:
+        _check_folder(save_ranks)
 
     def start(folder: str = "") -> int:
         def changes() -> Mapping[str, str | None]:
-            alone = _GUARDED if folder else _SAVED if into else ""
+            alone = _GUARDED if folder else _SAVED if save_ranks is not None else ""
             found = {} if environ.disabled() else _changes(ctx, name, settings, words, alone)
             if planned is not None and fleet is not None:
                 as_planned(planned, fleet, name, settings)
             if lock is not None and not environ.disabled():
                 lock.check(name, settings, argv)
-            return {**found, **into, **({environ.GUARD.name: folder} if folder else {})}
+            if save_ranks is not None:
+                found = {**found, environ.RANKS.name: _made(save_ranks)}
+            return {**found, environ.GUARD.name: folder} if folder else found
 
         if options is not None:
             return launch(argv, options, changes, wait=bool(folder))
@@ -240,6 +243,19 @@ def _changes(
             raise _maybe_no_profile(error, words) from error
         raise
     return changes(wanted) | {environ.STARTED_BY.name: f"run {wanted.name}"}
+
+
+def _check_folder(name: str) -> None:
+    """Refuse what is rather a slip than a folder, such as an unset variable.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if not name or name.startswith("-"):
+        raise UsageError(
+            f"`--save-ranks {shown_path(name)}` names no folder",
+            helps=["give one that all ranks share: `--save-ranks ranks`"],
+        )
 
 
 def _made(folder: str) -> str:
