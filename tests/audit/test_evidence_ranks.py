@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from backendcfg.audit.evidence.outputs import Deviation, Part
 from backendcfg.audit.evidence.prove import prove
 from backendcfg.audit.evidence.results import results_of
 from backendcfg.audit.evidence.runs import Side, run
+from backendcfg.audit.evidence.sides import plan_of, side_of
 from backendcfg.audit.evidence.why import Parted
 from backendcfg.audit.report.words import place
-from backendcfg.audit.trace.reading import rank_of
+from backendcfg.audit.trace.reading import partings, rank_of, read
+from backendcfg.audit.trace.streams import Wanted, want
 from backendcfg.cli.main import main
 from backendcfg.probe.launchers import rank_of_job
 from backendcfg.probe.limits import Rank
@@ -175,6 +178,24 @@ def test_the_key_of_a_stream_says_whose_it_is():
     ]
 
 
+def test_each_rank_has_streams_of_its_own(command, tmp_path):
+    (tmp_path / "empty.toml").write_text("schema = 1\n")
+    folders = [tmp_path / "trace-0", tmp_path / "trace-1"]
+    runs = []
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        want(str(folder), Wanted())
+        side = side_of("empty", plan_of("./empty.toml"))
+        variables = {"SURROUNDINGS": "x" * 97 * number, "BACKENDCFG_TRACE": str(folder)}
+        words = command("import numpy as np; np.random.default_rng(7).random(4) @ np.full(4, rank)")
+        run(words, replace(side, environment={**side.environment, **variables}))
+        runs.append(read(str(folder)))
+    for each in runs:
+        assert [one.key for one in each if len(one.records)] == ["rank0.0-0", "rank1.0-0"]
+    assert partings(*runs) == []
+
+
+@pytest.mark.exhaustive
 def test_the_first_operation_that_differs_is_found_in_its_rank(command, capsys):
     program = """
 import numpy as np
