@@ -91,7 +91,8 @@ def above() -> Iterator[int]:
     while process > 1:
         name = _name(process)
         if name == _OF_SLURM:
-            # It is nobody's child here that is known; `srun` is where the command is compared.
+            # It is no child of `srun`, which prints what ranks print. That runs where the command
+            # was started, so on other nodes there is none.
             every = (int(each) for each in os.listdir("/proc") if each.isdecimal())
             yield from (each for each in every if _name(each) == "srun")
             return
