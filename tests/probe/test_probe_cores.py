@@ -90,6 +90,9 @@ def smt(tree, pairs, active="1"):
         ),
         ({"LOCAL_RANK": "first", "LOCAL_WORLD_SIZE": "2"}, None),
         ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "0"}, None),
+        # Python reads no number of so many digits.
+        ({"LOCAL_RANK": "1" * 5000, "LOCAL_WORLD_SIZE": "9" * 5000}, None),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "9" * 5000}, None),
     ],
 )
 def test_a_rank_is_known_by_the_variables_of_its_launcher(environment, rank):
