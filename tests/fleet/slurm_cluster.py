@@ -1,12 +1,18 @@
-"""Two nodes of Slurm on this machine, each with a name of its own."""
+"""Two nodes of Slurm on this machine, each with a name of its own.
+
+Run as a program, it fails where there can be none.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 from side_by_side import free_port
 
@@ -49,7 +55,8 @@ def obstacle():
     """Why there can be no cluster here, or ""."""
     if missing := [name for name in NEEDED if shutil.which(name) is None]:
         return f"slurm is not installed: no {', '.join(missing)}"
-    return "" if os.geteuid() == 0 else "slurm's nodes need root for names of their own"
+    named = subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False)
+    return "slurm's nodes may have no names of their own here" if named.returncode else ""
 
 
 @contextmanager
@@ -102,3 +109,18 @@ def _until_idle(folder, variables):
             check=False,
         )
         shown = done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    if why := obstacle():
+        sys.exit(why)
+    with tempfile.TemporaryDirectory() as made, cluster(Path(made), 2) as variables:
+        done = subprocess.run(
+            ["srun", "-N2", "hostname"],
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    if sorted(done.stdout.split()) != [*NODES]:
+        sys.exit(f"srun's two tasks ran on {done.stdout.split()}")
