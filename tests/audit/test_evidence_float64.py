@@ -33,6 +33,7 @@ print("done")
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.torch
 def test_the_shell_names_the_operation_that_a_profile_makes_less_exact(
     tmp_path, monkeypatch, capsys
