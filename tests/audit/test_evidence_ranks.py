@@ -301,3 +301,65 @@ def test_ranks_of_two_agents_of_torchrun_compute_the_same_in_each_run(tmp_path, 
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert (found["equal"], found["ranks"], found["records"]) == (True, 4, 4)
+
+
+SUM_OF_MPI = """
+import numpy as np
+from mpi4py import MPI
+import backendcfg
+rank = MPI.COMM_WORLD.Get_rank()
+x = np.random.default_rng(rank).standard_normal((200, 200)).astype("f4")
+product = x @ x
+total = np.empty_like(product)
+MPI.COMM_WORLD.Allreduce(product, total)
+backendcfg.record("total", total)
+"""
+
+SUM_OF_JAX = """
+import sys, jax
+import backendcfg
+jax.distributed.initialize(sys.argv[2], 2, int(sys.argv[1]))
+x = jax.random.normal(jax.random.key(int(sys.argv[1])), (200, 200))
+backendcfg.record("product", x @ x)
+"""
+
+# Which rank of JAX a process is stands in no variable, so those of a launcher are set.
+OF_JAX = """
+import os, socket, subprocess, sys
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = f"127.0.0.1:{free.getsockname()[1]}"
+both = [
+    subprocess.Popen(
+        [sys.executable, "rank.py", str(rank), address],
+        env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"},
+    )
+    for rank in range(2)
+]
+sys.exit(any([one.wait() for one in both]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        pytest.param(SUM_OF_MPI, [*MPIRUN, sys.executable, "rank.py"], marks=needs("mpi4py")),
+        pytest.param(SUM_OF_JAX, [sys.executable, "start.py"], marks=pytest.mark.jax),
+    ],
+    ids=["mpirun", "processes of JAX"],
+)
+def test_ranks_give_the_same_bits_twice_under_reproducible(program, words, tmp_path):
+    (tmp_path / "rank.py").write_text(program)
+    (tmp_path / "start.py").write_text(OF_JAX)
+    ours = [sys.executable, "-m", "backendcfg", "--json", "prove", "reproducible", "--runs", "2"]
+    done = subprocess.run(
+        [*ours, "--", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert (found["equal"], found["ranks"], found["records"]) == (True, 2, 2)
