@@ -100,10 +100,10 @@ def _start() -> None:
     if (records := environ.RECORDS.read()) and not startup.is_command_line(sys.orig_argv):
         from backendcfg.probe.launchers import this_rank
 
-        if this_rank() is not None:
+        if (rank := this_rank()) is not None:
             from backendcfg.audit.evidence import ranks
 
-            ranks.print_apart(records)
+            ranks.print_apart(records, rank.number)
     start(_capture_at_exit)
     guard, trace = environ.GUARD.read(), environ.TRACE.read()
     if not (guard or trace) or environ.disabled() or startup.is_command_line(sys.orig_argv):
@@ -145,8 +145,8 @@ def _save_at_exit() -> None:
         return
     from backendcfg.probe import launchers
 
-    # A rank puts its number as a process before the folder: what it starts is no rank, though it
-    # inherits the launcher's variables. The rank keeps that number where it starts itself anew.
+    # A rank puts its process ID before the folder: what it starts is no rank, though it inherits
+    # the launcher's variables. A rank that starts itself anew keeps its ID, and is known by it.
     process = os.getpid()
     owner, _, folder = given.partition(":") if given[0] != "/" else ("", "", given)
     if owner not in ("", str(process)) or launchers.is_launcher(sys.orig_argv):

@@ -66,8 +66,12 @@ def save(folder: str | os.PathLike[str]) -> None:
                 "or start ranks with `torchrun`, `mpirun` or `srun`",
             ],
         )
+    _save(folder, *found)
+
+
+def _save(folder: str | os.PathLike[str], rank: int, size: int) -> None:
     path = made(folder, "nothing was saved")
-    told = Told(*found, socket.gethostname(), _profile(), _process())
+    told = Told(rank, size, socket.gethostname(), _profile(), _process())
     write(path, told, numerics_token().parts)
 
 
@@ -221,7 +225,7 @@ def leave(folder: str) -> None:
         found = _rank()
         if found is not None:
             who = f"rank {found[0]}"
-            save(folder)
+            _save(folder, *found)
     except (Exception, KeyboardInterrupt) as error:
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else reason(error)
         if sys.stderr is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from backendcfg.audit.evidence.outputs import Deviation, distance
 from backendcfg.audit.left import opened
-from backendcfg.probe.launchers import RANK, above, this_rank
+from backendcfg.probe.launchers import RANK, above
 from backendcfg.probe.limits import MOST_DIGITS
 
 if TYPE_CHECKING:
@@ -28,20 +28,20 @@ OUTPUT = "out"
 _NAME = re.compile(rf"{RANK}([0-9]{{1,{MOST_DIGITS}}})")
 
 
-def print_apart(folder: str) -> None:
-    """Have this process print into a file of its own, if it is a rank whose output is compared.
+def print_apart(folder: str, rank: int) -> None:
+    """Have this process, which is a rank, print into a file of its own, if its output is compared.
 
     What it starts inherits that, unless it gives it another output.
 
     Args:
         folder: that of its records.
+        rank: its number.
     """
-    rank = this_rank()
-    if rank is None or not _is_compared(folder):
+    if not _is_compared(folder):
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        handle = os.open(os.path.join(folder, f"{RANK}{rank.number}"), flags, 0o600)
+        handle = os.open(os.path.join(folder, f"{RANK}{rank}"), flags, 0o600)
     except OSError:
         return  # the command that asked for it has ended, or its disk is full
     os.dup2(handle, 1)

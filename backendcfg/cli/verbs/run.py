@@ -246,7 +246,7 @@ def _changes(
 
 
 def _check_folder(name: str) -> None:
-    """Refuse what is rather a slip than a folder, such as an unset variable.
+    """Refuse a name that is more likely a slip than a folder, such as that of an unset variable.
 
     Raises:
         UsageError: it is one.
