@@ -329,6 +329,9 @@ def user() -> Iterator[Callable[[Block, list[str]], list[list[str]]]]:
         "NO_COLOR": "1",
         "PATH": os.pathsep.join([str(names), os.path.dirname(python), os.environ["PATH"]]),
         "PYTHONSAFEPATH": "1",
+        # CPython's own race: the thread that feeds a queue of spawned processes unlinks a semaphore
+        # and is stopped before it tells the tracker, where a program ends just then.
+        "PYTHONWARNINGS": "ignore:resource_tracker::multiprocessing.resource_tracker",
         "BACKENDCFG_CONFIG_DIR": str(home / ".config" / "backendcfg"),
         "BACKENDCFG_SYSTEM_DIR": str(home / "etc" / "backendcfg"),
         "BACKENDCFG_STATE_DIR": str(home / ".local" / "state" / "backendcfg"),
