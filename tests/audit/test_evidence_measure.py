@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -132,6 +133,9 @@ def test_the_shell_measures_without_a_profile(backendcfg):
     found = json.loads(backendcfg("--json", "verify", "--measure"))
     assert found["profile"] == ""
     assert {one["state"] for one in found["measured"]} == {"ok"}
+    who = found["measured"][0].pop("served")
+    if sys.platform == "linux":
+        assert (set(who), who["library"][:8]) == ({"library", "kernel", "part"}, "numpy's ")
     assert found["measured"][0] == {
         "operation": "numpy.matmul",
         "device": "cpu",

@@ -22,6 +22,7 @@ from backendcfg.audit.evidence.pairs import ratio
 from backendcfg.audit.evidence.probes import Precision
 from backendcfg.audit.evidence.prove import Difference, Proof
 from backendcfg.audit.evidence.recorded import Between
+from backendcfg.audit.evidence.served import Served
 from backendcfg.audit.evidence.twice import Twice, Unlike
 from backendcfg.audit.evidence.why import Parted, Search
 from backendcfg.audit.report import charts, page
@@ -118,7 +119,10 @@ def verified(text="ok"):
     )
     measured = (
         Measured("torch.mm", "cuda:0", "float32", Precision("float32", 10), 23, "differs", text),
-        Measured("numpy.matmul", "cpu", "float64", Precision("float64", 52, 52), 52, "ok"),
+        Measured(
+            *("numpy.matmul", "cpu", "float64", Precision("float64", 52, 52), 52, "ok", ""),
+            Served("numpy's OpenBLAS", text, 0.9),
+        ),
         Measured(text, "cpu", "float32", None, 23, "not measured", text),
     )
     found = Verification("tf32-off", "none", False, readings, (text,), (text,), measured=measured)
@@ -317,6 +321,10 @@ def test_marks_stand_where_numbers_are():
     assert min(bar.dots) > quiet.middle == quiet.low == quiet.high
     rows = charts.bits(verified().verification.measured)
     assert [(row.kept < row.whole, row.state) for row in rows] == [(True, "differs"), (False, "ok")]
+    assert [row.words for row in rows] == [
+        "10 of 23 bits, 23 granted",
+        "52 of 52 bits, 52 granted; sums 52; served by numpy's OpenBLAS",
+    ]
     assert charts.growth(()) is None
 
 

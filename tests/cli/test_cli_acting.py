@@ -302,8 +302,9 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
     )
 
 
-@pytest.mark.exhaustive
-def measured(operation, state, operands, sums=None, *, because="", device="cpu", subnormals=True):
+def measured(
+    operation, state, operands, sums=None, *, because="", device="cpu", subnormals=True, served=None
+):
     precision = {"operands": operands, "accumulator": sums, "subnormals": subnormals}
     return {
         "operation": operation,
@@ -312,6 +313,7 @@ def measured(operation, state, operands, sums=None, *, because="", device="cpu",
         "precision": None if operands is None else precision,
         "state": state,
         "because": because,
+        "served": served,
     }
 
 
@@ -328,7 +330,13 @@ def test_verify_exits_with_1_when_a_library_computes_with_less_than_is_granted(
         "because": [],
         "broken": {"jax": "RuntimeError: jaxlib is too old"},
         "measured": [
-            measured("numpy.matmul", "ok", 23, 23),
+            measured(
+                "numpy.matmul",
+                "ok",
+                23,
+                23,
+                served={"library": "numpy's OpenBLAS", "kernel": "sgemm_kernel", "part": 0.9},
+            ),
             measured(
                 "torch.mm",
                 "differs",
@@ -369,7 +377,12 @@ def test_verify_exits_with_1_when_a_library_computes_with_less_than_is_granted(
         "subnormals taken for 0 by torch.bmm (float32)\n"
         "\n"
     )
-    last = "1 operation of 4 with fewer bits than granted\n"
+    last = (
+        "1 operation of 4 with fewer bits than granted\n"
+        "\n"
+        "served by         operation     dtype    function\n"
+        "numpy's OpenBLAS  numpy.matmul  float32  sgemm_kernel\n"
+    )
     unread = "not read  jax cannot be imported: RuntimeError: jaxlib is too old\n"
     assert result.out == (switches + table + last if profile else table + last + unread)
 

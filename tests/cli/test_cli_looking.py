@@ -147,6 +147,65 @@ def test_explain_of_words_that_lead_to_one_flag_explains_it(call, host):
     assert call("explain", "PYTHONHASHSEED", "--host", host).out.startswith("python.hash_seed = ")
 
 
+def test_explain_of_an_operation_says_whose_code_computes_it(call, monkeypatch):
+    asked = []
+
+    def child(module, environment, **given):
+        asked.append((module, environment.get("BACKENDCFG_PROFILE"), given["name"]))
+        library = {"library": "numpy's OpenBLAS", "kernel": "sgemm_kernel", "part": 0.964}
+        return {
+            "profile": environment.get("BACKENDCFG_PROFILE", ""),
+            "known": ["numpy.matmul"],
+            "served": {"float32": library, "float64": None},
+        }
+
+    monkeypatch.setattr("backendcfg.childprocess.testimony", child)
+    monkeypatch.delenv("BACKENDCFG_PROFILE", raising=False)
+    result = call("explain", "np.matmul", "--profile", "fast")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        "numpy.matmul on the CPU, under profile `fast`\n"
+        "dtype    served by         samples  function\n"
+        "float32  numpy's OpenBLAS  96 %     sgemm_kernel\n"
+        "float64  not known\n"
+    )
+    result = call("explain", "numpy.matmul")
+    assert result.out.startswith("numpy.matmul on the CPU, without a profile\n")
+    assert json.loads(call("--json", "explain", "numpy.matmul").out)["operation"] == "numpy.matmul"
+    where = "backendcfg.audit.evidence.served"
+    assert asked == [
+        (where, "fast", "numpy.matmul"),
+        *[(where, None, "numpy.matmul")] * 2,
+    ]
+
+
+REFUSED = {
+    ("numpy.mtamul",): (
+        "`numpy.mtamul` is neither a flag nor an operation that is measured\n"
+        "  state: nothing was changed\n"
+        "  help: those of its package are numpy.linalg.solve, numpy.matmul\n"
+    ),
+    ("np.matmul", "--set", "threads.count=1"): (
+        "`--set` and `--host` are for flags, and `numpy.matmul` is an operation\n"
+        "  state: nothing was changed\n"
+        "  help: name a profile: `backendcfg explain numpy.matmul --profile fast`\n"
+    ),
+    ("cupy.matmul",): (
+        "nothing serves `cupy.matmul` here: `cupy` cannot be imported\n"
+        "  note: ImportError: no GPU\n"
+        "  state: nothing was changed\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_explain_says_why_it_names_nobody(words, process, tmp_path):
+    (tmp_path / "cupy.py").write_text("raise ImportError('no GPU')")
+    result = process("explain", *words, variables={"PYTHONPATH": str(tmp_path)})
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"error[usage]: {REFUSED[words]}"
+
+
 def test_explain_without_a_flag_lists_every_flag(call):
     from backendcfg.schema.profile import flags
 

@@ -1,4 +1,4 @@
-"""Comparing the precision that libraries compute with to the one that the profile grants them.
+"""Which library computes an operation, with which precision, beside the one that is granted.
 
 A switch that was read back says what a library was told. What it does about it is measured here: a
 CPU without matrix units takes no bfloat16 however often it is granted, and a library that takes
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from backendcfg.audit.evidence.operations import Operation, granted, granted_to_sums, operations
 from backendcfg.audit.evidence.probes import FORMATS, Precision, probe_precision
+from backendcfg.audit.evidence.served import Served, served
 from backendcfg.transact.outcome import reason
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Measured:
             all that its type has; differs: it computes with fewer than anybody granted; not
             measured: the library raised.
         because: why, for anything but ok.
+        served: whose code computes; None where that is not known.
     """
 
     operation: str
@@ -43,6 +45,7 @@ class Measured:
     granted: int
     state: State
     because: str = ""
+    served: Served | None = None
 
     def __str__(self) -> str:
         return f"{self.operation} of {self.dtype} on {self.device}"
@@ -65,10 +68,11 @@ def _measured(operation: Operation, values: Mapping[str, Any], asked: Collection
         found = probe_precision(
             operation.call, operation.dtype, operation.kind, sizes=operation.sizes
         )
+        by_whom = served(operation)
     except Exception as error:
         because = f"{type(error).__name__}: {reason(error)}".partition("\n")[0]
         return Measured(*about, None, fewest, "not measured", because)
-    return Measured(*about, found, fewest, *_judged(operation, found, fewest, by, values))
+    return Measured(*about, found, fewest, *_judged(operation, found, fewest, by, values), by_whom)
 
 
 def _judged(

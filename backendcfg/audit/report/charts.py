@@ -195,6 +195,8 @@ def bits(measured: Sequence[Measured]) -> list[Kept]:
         words = f"{kept} of {whole} bits, {one.granted} granted"
         if one.precision.accumulator is not None:
             words += f"; sums {one.precision.accumulator}"
+        if one.served is not None:
+            words += f"; served by {one.served.library}"
         label = one.operation + ("" if one.device == "cpu" else f" on {one.device}")
         label += f" ({one.dtype})"
         at = place(kept), place(whole), place(one.granted)

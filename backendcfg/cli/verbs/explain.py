@@ -1,4 +1,7 @@
-"""`backendcfg explain FLAG`: its value, who set it, what that hides; or which flags there are."""
+"""`backendcfg explain FLAG`: its value, who set it, what that hides; or which flags there are.
+
+`backendcfg explain OPERATION`: whose code computes it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import click
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import FlagName, ProfileName, host_option, set_option
 from backendcfg.cli.output import block, current, table
+from backendcfg.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,7 +42,8 @@ def command(
     """Say where the value of a flag comes from, and what the flag does.
 
     Other WORDS find flags by name, by PyTorch's names, by variable or by what they do: `explain
-    tf32`, `explain deterministic algorithms`. Without any, list every flag.
+    tf32`, `explain deterministic algorithms`. Without any, list every flag. The name of an
+    operation, as `torch.mm` or `np.matmul`, is run: it says whose code computes it here.
     """
     from backendcfg.cli import sources
     from backendcfg.resolve.explain import explain_flag, find_flags
@@ -46,6 +51,14 @@ def command(
 
     asked = " ".join(words)
     found = find_flags(asked) if words else tuple(flags())
+    if not found and (operation := _operation(asked)):
+        if settings or host_file is not None:
+            raise UsageError(
+                f"`--set` and `--host` are for flags, and `{operation}` is an operation",
+                helps=[f"name a profile: `backendcfg explain {operation} --profile fast`"],
+            )
+        _explain_operation(operation, name)
+        return
     if not found:
         raise unknown_flag(asked)
     if len(found) > 1:
@@ -58,6 +71,58 @@ def command(
     if flag in CALIBRATED and host_file is None:
         document["calibration"] = _calibration(plan)
     current().answer(document, _lines(flags()[flag], explain_flag(plan, flag), document))
+
+
+def _operation(asked: str) -> str:
+    """The whole name of what may be an operation of a package that computes; "" for anything else.
+
+    >>> _operation("np.matmul"), _operation("threads.cuont")
+    ('numpy.matmul', '')
+    """
+    from backendcfg.catalogue.frameworks import BY_NAME, JAX, NUMPY, TORCH
+
+    short = {"np": NUMPY.name, "F": f"{TORCH.name}.nn.functional", "jnp": f"{JAX.name}.numpy"}
+    head, _, rest = asked.partition(".")
+    name = f"{short.get(head, head)}.{rest}"
+    known = name.partition(".")[0] in (*BY_NAME, "ops")
+    return name if known and rest.replace(".", "_").isidentifier() else ""
+
+
+def _explain_operation(operation: str, profile: str | None) -> None:
+    """Say whose code computes an operation in a process that this shell starts."""
+    from backendcfg import childprocess, environ
+
+    environment = dict(environ.current())
+    if profile is not None:
+        environment[environ.PROFILE.name] = profile
+    found = childprocess.testimony(
+        "backendcfg.audit.evidence.served",
+        environment,
+        task=f"the process that computes `{operation}`",
+        remedy="call `backendcfg.verify(measure=True)` in the program that you care about",
+        name=operation,
+    )
+    if not found["served"]:
+        raise UsageError(
+            f"`{operation}` is neither a flag nor an operation that is measured",
+            helps=[f"those of its package are {', '.join(found['known'])}"]
+            if found["known"]
+            else ["run `backendcfg verify --measure` for those that are"],
+        )
+    known = {key: found[key] for key in ("profile", "served")}
+    current().answer({"operation": operation, **known}, _served(operation, found))
+
+
+def _served(operation: str, found: Mapping[str, Any]) -> Iterator[str]:
+    under = f"under profile `{found['profile']}`" if found["profile"] else "without a profile"
+    yield current().paint(f"{operation} on the CPU, {under}", "bold")
+    rows = [
+        (dtype, who["library"], f"{100 * who['part']:.0f} %", who["kernel"])
+        if who
+        else (dtype, "not known", "", "")
+        for dtype, who in found["served"].items()
+    ]
+    yield from table(rows, ("dtype", "served by", "samples", "function"))
 
 
 def _calibration(plan: Plan) -> dict[str, Any]:

@@ -142,6 +142,19 @@ def _measured(found: dict[str, Any]) -> Iterator[str]:
     )
     yield ""
     yield words.measured([one["state"] for one in every])
+    yield from _served(every)
+
+
+def _served(measured: list[dict[str, Any]]) -> Iterator[str]:
+    """A row for each operation whose code was found: the library, and its function."""
+    rows = [
+        (one["served"]["library"], one["operation"], one["dtype"], one["served"]["kernel"])
+        for one in measured
+        if one["served"]
+    ]
+    if rows:
+        yield ""
+        yield from table(sorted(rows), ("served by", "operation", "dtype", "function"))
 
 
 def _number(value: int | None) -> str:

@@ -129,6 +129,7 @@ PyObject *bcfg_digest_call(PyObject *module, PyObject *const *arguments, Py_ssiz
 /* observed.c */
 PyObject *bcfg_observe(PyObject *module, PyObject *arguments);
 PyObject *bcfg_mapped(PyObject *module, PyObject *ignored);
+PyObject *bcfg_sampled(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *bcfg_keep_freed(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 /* calls.c */
 PyObject *bcfg_asking(PyObject *module, PyObject *address);

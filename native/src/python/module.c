@@ -98,6 +98,10 @@ static PyMethodDef methods[] = {
     {"observe", bcfg_observe, METH_VARARGS,
      "observe(target, name, written, hides, /)\n--\n\nTell `computed` of its calls from now on; "
      "whether that is done."},
+    {"sampled", (PyCFunction)(void (*)(void))bcfg_sampled, METH_FASTCALL,
+     "sampled(function, microseconds, /)\n--\n\nCall a function; give the addresses of the "
+     "instructions that this thread was at every so many microseconds. None where nobody can tell, "
+     "where no signal is free, or while another thread is sampled."},
     {"mapped", bcfg_mapped, METH_NOARGS,
      "mapped()\n--\n\nLibraries ever loaded and unloaded here; None where nobody counts."},
     {"keep_freed", (PyCFunction)(void (*)(void))bcfg_keep_freed, METH_FASTCALL,
