@@ -116,6 +116,12 @@ def matmul_bfloat16(
     a: NDArray[Any], b: NDArray[Any], /, out: NDArray[Any] | None = None
 ) -> NDArray[Any]: ...
 
+# `out = added + a @ b` of float16, or of bfloat16 as uint16: the sum is rounded once. `added` has
+# the shape of `out`; strides of 0 repeat it.
+def addmm(
+    added: NDArray[Any], a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], /
+) -> NDArray[Any]: ...
+
 # Attention of four-dimensional arrays (batch, heads, length, width) and the logarithms of its sums
 # (batch, heads, length of query; float64 for float64, else float32).
 #

@@ -88,6 +88,7 @@ DEFAULTS: dict[str, Any] = {
     "torch.cublas_workspace_config": "auto",
     "torch.cudnn_lru_cache_limit": 10000,
     "route.torch.attention": "keep",
+    "route.torch.matmul": "keep",
     "onednn.default_fpmath_mode": "strict",
     "onednn.max_cpu_isa": "all",
     "jax.default_matmul_precision": "default",

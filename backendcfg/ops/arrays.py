@@ -347,6 +347,10 @@ def round_to(array: NDArray[Any], element: str) -> NDArray[Any]:
     return array
 
 
+class NotFiniteError(InvalidArgumentError):
+    """`ops.check_finite` refuses the result."""
+
+
 def check_finite(
     array: NDArray[Any], operation: str, flags: FlagsInForce, element: str = ""
 ) -> None:

@@ -22,6 +22,7 @@ from backendcfg.ops import devices
 from backendcfg.ops.arrays import (
     NARROW,
     ArrayView,
+    NotFiniteError,
     check_finite,
     described,
     dtype_of,
@@ -315,7 +316,8 @@ def refuse(reason: str, detail: str, a: Any, b: Any, out: Any) -> NoReturn:
         "range": ["add a provider with 64-bit integers to `[blas] library`, or split the product"],
         "not-finite": ["look for NaN, infinity or overflow in the operands, or turn it off"],
     }
-    raise InvalidArgumentError(
+    error = NotFiniteError if reason == "not-finite" else InvalidArgumentError
+    raise error(
         f"matmul: {messages[reason]}",
         notes=[f"{name}: {described(value)}" for name, value in named.items() if value is not None],
         state="nothing was computed" if reason != "not-finite" else "`out` was not written",

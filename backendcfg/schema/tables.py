@@ -348,6 +348,15 @@ class TorchRoutes(Document):
             source="https://docs.pytorch.org/docs/2.13/library.html",
         ),
     ] = "keep"
+    matmul: Annotated[
+        Literal["keep", "native"],
+        Flag(
+            "Kernels of PyTorch's products of bfloat16 and float16 on the CPU: its own "
+            '("keep") or ours ("native").',
+            ("torch",),
+            source="https://docs.pytorch.org/docs/2.13/library.html",
+        ),
+    ] = "keep"
 
 
 class Route(Document):

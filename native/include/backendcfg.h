@@ -312,6 +312,12 @@ BCFG_API bcfg_verdict bcfg_judge(const bcfg_snapshot *snapshot, int32_t operatio
 bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *product,
                                  bcfg_error *error);
 
+/* The same, with `added`, as large as c, added to the sums of numbers with 16 bits before they are
+ * rounded; its strides may be 0. NULL adds nothing. BCFG_E_ARGUMENT for other elements and for
+ * k = 0. */
+bcfg_status bcfg_addmm(const bcfg_snapshot *snapshot, const bcfg_product *product,
+                       const bcfg_operand *added, bcfg_error *error);
+
 /* --- instruction sets ------------------------------------------------------------------------ */
 
 /* The name of an instruction set that our own kernels may use, in order of preference, the last

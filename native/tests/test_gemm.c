@@ -130,13 +130,17 @@ static char *element_at(const Memory *memory, int64_t m, int64_t i, int64_t j) {
 }
 
 /* Runs one product with many threads and sets; every result must be the defined one, and what lies
- * between the elements of c must stay. */
+ * between the elements of c must stay. To half of those of 16 bits something is added, to every
+ * fourth of these one row again and again. */
 static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batch, int a_layout,
                   int b_layout, int c_layout) {
-    Memory a, b, c;
+    Memory a, b, c, d;
     lay_out(&a, element, m, k, batch, a_layout);
     lay_out(&b, element, k, n, batch, b_layout);
     lay_out(&c, element, m, n, batch, c_layout);
+    lay_out(&d, element, m, n, batch, (int)below(7));
+    if (below(4) == 0) d.operand.row_stride = d.strides[0] = 0;
+    const bcfg_operand *added = element >= BCFG_BFLOAT16 && below(2) ? &d.operand : NULL;
     bcfg_product product = {element, 1, &batch, m, n, k, a.operand,
                             b.operand, c.operand};
     char *wanted = malloc(c.bytes);
@@ -145,9 +149,12 @@ static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batc
     memcpy(wanted, c.block, c.bytes);
     for (int64_t g = 0; g < batch; g++)
         for (int64_t i = 0; i < m; i++)
-            for (int64_t j = 0; j < n; j++)
-                store(element, wanted + (element_at(&c, g, i, j) - c.block),
-                      defined(&product, element_at(&a, g, i, 0), element_at(&b, g, 0, j)));
+            for (int64_t j = 0; j < n; j++) {
+                double sum = defined(&product, element_at(&a, g, i, 0), element_at(&b, g, 0, j));
+                if (added != NULL)
+                    sum = (float)sum + (float)load(element, element_at(&d, g, i, j));
+                store(element, wanted + (element_at(&c, g, i, j) - c.block), sum);
+            }
     static const int32_t threads[] = {1, 2, 5, 0};
     for (int32_t isa = 0; bcfg_isa_name(isa) != NULL; isa++) {
         if (!bcfg_isa_available(isa)) continue;
@@ -155,7 +162,7 @@ static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batc
         for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
             uint64_t served = bcfg_isa_served(isa);
             memset(c.block, 0x5a, c.bytes);
-            CHECK(bcfg_gemm_run(&product, threads[t], NULL) == BCFG_OK);
+            CHECK(bcfg_gemm_run(&product, added, threads[t], NULL) == BCFG_OK);
             CHECK(bcfg_isa_served(isa) == served + 1);
             if (memcmp(c.block, wanted, c.bytes) == 0) continue;
             fprintf(stderr, "%s, %d threads: element %d, %lld x %lld x %lld, %d %d %d\n",
@@ -168,6 +175,7 @@ static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batc
     free(a.block);
     free(b.block);
     free(c.block);
+    free(d.block);
     free(wanted);
 }
 
@@ -220,7 +228,7 @@ static void what_is_not_finite_stays_in_its_row(void) {
     a[6][2] = -INFINITY;
     bcfg_product product = {BCFG_FLOAT32, 0, NULL, 40, 40, 40,
                             {a, 160, 4, NULL}, {b, 160, 4, NULL}, {c, 160, 4, NULL}};
-    CHECK(bcfg_gemm_run(&product, 1, NULL) == BCFG_OK);
+    CHECK(bcfg_gemm_run(&product, NULL, 1, NULL) == BCFG_OK);
     for (int i = 0; i < 40; i++)
         for (int j = 0; j < 40; j++) {
             if (i == 3 || i == 6) CHECK(isnan(c[i][j]));
@@ -249,6 +257,18 @@ static void it_serves_as_a_provider(void) {
     CHECK(bcfg_describe(bcfg_native(), &about) == BCFG_OK);
     CHECK(strcmp(about.name, "native") == 0 && about.calls[BCFG_HGEMM] == 1);
     CHECK(bcfg_matmul(snapshot_of(both, 1, values), &product, &error) == BCFG_E_UNSERVED);
+    uint16_t bias[2] = {0x3c00, 0xc000}; /* 1 -2, to each row */
+    bcfg_operand added = {bias, 0, 2, NULL};
+    CHECK(bcfg_addmm(snapshot, &product, &added, &error) == BCFG_OK);
+    CHECK(c[0] == 0x4800 && c[1] == 0x4800 && c[2] == 0x4c00 && c[3] == 0x4d00); /* 8 8 16 20 */
+    added = (bcfg_operand){c, 4, 2, NULL}; /* as if c did not overlap it */
+    CHECK(bcfg_addmm(snapshot, &product, &added, &error) == BCFG_OK);
+    CHECK(c[0] == 0x4b80 && c[3] == 0x5140); /* 15 42 */
+    product.k = 0;
+    CHECK(bcfg_addmm(snapshot, &product, &added, &error) == BCFG_E_ARGUMENT);
+    product.element = BCFG_FLOAT32, product.k = 2;
+    CHECK(bcfg_addmm(snapshot, &product, &added, &error) == BCFG_E_ARGUMENT);
+    CHECK(strcmp(error.detail, "only sums of products with 16 bits are added to") == 0);
     float z[8] = {1, 0, 0, 1, 2, 0, 0, 0}, y[8];
     product = (bcfg_product){BCFG_COMPLEX64, 0, NULL, 2, 2, 2,
                              {z, 16, 8, NULL}, {z, 16, 8, NULL}, {y, 16, 8, NULL}};

@@ -33,7 +33,7 @@ def _torch():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     yield torch
-    assert torch_attention._library is None
+    assert not torch_attention.REPLACED.is_on
 
 
 def tensors(torch, dtype="float32", heads=4, groups=4):

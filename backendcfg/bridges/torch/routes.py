@@ -1,7 +1,8 @@
 """Which library computes what a program asks of PyTorch: the `[route]` table.
 
-Attention: our kernels replace the two that PyTorch's attention ends in on the CPU, as by
-`ops.serve_torch()`; `backendcfg/ops/attention/torch_kernels.py` says which calls reach them.
+Our kernels replace those that PyTorch's attention ends in on the CPU, as by `ops.serve_torch()`,
+and those of products of 16-bit numbers; `backendcfg/ops/attention/torch_kernels.py` and
+`backendcfg/ops/torch_products.py` say which calls reach them.
 """
 
 from __future__ import annotations
@@ -14,41 +15,62 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any
 
-    from backendcfg.ops.attention.torch_kernels import TorchAttention
+    from backendcfg.ops.torch_library import Replaced
 
 ATTENTION = "route.torch.attention"
+MATMUL = "route.torch.matmul"
 FLAGS: frozenset[str] = frozenset()
 """Those of scopes. A route is for the whole process and takes half a millisecond to set."""
 
-_serving: list[TorchAttention] = []
-"""What gives PyTorch its kernels back; empty while a profile serves none."""
 
+class Kernels(TorchSwitch):
+    """Whose kernels PyTorch runs on the CPU: "keep", its own, or "native", ours."""
 
-class Attention(TorchSwitch):
-    """Whose kernels PyTorch's attention runs on the CPU: "keep", its own, or "native", ours."""
-
-    name = "torch.attention.kernels"
     only = "base"
 
+    def replaced(self) -> Replaced:
+        """The kernels."""
+        raise NotImplementedError
+
     def read(self) -> str:
-        return "native" if _serving else "keep"
+        return "native" if self.replaced().is_wanted(Kernels) else "keep"
 
     def write(self, value: str) -> None:
-        from backendcfg.ops.attention import torch_kernels
-
-        if value == "native" and not _serving:
-            _serving.append(torch_kernels.serve_torch())
-        elif value == "keep" and _serving:
-            _serving.pop().undo()
+        if value == "native":
+            self.replaced().serve(self.torch, Kernels)
+        else:
+            self.replaced().give_back(Kernels)
 
     def unsupported(self) -> str:
+        return self.replaced().why_not(self.torch)
+
+
+class Attention(Kernels):
+    """Those of attention."""
+
+    name = "torch.attention.kernels"
+
+    def replaced(self) -> Replaced:
         from backendcfg.ops.attention import torch_kernels
 
-        return torch_kernels.why_not(self.torch)
+        return torch_kernels.REPLACED
+
+
+class Products(Kernels):
+    """Those of products of bfloat16 and float16."""
+
+    name = "torch.matmul.kernels"
+
+    def replaced(self) -> Replaced:
+        from backendcfg.ops import torch_products
+
+        return torch_products.REPLACED
 
 
 def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:
-    """The setting of the route, if a profile asks for one; "keep" touches nothing."""
-    if ATTENTION not in asked or values[ATTENTION] == "keep":
-        return []
-    return [Setting(Attention(torch), values[ATTENTION], ATTENTION)]
+    """The settings of the routes that a profile asks for; "keep" touches nothing."""
+    return [
+        Setting(switch(torch), values[flag], flag)
+        for flag, switch in ((ATTENTION, Attention), (MATMUL, Products))
+        if flag in asked and values[flag] != "keep"
+    ]

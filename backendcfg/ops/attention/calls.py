@@ -79,10 +79,6 @@ routes: ProfileCache[Hashable, Route] = ProfileCache(1024)
 """What was decided, by shapes, dtypes, options and profile."""
 
 
-class NotFiniteError(InvalidArgumentError):
-    """`ops.check_finite` refuses the result."""
-
-
 def facts(arrays: Arrays, options: tuple[float, bool, bool]) -> Call:
     """What the choice looks at; gradients are nobody's business here."""
     query, key, value, mask = arrays

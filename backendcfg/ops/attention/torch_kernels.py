@@ -17,27 +17,19 @@ traces or transforms a program cannot look into such a function and gets PyTorch
 from __future__ import annotations
 
 import functools
-import threading
-import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError
-from backendcfg.ops import serving
+from backendcfg.ops import serving, torch_library
+from backendcfg.ops.arrays import NotFiniteError
 from backendcfg.ops.attention import calls, scaled_dot_product_attention
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from backendcfg.ops.torch_library import array
 
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 PLAIN = "_scaled_dot_product_attention_math"
 """The operator of plain products, which PyTorch calls where no fused kernel can serve."""
-
-_lock = threading.Lock()
-_serving: set[TorchAttention] = set()
-_library: Any = None
-_theirs: dict[str, Any] = {}
 
 
 class _Options(NamedTuple):
@@ -63,13 +55,7 @@ class TorchAttention:
 
     def undo(self) -> None:
         """Give PyTorch its kernels back, once nobody else is served; twice does nothing."""
-        global _library
-        with _lock:
-            if self in _serving:
-                _serving.remove(self)
-                if not _serving:
-                    _library._destroy()
-                    _library = None
+        REPLACED.give_back(self)
 
     def __enter__(self) -> Self:
         return self
@@ -96,36 +82,10 @@ def serve_torch() -> TorchAttention:
     Raises:
         MissingLibraryError: PyTorch is not installed, or older than 2.9.
     """
-    global _library
     torch = _torch()
     serving = TorchAttention()
-    with _lock:
-        if _library is None:
-            made = torch.library.Library("aten", "IMPL")
-            try:
-                for name, kernel, where in (
-                    (FORWARD, _forward, "CPU"),
-                    (BACKWARD, _backward, "CPU"),
-                    (PLAIN, _plain, "AutogradCPU"),
-                ):
-                    _theirs[name] = torch.library.get_kernel(f"aten::{name}", where)
-                    with warnings.catch_warnings():
-                        # That a kernel is replaced is what was asked for.
-                        warnings.simplefilter("ignore")
-                        made.impl(name, kernel, where, with_keyset=True)
-            except BaseException:
-                made._destroy()
-                raise
-            _library = made
-        _serving.add(serving)
+    REPLACED.serve(torch, serving)
     return serving
-
-
-def why_not(torch: Any) -> str:
-    """Why a PyTorch cannot be served, or ""."""
-    if hasattr(torch.library, "get_kernel") and hasattr(torch.ops.aten, FORWARD):
-        return ""
-    return f"PyTorch {torch.__version__} does not give its kernels out"
 
 
 def _torch() -> Any:
@@ -138,7 +98,7 @@ def _torch() -> Any:
             state="nothing was changed",
             helps=["install it: `pip install torch`"],
         ) from error
-    if reason := why_not(torch):
+    if reason := REPLACED.why_not(torch):
         raise MissingLibraryError(
             f"serve_torch: {reason}",
             state="nothing was changed",
@@ -172,10 +132,10 @@ def _forward(  # noqa: PLR0917 - PyTorch's
             enable_gqa=query.shape[1] != key.shape[1],
             return_logsumexp=True,
         )
-    except calls.NotFiniteError:
+    except NotFiniteError:
         raise
     except InvalidArgumentError:
-        return _theirs[FORWARD].call_boxed(  # type: ignore[no-any-return]
+        return REPLACED.theirs[FORWARD].call_boxed(  # type: ignore[no-any-return]
             keys, query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
         )
     if is_numpy:
@@ -210,7 +170,7 @@ def _backward(  # noqa: PLR0917 - PyTorch's
     element = str(query.dtype).removeprefix("torch.")
     given = (query, key, value)
     if dropout_p or not _fits(torch, given, attn_mask, element):
-        return _theirs[BACKWARD].call_boxed(  # type: ignore[no-any-return]
+        return REPLACED.theirs[BACKWARD].call_boxed(  # type: ignore[no-any-return]
             keys,
             grad_out,
             *given,
@@ -241,13 +201,13 @@ def _gradients(
     )
     mask = options.mask
     if mask is not None:
-        mask = _array(mask.expand(*query.shape[:3], key.shape[2]))
-    own = _array(query), _array(key), _array(value)
-    produced = _array(results[0]), _array(results[1])
+        mask = array(mask.expand(*query.shape[:3], key.shape[2]))
+    own = array(query), array(key), array(value)
+    produced = array(results[0]), array(results[1])
     _native.attention_backward(
-        *(_array(grad_out), *own, mask, *produced, options.is_causal, _scale(query, options)),
+        *(array(grad_out), *own, mask, *produced, options.is_causal, _scale(query, options)),
         *(options.dropout_p, options.seed, element, 0),
-        (_array(first), _array(second), _array(third)),
+        (array(first), array(second), array(third)),
     )
     serving.served(
         f"{calls.OPERATION}_backward",
@@ -283,13 +243,13 @@ def _plain(  # noqa: PLR0917 - PyTorch's
             try:
                 options = _Options(attn_mask, is_causal, scale, float(dropout_p), seed)
                 out = _dropped(torch).apply(query, key, value, options)
-            except calls.NotFiniteError:
+            except NotFiniteError:
                 raise
             except InvalidArgumentError:  # no kernel is allowed: PyTorch's draws what it would
                 torch.default_generator.set_state(before)
             else:
                 return out, query.new_empty(0)
-    return _theirs[PLAIN].call_boxed(  # type: ignore[no-any-return]
+    return REPLACED.theirs[PLAIN].call_boxed(  # type: ignore[no-any-return]
         keys,
         *(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask),
         scale=scale,
@@ -410,9 +370,11 @@ def _fits(torch: Any, given: tuple[Any, ...], mask: Any, element: str) -> bool:
     )
 
 
-def _array(tensor: Any) -> NDArray[Any]:
-    """The tensor's memory; bfloat16, which NumPy lacks, as uint16."""
-    import torch
-
-    tensor = tensor.detach()
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()  # type: ignore[no-any-return]
+REPLACED = torch_library.Replaced(
+    (
+        torch_library.Kernel(FORWARD, _forward),
+        torch_library.Kernel(BACKWARD, _backward),
+        torch_library.Kernel(PLAIN, _plain, "AutogradCPU"),
+    )
+)
+"""PyTorch's attention on the CPU."""

@@ -1,4 +1,4 @@
-/* bcfg_matmul: checks first, then one BLAS call per matrix of the batch. */
+/* bcfg_addmm: checks first, then one BLAS call per matrix of the batch, or one of our own kernels. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,10 +159,10 @@ int32_t bcfg_operation_of(const bcfg_product *product) {
 
 /* Computes with our own kernels, which take whole batches and any strides. */
 static bcfg_status run_native(const bcfg_snapshot *snapshot, const bcfg_product *product,
-                              bcfg_error *error) {
+                              const bcfg_operand *added, bcfg_error *error) {
     int64_t threads = snapshot->values[FLAG_THREADS_COUNT];
     if (threads < 0 || threads > INT32_MAX) threads = 0;
-    bcfg_status status = bcfg_gemm_run(product, (int32_t)threads, error);
+    bcfg_status status = bcfg_gemm_run(product, added, (int32_t)threads, error);
     if (status == BCFG_OK)
         bcfg_count(&bcfg_native_provider, COUNT_CALLS, bcfg_operation_of(product),
                    (uint64_t)count_matrices(product));
@@ -170,9 +170,10 @@ static bcfg_status run_native(const bcfg_snapshot *snapshot, const bcfg_product 
 }
 
 static bcfg_status run(const bcfg_snapshot *snapshot, const bcfg_product *product,
-                       const bcfg_provider *provider, bcfg_error *error) {
+                       const bcfg_operand *added, const bcfg_provider *provider,
+                       bcfg_error *error) {
     if (provider == &bcfg_native_provider && !is_complex(product->element))
-        return run_native(snapshot, product, error);
+        return run_native(snapshot, product, added, error);
     Work work = {
         .product = product,
         .provider = provider,
@@ -214,8 +215,8 @@ static bcfg_status check_finite(const bcfg_product *product, const char *data, i
 /* Computes into memory of its own and copies: for a result that overlaps an operand, or that must
  * not be seen before it is checked. */
 static bcfg_status run_aside(const bcfg_snapshot *snapshot, const bcfg_product *product,
-                             const bcfg_provider *provider, int64_t matrices, bool finite,
-                             bcfg_error *error) {
+                             const bcfg_operand *added, const bcfg_provider *provider,
+                             int64_t matrices, bool finite, bcfg_error *error) {
     int64_t size = bcfg_element_size[product->element], strides[MOST_DIMENSIONS];
     if (product->m > INT64_MAX / size / product->n / matrices)
         return bcfg_fail(error, BCFG_E_MEMORY, "no memory for a copy of the result");
@@ -228,7 +229,7 @@ static bcfg_status run_aside(const bcfg_snapshot *snapshot, const bcfg_product *
         stride *= product->batch_shape[d];
     }
     aside.c = (bcfg_operand){own, product->n * size, size, strides};
-    bcfg_status status = run(snapshot, &aside, provider, error);
+    bcfg_status status = run(snapshot, &aside, added, provider, error);
     if (status == BCFG_OK && finite) status = check_finite(product, own, matrices, error);
     if (status == BCFG_OK) {
         int64_t index[MOST_DIMENSIONS] = {0};
@@ -253,6 +254,11 @@ static bool any_serves(const bcfg_snapshot *snapshot, int32_t operation) {
 
 bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *product,
                         bcfg_error *error) {
+    return bcfg_addmm(snapshot, product, NULL, error);
+}
+
+bcfg_status bcfg_addmm(const bcfg_snapshot *snapshot, const bcfg_product *product,
+                       const bcfg_operand *added, bcfg_error *error) {
     bcfg_status status = bcfg_error_begin(error);
     if (status != BCFG_OK) return status;
     if (snapshot == NULL) snapshot = bcfg_current();
@@ -262,6 +268,8 @@ bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *produ
     if (product->c.data == NULL || (k > 0 && (product->a.data == NULL || product->b.data == NULL)))
         return bcfg_fail(error, BCFG_E_ARGUMENT, "the data of an operand is NULL");
     if (repeats(product)) return bcfg_fail(error, BCFG_E_ARGUMENT, "elements of c share memory");
+    if (added != NULL && (product->element < BCFG_BFLOAT16 || k == 0 || added->data == NULL))
+        return bcfg_fail(error, BCFG_E_ARGUMENT, "only sums of products with 16 bits are added to");
     if (k == 0) {
         fill_zero(product, bcfg_element_size[product->element]);
         return BCFG_OK;
@@ -283,7 +291,8 @@ bcfg_status bcfg_matmul(const bcfg_snapshot *snapshot, const bcfg_product *produ
                    (uint64_t)matrices);
     bool finite = snapshot->values[FLAG_OPS_CHECK_FINITE] != 0;
     if (finite || bcfg_overlap(product, &product->a, m, k) ||
-        bcfg_overlap(product, &product->b, k, n))
-        return run_aside(snapshot, product, provider, matrices, finite, error);
-    return run(snapshot, product, provider, error);
+        bcfg_overlap(product, &product->b, k, n) ||
+        (added != NULL && bcfg_overlap(product, added, m, n)))
+        return run_aside(snapshot, product, added, provider, matrices, finite, error);
+    return run(snapshot, product, added, provider, error);
 }

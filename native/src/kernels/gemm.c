@@ -18,6 +18,7 @@ enum {
 typedef struct {
     bcfg_gemm_common gemm;
     const bcfg_product *product;
+    const bcfg_operand *added; /* or NULL */
     const bcfg_operand *a, *b; /* swapped where c lies by columns or is one: c' = b' a' */
     bcfg_gemm_block *block;
     int64_t m, n, matrices;
@@ -45,10 +46,14 @@ static void compute_block(const Run *run, int64_t matrix, int64_t row, int64_t c
     const char *a = at_matrix(run->product, run->a, matrix);
     const char *b = at_matrix(run->product, run->b, matrix);
     char *c = (char *)at_matrix(run->product, &run->product->c, matrix);
+    const char *added = NULL;
+    if (run->added != NULL)
+        added = at_matrix(run->product, run->added, matrix) + row * gemm->added_row +
+                column * gemm->added_column;
     int64_t rows = run->m - row < run->rows ? run->m - row : run->rows;
     int64_t columns = run->n - column < run->columns ? run->n - column : run->columns;
     run->block(gemm, rows, columns, a + row * gemm->a_row, b + column * gemm->b_column,
-               c + row * gemm->c_row + column * gemm->c_column, space);
+               added, c + row * gemm->c_row + column * gemm->c_column, space);
 }
 
 static void compute_task(void *context, int64_t index, int32_t worker) {
@@ -99,6 +104,10 @@ static void take_layout(Run *run) {
         gemm->b_row = p->a.column_stride, gemm->b_column = p->a.row_stride;
         gemm->c_row = p->c.column_stride, gemm->c_column = p->c.row_stride;
     }
+    if (run->added != NULL) {
+        gemm->added_row = swap ? run->added->column_stride : run->added->row_stride;
+        gemm->added_column = swap ? run->added->row_stride : run->added->column_stride;
+    }
     gemm->a_in_place = in_place(p, run->a, gemm->a_row, gemm->a_column, run->m, p->k);
     gemm->b_in_place = run->m <= REUSED &&
                        in_place(p, run->b, gemm->b_row, gemm->b_column, p->k, run->n);
@@ -139,11 +148,12 @@ static int64_t space_of(const Run *run, int64_t size, int64_t most_columns) {
     return parts(elements * size, 64) * 64;
 }
 
-bcfg_status bcfg_gemm_run(const bcfg_product *product, int32_t threads, bcfg_error *error) {
+bcfg_status bcfg_gemm_run(const bcfg_product *product, const bcfg_operand *added, int32_t threads,
+                          bcfg_error *error) {
     const bcfg_kernels *kernels = bcfg_kernels_here();
     const bcfg_arithmetic *arithmetic = kernels->of[product->element == BCFG_FLOAT64];
     int64_t size = product->element == BCFG_FLOAT64 ? 8 : 4, most_columns = GEMM_COLUMN_BYTES / size;
-    Run run = {.product = product, .matrices = 1, .block = arithmetic->gemm};
+    Run run = {.product = product, .added = added, .matrices = 1, .block = arithmetic->gemm};
     for (int32_t d = 0; d < product->batch_dimensions; d++) run.matrices *= product->batch_shape[d];
     take_layout(&run);
     double work = (double)run.m * (double)run.n * (double)product->k * (double)run.matrices;

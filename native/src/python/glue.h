@@ -120,6 +120,7 @@ PyObject *bcfg_attention_call(PyObject *module, PyObject *const *given, Py_ssize
 PyObject *bcfg_kernel_isas(PyObject *module, PyObject *ignored);
 PyObject *bcfg_force_kernel_isa(PyObject *module, PyObject *given);
 PyObject *bcfg_attention_backward_call(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *bcfg_addmm_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *bcfg_matmul_bfloat16(PyObject *module, PyObject *const *arguments, Py_ssize_t given,
                                PyObject *keywords);
 PyObject *bcfg_snapshot_here(PyObject *module, PyObject *ignored);

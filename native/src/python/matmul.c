@@ -1,4 +1,4 @@
-/* matmul(a, b, out=None): NumPy's rules of shapes and types over bcfg_matmul. */
+/* matmul(a, b, out=None): NumPy's rules of shapes and types over bcfg_matmul; and addmm. */
 #include "arrays.h"
 #include "gpu/python/device.h"
 
@@ -9,12 +9,13 @@ enum { WORTH_RELEASING = 1 << 15 };
 /* One call: what was passed, and what is multiplied. */
 typedef struct {
     PyObject *given_a, *given_b, *given_out;
+    PyArrayObject *added;          /* or NULL */
     PyArrayObject *a, *b, *result; /* owned */
     bool holds_bfloat16;           /* uint16 stands for it */
     int bfloat16_type;             /* its number, once an array of it was seen */
     bcfg_product product;
     int64_t shape[NPY_MAXDIMS], a_strides[NPY_MAXDIMS], b_strides[NPY_MAXDIMS];
-    int64_t c_strides[NPY_MAXDIMS];
+    int64_t c_strides[NPY_MAXDIMS], added_strides[NPY_MAXDIMS];
 } Call;
 
 /* Has backendcfg.ops raise the error, with the shapes and types; returns -1. */
@@ -144,15 +145,20 @@ PyObject *bcfg_snapshot_here(PyObject *module, PyObject *ignored) {
 
 static int multiply(Call *call, const bcfg_snapshot *snapshot) {
     bcfg_product *p = &call->product;
+    bcfg_operand operand, *added = NULL;
+    if (call->added != NULL) {
+        operand = bcfg_operand_of(call->added, p->batch_dimensions, call->added_strides, true, true);
+        added = &operand;
+    }
     bcfg_error error = {.abi = BCFG_ABI, .size = sizeof error};
     double work = (double)p->m * (double)p->n * (double)(p->k > 0 ? p->k : 1);
     for (int d = 0; d < p->batch_dimensions; d++) work *= (double)call->shape[d];
     bcfg_status status;
     if (work < WORTH_RELEASING) {
-        status = bcfg_matmul(snapshot, p, &error);
+        status = bcfg_addmm(snapshot, p, added, &error);
     } else {
         Py_BEGIN_ALLOW_THREADS
-        status = bcfg_matmul(snapshot, p, &error);
+        status = bcfg_addmm(snapshot, p, added, &error);
         Py_END_ALLOW_THREADS
     }
     switch (status) {
@@ -201,7 +207,7 @@ static PyObject *call_matmul(PyObject *const *arguments, Py_ssize_t given, PyObj
     Call call;
     call.holds_bfloat16 = holds_bfloat16;
     call.given_out = Py_None;
-    call.a = call.b = call.result = NULL;
+    call.added = call.a = call.b = call.result = NULL;
     call.product.batch_dimensions = 0;
     Py_ssize_t named = keywords != NULL ? PyTuple_GET_SIZE(keywords) : 0;
     if (given < 2 || given + named > 3 ||
@@ -240,4 +246,44 @@ PyObject *bcfg_matmul_bfloat16(PyObject *module, PyObject *const *arguments, Py_
                                PyObject *keywords) {
     (void)module;
     return call_matmul(arguments, given, keywords, true);
+}
+
+/* What is added must have the result's shape and type: strides of 0 repeat it. */
+static int take_added(const Call *call) {
+    PyArrayObject *out = (PyArrayObject *)call->given_out, *added = call->added;
+    if (PyArray_NDIM(out) < 2 || PyArray_TYPE(added) != PyArray_TYPE(out) ||
+        PyArray_NDIM(added) != PyArray_NDIM(out) ||
+        !PyArray_CompareLists(PyArray_DIMS(added), PyArray_DIMS(out), PyArray_NDIM(out)) ||
+        !PyArray_ISNOTSWAPPED(added)) {
+        PyErr_SetString(PyExc_ValueError, "what is added must be like `out`, of two dimensions or more");
+        return -1;
+    }
+    return 0;
+}
+
+PyObject *bcfg_addmm_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given) {
+    (void)module;
+    Call call;
+    if (given != 4 || !bcfg_array_api_ready) {
+        PyErr_SetString(PyExc_TypeError, "addmm takes (added, a, b, out)");
+        return NULL;
+    }
+    for (int i = 0; i < 4; i++)
+        if (!PyArray_CheckExact(arguments[i])) {
+            PyErr_SetString(PyExc_TypeError, "addmm takes NumPy arrays");
+            return NULL;
+        }
+    call.holds_bfloat16 = true;
+    call.added = (PyArrayObject *)arguments[0];
+    call.given_a = arguments[1];
+    call.given_b = arguments[2];
+    call.given_out = arguments[3];
+    call.a = call.b = call.result = NULL;
+    call.product.batch_dimensions = 0;
+    int status = take_added(&call) < 0 ? -1 : compute(&call);
+    Py_XDECREF(call.a);
+    Py_XDECREF(call.b);
+    if (status == 0) return (PyObject *)call.result;
+    Py_XDECREF(call.result);
+    return NULL;
 }

@@ -84,6 +84,9 @@ static PyMethodDef methods[] = {
      "attention_backward(grad_out, query, key, value, mask, out, logsumexp, is_causal, scale, "
      "dropout_p, seed, element, threads=0, results=None, /)\n--\n\nGradients of query, key and "
      "value; see backendcfg.ops."},
+    {"addmm", (PyCFunction)(void (*)(void))bcfg_addmm_call, METH_FASTCALL,
+     "addmm(added, a, b, out, /)\n--\n\nout = added + a @ b of float16, or of bfloat16 as uint16, "
+     "rounded once."},
     {"matmul_bfloat16", (PyCFunction)(void (*)(void))bcfg_matmul_bfloat16,
      METH_FASTCALL | METH_KEYWORDS,
      "matmul_bfloat16(a, b, /, out=None)\n--\n\nThe same where uint16 arrays hold bfloat16."},

@@ -1,0 +1,115 @@
+"""Kernels of PyTorch in whose place ours run, for as long as somebody wants it.
+
+They are replaced below autograd, vmap, autocast and the compiler, so that all of these work as they
+do with PyTorch's own. https://docs.pytorch.org/docs/2.13/library.html
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+
+class Kernel(NamedTuple):
+    """One of ours, and which of PyTorch's it replaces.
+
+    Attributes:
+        operator: of `aten`, with its overload: "mm", "mm.out".
+        call: takes PyTorch's dispatch keys, and then what the operator takes.
+        key: the dispatch key: "CPU", "AutogradCPU".
+    """
+
+    operator: str
+    call: Any
+    key: str = "CPU"
+
+
+class Replaced:
+    """Some of PyTorch's kernels, all of which are replaced together, or none.
+
+    Attributes:
+        theirs: PyTorch's own kernels, by operator, for calls that are left to them.
+    """
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self.theirs: dict[str, Any] = {}
+        self._kernels = kernels
+        self._lock = threading.Lock()
+        self._wanted: set[Hashable] = set()
+        self._library: Any = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether our kernels run now."""
+        return bool(self._wanted)
+
+    def is_wanted(self, by: Hashable) -> bool:
+        """Whether it is one of those for whom our kernels run."""
+        return by in self._wanted
+
+    def why_not(self, torch: Any) -> str:
+        """Why a PyTorch cannot be served, or ""."""
+        operators = (kernel.operator.partition(".")[0] for kernel in self._kernels)
+        if hasattr(torch.library, "get_kernel") and all(
+            hasattr(torch.ops.aten, operator) for operator in operators
+        ):
+            return ""
+        return f"PyTorch {torch.__version__} does not give its kernels out"
+
+    def serve(self, torch: Any, by: Hashable) -> None:
+        """Replace them, if nobody has; `by` wants it until it gives them back."""
+        with self._lock:
+            if self._library is None:
+                self._library = self._replace(torch)
+            self._wanted.add(by)
+
+    def give_back(self, by: Hashable) -> None:
+        """Give PyTorch its kernels back once nobody else wants ours; twice does nothing.
+
+        A kernel that another thread may be looking up must not be taken away: PyTorch's table has
+        no lock, and the process would crash. So while there are other threads ours stay in place,
+        and pass every call on to PyTorch's.
+        """
+        with self._lock:
+            self._wanted.discard(by)
+            alone = threading.active_count() == 1
+            if not self._wanted and self._library is not None and alone:
+                self._library._destroy()
+                self._library = None
+
+    def _replace(self, torch: Any) -> Any:
+        made = torch.library.Library("aten", "IMPL")
+        try:
+            for kernel in self._kernels:
+                operator, key = kernel.operator, kernel.key
+                self.theirs[operator] = torch.library.get_kernel(f"aten::{operator}", key)
+                with warnings.catch_warnings():
+                    # That a kernel is replaced is what was asked for.
+                    warnings.simplefilter("ignore")
+                    made.impl(operator, self._call(kernel), key, with_keyset=True)
+        except BaseException:
+            made._destroy()
+            raise
+        return made
+
+    def _call(self, kernel: Kernel) -> Any:
+        def call(keys: Any, *given: Any, **named: Any) -> Any:
+            if self._wanted:
+                return kernel.call(keys, *given, **named)
+            return self.theirs[kernel.operator].call_boxed(keys, *given, **named)
+
+        return call
+
+
+def array(tensor: Any) -> NDArray[Any]:
+    """The memory of a tensor on the CPU; bfloat16, which NumPy lacks, as uint16."""
+    import torch
+
+    tensor = tensor.detach()
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()  # type: ignore[no-any-return]

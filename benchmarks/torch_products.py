@@ -1,0 +1,85 @@
+"""PyTorch's products of bfloat16 and float16: by its own kernels, and routed to ours.
+
+    python benchmarks/torch_products.py [--quick]
+
+What a program calls is the same in both turns: `route.torch.matmul = "native"` is on in one.
+A small product of float32, measured before and after the first turn of the route, shows what it
+costs calls that it leaves to PyTorch.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from measure import Row, emit, nanoseconds, side_by_side
+
+SHAPES = ((1, 1024, 1024), (16, 1024, 1024), (128, 768, 3072), (512, 512, 512))
+"""Rows of the input, inputs and outputs of a layer: one token, a few, and a batch of training."""
+
+
+class Route:
+    """Turns the route on and off in a microsecond."""
+
+    def __init__(self) -> None:
+        import torch
+
+        from backendcfg.ops import torch_products
+
+        self.torch, self.replaced = torch, torch_products.REPLACED
+        # While there is another thread our kernels stay in place and pass calls on.
+        self.ended = threading.Event()
+        threading.Thread(target=self.ended.wait, daemon=True).start()
+        self.on()
+
+    def on(self) -> None:
+        self.replaced.serve(self.torch, "benchmark")
+
+    def off(self) -> None:
+        self.replaced.give_back("benchmark")
+
+
+def rows(*, quick: bool) -> list[Row]:
+    """A row for each call, type and shape."""
+    import torch
+
+    small = {"x": torch.randn(8, 8), "torch": torch}
+    rounds = 5 if quick else 15
+    plain = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
+    route = Route()
+    routed = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
+    found = []
+    for dtype in (torch.bfloat16, torch.float16):
+        for m, k, n in SHAPES:
+            x, w, c = (torch.randn(shape).to(dtype) for shape in ((m, k), (n, k), (m, n)))
+            names: dict[str, Any] = {"x": x, "w": w, "b": w.mT.contiguous(), "torch": torch}
+            names |= {"c": c, "linear": torch.nn.functional.linear}
+            for what, call in (
+                (f"linear, ({m}, {k}) to {n}", "linear(x, w)"),
+                (f"mm, {m} x {k} x {n}", "torch.mm(x, b)"),
+                (f"the gradient of w, ({m}, {k}) to {n}", "torch.mm(c.mT, x)"),
+            ):
+                found.append(row(route, f"{what}, {str(dtype)[6:]}", call, names, rounds))
+    against = f"{nanoseconds(plain)} without the route"
+    ratio = f"{routed / plain:.2f} of its time"
+    found.append(
+        Row("mm, 8 x 8 x 8, float32, left to PyTorch", nanoseconds(routed), against, ratio)
+    )
+    return found
+
+
+def row(route: Route, what: str, call: str, names: dict[str, Any], rounds: int) -> Row:
+    """One call, by our kernels and by PyTorch's in turns."""
+    taken = side_by_side(
+        {"ours": f"on(); {call}", "theirs": f"off(); {call}", "on": "on()", "off": "off()"},
+        {**names, "on": route.on, "off": route.off},
+        rounds=rounds,
+    )
+    ours, theirs = taken["ours"] - taken["on"], taken["theirs"] - taken["off"]
+    against = f"{nanoseconds(theirs)} by PyTorch's kernels"
+    return Row(what, nanoseconds(ours), against, f"{theirs / ours:.2f} of its speed")
+
+
+if __name__ == "__main__":
+    emit(rows(quick="--quick" in sys.argv))

@@ -1,0 +1,276 @@
+"""PyTorch's products of bfloat16 and float16 on our kernels: `route.torch.matmul`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from backendcfg.bridges.torch import routes
+
+NATIVE = {"route.torch.matmul": "native"}
+
+CASES = """
+import json, torch
+import backendcfg
+from backendcfg import ops
+
+def given(dtype, *shapes):
+    torch.manual_seed(0)
+    return [torch.randn(shape).to(getattr(torch, dtype)) for shape in shapes]
+
+def cases(dtype, double=False):
+    shapes = (37, 300), (300, 29), (3, 7, 300), (3, 300, 29), (29,), (37, 29)
+    of = [each.double() if double else each for each in given(dtype, *shapes)]
+    a, b, x, y, row, square = of
+    linear = torch.nn.functional.linear
+    return {
+        "mm": lambda: torch.mm(a, b),
+        "mm of transposed": lambda: torch.mm(b.mT, a.mT),
+        "mm into": lambda: torch.mm(a, b, out=torch.empty_like(square)),
+        "mm into columns": lambda: torch.mm(a, b, out=torch.empty_like(square.mT).mT),
+        "bmm": lambda: torch.bmm(x, y),
+        "bmm into": lambda: torch.bmm(x, y, out=torch.empty(3, 7, 29, dtype=x.dtype)),
+        "addmm": lambda: torch.addmm(square, a, b),
+        "addmm of a row": lambda: torch.addmm(row, a, b),
+        "addmm into": lambda: torch.addmm(row, a, b, out=torch.empty_like(square)),
+        "addmm onto itself": lambda: torch.addmm(held := square.clone(), a, b, out=held),
+        "baddbmm": lambda: torch.baddbmm(row, x, y),
+        "baddbmm into": lambda: torch.baddbmm(row, x, y, out=torch.empty(3, 7, 29, dtype=x.dtype)),
+        "linear": lambda: linear(a, b.mT),
+        "linear of a batch": lambda: linear(x, b.mT, row),
+        "einsum": lambda: torch.einsum("bij,bjk->bik", x, y),
+        "one row": lambda: torch.mm(a[:1], b),
+        "no rows": lambda: torch.mm(a[:0], b),
+    }
+
+def left(dtype):
+    '''What is left to PyTorch.'''
+    a, b, row = given(dtype, (7, 5), (5, 3), (3,))
+    return {
+        "scaled": lambda: torch.addmm(row, a, b, beta=2, alpha=0.5),
+        "nothing multiplied": lambda: torch.addmm(row, a[:, :0], b[:0]),
+        "resized": lambda: torch.mm(a, b, out=torch.empty(0, dtype=a.dtype)),
+        "a vector": lambda: torch.mv(a, b[:, 0]),
+        "a token": lambda: torch.nn.functional.linear(a[:4], b.mT.contiguous(), row),
+    }
+
+def ours(call):
+    '''How many calls of ours computed it, and the result.'''
+    with ops.trace() as calls:
+        found = call()
+    return len(calls), found
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_products_run_on_our_kernels_and_are_no_less_exact(program, dtype):
+    """Apart from the exact value by a rounding, and what sums of float32 lose before it."""
+    code = f"""{CASES}
+backendcfg.apply(settings={NATIVE!r})
+exact = {{name: call() for name, call in cases("{dtype}", double=True).items()}}
+count, wrong = {{}}, []
+for name, call in cases("{dtype}").items():
+    count[name], found = ours(call)
+    assert (found.shape, found.dtype) == (exact[name].shape, torch.{dtype}), name
+    apart = (found.double() - exact[name]).abs()
+    if (apart > 0.501 * torch.finfo(torch.{dtype}).eps * exact[name].abs() + 1e-5).any():
+        wrong.append(name)
+print(json.dumps([count, wrong]))
+"""
+    count, wrong = program(code)
+    assert wrong == []
+    assert set(count.values()) == {1}
+
+
+@pytest.mark.torch
+def test_a_sum_is_rounded_once(program):
+    """1 + 2**-9 and what is added are no sum of bfloat16, and rounding twice would go down."""
+    code = f"""{CASES}
+backendcfg.apply(settings={NATIVE!r})
+a = torch.tensor([[1.0, 2.0**-8]]).bfloat16()
+b = torch.tensor([[1.0], [1.0]]).bfloat16()
+added = torch.tensor([[2.0**-8 + 2.0**-15]]).bfloat16()
+print(json.dumps([torch.mm(a, b).item(), torch.addmm(added, a, b).item()]))
+"""
+    assert program(code) == [1.0, 1.0 + 2.0**-7]
+
+
+@pytest.mark.torch
+def test_other_calls_are_left_to_pytorch_to_the_bit(program):
+    code = f"""{CASES}
+def every():
+    return {{
+        f"{{name}} of {{dtype}}": call
+        for dtype in ("bfloat16", "float16") for name, call in left(dtype).items()
+    }} | {{
+        f"{{name}} of {{dtype}}": call
+        for dtype in ("float32", "float64") for name, call in cases(dtype).items()
+    }}
+theirs = {{name: call() for name, call in every().items()}}
+backendcfg.apply(settings={NATIVE!r})
+found = {{name: ours(call) for name, call in every().items()}}
+print(json.dumps([
+    [name for name, (times, _) in found.items() if times],
+    [name for name, (_, one) in found.items() if not torch.equal(one, theirs[name])],
+]))
+"""
+    assert program(code) == [[], []]
+
+
+@pytest.mark.torch
+def test_errors_are_those_of_pytorch(program):
+    code = f"""{CASES}
+a, b, row = given("bfloat16", (7, 5), (5, 3), (4,))
+wrong = [
+    lambda: torch.mm(a, a),
+    lambda: torch.mm(a, b.float()),
+    lambda: torch.mm(a, b[0]),
+    lambda: torch.mm(a, b, out=torch.empty(7, 3)),
+    lambda: torch.mm(a, b, out=torch.empty(1, 3, dtype=a.dtype).expand(7, 3)),
+    lambda: torch.addmm(row, a, b),
+    lambda: torch.bmm(a[None], b.expand(2, 5, 3)),
+]
+def said():
+    found = []
+    for call in wrong:
+        try:
+            found.append(str(call()))
+        except RuntimeError as error:
+            found.append(str(error).splitlines()[0])
+    return found
+theirs = said()
+backendcfg.apply(settings={NATIVE!r})
+print(json.dumps([theirs, said()]))
+"""
+    theirs, found = program(code)
+    assert found == theirs
+    assert all("tensor(" not in message for message in theirs)
+
+
+@pytest.mark.torch
+def test_gradients_autocast_vmap_and_compiled_code_reach_our_kernels(program):
+    code = f"""{CASES}
+backendcfg.apply(settings={NATIVE!r})
+layer = torch.nn.Linear(64, 32).bfloat16()
+x = torch.randn(8, 64).bfloat16().requires_grad_()
+
+def trained(module):
+    out = module(x)
+    return [out.detach(), *torch.autograd.grad(out.float().square().sum(), [x, *layer.parameters()])]
+
+def cast():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.nn.Linear(64, 32)(torch.randn(8, 64))
+
+counts = {{}}
+counts["trained"], eager = ours(lambda: trained(layer))
+counts["autocast"], narrow = ours(cast)
+counts["vmap"], _ = ours(lambda: torch.vmap(torch.mm)(*given("float16", (4, 5, 6), (4, 6, 7))))
+compiled = torch.compile(layer)
+trained(compiled)
+counts["compiled"], quick = ours(lambda: trained(compiled))
+same = all(torch.allclose(a.float(), b.float(), rtol=0.02) for a, b in zip(eager, quick))
+print(json.dumps([counts, str(narrow.dtype), same]))
+"""
+    counts = {"trained": 3, "autocast": 1, "vmap": 1, "compiled": 3}
+    assert program(code) == [counts, "torch.bfloat16", True]
+
+
+@pytest.mark.torch
+def test_rows_have_the_same_bits_whatever_stands_beside_them(program):
+    code = f"""{CASES}
+backendcfg.apply(settings={NATIVE!r})
+a, b = given("bfloat16", (130, 700), (700, 90))
+whole = torch.mm(a, b)
+print(json.dumps([torch.equal(torch.mm(a[i : i + n], b), whole[i : i + n])
+                  for i, n in ((0, 1), (3, 7), (64, 64), (129, 1))]))
+"""
+    assert program(code) == [True] * 4
+
+
+@pytest.mark.torch
+def test_undo_gives_pytorch_its_kernels_back(program):
+    code = f"""{CASES}
+from backendcfg.ops import torch_products
+def state():
+    times, found = ours(lambda: torch.mm(*given("bfloat16", (7, 300), (300, 5))))
+    return times, torch_products.REPLACED.is_on
+before = state()
+backendcfg.apply(settings={NATIVE!r})
+during = state(), [(one.switch, one.state) for one in backendcfg.verify().readings]
+backendcfg.undo()
+print(json.dumps([before, *during, state(), torch_products.REPLACED._library is None]))
+"""
+    switches = [["torch.matmul.kernels", "ok"]]
+    assert program(code) == [[0, False], [1, True], switches, [0, False], True]
+
+
+@pytest.mark.torch
+def test_threads_that_compute_while_kernels_are_switched_get_right_results(program):
+    """PyTorch's table of kernels has no lock: to take one away under a call ends the process."""
+    code = """
+import json, threading, torch
+from backendcfg.ops import torch_products
+from backendcfg.ops.attention import torch_kernels
+
+torch.set_num_threads(1)
+a, b = (torch.randn(shape).bfloat16() for shape in ((16, 32), (32, 24)))
+q = torch.randn(1, 2, 8, 16)
+attention = torch.nn.functional.scaled_dot_product_attention
+calls = (lambda: a @ b), (lambda: q @ q.mT), (lambda: attention(q, q, q))
+wanted, wrong, done = [call() for call in calls], [], threading.Event()
+
+def compute():
+    while not done.is_set():
+        for call, right in zip(calls, wanted):
+            if not torch.allclose(call().float(), right.float(), rtol=0.01, atol=1e-5):
+                wrong.append(1)
+
+threads = [threading.Thread(target=compute, daemon=True) for _ in range(16)]
+for replaced in (torch_products.REPLACED, torch_kernels.REPLACED):
+    replaced.serve(torch, "test")
+for thread in threads:
+    thread.start()
+for _ in range(1000):
+    for replaced in (torch_products.REPLACED, torch_kernels.REPLACED):
+        replaced.give_back("test")
+        replaced.serve(torch, "test")
+done.set()
+for thread in threads:
+    thread.join(60)
+print(json.dumps([len(wrong), sum(thread.is_alive() for thread in threads)]))
+"""
+    assert program(code) == [0, 0]
+
+
+@pytest.mark.torch
+def test_what_is_not_finite_is_refused_where_the_profile_says_so(program):
+    code = f"""{CASES}
+backendcfg.apply(settings={{**{NATIVE!r}, "ops.check_finite": True}})
+a = torch.full((2, 2), 3e38).bfloat16()
+said = []
+for call in (lambda: torch.mm(a, a), lambda: torch.addmm(a, a, a)):
+    try:
+        call()
+    except Exception as error:
+        said.append([type(error).__name__, "matrix 0 of the result" in str(error)])
+print(json.dumps(said))
+"""
+    assert program(code) == [["NotFiniteError", True]] * 2
+
+
+@pytest.mark.torch
+def test_it_is_seen_by_who_serves(backendcfg):
+    said = backendcfg(
+        *("--json", "explain", "torch.mm", "--profile", "fast"),
+        BACKENDCFG_ROUTE_TORCH_MATMUL="native",
+    )
+    served = {dtype: who["library"] for dtype, who in json.loads(said)["served"].items()}
+    assert served["bfloat16"] == served["float16"] == "our own kernels"
+    assert served["float32"].startswith("torch's ")
+
+
+def test_what_is_kept_is_not_touched():
+    assert routes.collect(None, {"route.torch.matmul": "keep"}, NATIVE) == []
