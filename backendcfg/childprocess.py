@@ -18,6 +18,7 @@ from backendcfg.records import record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from subprocess import Popen
     from typing import IO, Any
 
 LIMIT_SECONDS = 120.0
@@ -98,6 +99,7 @@ def run(
     seconds: float | None = None,
     isolated: bool = False,
     python: str = "",
+    alone: bool = False,
 ) -> Ended:
     """Run a child to its end; whatever goes wrong is in the answer.
 
@@ -108,24 +110,43 @@ def run(
         seconds: after which it is killed; None for `LIMIT_SECONDS`.
         isolated: as for `command`.
         python: as for `command`.
+        alone: in a session of its own, so that Ctrl-C is for this process alone; what the child
+            started ends with it when it is killed, and when this process is interrupted.
     """
     import subprocess
 
     seconds = LIMIT_SECONDS if seconds is None else seconds
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             command(arguments, isolated=isolated, python=python),
-            input=given.encode(),
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=None if environment is None else dict(environment),
-            timeout=seconds,
-            check=False,
+            start_new_session=alone,
         )
-    except subprocess.TimeoutExpired:
-        return Ended(None, obstacle=f"did not end within {seconds:g} s")
     except OSError as error:
         return Ended(None, obstacle=f"could not be started: {error}")
-    return Ended(done.returncode, done.stdout, done.stderr)
+    with child:
+        try:
+            output, complaints = child.communicate(given.encode(), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            _kill(child, alone)
+            return Ended(None, obstacle=f"did not end within {seconds:g} s")
+        except BaseException:
+            _kill(child, alone)
+            raise
+    return Ended(child.returncode, output, complaints)
+
+
+def _kill(child: Popen[bytes], group: bool) -> None:
+    """Kill a child, or with it all that it started and that made no session of its own."""
+    import signal
+
+    if group:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
 
 
 def ask(

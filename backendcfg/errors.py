@@ -389,7 +389,7 @@ class CommandNotExecutableError(RequestError, PermissionError):
 
 
 class CommandFailedError(RequestError, ChildProcessError):
-    """`backendcfg compare` was given a command that fails by itself."""
+    """`backendcfg compare`, `prove` or `tune` was given a command that fails by itself."""
 
     code = "command-failed"
 

@@ -54,6 +54,12 @@ _NOT_FLAGS = frozenset(
         environ.STARTED_ANEW,
         environ.CARRIED,
         environ.INHERIT,
+        # Each run of a program has a folder of its own under these.
+        environ.CAPTURE,
+        environ.GUARD,
+        environ.TRACE,
+        environ.RECORDS,
+        environ.RANKS,
     )
 )
 # It says where the user's settings are, unless BACKENDCFG_CONFIG_DIR does.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 import pytest
 
@@ -41,6 +42,34 @@ def test_an_isolated_child_sees_no_site_packages_and_none_the_working_directory(
 def test_a_child_that_hangs_is_killed():
     done = childprocess.run(["-c", "import time; time.sleep(60)"], seconds=0.2)
     assert (done.status, done.how) == (None, "did not end within 0.2 s")
+
+
+PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print(child.pid, file=open(sys.argv[1], "w"), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="macos has no /proc")
+def test_what_a_child_in_a_session_of_its_own_started_is_killed_with_it(tmp_path):
+    file = tmp_path / "pid"
+    done = childprocess.run(["-c", PARENT, str(file)], seconds=2, alone=True)
+    assert (done.status, done.how) == (None, "did not end within 2 s")
+    stat = f"/proc/{int(file.read_text())}/stat"
+    deadline = time.monotonic() + 30
+    while os.path.exists(stat) and _state(stat) != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _state(stat):
+    try:
+        with open(stat) as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
 
 
 def test_an_interpreter_that_is_not_there_is_said(monkeypatch):

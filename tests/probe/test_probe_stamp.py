@@ -123,6 +123,9 @@ def test_every_variable_that_a_plan_may_rest_on_counts(name):
         "BACKENDCFG_STATE_DIR",
         "BACKENDCFG_CACHE_DIR",
         "BACKENDCFG_STARTED_BY",
+        "BACKENDCFG_RECORDS",
+        "BACKENDCFG_RANKS",
+        "BACKENDCFG_GUARD",
         "KMP_DUPLICATE_LIB_OK",
     ],
 )

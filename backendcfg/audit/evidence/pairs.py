@@ -65,7 +65,7 @@ def ratio(values: Sequence[float]) -> Ratio:
         if side == next_side
     ]
     draw = random.Random(0)  # noqa: S311 - no secret
-    medians = sorted(statistics.median(draw.choices(pairs, k=len(pairs))) for _ in range(DRAWS))
+    low, high = interval(pairs, draw)
     # Which of two runs of a side comes first means nothing, so each draw may turn it.
     turned = sorted(
         abs(
@@ -74,7 +74,6 @@ def ratio(values: Sequence[float]) -> Ratio:
         for _ in range(DRAWS)
     )
     middle = statistics.median(pairs)
-    low, high = medians[DRAWS // 40], medians[-DRAWS // 40 - 1]
     noise = turned[-DRAWS // 20 - 1]
     verdict: Verdict = ""
     if abs(middle) > noise:
@@ -90,6 +89,12 @@ def ratio(values: Sequence[float]) -> Ratio:
         tuple(map(math.exp, pairs)),
         tuple(map(math.exp, own)),
     )
+
+
+def interval(values: Sequence[float], draw: random.Random) -> tuple[float, float]:
+    """Where the median lies in 95 of 100 draws of as many values, with replacement."""
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(DRAWS))
+    return medians[DRAWS // 40], medians[-DRAWS // 40 - 1]
 
 
 def _sided(values: Sequence[float]) -> list[tuple[float, int]]:

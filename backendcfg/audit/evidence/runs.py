@@ -101,15 +101,24 @@ class Run:
         return self.text + "".join(f"{RANK}{n}:\n{text}" for n, text in self.ranks.items())
 
 
-def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:
+class TookTooLongError(Exception):
+    """A program was ended because its time was up."""
+
+
+def run(
+    command: Sequence[str], side: Side, *, counts: bool = True, seconds: float | None = None
+) -> Run:
     """Run a program to its end, with nothing on standard input.
 
     Args:
         command: the program and its arguments.
         side: what it is started under.
         counts: whether it is measured.
+        seconds: how long it may take; then it has a session of its own, all of which ends when the
+            time is up, and when this process is interrupted. None for as long as it takes.
 
     Raises:
+        TookTooLongError: it did not end within so many seconds.
         CommandNotFoundError, CommandNotExecutableError: it cannot be started.
         CommandFailedError: it did not exit with 0.
     """
@@ -123,7 +132,12 @@ def run(command: Sequence[str], side: Side, *, counts: bool = True) -> Run:
             **({} if counts else side.of_first),
         }
         words = ["-c", _RUNNER, str(side.processors), *files, *command]
-        done = childprocess.run(words, environment, seconds=_A_WEEK, isolated=True)
+        limit = _A_WEEK if seconds is None else seconds
+        done = childprocess.run(
+            words, environment, seconds=limit, isolated=True, alone=seconds is not None
+        )
+        if seconds is not None and done.status is None:
+            raise TookTooLongError(done.obstacle)
         try:
             told = json.loads(done.text)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""`backendcfg tune`: measure which library is the fastest here, for our own operations to use."""
+"""`backendcfg tune`: measure which library is the fastest here, or what makes a program faster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from backendcfg.cli.group import verb
+from backendcfg.cli.group import Verb, verb
 from backendcfg.cli.options import profile_argument
 from backendcfg.cli.output import block, current, says_no, table
+from backendcfg.errors import UsageError
 from backendcfg.resolve.words import duration
 
 if TYPE_CHECKING:
@@ -20,15 +21,37 @@ if TYPE_CHECKING:
     from backendcfg.transact.compiled import Compiled
 
 
-@verb("tune", "Manage", interrupted="the calibration of before, if any, is as it was")
+SECONDS = 60.0
+SECONDS_OF_PROGRAM = 600.0
+ROUNDS = 3
+
+COMMAND = f"{__name__}.command"
+"""Where the context keeps the words after `--`; None where there is no `--`."""
+
+
+class TuneVerb(Verb):
+    """Takes the line apart: `tune [OPTIONS] [PROFILE] [-- COMMAND...]`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Remember what stands after `--` in `ctx.meta`: click drops the word."""
+        separated = "--" in args
+        end = args.index("--") if separated else len(args)
+        ctx.meta[COMMAND] = args[end + 1 :] if separated else None
+        return super().parse_args(ctx, args[:end])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Those of click, and the command."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+@verb("tune", "Manage", cls=TuneVerb, interrupted="the calibration of before, if any, is as it was")
 @profile_argument()
 @click.option(
     "--seconds",
     metavar="N",
     type=click.FloatRange(min=1, max=3600),
-    default=60.0,
-    show_default=True,
-    help="Measure for N seconds at most.",
+    help=f"Measure for N seconds at most; {SECONDS:g} unless given, {SECONDS_OF_PROGRAM:g} with"
+    " a command.",
 )
 @click.option(
     "--noise",
@@ -41,13 +64,57 @@ if TYPE_CHECKING:
 @click.option(
     "--show", is_flag=True, help="Measure nothing; show what is stored, and whether it is used."
 )
-def command(name: str | None, seconds: float, noise: float, *, show: bool) -> None:
-    """Measure which library is fastest here, by operation, type and size.
+@click.option(
+    "--rounds",
+    metavar="N",
+    type=click.IntRange(min=1, max=1000),
+    help=f"Run the command N times under each choice; {ROUNDS} unless given.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write the choices that make the command faster to FILE, as a profile.",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    name: str | None,
+    seconds: float | None,
+    noise: float,
+    *,
+    show: bool,
+    rounds: int | None,
+    output: str | None,
+) -> None:
+    """Measure which library is fastest here, or what makes a command faster.
 
-    With the threads and kernels of PROFILE, and the libraries that it may use. `backendcfg.ops`
-    goes by it from then on, but under a profile that has a tier. Exits with 1 when turns differ too
-    much for the result to be stored.
+    Libraries by operation, type and size, with the threads and kernels of PROFILE, and those that
+    it may use. `backendcfg.ops` goes by it from then on, but under a profile that has a tier. Exits
+    with 1 when turns differ too much for the result to be stored.
+
+    With a command, nothing is stored: it is run under PROFILE (else the one in force, else `fast`),
+    under none, and under PROFILE with each of a few flags set otherwise.
     """
+    words: list[str] | None = ctx.meta[COMMAND]
+    _refuse_mixed(ctx, with_command=words is not None)
+    if words is not None:
+        from backendcfg.cli import choosing
+        from backendcfg.cli.sides import check
+
+        current().interrupted = choosing.STATE
+        check("tune", name or choosing.USUAL, tuple(words))
+        choosing.measure(
+            name,
+            words,
+            rounds=rounds or ROUNDS,
+            seconds=seconds or SECONDS_OF_PROGRAM,
+            path=output,
+        )
+        return
+    seconds = seconds or SECONDS
     compiled = _compiled(name)
     if show:
         _show(compiled)
@@ -74,6 +141,25 @@ def command(name: str | None, seconds: float, noise: float, *, show: bool) -> No
     current().answer(document, [*_lines(document), *_end(tuned)])
     if not tuned.path:
         says_no()
+
+
+def _refuse_mixed(ctx: click.Context, *, with_command: bool) -> None:
+    """Refuse options of the other form.
+
+    Raises:
+        UsageError: one is given.
+    """
+    options = {"show": "--show", "noise": "--noise"} if with_command else {}
+    options = options or {"rounds": "--rounds", "output": "--output"}
+    for parameter, option in options.items():
+        source = ctx.get_parameter_source(parameter)
+        if source is not click.core.ParameterSource.COMMANDLINE:
+            continue
+        if with_command:
+            message, remedy = "is for libraries, not for a command", "leave out the option"
+        else:
+            message, remedy = "is for a command", "write `backendcfg tune -- python train.py`"
+        raise UsageError(f"`{option}` {message}", helps=[remedy])
 
 
 def _busy() -> str:

@@ -1,0 +1,56 @@
+"""The profile that has a program's winning choices."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from backendcfg.audit.choices.candidates import CANDIDATES
+from backendcfg.audit.evidence.variants import variant
+from backendcfg.errors import visible
+from backendcfg.load.document import is_name
+from backendcfg.resolve.words import assignment, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from backendcfg.audit.choices.verdicts import Measured
+    from backendcfg.transact.compiled import Compiled
+
+
+def profile(base: Compiled, best: Measured, command: Sequence[str]) -> str:
+    """The text of a profile: the base, and the flags of the best choice over it.
+
+    What the base has from variables and settings files is not in it; they count beside it, too.
+    """
+    return "\n".join(
+        [
+            f"# {best.speed:.2f} times the speed of {visible(base.name)}, as measured here with",
+            f"#   {visible(shlex.join(command))}",
+            *_base(base, best),
+            *_flags(best),
+            "",
+        ]
+    )
+
+
+def _base(base: Compiled, best: Measured) -> Iterator[str]:
+    parents = base.name.split("+")
+    if base.request.name is None or not all(map(is_name, parents)):
+        # Only a profile that has a name can be extended.
+        lines = variant(None, base, ()).splitlines()
+        yield from (line for line in lines if line.partition(" = ")[0] not in best.flags)
+        return
+    yield "schema = 1"
+    yield f"extends = {literal(parents if parents[1:] else base.name)}"
+    for flag, text in base.request.arguments.items():
+        if flag not in best.flags:
+            yield f"{flag} = {text}"
+
+
+def _flags(best: Measured) -> Iterator[str]:
+    reasons = {(one.flag, one.value): one.why for one in CANDIDATES}
+    for flag, value in best.flags.items():
+        if why := reasons.get((flag, value)):
+            yield f"# {why}"
+        yield assignment(flag, value)
