@@ -6,6 +6,7 @@ do with PyTorch's own. https://docs.pytorch.org/docs/2.13/library.html
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,24 +22,23 @@ class Kernel(NamedTuple):
 
     Attributes:
         operator: of `aten`, with its overload: "mm", "mm.out".
-        call: takes PyTorch's dispatch keys, and then what the operator takes.
+        call: takes what the operator takes; NotImplemented leaves a call to PyTorch.
         key: the dispatch key: "CPU", "AutogradCPU".
+        unlocked: computes as PyTorch does what is left to it, while other threads may run Python;
+            NotImplemented where it cannot. PyTorch's own kernel is called with the lock held.
     """
 
     operator: str
     call: Any
     key: str = "CPU"
+    unlocked: Any = None
 
 
 class Replaced:
-    """Some of PyTorch's kernels, all of which are replaced together, or none.
-
-    Attributes:
-        theirs: PyTorch's own kernels, by operator, for calls that are left to them.
-    """
+    """Some of PyTorch's kernels, all of which are replaced together, or none."""
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
-        self.theirs: dict[str, Any] = {}
+        self._theirs: dict[str, Any] = {}
         self._kernels = kernels
         self._lock = threading.Lock()
         self._wanted: set[Hashable] = set()
@@ -73,12 +73,13 @@ class Replaced:
         """Give PyTorch its kernels back once nobody else wants ours; twice does nothing.
 
         A kernel that another thread may be looking up must not be taken away: PyTorch's table has
-        no lock, and the process would crash. So while there are other threads ours stay in place,
+        no lock, and the process would crash. So while other threads run Python ours stay in place,
         and pass every call on to PyTorch's.
         """
         with self._lock:
             self._wanted.discard(by)
-            alone = threading.active_count() == 1
+            # `threading` does not count those that it did not start.
+            alone = len(sys._current_frames()) == 1
             if not self._wanted and self._library is not None and alone:
                 self._library._destroy()
                 self._library = None
@@ -88,7 +89,7 @@ class Replaced:
         try:
             for kernel in self._kernels:
                 operator, key = kernel.operator, kernel.key
-                self.theirs[operator] = torch.library.get_kernel(f"aten::{operator}", key)
+                self._theirs[operator] = torch.library.get_kernel(f"aten::{operator}", key)
                 with warnings.catch_warnings():
                     # That a kernel is replaced is what was asked for.
                     warnings.simplefilter("ignore")
@@ -100,9 +101,12 @@ class Replaced:
 
     def _call(self, kernel: Kernel) -> Any:
         def call(keys: Any, *given: Any, **named: Any) -> Any:
-            if self._wanted:
-                return kernel.call(keys, *given, **named)
-            return self.theirs[kernel.operator].call_boxed(keys, *given, **named)
+            found = kernel.call(*given, **named) if self._wanted else NotImplemented
+            if found is NotImplemented and kernel.unlocked is not None:
+                found = kernel.unlocked(*given, **named)
+            if found is NotImplemented:
+                return self._theirs[kernel.operator].call_boxed(keys, *given, **named)
+            return found
 
         return call
 

@@ -20,100 +20,134 @@ FEW = 4
 token, stay PyTorch's: it reads such a matrix as it lies, up to four times as fast."""
 
 
-def _mm(keys: Any, left: Any, right: Any) -> Any:
-    found = _product(2, left, right)
-    return REPLACED.theirs["mm"].call_boxed(keys, left, right) if found is None else found
+LARGE = 1 << 20
+"""Multiplications from which on other threads may run Python while PyTorch computes a product that
+is left to it. Smaller ones take less time than the switch to another thread."""
 
 
-def _mm_out(keys: Any, left: Any, right: Any, *, out: Any) -> Any:
-    found = _product(2, left, right, out=out)
-    if found is None:
-        return REPLACED.theirs["mm.out"].call_boxed(keys, left, right, out=out)
-    return out
+def _ours(dimensions: int) -> Any:
+    """`mm` or `bmm`, with and without `out`."""
 
-
-def _bmm(keys: Any, left: Any, right: Any) -> Any:
-    found = _product(3, left, right)
-    return REPLACED.theirs["bmm"].call_boxed(keys, left, right) if found is None else found
-
-
-def _bmm_out(keys: Any, left: Any, right: Any, *, out: Any) -> Any:
-    found = _product(3, left, right, out=out)
-    if found is None:
-        return REPLACED.theirs["bmm.out"].call_boxed(keys, left, right, out=out)
-    return out
-
-
-def _added(operator: str, dimensions: int) -> Any:
-    """`addmm` or `baddbmm`, with and without `out`."""
-
-    def call(
-        keys: Any, added: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1, **out: Any
-    ) -> Any:
-        found = None
-        if alpha == 1 and beta == 1:
-            found = _product(dimensions, left, right, added=added, **out)
-        if found is None:
-            return REPLACED.theirs[operator].call_boxed(
-                keys, added, left, right, beta=beta, alpha=alpha, **out
-            )
-        return out.get("out", found)
+    def call(left: Any, right: Any, *, out: Any = None) -> Any:
+        return _product(dimensions, left, right, out=out)
 
     return call
 
 
-REPLACED = Replaced(
-    (
-        Kernel("mm", _mm),
-        Kernel("mm.out", _mm_out),
-        Kernel("bmm", _bmm),
-        Kernel("bmm.out", _bmm_out),
-        Kernel("addmm", _added("addmm", 2)),
-        Kernel("addmm.out", _added("addmm.out", 2)),
-        Kernel("baddbmm", _added("baddbmm", 3)),
-        Kernel("baddbmm.out", _added("baddbmm.out", 3)),
-    )
-)
-"""PyTorch's products of matrices."""
+def _ours_added(dimensions: int) -> Any:
+    """`addmm` or `baddbmm`, with and without `out`."""
+
+    def call(
+        added: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None
+    ) -> Any:
+        if alpha != 1 or beta != 1:
+            return NotImplemented
+        return _product(dimensions, left, right, added=added, out=out)
+
+    return call
 
 
 def _product(dimensions: int, left: Any, right: Any, *, added: Any = None, out: Any = None) -> Any:
-    """The product, plus what is added; None for what is left to PyTorch, errors included."""
+    """The product, plus what is added; NotImplemented for what is PyTorch's, errors included."""
     if left.itemsize != 2:  # most calls, which should cost little
-        return None
+        return NotImplemented
     import torch
 
-    dtype = left.dtype
-    if dtype not in (torch.bfloat16, torch.float16) or right.dtype is not dtype:
-        return None
-    if not left.ndim == right.ndim == dimensions or left.shape[:-2] != right.shape[:-2]:
-        return None
-    if left.shape[-1] != right.shape[-2] or not left.shape[-1]:
-        return None
-    if left.shape[-2] <= FEW and right.stride(-2) == 1:
-        return None
-    shape = (*left.shape[:-1], right.shape[-1])
-    if added is not None and not (added.dtype is dtype and _broadcasts(added.shape, shape)):
-        return None
+    if left.dtype not in (torch.bfloat16, torch.float16):
+        return NotImplemented
+    shape = _shape(dimensions, left, right, added, out)
+    if shape is None or (left.shape[-2] <= FEW and right.stride(-2) == 1):
+        return NotImplemented
     if out is None:
         out = left.new_empty(shape)
-    elif out.dtype is not dtype or out.shape != shape:
-        return None
+    elif added is not None and _shares(added, out) and not added.is_set_to(out):
+        return NotImplemented
     try:
         if added is not None:
             _native.addmm(array(added.expand(shape)), array(left), array(right), array(out))
-        elif dtype is torch.bfloat16:
+        elif left.dtype is torch.bfloat16:
             _native.matmul_bfloat16(array(left), array(right), array(out))
         else:
             _native.matmul(array(left), array(right), array(out))
     except NotFiniteError:
         raise
     except InvalidArgumentError:  # elements of `out` share memory, which PyTorch tells its way
-        return None
+        return NotImplemented
     return out
+
+
+def _unlocked(dimensions: int) -> Any:
+    """PyTorch's own `mm` or `bmm`, by the operator in place, which is not replaced."""
+
+    def call(left: Any, right: Any, *, out: Any = None) -> Any:
+        shape = _shape(dimensions, left, right, None, out)
+        if shape is None or left.numel() * shape[-1] < LARGE:
+            return NotImplemented
+        out = left.new_empty(shape) if out is None else out
+        return _in_place(dimensions, out)(left, right, beta=0)
+
+    return call
+
+
+def _unlocked_added(dimensions: int) -> Any:
+    """PyTorch's own `addmm` or `baddbmm`, by the operator in place, which is not replaced."""
+
+    def call(
+        added: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None
+    ) -> Any:
+        shape = _shape(dimensions, left, right, added, out)
+        if shape is None or left.numel() * shape[-1] < LARGE:
+            return NotImplemented
+        if out is None:
+            out = left.new_empty(shape).copy_(added)
+        elif out is not added:
+            if any(_shares(each, out) for each in (added, left, right)):
+                return NotImplemented
+            out.copy_(added)
+        return _in_place(dimensions, out)(left, right, beta=beta, alpha=alpha)
+
+    return call
+
+
+def _in_place(dimensions: int, out: Any) -> Any:
+    return out.addmm_ if dimensions == 2 else out.baddbmm_
+
+
+def _shape(dimensions: int, left: Any, right: Any, added: Any, out: Any) -> tuple[int, ...] | None:
+    """The shape of a product whose types and shapes fit each other, and that is not empty sums."""
+    if not left.ndim == right.ndim == dimensions or left.shape[:-2] != right.shape[:-2]:
+        return None
+    if left.shape[-1] != right.shape[-2] or not left.shape[-1]:
+        return None
+    if any(each is not None and each.dtype is not left.dtype for each in (right, added, out)):
+        return None
+    shape = (*left.shape[:-1], right.shape[-1])
+    if added is not None and not _broadcasts(added.shape, shape):
+        return None
+    return shape if out is None or out.shape == shape else None
+
+
+def _shares(one: Any, other: Any) -> bool:
+    """Whether two tensors are of one storage."""
+    return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
 
 
 def _broadcasts(given: Any, shape: tuple[int, ...]) -> bool:
     return len(given) <= len(shape) and all(
         size in (1, wanted) for size, wanted in zip(reversed(given), reversed(shape), strict=False)
     )
+
+
+REPLACED = Replaced(
+    [
+        Kernel(f"{operator}{overload}", ours(dimensions), unlocked=unlocked(dimensions))
+        for operator, dimensions, ours, unlocked in (
+            ("mm", 2, _ours, _unlocked),
+            ("bmm", 3, _ours, _unlocked),
+            ("addmm", 2, _ours_added, _unlocked_added),
+            ("baddbmm", 3, _ours_added, _unlocked_added),
+        )
+        for overload in ("", ".out")
+    ]
+)
+"""PyTorch's products of matrices."""

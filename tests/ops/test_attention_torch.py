@@ -489,7 +489,7 @@ def test_a_backward_pass_is_traced(torch):
         out = torch.nn.functional.scaled_dot_product_attention(query, key, value)
         # In this thread: autograd's own threads are in no block of this one.
         torch_attention._backward(
-            None, out.detach(), query, key, value, out.detach(), torch.zeros(2, 4, 29), 0.0, False
+            out.detach(), query, key, value, out.detach(), torch.zeros(2, 4, 29), 0.0, False
         )
     assert [(call.operation, call.dtype) for call in calls] == [
         ("scaled_dot_product_attention", "float32"),

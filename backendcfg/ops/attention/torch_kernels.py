@@ -107,8 +107,7 @@ def _torch() -> Any:
     return torch
 
 
-def _forward(  # noqa: PLR0917 - PyTorch's
-    keys: Any,
+def _forward(
     query: Any,
     key: Any,
     value: Any,
@@ -117,7 +116,7 @@ def _forward(  # noqa: PLR0917 - PyTorch's
     *,
     attn_mask: Any = None,
     scale: float | None = None,
-) -> tuple[Any, Any]:
+) -> Any:
     import torch
 
     given: tuple[Any, ...] = query, key, value, attn_mask
@@ -135,9 +134,7 @@ def _forward(  # noqa: PLR0917 - PyTorch's
     except NotFiniteError:
         raise
     except InvalidArgumentError:
-        return REPLACED.theirs[FORWARD].call_boxed(  # type: ignore[no-any-return]
-            keys, query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
-        )
+        return NotImplemented
     if is_numpy:
         out, logsumexp = torch.from_numpy(out), torch.from_numpy(logsumexp)
     # In memory as PyTorch's kernel has them, because compiled code counts on it.
@@ -150,7 +147,6 @@ def _forward(  # noqa: PLR0917 - PyTorch's
 
 
 def _backward(  # noqa: PLR0917 - PyTorch's
-    keys: Any,
     grad_out: Any,
     query: Any,
     key: Any,
@@ -162,7 +158,7 @@ def _backward(  # noqa: PLR0917 - PyTorch's
     *,
     attn_mask: Any = None,
     scale: float | None = None,
-) -> tuple[Any, Any, Any]:
+) -> Any:
     import torch
 
     if grad_out is None:  # nobody asked: no gradients, as PyTorch's kernel answers
@@ -170,17 +166,7 @@ def _backward(  # noqa: PLR0917 - PyTorch's
     element = str(query.dtype).removeprefix("torch.")
     given = (query, key, value)
     if dropout_p or not _fits(torch, given, attn_mask, element):
-        return REPLACED.theirs[BACKWARD].call_boxed(  # type: ignore[no-any-return]
-            keys,
-            grad_out,
-            *given,
-            out,
-            logsumexp,
-            dropout_p,
-            is_causal,
-            attn_mask=attn_mask,
-            scale=scale,
-        )
+        return NotImplemented
     options = _Options(attn_mask, is_causal, scale)
     return _gradients(torch, grad_out, given, (out, logsumexp), options)
 
@@ -220,7 +206,6 @@ def _gradients(
 
 
 def _plain(  # noqa: PLR0917 - PyTorch's
-    keys: Any,
     query: Any,
     key: Any,
     value: Any,
@@ -231,7 +216,7 @@ def _plain(  # noqa: PLR0917 - PyTorch's
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> tuple[Any, Any]:
+) -> Any:
     """(result, weights); where ours serves, the weights are empty: attention does not read them."""
     import torch
 
@@ -249,12 +234,7 @@ def _plain(  # noqa: PLR0917 - PyTorch's
                 torch.default_generator.set_state(before)
             else:
                 return out, query.new_empty(0)
-    return REPLACED.theirs[PLAIN].call_boxed(  # type: ignore[no-any-return]
-        keys,
-        *(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask),
-        scale=scale,
-        enable_gqa=enable_gqa,
-    )
+    return NotImplemented
 
 
 def _is_eager(torch: Any, given: tuple[Any, ...]) -> bool:
