@@ -206,6 +206,27 @@ def test_explain_says_why_it_names_nobody(words, process, tmp_path):
     assert result.err == f"error[usage]: {REFUSED[words]}"
 
 
+@pytest.mark.parametrize(
+    ("word", "flag"),
+    [
+        ("torch.cublas_workspce_config", "torch.cublas_workspace_config"),
+        ("ops.chek_finite", "ops.check_finite"),
+        ("jax.defalt_matmul_precision", "jax.default_matmul_precision"),
+    ],
+)
+def test_explain_of_a_misspelt_flag_of_a_package_names_the_flag(word, flag, call):
+    assert call("explain", word).err == (
+        f"error[unknown-flag]: no flag has `{word}` in its name, in PyTorch's name for it or in what"
+        f" it does\n  state: nothing was changed\n  help: did you mean `{flag}`?\n"
+        "  help: run `backendcfg explain` to list every flag\n"
+    )
+
+
+def test_explain_of_an_operation_under_a_profile_that_is_not_there_says_so(call):
+    said = call("explain", "np.matmul", "--profile", "nosuch").err
+    assert said.startswith("error[unknown-profile]: profile `nosuch` does not exist\n")
+
+
 def test_explain_without_a_flag_lists_every_flag(call):
     from backendcfg.schema.profile import flags
 

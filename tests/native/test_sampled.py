@@ -88,6 +88,49 @@ def test_a_signal_that_somebody_handles_is_left_alone(spin):
             signal.signal(number, handler)
 
 
+def test_a_signal_that_this_thread_waits_for_stays_pending(spin):
+    waited = {signal.SIGRTMAX}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    try:
+        signal.pthread_kill(threading.get_ident(), signal.SIGRTMAX)
+        assert len(_native.sampled(lambda: [spin[0]() for _ in range(20)], 200)) > 1
+        assert signal.sigtimedwait(waited, 0).si_signo == signal.SIGRTMAX
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_a_handler_that_the_function_sets_stays(spin):
+    came = []
+    try:
+        _native.sampled(lambda: signal.signal(signal.SIGRTMAX, lambda *_: came.append(1)), 1000)
+        signal.pthread_kill(threading.get_ident(), signal.SIGRTMAX)
+        assert len(came) >= 1
+    finally:
+        signal.signal(signal.SIGRTMAX, signal.SIG_DFL)
+
+
+def test_a_child_that_is_forked_meanwhile_can_be_sampled(spin):
+    ended = []
+
+    def forking():
+        if not (child := os.fork()):
+            os._exit(0 if _native.sampled(spin[0], 200) is not None else 1)
+        ended.append(os.waitpid(child, 0)[1])
+
+    _native.sampled(forking, 1000)
+    assert ended == [0]
+
+
+def test_nobody_is_sampled_where_the_system_gives_no_timer():
+    code = (
+        "import resource; from backendcfg import _native; "
+        "resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, 0)); "
+        "print(_native.sampled(print, 200))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "None\n"
+
+
 def test_one_thread_is_sampled_at_a_time(spin):
     found = []
 

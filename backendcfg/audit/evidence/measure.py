@@ -68,11 +68,15 @@ def _measured(operation: Operation, values: Mapping[str, Any], asked: Collection
         found = probe_precision(
             operation.call, operation.dtype, operation.kind, sizes=operation.sizes
         )
-        by_whom = served(operation)
     except Exception as error:
         because = f"{type(error).__name__}: {reason(error)}".partition("\n")[0]
         return Measured(*about, None, fewest, "not measured", because)
-    return Measured(*about, found, fewest, *_judged(operation, found, fewest, by, values), by_whom)
+    judged = _judged(operation, found, fewest, by, values)
+    try:
+        by_whom = served(operation)
+    except Exception:  # its matrices are larger: there may be no memory for them
+        by_whom = None
+    return Measured(*about, found, fewest, *judged, by_whom)
 
 
 def _judged(

@@ -51,12 +51,14 @@ def command(
 
     asked = " ".join(words)
     found = find_flags(asked) if words else tuple(flags())
-    if not found and (operation := _operation(asked)):
+    if not found and not _near(asked, 0.8) and (operation := _operation(asked)):
         if settings or host_file is not None:
             raise UsageError(
                 f"`--set` and `--host` are for flags, and `{operation}` is an operation",
                 helps=[f"name a profile: `backendcfg explain {operation} --profile fast`"],
             )
+        if name is not None:
+            sources.plan(name, {}, None)  # a profile that does not exist is told here
         _explain_operation(operation, name)
         return
     if not found:
@@ -133,18 +135,23 @@ def _calibration(plan: Plan) -> dict[str, Any]:
     return calibrated(compile_plan(plan, {}, Asked()))
 
 
-def unknown_flag(words: str) -> Exception:
-    """The error for words that lead to no flag."""
+def _near(words: str, cutoff: float) -> list[str]:
+    """The flag whose name is nearest to what was given, if one is as near as that: 1 is equal."""
     import difflib
 
-    from backendcfg.errors import UnknownFlagError
     from backendcfg.schema.profile import flags
 
-    near = difflib.get_close_matches(words, list(flags()), n=1, cutoff=0.6)
+    return difflib.get_close_matches(words, list(flags()), n=1, cutoff=cutoff)
+
+
+def unknown_flag(words: str) -> Exception:
+    """The error for words that lead to no flag."""
+    from backendcfg.errors import UnknownFlagError
+
     return UnknownFlagError(
         f"no flag has `{words}` in its name, in PyTorch's name for it or in what it does",
         helps=[
-            *(f"did you mean `{name}`?" for name in near),
+            *(f"did you mean `{name}`?" for name in _near(words, 0.6)),
             "run `backendcfg explain` to list every flag",
         ],
     )

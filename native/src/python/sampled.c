@@ -9,7 +9,6 @@
 #endif
 #include "glue.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -32,7 +31,9 @@
 
 enum { MOST = 4096 };
 
-static atomic_bool busy; /* one thread at a time: there is one place for addresses */
+/* One thread at a time: there is one place for addresses. The process of that thread, else 0: a child
+ * that is forked meanwhile has the variable and not the thread. */
+static atomic_int busy;
 static _Atomic uintptr_t addresses[MOST];
 static atomic_uint taken;
 
@@ -45,14 +46,18 @@ static void note(int number, siginfo_t *info, void *context) {
     atomic_store_explicit(&taken, at + 1, memory_order_relaxed);
 }
 
-/* Handle the highest real-time signal that nobody handles or ignores; 0 where there is none. */
+/* Handle the highest real-time signal that nobody handles or ignores; 0 where there is none. One that
+ * this thread blocks is somebody's who waits for it, and would not come. */
 static int take_signal(struct sigaction *before) {
     struct sigaction action;
+    sigset_t blocked;
+    if (pthread_sigmask(SIG_BLOCK, NULL, &blocked) != 0) return 0;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = note;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
     for (int number = SIGRTMAX; number >= SIGRTMIN; number--)
-        if (sigaction(number, NULL, before) == 0 && !(before->sa_flags & SA_SIGINFO) &&
+        if (!sigismember(&blocked, number) && sigaction(number, NULL, before) == 0 &&
+             !(before->sa_flags & SA_SIGINFO) &&
             before->sa_handler == SIG_DFL && sigaction(number, &action, NULL) == 0)
             return number;
     return 0;
@@ -60,6 +65,10 @@ static int take_signal(struct sigaction *before) {
 
 static void give_back(int number, const struct sigaction *before) {
     struct sigaction ignore;
+    /* One that the function itself began to handle is its own. */
+    if (sigaction(number, NULL, &ignore) == 0 &&
+        !(ignore.sa_flags & SA_SIGINFO && ignore.sa_sigaction == note))
+        return;
     memset(&ignore, 0, sizeof ignore);
     ignore.sa_handler = SIG_IGN;
     /* One that is pending would end the process by the default action: ignoring discards it. */
@@ -79,9 +88,7 @@ static int start(timer_t *timer, int number, long microseconds) {
     every.it_interval.tv_nsec = microseconds % 1000000 * 1000;
     every.it_value = every.it_interval;
     if (timer_settime(*timer, 0, &every, NULL) == 0) return 0;
-    int why = errno;
     timer_delete(*timer);
-    errno = why;
     return -1;
 }
 
@@ -105,10 +112,9 @@ static PyObject *sample(PyObject *function, long microseconds) {
     int number = take_signal(&before);
     if (number == 0) Py_RETURN_NONE;
     atomic_store_explicit(&taken, 0, memory_order_relaxed);
-    if (start(&timer, number, microseconds) != 0) {
-        PyErr_SetFromErrno(PyExc_OSError);
+    if (start(&timer, number, microseconds) != 0) { /* signals or timers of the user are used up */
         give_back(number, &before);
-        return NULL;
+        Py_RETURN_NONE;
     }
     PyObject *result = PyObject_CallNoArgs(function);
     timer_delete(timer);
@@ -131,9 +137,10 @@ PyObject *bcfg_sampled(PyObject *module, PyObject *const *arguments, Py_ssize_t 
         return PyErr_Format(PyExc_ValueError, "cannot sample every %ld microseconds: 50 to 1000000",
                             microseconds);
 #if defined(INSTRUCTION)
-    if (atomic_exchange(&busy, true)) Py_RETURN_NONE;
+    int own = (int)getpid(), other = atomic_load(&busy);
+    if (other == own || !atomic_compare_exchange_strong(&busy, &other, own)) Py_RETURN_NONE;
     PyObject *found = sample(arguments[0], microseconds);
-    atomic_store(&busy, false);
+    atomic_store(&busy, 0);
     return found;
 #else
     Py_RETURN_NONE;
