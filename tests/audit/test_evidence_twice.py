@@ -23,6 +23,7 @@ print("done")
 
 
 @pytest.mark.torch
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["nothing", "tf32-off"])
 def test_an_operation_that_gives_something_else_the_second_time_is_named(
     name, tmp_path, monkeypatch, capsys

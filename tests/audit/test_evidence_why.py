@@ -143,7 +143,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("script", "expected"), FAULTS.values(), ids=FAULTS)
 def test_the_first_operation_that_differs_is_named_with_what_parts_it(script, expected, searched):
     found = searched(script)
@@ -234,6 +234,7 @@ print(found.double().sum().item())
     assert found["cure"] == {"determinism.algorithms": "deterministic"}
 
 
+@pytest.mark.exhaustive
 def test_what_a_program_tunes_in_its_first_run_is_cured_by_no_flag(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     script = """

@@ -89,7 +89,7 @@ def _started(tmp_path):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_ranks_of_torchrun_agree_or_all_refuse(size, started):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={size}", "script.py"]
@@ -255,6 +255,7 @@ with open(f"found-{rank}.json", "w") as file:
 """
 
 
+@pytest.mark.exhaustive
 @needs("mpi4py")
 def test_communicators_that_are_freed_are_not_mistaken_for_others(started):
     command = [str(Path(sys.executable).with_name("mpirun")), "--allow-run-as-root"]
@@ -285,6 +286,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.torch
 def test_ranks_that_come_together_again_in_other_numbers_agree(started):
     agreed = ["Agreement(size=3, unlike=())", "Agreement(size=2, unlike=())"]

@@ -208,6 +208,7 @@ found["met"] = refusal(engine.get, state.options(max_retries=0).remote(), timeou
 INHERITING = {"BACKENDCFG_PROFILE": "./mine.toml", "PYTHONPATH": START}
 
 
+@pytest.mark.exhaustive
 def test_a_worker_does_not_end_at_its_start_for_what_it_inherits(found, tmp_path):
     (tmp_path / "mine.toml").write_text('schema = 1\nextends = "tf32-off"\n')
     # The variable names a file that is not where the worker works.
@@ -234,6 +235,7 @@ found["task"] = refusal(ray.runtime_env, "fast")
 """
 
 
+@pytest.mark.exhaustive
 def test_a_hook_of_the_program_is_called_under_the_profile(found):
     met, _ = found(HOOKS)
     assert met["job"] == "tf32-off"
