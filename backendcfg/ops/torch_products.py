@@ -19,10 +19,9 @@ FEW = 4
 """Up to so many rows times a matrix that lies by columns, as in a linear layer that is given one
 token, stay PyTorch's: it reads such a matrix as it lies, up to four times as fast."""
 
-
-LARGE = 1 << 20
-"""Multiplications from which on other threads may run Python while PyTorch computes a product that
-is left to it. Smaller ones take less time than the switch to another thread."""
+LARGE = 1 << 26
+"""The sizes of both arrays multiplied, from which on other threads may run Python while PyTorch
+computes a product that is left to it: two of 90 x 90. Smaller products are soon done."""
 
 
 def _ours(dimensions: int) -> Any:
@@ -80,8 +79,9 @@ def _unlocked(dimensions: int) -> Any:
     """PyTorch's own `mm` or `bmm`, by the operator in place, which is not replaced."""
 
     def call(left: Any, right: Any, *, out: Any = None) -> Any:
-        shape = _shape(dimensions, left, right, None, out)
-        if shape is None or left.numel() * shape[-1] < LARGE:
+        if left.numel() * right.numel() < LARGE:
+            return NotImplemented
+        if (shape := _shape(dimensions, left, right, None, out)) is None:
             return NotImplemented
         out = left.new_empty(shape) if out is None else out
         return _in_place(dimensions, out)(left, right, beta=0)
@@ -95,8 +95,9 @@ def _unlocked_added(dimensions: int) -> Any:
     def call(
         added: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None
     ) -> Any:
-        shape = _shape(dimensions, left, right, added, out)
-        if shape is None or left.numel() * shape[-1] < LARGE:
+        if left.numel() * right.numel() < LARGE:
+            return NotImplemented
+        if (shape := _shape(dimensions, left, right, added, out)) is None:
             return NotImplemented
         if out is None:
             out = left.new_empty(shape).copy_(added)
@@ -114,7 +115,7 @@ def _in_place(dimensions: int, out: Any) -> Any:
 
 
 def _shape(dimensions: int, left: Any, right: Any, added: Any, out: Any) -> tuple[int, ...] | None:
-    """The shape of a product whose types and shapes fit each other, and that is not empty sums."""
+    """The shape of a product; None where types or shapes do not fit, or sums have no addends."""
     if not left.ndim == right.ndim == dimensions or left.shape[:-2] != right.shape[:-2]:
         return None
     if left.shape[-1] != right.shape[-2] or not left.shape[-1]:
