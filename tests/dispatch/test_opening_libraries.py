@@ -141,11 +141,11 @@ def test_what_a_library_prints_is_not_taken_for_the_answer(fake):
 
 
 def test_a_child_that_hangs_is_given_up(fake, monkeypatch):
-    def hangs(command, **more):
-        raise subprocess.TimeoutExpired(command, more["timeout"])
+    def hangs(child, given, timeout):
+        raise subprocess.TimeoutExpired(child.args, timeout)
 
     library = fake("lp64")  # compiled by a process that does not hang
-    monkeypatch.setattr(subprocess, "run", hangs)
+    monkeypatch.setattr(subprocess.Popen, "communicate", hangs)
     assert rehearsal.rehearse(native.file(), library, "", "", "") == (
         "a child process that was to try it did not end within 30 s"
     )
