@@ -110,8 +110,8 @@ def run(
         seconds: after which it is killed; None for `LIMIT_SECONDS`.
         isolated: as for `command`.
         python: as for `command`.
-        alone: in a session of its own, so that Ctrl-C is for this process alone; what the child
-            started ends with it when it is killed, and when this process is interrupted.
+        alone: start it in a session of its own: Ctrl-C reaches this process alone, which then kills
+            the child and all that the child started; so does the time limit.
     """
     import subprocess
 
@@ -131,16 +131,16 @@ def run(
         try:
             output, complaints = child.communicate(given.encode(), timeout=seconds)
         except subprocess.TimeoutExpired:
-            _kill(child, alone)
+            _kill(child, group=alone)
             return Ended(None, obstacle=f"did not end within {seconds:g} s")
         except BaseException:
-            _kill(child, alone)
+            _kill(child, group=alone)
             raise
     return Ended(child.returncode, output, complaints)
 
 
-def _kill(child: Popen[bytes], group: bool) -> None:
-    """Kill a child, or with it all that it started and that made no session of its own."""
+def _kill(child: Popen[bytes], *, group: bool) -> None:
+    """Kill a child, and with `group` all processes that it started in its own session."""
     import signal
 
     if group:
@@ -307,10 +307,7 @@ class Dialogue:
 
     def close(self) -> None:
         """Kill it, whatever it does, and what it started."""
-        import signal
-
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        _kill(self.process, group=True)
         self.status()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:

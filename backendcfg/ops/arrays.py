@@ -351,6 +351,12 @@ class NotFiniteError(InvalidArgumentError):
     """`ops.check_finite` refuses the result."""
 
 
+def broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether an array of a shape can be repeated to fill another shape."""
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(size in (1, full) for size, full in pairs)
+
+
 def check_finite(
     array: NDArray[Any], operation: str, flags: FlagsInForce, element: str = ""
 ) -> None:

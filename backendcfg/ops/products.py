@@ -23,6 +23,7 @@ from backendcfg.ops.arrays import (
     NARROW,
     ArrayView,
     NotFiniteError,
+    broadcasts,
     check_finite,
     described,
     dtype_of,
@@ -181,7 +182,7 @@ def _added(
     shape = _check(operation, factors, 2 if operation == "addmm" else 3)
     if added.element != left.element:
         _refuse(operation, f"`{names[0]}` must hold {left.element}, as the others do", added)
-    if not _broadcasts(added.array.shape, shape):
+    if not broadcasts(added.array.shape, shape):
         _refuse(operation, f"`{names[0]}` must broadcast to {shape}", added)
     for name, factor in (("beta", beta), ("alpha", alpha)):
         _check_factor(operation, name, factor, left.element)
@@ -269,11 +270,6 @@ def _target(operation: str, out: Any, element: str, shape: tuple[int, ...]) -> A
     if not target.array.flags.writeable:
         _refuse(operation, "`out` must be writeable", target)
     return target
-
-
-def _broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    pairs = zip(reversed(shape), reversed(wanted), strict=False)
-    return len(shape) <= len(wanted) and all(size in (1, full) for size, full in pairs)
 
 
 def _refuse(operation: str, what: str, *values: ArrayView) -> None:

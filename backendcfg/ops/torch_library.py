@@ -1,4 +1,4 @@
-"""Kernels of PyTorch in whose place ours run, for as long as somebody wants it.
+"""Replace kernels of PyTorch by ours, and give them back.
 
 They are replaced below autograd, vmap, autocast and the compiler, so that all of these work as they
 do with PyTorch's own. https://docs.pytorch.org/docs/2.13/library.html
@@ -24,8 +24,8 @@ class Kernel(NamedTuple):
         operator: of `aten`, with its overload: "mm", "mm.out".
         call: takes what the operator takes; NotImplemented leaves a call to PyTorch.
         key: the dispatch key: "CPU", "AutogradCPU".
-        unlocked: computes as PyTorch does what is left to it, while other threads may run Python;
-            NotImplemented where it cannot. PyTorch's own kernel is called with the lock held.
+        unlocked: computes what is left to PyTorch with PyTorch's bits and without the GIL;
+            NotImplemented where it cannot. PyTorch's own kernel is then called, with the GIL held.
     """
 
     operator: str

@@ -8,11 +8,12 @@ replaced here. Sums are those of float32, rounded once at the end, as PyTorch's 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops.arrays import NotFiniteError
+from backendcfg.ops.arrays import NotFiniteError, broadcasts
 from backendcfg.ops.torch_library import Kernel, Replaced, array
 
 FEW = 4
@@ -20,35 +21,22 @@ FEW = 4
 token, stay PyTorch's: it reads such a matrix as it lies, up to four times as fast."""
 
 LARGE = 1 << 26
-"""The sizes of both arrays multiplied, from which on other threads may run Python while PyTorch
-computes a product that is left to it: two of 90 x 90. Smaller products are soon done."""
+"""Elements of the left matrix times elements of the right one from which a product that is left to
+PyTorch is computed without the GIL: two matrices of 90 x 90. Smaller ones take microseconds."""
 
 
-def _ours(dimensions: int) -> Any:
-    """`mm` or `bmm`, with and without `out`."""
-
-    def call(left: Any, right: Any, *, out: Any = None) -> Any:
-        return _product(dimensions, left, right, out=out)
-
-    return call
-
-
-def _ours_added(dimensions: int) -> Any:
-    """`addmm` or `baddbmm`, with and without `out`."""
-
-    def call(
-        added: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None
-    ) -> Any:
-        if alpha != 1 or beta != 1:
-            return NotImplemented
-        return _product(dimensions, left, right, added=added, out=out)
-
-    return call
-
-
-def _product(dimensions: int, left: Any, right: Any, *, added: Any = None, out: Any = None) -> Any:
+def _ours(
+    dimensions: int,
+    left: Any,
+    right: Any,
+    *,
+    added: Any = None,
+    beta: Any = 1,
+    alpha: Any = 1,
+    out: Any = None,
+) -> Any:
     """The product, plus what is added; NotImplemented for what is PyTorch's, errors included."""
-    if left.itemsize != 2:  # most calls, which should cost little
+    if left.itemsize != 2 or alpha != 1 or beta != 1:  # most calls, which should cost little
         return NotImplemented
     import torch
 
@@ -75,47 +63,44 @@ def _product(dimensions: int, left: Any, right: Any, *, added: Any = None, out: 
     return out
 
 
-def _unlocked(dimensions: int) -> Any:
-    """PyTorch's own `mm` or `bmm`, by the operator in place, which is not replaced."""
-
-    def call(left: Any, right: Any, *, out: Any = None) -> Any:
-        if left.numel() * right.numel() < LARGE:
-            return NotImplemented
-        if (shape := _shape(dimensions, left, right, None, out)) is None:
-            return NotImplemented
+def _unlocked(
+    dimensions: int,
+    left: Any,
+    right: Any,
+    *,
+    added: Any = None,
+    beta: Any = 0,
+    alpha: Any = 1,
+    out: Any = None,
+) -> Any:
+    """PyTorch's own product: by `addmm_` or `baddbmm_`, which are not replaced."""
+    if left.numel() * right.numel() < LARGE:
+        return NotImplemented
+    if (shape := _shape(dimensions, left, right, added, out)) is None:
+        return NotImplemented
+    if added is None:
         out = left.new_empty(shape) if out is None else out
-        return _in_place(dimensions, out)(left, right, beta=0)
+    elif out is None:
+        out = left.new_empty(shape).copy_(added)
+    elif out is not added:
+        if any(_shares(each, out) for each in (added, left, right)):
+            return NotImplemented
+        out.copy_(added)
+    in_place = out.addmm_ if dimensions == 2 else out.baddbmm_
+    return in_place(left, right, beta=beta, alpha=alpha)
+
+
+def _adding(product: Any, dimensions: int) -> Any:
+    """The same product with the arguments of `addmm`, where what is added comes first."""
+
+    def call(added: Any, left: Any, right: Any, **options: Any) -> Any:
+        return product(dimensions, left, right, added=added, **{"beta": 1, **options})
 
     return call
-
-
-def _unlocked_added(dimensions: int) -> Any:
-    """PyTorch's own `addmm` or `baddbmm`, by the operator in place, which is not replaced."""
-
-    def call(
-        added: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None
-    ) -> Any:
-        if left.numel() * right.numel() < LARGE:
-            return NotImplemented
-        if (shape := _shape(dimensions, left, right, added, out)) is None:
-            return NotImplemented
-        if out is None:
-            out = left.new_empty(shape).copy_(added)
-        elif out is not added:
-            if any(_shares(each, out) for each in (added, left, right)):
-                return NotImplemented
-            out.copy_(added)
-        return _in_place(dimensions, out)(left, right, beta=beta, alpha=alpha)
-
-    return call
-
-
-def _in_place(dimensions: int, out: Any) -> Any:
-    return out.addmm_ if dimensions == 2 else out.baddbmm_
 
 
 def _shape(dimensions: int, left: Any, right: Any, added: Any, out: Any) -> tuple[int, ...] | None:
-    """The shape of a product; None where types or shapes do not fit, or sums have no addends."""
+    """The shape of a product; None where types or shapes do not fit, or the inner size is 0."""
     if not left.ndim == right.ndim == dimensions or left.shape[:-2] != right.shape[:-2]:
         return None
     if left.shape[-1] != right.shape[-2] or not left.shape[-1]:
@@ -123,7 +108,7 @@ def _shape(dimensions: int, left: Any, right: Any, added: Any, out: Any) -> tupl
     if any(each is not None and each.dtype is not left.dtype for each in (right, added, out)):
         return None
     shape = (*left.shape[:-1], right.shape[-1])
-    if added is not None and not _broadcasts(added.shape, shape):
+    if added is not None and not broadcasts(added.shape, shape):
         return None
     return shape if out is None or out.shape == shape else None
 
@@ -133,20 +118,14 @@ def _shares(one: Any, other: Any) -> bool:
     return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
 
 
-def _broadcasts(given: Any, shape: tuple[int, ...]) -> bool:
-    return len(given) <= len(shape) and all(
-        size in (1, wanted) for size, wanted in zip(reversed(given), reversed(shape), strict=False)
-    )
-
-
 REPLACED = Replaced(
     [
-        Kernel(f"{operator}{overload}", ours(dimensions), unlocked=unlocked(dimensions))
-        for operator, dimensions, ours, unlocked in (
-            ("mm", 2, _ours, _unlocked),
-            ("bmm", 3, _ours, _unlocked),
-            ("addmm", 2, _ours_added, _unlocked_added),
-            ("baddbmm", 3, _ours_added, _unlocked_added),
+        Kernel(f"{operator}{overload}", called(_ours, size), unlocked=called(_unlocked, size))
+        for operator, size, called in (
+            ("mm", 2, partial),
+            ("bmm", 3, partial),
+            ("addmm", 2, _adding),
+            ("baddbmm", 3, _adding),
         )
         for overload in ("", ".out")
     ]

@@ -149,7 +149,14 @@ class Program:
                 left = [one for one in contenders if one.name not in found.failed]
                 if not left or (number and not self._fits(found)):
                     break
-                self._round(left, found, (number, most), limit, (seed, step))
+                random.Random(1000 * seed + number).shuffle(left)  # noqa: S311 - no secret
+
+                def at(
+                    turn: int, name: str, number: int = number, runs: int = len(left) + 2
+                ) -> None:
+                    step.at((number + turn / runs) / most, f"round {number + 1} of {most}, {name}")
+
+                self._round(left, found, limit, at)
         return found
 
     def _fits(self, found: Rounds) -> bool:
@@ -161,21 +168,14 @@ class Program:
 
     def _round(
         self,
-        contenders: list[Contender],
+        contenders: Sequence[Contender],
         found: Rounds,
-        place: tuple[int, int],
         limit: float,
-        shown: tuple[int, Step],
+        at: Callable[[int, str], None],
     ) -> None:
-        (number, most), (seed, step) = place, shown
-        random.Random(1000 * seed + number).shuffle(contenders)  # noqa: S311 - no secret
-
-        def at(turn: int, name: str) -> None:
-            done = (number + turn / (len(contenders) + 2)) / most
-            step.at(done, f"round {number + 1} of {most}, {name}")
-
+        is_first = not found.base
         at(0, self.base.name)
-        before = self._base(limit, is_first=not number)
+        before = self._base(limit, is_first=is_first)
         made: dict[str, Run] = {}
         for turn, contender in enumerate(contenders, 1):
             at(turn, contender.name)
@@ -187,7 +187,7 @@ class Program:
                 found.failed[contender.name] = str(error)
                 found.stopped.add(contender.name)
             else:
-                made[contender.name] = _kept(one) if number else one
+                made[contender.name] = one if is_first else _kept(one)
         at(len(contenders) + 1, self.base.name)
         found.base.append((before, self._base(limit)))
         for name, one in made.items():

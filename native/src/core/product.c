@@ -1,4 +1,4 @@
-/* bcfg_addmm: checks first, then one BLAS call per matrix of the batch, or one of our own kernels. */
+/* bcfg_addmm: checks first, then one BLAS call per matrix of the batch, or our own kernel. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -28,15 +28,16 @@ typedef struct {
     bool a_in_place, b_in_place, c_in_place; /* else by way of a copy in the element of the sums */
 } bcfg_gemm_common;
 
-/* Computes a block of C. `added`, or NULL, is added to sums of numbers with 16 bits. `space` has room for bcfg_gemm_space bytes, and starts at a multiple of
- * 64. The pointers are those of the block's first elements. */
+/* Computes a block of C. `added`, or NULL, is added to the sums of 16-bit elements. `space` has room
+ * for bcfg_gemm_space bytes, and starts at a multiple of 64. The pointers are those of the block's
+ * first elements. */
 typedef void bcfg_gemm_block(const bcfg_gemm_common *gemm, int64_t rows, int64_t columns, const char *a,
                              const char *b, const char *added, char *c, char *space);
 
-/* c = a b for each matrix of a batch, where c overlaps nothing that is read and no size is 0. Elements
- * are float32, float64, or bfloat16 and float16 with sums in float32, to which `added` is added where
- * it is not NULL, and which are rounded once, at the end. At most `threads` threads, 0 for as many as the team has.
- * Errors: BCFG_E_MEMORY; c is then untouched. */
+/* c = a b for each matrix of a batch, where c overlaps nothing that is read and no size is 0.
+ * Elements are float32, float64, or bfloat16 and float16 with sums in float32. `added`, unless it is
+ * NULL, is added to these sums before they are rounded, once. At most `threads` threads, 0 for as
+ * many as the team has. Errors: BCFG_E_MEMORY; c is then untouched. */
 bcfg_status bcfg_gemm_run(const bcfg_product *product, const bcfg_operand *added, int32_t threads,
                           bcfg_error *error);
 

@@ -31,8 +31,8 @@
 
 enum { MOST = 4096 };
 
-/* One thread at a time: there is one place for addresses. The process of that thread, else 0: a child
- * that is forked meanwhile has the variable and not the thread. */
+/* The process whose thread is sampled now, or 0: `addresses` serves one thread at a time. A child that
+ * is forked meanwhile inherits the number, which is not its own, and may sample. */
 static atomic_int busy;
 static _Atomic uintptr_t addresses[MOST];
 static atomic_uint taken;
@@ -46,8 +46,8 @@ static void note(int number, siginfo_t *info, void *context) {
     atomic_store_explicit(&taken, at + 1, memory_order_relaxed);
 }
 
-/* Handle the highest real-time signal that nobody handles or ignores; 0 where there is none. One that
- * this thread blocks is somebody's who waits for it, and would not come. */
+/* Handle the highest real-time signal that nobody handles or ignores; 0 where there is none. Those that
+ * this thread blocks are passed over: somebody waits for them, and the handler would not run. */
 static int take_signal(struct sigaction *before) {
     struct sigaction action;
     sigset_t blocked;
@@ -65,7 +65,7 @@ static int take_signal(struct sigaction *before) {
 
 static void give_back(int number, const struct sigaction *before) {
     struct sigaction ignore;
-    /* One that the function itself began to handle is its own. */
+    /* The function has set a handler for the signal meanwhile: leave it. */
     if (sigaction(number, NULL, &ignore) == 0 &&
         !(ignore.sa_flags & SA_SIGINFO && ignore.sa_sigaction == note))
         return;
