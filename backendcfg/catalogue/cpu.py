@@ -50,7 +50,6 @@ class CpuLibrary:
         patterns: regular expressions of the names of its files.
         stem: a part of the names of its files, enough to guess what a path in a profile names.
         hints: parts of paths, one of which every file that the patterns match has.
-        globs: of its files, in a directory where libraries lie.
         places: of its files, below the root of the system.
         wheels: the distributions that bring it: by name, where its files lie beside the package.
         listed: the distributions that bring it outside their package; their lists of files say
@@ -76,7 +75,6 @@ class CpuLibrary:
     patterns: tuple[str, ...] = ()
     stem: str = ""
     hints: tuple[str, ...] = ()
-    globs: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     wheels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     listed: tuple[str, ...] = ()
@@ -101,7 +99,6 @@ OPENBLAS = CpuLibrary(
     patterns=(r"lib(scipy_)?openblas[\w.+-]*",),
     stem="openblas",
     hints=("blas",),
-    globs=("libopenblas*",),
     places=(
         "usr/lib/*-linux-gnu/openblas*/*",
         "usr/lib64/lib*blas*",
@@ -143,7 +140,6 @@ BLIS = CpuLibrary(
     patterns=(r"libblis(64)?(-\w+)?[.-].*",),
     stem="libblis",
     hints=("blis",),
-    globs=("libblis*",),
     places=(
         *("usr/lib/*-linux-gnu/blis*/*", "usr/lib64/libblis*"),
         "usr/local/lib/libblis*",
@@ -170,7 +166,6 @@ MKL = CpuLibrary(
     patterns=(rf"{MKL_RT}\b.*", r"libtorch_cpu\..*"),
     stem="libmkl",
     hints=("mkl", "libtorch_cpu"),
-    globs=(f"{MKL_RT}*",),
     places=(f"opt/intel/oneapi/mkl/latest/lib/{MKL_RT}*",),
     listed=("mkl",),
     modules={"mkl": ("mkl",)},
@@ -252,7 +247,6 @@ def _runtime(
         kind=OPENMP,
         patterns=(rf"{name}[.-].*",),
         hints=(name,),
-        globs=(f"{name}*",),
         symbol="omp_get_max_threads",
         threading=threading,
         variables=("OMP_NUM_THREADS",),
@@ -279,6 +273,8 @@ KINDS = {
 """Titles of the kinds of files, as hosts list them."""
 
 # Texts, which `re` compiles when they are first used and keeps: most processes never ask.
+_PATTERNS = tuple((each.kind, pattern) for each in LIBRARIES for pattern in each.patterns)
+_ANY_NAME = "|".join(f"(?P<_{at}>{pattern})" for at, (_, pattern) in enumerate(_PATTERNS))
 _SHARED = r"\.(so(\.[\w.]+)?|dylib)$"
 _BLIS_EXTENSION = r"/blis/cy\.[^/]+$"
 
@@ -292,15 +288,8 @@ def kind_of(path: str) -> str:
         return ""
     if re.search(_BLIS_EXTENSION, path):
         return BLIS.kind
-    return next(
-        (
-            library.kind
-            for library in LIBRARIES
-            for pattern in library.patterns
-            if re.fullmatch(pattern, name)
-        ),
-        "",
-    )
+    found = re.fullmatch(_ANY_NAME, name)
+    return _PATTERNS[int((found.lastgroup or "")[1:])][0] if found else ""
 
 
 def is_torch(path: str) -> bool:

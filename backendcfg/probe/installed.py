@@ -7,11 +7,12 @@ NumPy's own copy, SciPy's, the wheels, the environment's, the system's.
 
 from __future__ import annotations
 
-import glob
+import fnmatch
 import os
 import re
 import struct
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 
@@ -73,22 +74,45 @@ _DISTRIBUTIONS = {
 
 def versions() -> dict[str, str]:
     """Installed versions by import name, sorted."""
-    found = {}
+    found, folders = {}, _folders()
     for name, distributions in sorted(_DISTRIBUTIONS.items()):
         for distribution in distributions:
-            if version := _version(distribution):
+            if version := _version(folders.get(_normal(distribution), "")):
                 found[name] = version
                 break
     return found
 
 
-def _version(distribution: str) -> str:
-    """The installed version; "" when it is not installed or half installed."""
-    try:
-        installed = metadata.distribution(distribution)
-        text = installed.read_text("METADATA") or installed.read_text("PKG-INFO") or ""
-    except (metadata.PackageNotFoundError, OSError, ValueError):
-        return ""
+def _folders() -> dict[str, str]:
+    """The metadata folder of each distribution on `sys.path`, by its name as `scikit_learn`.
+
+    `importlib.metadata.distribution` goes through the whole path again for each name.
+    """
+    found: dict[str, str] = {}
+    for entry in sys.path:
+        if entry.endswith(".egg"):
+            name = os.path.basename(entry).partition("-")[0]
+            found.setdefault(_normal(name), os.path.join(entry, "EGG-INFO"))
+            continue
+        with suppress(OSError):
+            for name in os.listdir(entry or "."):
+                if name.endswith((".dist-info", ".egg-info")):
+                    project = name.rpartition(".")[0].partition("-")[0]
+                    found.setdefault(_normal(project), os.path.join(entry, name))
+    return found
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("-", "_").replace(".", "_")
+
+
+def _version(folder: str) -> str:
+    """The version of a distribution; "" when it is not installed or half installed."""
+    text = ""
+    if folder:
+        installed = metadata.Distribution.at(folder)
+        with suppress(OSError, ValueError):
+            text = installed.read_text("METADATA") or installed.read_text("PKG-INFO") or ""
     # `installed.version` would parse the whole description as an e-mail: 8 ms for all of them.
     version = re.search(r"^Version:[ \t]*(\S+)", text, re.MULTILINE)
     return version.group(1) if version else ""
@@ -100,7 +124,6 @@ _BUNDLED = {
     **{package: globs for each in LIBRARIES for package, globs in each.wheels.items()},
 }
 _LISTED = tuple(package for each in LIBRARIES for package in each.listed)
-_NAMES = tuple(name for each in LIBRARIES for name in each.globs)
 _PLACES = tuple(place for each in LIBRARIES for place in each.places)
 
 
@@ -134,17 +157,19 @@ def find(root: str = "/", prefix: str = sys.prefix) -> Candidates:
         root: where the system's directories are found.
         prefix: the environment's directory.
     """
-    found = Candidates()
+    found, folders = Candidates(), _folders()
     for name, patterns in _BUNDLED.items():
-        for path in _beside(name, patterns):
-            found.add(path)
+        if folder := folders.get(_normal(name)):
+            for pattern in patterns:
+                for path in _matching(os.path.dirname(folder), pattern):
+                    found.add(path)
     for name in _LISTED:
-        for path in _listed(name):
-            found.add(path)
-    if os.path.realpath(prefix) not in {"/usr", "/"}:
-        for pattern in _NAMES:
-            for path in sorted(glob.glob(os.path.join(glob.escape(prefix), "lib", pattern))):
+        if folder := folders.get(_normal(name)):
+            for path in _listed(folder):
                 found.add(path)
+    if os.path.realpath(prefix) not in {"/usr", "/"}:
+        for path in _numeric(os.path.join(prefix, "lib")):
+            found.add(path)
     for path in _searched():
         found.add(path)
     if sys.platform.startswith("linux"):
@@ -158,29 +183,30 @@ def find(root: str = "/", prefix: str = sys.prefix) -> Candidates:
                 Broken(probe="libraries", path="/etc/ld.so.cache", reason=_words(error))
             )
     for pattern in _PLACES:
-        for path in sorted(glob.glob(os.path.join(glob.escape(root), pattern))):
+        for path in _matching(root, pattern):
             found.add(path)
     return found
 
 
-def _beside(name: str, patterns: tuple[str, ...]) -> list[str]:
-    """Files below the directory that a distribution is installed in."""
+def _matching(folder: str, pattern: str) -> list[str]:
+    """The paths below a folder that a pattern matches, sorted.
+
+    `glob` would ask each of the thousand entries of /usr/lib whether it is a folder.
+    """
+    first, _, rest = pattern.partition("/")
     try:
-        place = str(metadata.distribution(name).locate_file(""))
-    except (metadata.PackageNotFoundError, OSError, ValueError):
+        names = fnmatch.filter(os.listdir(folder), first)
+    except OSError:
         return []
-    return [
-        path
-        for pattern in patterns
-        for path in sorted(glob.glob(os.path.join(glob.escape(place), pattern)))
-    ]
+    paths = [os.path.join(folder, name) for name in sorted(names)]
+    return [below for path in paths for below in _matching(path, rest)] if rest else paths
 
 
-def _listed(name: str) -> list[str]:
+def _listed(folder: str) -> list[str]:
     """Libraries in the file list of a distribution that installs outside its package."""
     try:
-        files = metadata.distribution(name).files or []
-    except (metadata.PackageNotFoundError, OSError, ValueError):
+        files = metadata.Distribution.at(folder).files or []
+    except (OSError, ValueError):
         return []
     return [os.path.normpath(str(file.locate())) for file in files if kind_of(file.name)]
 
@@ -192,9 +218,17 @@ def _searched() -> list[str]:
         path
         for directory in listed.split(os.pathsep)
         if os.path.isabs(directory)
-        for pattern in (*_NAMES, "libblas.*", "libcblas.*", "liblapack.*")
-        for path in sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
+        for path in _numeric(directory)
     ]
+
+
+def _numeric(directory: str) -> list[str]:
+    """The files of a directory that are numeric libraries by their names."""
+    try:
+        names = sorted(filter(kind_of, os.listdir(directory)))
+    except OSError:
+        return []
+    return [os.path.join(directory, name) for name in names]
 
 
 def _words(error: Exception) -> str:

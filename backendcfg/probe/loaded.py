@@ -155,7 +155,7 @@ def owner_of(path: str, prefix: str) -> str:
             (
                 each.listed[0]
                 for each in LIBRARIES
-                if each.listed and name.startswith(each.globs[0].rstrip("*"))
+                if each.listed and any(re.fullmatch(one, name) for one in each.patterns)
             ),
             "system",
         )

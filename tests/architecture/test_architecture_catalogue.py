@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
+from test_architecture_imports import parsed
+
 import backendcfg
 from backendcfg.catalogue import cpu, frameworks, gpu
 from backendcfg.schema.host import LibraryKind
@@ -45,7 +47,7 @@ def names():
     for framework in frameworks.FRAMEWORKS:
         found |= {framework.name, *framework.packages, *framework.bundles}
     for library in cpu.LIBRARIES:
-        found |= {library.name, library.stem, library.symbol, *library.patterns, *library.globs}
+        found |= {library.name, library.stem, library.symbol, *library.patterns}
         found |= {*library.places, *library.wheels, *library.listed, *library.modules}
     for library in gpu.LIBRARIES:
         found |= {library.name, library.stem, *library.names}
@@ -55,7 +57,7 @@ def names():
 
 def spelled(source, known):
     """The literals of a module that are such a name, with their lines; texts in docstrings apart."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from test_architecture_imports import PACKAGE, modules, type_checking_only
+from test_architecture_imports import PACKAGE, modules, parsed, type_checking_only
 
 MOST_MODULES = 25
 """Of one room: a directory, without the rooms inside it."""
@@ -37,7 +37,7 @@ def imported(source, known):
     `from backendcfg.load import stack` imports `load/stack.py`; `from backendcfg.load import f`, where
     there is no such module, imports the package itself.
     """
-    tree = ast.parse(source)
+    tree = parsed(source)
     skipped = type_checking_only(tree)
     for node in ast.walk(tree):
         if id(node) in skipped:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from test_architecture_imports import parsed
 
 import backendcfg
 from backendcfg import errors
@@ -25,7 +26,7 @@ in_the_tree = pytest.mark.skipif(
 def _trees():
     """What every module parses to, by its path in the package."""
     return {
-        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text())
+        path.relative_to(PACKAGE).as_posix(): parsed(path.read_text())
         for path in sorted(PACKAGE.rglob("*.py"))
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import subprocess
@@ -86,6 +87,9 @@ HEAVY = frozenset(
 )
 
 
+parsed = functools.cache(ast.parse)  # several tests read every module
+
+
 def modules():
     """Every module of the package with its path from the package's root."""
     return {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
@@ -116,7 +120,7 @@ def imported(source, everywhere=True):
         source: the file's text.
         everywhere: also inside functions, and by `import_module("literal")`.
     """
-    tree = ast.parse(source)
+    tree = parsed(source)
     skipped = type_checking_only(tree)
     if not everywhere:
         skipped |= {
@@ -165,7 +169,7 @@ def violations(files):
 
 def relative_imports(files):
     for name, source in files.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(parsed(source)):
             if isinstance(node, ast.ImportFrom) and node.level:
                 yield f"{name}:{node.lineno}"
 
