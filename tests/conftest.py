@@ -7,8 +7,10 @@ two workers.
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import textwrap
 from importlib.util import find_spec
 
 import exhaustive
+import once
 import pytest
 
 # PYTHONHASHSEED among them: under an active profile the start-up file starts pytest anew with it.
@@ -102,21 +105,47 @@ def pytest_runtest_setup(item):
             pytest.skip(f"{name} is not installed")
 
 
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session", name="known_libraries")
+def _known_libraries():
+    """What the libraries of this environment answer, asked once in this run: a second of two processors."""
+    asked = "from backendcfg.probe.host import detect; detect()"
+
+    def ask(folder):
+        variables = {**os.environ, "BACKENDCFG_CACHE_DIR": str(folder)}
+        subprocess.run([sys.executable, "-c", asked], env=variables, check=True, timeout=120)
+
+    return (once.once(f"{asked} {sys.prefix}", ask) / "libraries.json").read_bytes()
+
+
+@pytest.fixture
+def _world(tmp_path_factory):
+    # pytest's own numbering looks through all directories of earlier tests.
+    world = tmp_path_factory.getbasetemp() / f"world{next(_NUMBERS)}"
+    world.mkdir()
+    yield world
+    shutil.rmtree(world)
+
+
 @pytest.fixture(autouse=True)
-def _own_world(tmp_path_factory, monkeypatch):
+def _own_world(_world, known_libraries, monkeypatch):
     """Directories of its own for configuration, state and cache; no preset numeric variables.
 
     Interpreters that a test starts have no profile before they import backendcfg, as after
-    `backendcfg autoload off --user`. Tests of the start-up file remove what says so.
+    `backendcfg autoload off --user`. Tests of the start-up file remove what says so. The libraries that
+    are installed need not be asked again; tests of asking remove the cache.
     """
     for name in list(os.environ):
         if name.startswith(OVERRIDES):
             monkeypatch.delenv(name)
-    world = tmp_path_factory.mktemp("world")
     for name in ("CONFIG", "SYSTEM", "STATE", "CACHE"):
-        monkeypatch.setenv(f"BACKENDCFG_{name}_DIR", str(world / name.lower()))
-    (world / "state").mkdir()
-    (world / "state" / "autoload-off").touch()
+        monkeypatch.setenv(f"BACKENDCFG_{name}_DIR", str(_world / name.lower()))
+    (_world / "state").mkdir()
+    (_world / "state" / "autoload-off").touch()
+    (_world / "cache").mkdir(mode=0o700)
+    (_world / "cache" / "libraries.json").write_bytes(known_libraries)
     monkeypatch.setenv("NO_COLOR", "1")
 
 

@@ -1,8 +1,9 @@
-"""Which tests run every time, and which only in an exhaustive run.
+"""Which tests run every time, and which only when they are asked for.
 
 `pytest` leaves out what is marked `exhaustive`: sweeps over all instruction sets, vendors, faults and
 sizes. `pytest --exhaustive 1` runs everything, `pytest --exhaustive 10` about one in ten of those
-tests, chosen by their names, so that it is the same ones each time. A test that is named
+tests, chosen by their names, so that it is the same ones each time. Both also run what is marked `slow`:
+tests of two seconds and more that a plain run can do without. A test that is named
 (`pytest test_x.py::test_y`) and a choice by `-m exhaustive` are run as asked.
 
 A test with parameters is marked with how many of its cases run every time:
@@ -17,12 +18,16 @@ For a test whose length is a number, the number is a parameter:
 Tests by Hypothesis say how many examples an exhaustive run has; others have an eighth of them:
 
     @settings(max_examples=examples(400))
+
+`pytest --skipped-in REPORT.xml` runs what an earlier run skipped, as CI does where PyTorch and JAX are
+installed: all other tests have run without them.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import defaultdict
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -43,6 +48,13 @@ def add_option(parser):
         metavar="N",
         help="also run one in N of the tests that are marked `exhaustive`; 1 runs all",
     )
+    parser.addoption(
+        "--skipped-in",
+        action="append",
+        default=[],
+        metavar="REPORT",
+        help="of all tests, run those that the run skipped that wrote this --junitxml; may be repeated",
+    )
 
 
 def configure(config):
@@ -58,15 +70,38 @@ def select(config, items):
         tests[item.parent, getattr(item, "originalname", item.name)].append(item)
     for cases in tests.values():
         _mark(cases)
+    if reports := config.getoption("skipped_in"):
+        skipped = set().union(*map(_skipped, reports))
+        _leave_out(config, items, [item for item in items if _case(item) not in skipped])
     asked = "exhaustive" in config.option.markexpr or any("::" in word for word in config.args)
     if share == 1 or (asked and not share):
         return
     left_out = [item for item in items if item.get_closest_marker("exhaustive")]
     if share:
         left_out = [item for item in left_out if zlib.crc32(_name(item)) % share]
+    else:
+        left_out += [item for item in items if item.get_closest_marker("slow")]
+    _leave_out(config, items, left_out)
+
+
+def _leave_out(config, items, left_out):
     out = set(left_out)
     items[:] = [item for item in items if item not in out]
     config.hook.pytest_deselected(items=left_out)
+
+
+def _skipped(report):
+    """The cases of a report that were skipped."""
+    return {
+        (case.get("classname"), case.get("name"))
+        for case in ET.parse(report).iter("testcase")
+        if case.find("skipped") is not None
+    }
+
+
+def _case(item):
+    """A test as pytest names it in a report."""
+    return item.nodeid.partition("::")[0].removesuffix(".py").replace("/", "."), item.name
 
 
 def _name(item):

@@ -43,6 +43,7 @@ def test_a_difference_within_the_noise_is_none():
     assert found.noise > 0.1
 
 
+@pytest.mark.slow
 def test_equal_sides_are_told_apart_in_few_of_many_comparisons():
     wrong = sum(ratio(measured(1, 1, seed=seed)).verdict != "" for seed in range(100))
     assert wrong <= 5
@@ -310,6 +311,7 @@ def test_what_has_no_effect_here_is_in_no_variant():
 PROGRAM = "import os; print('threads', os.environ.get('OMP_NUM_THREADS', '7'))"
 
 
+@pytest.mark.slow
 def test_the_shell_compares_and_says_why(backendcfg, tmp_path):
     (tmp_path / "one.toml").write_text("schema = 1\nthreads.count = 1\nlog.level = 'info'\n")
     words = (

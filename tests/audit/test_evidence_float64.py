@@ -60,6 +60,7 @@ def test_the_shell_names_the_operation_that_a_profile_makes_less_exact(
     }
 
 
+@pytest.mark.slow
 def test_a_program_without_operations_of_fewer_bits_is_told_so(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     script = "import numpy as np; np.ones(3) / 3"

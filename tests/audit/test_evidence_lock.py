@@ -353,6 +353,7 @@ def test_only_times_are_left_out_of_the_digest_of_what_was_printed(tmp_path):
     assert produced("print('Loss 0.25 took 1.5s on 2026-11-25')", tmp_path).text != once.text
 
 
+@pytest.mark.slow
 def test_files_are_digested_by_what_is_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save = "import numpy as np; np.savez('x.npz', x=np.ones(3)*{}); open('t', 'w').write('{}')"
@@ -381,6 +382,7 @@ def test_very_many_files_have_one_digest(tmp_path, monkeypatch):
     assert list(produced(many, tmp_path).files) == [f"{MOST_FILES + 1} files"]
 
 
+@pytest.mark.slow
 def test_what_was_recorded_is_digested_bit_by_bit(tmp_path):
     record = "import backendcfg; backendcfg.record('loss', {})"
     once = produced(record.format("0.1"), tmp_path)

@@ -129,6 +129,7 @@ def test_verify_measures_where_it_is_asked_to(python):
     ]
 
 
+@pytest.mark.slow
 def test_the_shell_measures_without_a_profile(backendcfg):
     found = json.loads(backendcfg("--json", "verify", "--measure"))
     assert found["profile"] == ""

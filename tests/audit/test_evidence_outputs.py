@@ -6,6 +6,7 @@ import itertools
 import re
 import tracemalloc
 
+import pytest
 from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,6 +132,7 @@ def test_a_number_of_many_digits_and_much_space_are_read_in_one_pass():
     assert distance([text], [text]) == Distance("equal", numbers=2)
 
 
+@pytest.mark.slow
 def test_what_is_printed_is_never_held_in_parts():
     text = "0.25 0.5\n" * 50_000
     tracemalloc.start()

@@ -201,6 +201,7 @@ def test_a_third_run_is_needed_to_have_something_otherwise(capsys):
     )
 
 
+@pytest.mark.slow
 def test_the_fewest_flags_that_make_runs_the_same_are_found(tmp_path, monkeypatch):
     monkeypatch.delenv(HASH_SEED, raising=False)
     program = [sys.executable, "-c", "import os; print(hash('a'), len(os.environ['SURROUNDINGS']))"]

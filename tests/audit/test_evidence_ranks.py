@@ -64,6 +64,7 @@ def proven(words, folder, runs=3):
     return prove(words, Side("here", dict(os.environ)), {}, runs=runs, folder=str(folder))
 
 
+@pytest.mark.slow
 def test_which_rank_prints_first_is_no_difference(command, tmp_path):
     found = proven(command("print('rank', rank, 'has', rank * 0.5)"), tmp_path)
     assert found.equal
@@ -88,6 +89,7 @@ backendcfg.record("loss", 0.5 if odd else 0.25)
     assert found.left_out == (Part("time", "took 5", 2, 0), Part("time", "took 5", 2, 1))
 
 
+@pytest.mark.slow
 def test_a_rank_of_one_run_alone_and_its_processes_are_told(command, tmp_path):
     program = """
 backendcfg.record("x", 1)
@@ -253,6 +255,7 @@ def test_ranks_of_a_launcher_that_has_a_number_itself_are_held_against_themselve
     assert (found.equal, found.ranks) == (True, 2)
 
 
+@pytest.mark.slow
 def test_records_of_a_lock_belong_to_their_rank(command, tmp_path):
     program = "n = rank ^ bool(os.environ.get('SWAP')); backendcfg.record('x', n); print('1' * n)"
     one = run(command(program), Side("here", dict(os.environ)))

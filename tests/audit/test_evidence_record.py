@@ -380,6 +380,7 @@ def test_the_shell_tells_what_was_recorded(tmp_path, monkeypatch, capsys):
 SIDES = "import backendcfg, os; backendcfg.record('x', 1.0 + ('BACKENDCFG_DISABLE' in os.environ))"
 
 
+@pytest.mark.slow
 def test_a_comparison_tells_records_that_differ(tmp_path, monkeypatch, capsys):
     from backendcfg.cli.main import main
 

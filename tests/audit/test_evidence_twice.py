@@ -55,6 +55,7 @@ def test_the_shell_says_what_equal_operations_bound(tmp_path, monkeypatch, capsy
     assert capsys.readouterr().out.endswith("twice     no operation was recorded\n")
 
 
+@pytest.mark.slow
 def test_operations_of_numpy_are_run_twice(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text("import numpy as np; x = np.ones(2) * 2; x += x.sum()")

@@ -189,6 +189,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize(("script", "expected"), FAULTS.values(), ids=FAULTS)
 def test_the_first_operation_that_differs_is_named_with_what_parts_it(script, expected, searched):

@@ -199,6 +199,7 @@ for one in recorded.read(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_huge_files_are_read_in_bounded_memory(python, folder):
     beginnings = {
         "0-0.lines": LINES,

@@ -244,6 +244,7 @@ print(found.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_a_program_computes_the_same_while_it_is_recorded(recorded, python):
     plain = python(TABLE)
     streams, printed = recorded(TABLE)
@@ -398,6 +399,7 @@ KEPT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", KEPT)
 def test_an_operation_is_run_again_from_what_was_kept_as_it_was_before(recorded, statement):
     program = f"import numpy as np\nx = np.linspace(1, 2, 33).reshape(3, 11) ** 3\n{statement}\n"

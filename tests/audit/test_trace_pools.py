@@ -43,6 +43,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", POOLS)
 def test_tasks_have_the_same_streams_whichever_workers_compute_them(recorded, names, kind):
     def run(workers, first):
@@ -59,6 +60,7 @@ def test_tasks_have_the_same_streams_whichever_workers_compute_them(recorded, na
     assert partings(found, run(1, first=-1)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("joblib") is None, reason="joblib is not installed")
 @pytest.mark.parametrize("prefer", ["threads", "processes"])
 def test_each_call_of_joblib_is_a_task_whatever_batches_it_makes(recorded, names, prefer):

@@ -25,6 +25,7 @@ def _script(project):
     return str(path)
 
 
+@pytest.mark.slow
 def test_what_the_script_set_becomes_a_profile_and_its_status_is_passed_on(
     process, project, script
 ):

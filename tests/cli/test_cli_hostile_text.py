@@ -162,6 +162,7 @@ def test_every_verb_is_tried():
     assert set(VERBS) == set(verb_names())
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(6)
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_verb_prints_what_a_terminal_would_obey(verb, hostile, call):

@@ -36,6 +36,7 @@ def _lock_file(project):
     return project / "run.lock"
 
 
+@pytest.mark.slow
 def test_a_proven_program_starts_silently_where_all_is_as_locked(project, process):
     proven = process("prove", "mine", "--runs", "2", "-o", "run.lock", *RUN)
     assert (proven.code, proven.err) == (0, "")

@@ -103,6 +103,7 @@ def drawn(seen):
     return lines, after
 
 
+@pytest.mark.slow
 def test_verify_shows_what_it_waits_for_and_leaves_nothing_of_it(on_terminal):
     command = on_terminal("verify", "tf32-off")
     command.until("waiting for")

@@ -357,6 +357,7 @@ print("not shown", file=sys.stderr)
 """
 
 
+@pytest.mark.slow
 def test_a_real_program_that_is_faster_under_a_choice_is_found_so(call, two, monkeypatch):
     monkeypatch.setattr(candidates, "candidates", lambda cores: iter((ONE,)))
     (two / "train.py").write_text(BY_THREADS)
@@ -381,6 +382,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_what_the_program_started_and_says_that_nothing_was_stored(two):
     (two / "train.py").write_text(NEVER)
     command = subprocess.Popen(

@@ -69,6 +69,7 @@ def assert_flag_is_known(copy, flag, summary):
     assert json.loads(copy.backendcfg(*words))["summary"] == summary
 
 
+@pytest.mark.slow
 def test_adding_a_flag_that_c_reads(tmp_path):
     copy = followed(tmp_path, "adding-a-flag.md")
     summary = "Leave `out` as it was when a product fails: compute it elsewhere, then copy it."

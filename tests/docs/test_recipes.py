@@ -141,6 +141,7 @@ def of(page):
     return pytest.mark.parametrize("shell", [page], indirect=True)
 
 
+@pytest.mark.slow
 @of("pytest")
 def test_pytest(shell):
     follow("pytest", shell.run)
@@ -173,6 +174,7 @@ def test_hydra(shell):
     assert [line.partition(":")[0] for line in lines] == ["reproducible", "fast"]
 
 
+@pytest.mark.slow
 @needs("ipykernel", "ipykernel")
 @of("jupyter")
 def test_jupyter(shell, monkeypatch):

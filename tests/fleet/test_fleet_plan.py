@@ -354,6 +354,7 @@ SHOW = [
 ]
 
 
+@pytest.mark.slow
 def test_a_host_is_captured_planned_for_and_held_to_the_plan(fleet, started, tmp_path, monkeypatch):
     name = os.uname().nodename
     assert fleet("detect", "--capture", "hosts/%h.json")[::2] == (0, f"wrote hosts/{name}.json\n")
@@ -413,6 +414,7 @@ def test_a_plan_with_more_threads_than_cores_is_refused(fleet, started, tmp_path
     assert "note: threads.count: 4096 in the plan, and this process may use " in said
 
 
+@pytest.mark.slow
 def test_a_plan_is_of_its_profile(fleet, started, tmp_path):
     fleet("detect", "--capture", "here.json")
     fleet("fleet", "plan", "tf32-off", "here.json", "-o", "f.json")

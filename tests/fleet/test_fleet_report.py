@@ -609,6 +609,7 @@ os.waitpid(pid, 0)
     )
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_is_missing_and_one_with_another_variable_is_named(started, tmp_path):
     program = """
 import os

@@ -134,6 +134,7 @@ def _faults(world, before, status, printed, said):
         yield "the user's files changed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "batch",
     [

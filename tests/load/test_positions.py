@@ -177,6 +177,7 @@ statements = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(800), deadline=None)
 @given(st.lists(statements, max_size=8), st.sampled_from(["\n", "\r\n"]))
 def test_hand_written_toml_is_located_too(lines, newline):

@@ -192,6 +192,7 @@ def test_what_was_there_before_comes_back_with_unload(kernel):
     assert once_more.startswith("Active(name='fast'")
 
 
+@pytest.mark.slow
 def test_the_notebook_in_docs_shows_what_it_shows(tmp_path):
     committed = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(committed)

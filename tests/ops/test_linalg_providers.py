@@ -54,6 +54,7 @@ print("served")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scipy-openblas", "mkl"])
 def test_it_serves_alone(name):
     torch = "torch" if find_spec("torch") else "none"

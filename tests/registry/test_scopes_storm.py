@@ -62,6 +62,7 @@ def check(tally, rounds):
     assert tally.nested > 0
 
 
+@pytest.mark.slow
 def test_64_threads_with_overlapping_scopes_for_10_000_rounds(world):
     threads, core, profiles = world
     tally = Tally(threads, core)

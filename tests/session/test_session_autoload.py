@@ -472,6 +472,7 @@ def test_where_a_file_that_nobody_trusted_stands_in_the_way_one_line_says_so(rea
     assert said == ("None\n", note, 0), "one line is enough, also where the import fails too"
 
 
+@pytest.mark.slow
 def test_what_is_applied_for_the_environment_governs_every_user_of_it(real, monkeypatch):
     assert real.run("-m", "backendcfg", "apply", "fast", "--environment").returncode == 0
     other = {

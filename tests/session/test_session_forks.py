@@ -242,6 +242,7 @@ for name in ("reproducible", "debug", "fast"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "forks"), [(2, 10), pytest.param(96, 10, marks=pytest.mark.exhaustive)]
 )

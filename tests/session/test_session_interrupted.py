@@ -64,6 +64,7 @@ assert number > 200, number
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("action", ["apply", "undo", "assign"])
 def test_an_interrupt_leaves_a_profile_that_is_known_or_none(python, action):

@@ -88,9 +88,10 @@ def test_what_cannot_be_removed_says_what_was(used, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(shell.os, "unlink", refuse)
-    with pytest.raises(StateUnwritableError) as raised:
-        shell.remove([one for one in found if one.kind == "trust"])
+    with monkeypatch.context() as refusing:
+        refusing.setattr(shell.os, "unlink", refuse)
+        with pytest.raises(StateUnwritableError) as raised:
+            shell.remove([one for one in found if one.kind == "trust"])
     assert raised.value.state == "removed: nothing"
     assert "Permission denied" in raised.value.message
 

@@ -19,6 +19,7 @@ INSTALLED = any(entry.name == "backendcfg" for entry in entry_points(group="pyte
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA"]
 # What an editable install of backendcfg has pytest say.
 PYTEST += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
+PYTEST += ["-p", "no:hypothesispytest"]  # imports Hypothesis into each of a hundred runs: a second
 
 
 @pytest.fixture(name="installed")

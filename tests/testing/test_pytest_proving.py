@@ -71,6 +71,7 @@ def test_a_test_that_records_random_numbers_fails(run):
     )
 
 
+@pytest.mark.slow
 def test_what_differs_is_told_of_three_runs_and_the_others_are_counted(run):
     output = run(
         SEED
@@ -130,6 +131,7 @@ def test_unmarked():
 """
 
 
+@pytest.mark.slow
 def test_tests_whose_runs_are_alike_pass_and_run_in_processes_of_their_own(run, tmp_path):
     output = run(ALIKE, TWICE, code=0)
     ids = ["x y", r"\xe9[1]", "a::b]", "$(id)", "", r"\x00"]
@@ -148,6 +150,7 @@ def test_tests_whose_runs_are_alike_pass_and_run_in_processes_of_their_own(run, 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("xdist") is None, reason="needs pytest-xdist")
 def test_workers_of_xdist_prove_too(run, tmp_path):
     output = run(ALIKE, TWICE, "-n", "2", "-k", r"x00 or unmarked", code=0)
@@ -157,6 +160,7 @@ def test_workers_of_xdist_prove_too(run, tmp_path):
     assert sorted(noted[1::2]) == ["fixture"] * 2 + ["test"] * 2 + ["unmarked"]
 
 
+@pytest.mark.slow
 def test_a_run_in_which_the_test_fails_shows_its_own_failure(run):
     output = run(
         SEED
@@ -206,6 +210,7 @@ def test_what_fails_around_a_test_is_shown_too(run):
     assert found.endswith(f"{' backendcfg ':-^80}\nit was run 1 of 2 under tf32-off\n")
 
 
+@pytest.mark.slow
 def test_skipped_tests_stay_skipped_and_are_run_once(run, tmp_path):
     output = run(
         SEED
@@ -234,6 +239,7 @@ def test_skips_later():
     )
 
 
+@pytest.mark.slow
 def test_an_expected_failure_may_be_of_the_test_or_of_its_proof(run):
     output = run(
         SEED
@@ -266,6 +272,7 @@ def test_fails_otherwise():
     assert "[XPASS(strict)]" in message(output, "test_neither")
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_without_a_word_and_one_that_finds_no_test_are_told(run):
     output = run(
         SEED
@@ -349,6 +356,7 @@ def test_markers_that_name_no_profile_are_told(run):
     )
 
 
+@pytest.mark.slow
 def test_runs_have_the_options_that_say_how_tests_run_and_no_others(run, tmp_path):
     """The setting proves, the runs do not, and what reports or selects is for the outer pytest."""
     (tmp_path / "ini").mkdir()
@@ -415,6 +423,7 @@ def test_an_option_that_no_other_process_can_have_is_told(run, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_folders_with_brackets_and_tests_of_unittest_are_proven(run, tmp_path):
     folder = tmp_path / "a[b]"
     folder.mkdir()
@@ -430,6 +439,7 @@ def test_folders_with_brackets_and_tests_of_unittest_are_proven(run, tmp_path):
     assert (tmp_path / "noted").read_text() == "xx"
 
 
+@pytest.mark.slow
 def test_the_profile_of_a_test_is_alone_in_its_runs_and_the_guard_is_there_too(run, tmp_path):
     (tmp_path / "one.toml").write_text("schema = 1\n[threads]\ncount = 1\n")
     output = run(
@@ -462,6 +472,7 @@ def test_the_profile_of_a_test_is_alone_in_its_runs_and_the_guard_is_there_too(r
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs pidfd_open")
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "with-its-group"])
 def test_an_interrupted_proof_leaves_no_files_and_no_process(tmp_path, alone):

@@ -145,6 +145,7 @@ BACKWARD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", BACKWARD)
 def test_the_backward_kernels_compile_and_keep_their_sums_in_registers(real, name):

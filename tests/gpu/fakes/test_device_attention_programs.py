@@ -204,6 +204,7 @@ def test_a_program_compiles_for_every_generation(real, name, architecture):
     assert compiled(real, name, architecture) <= SPILLS
 
 
+@pytest.mark.slow
 def test_a_program_compiles_for_devices_without_newer_instructions(real):
     oldest = min(real.architectures)
     for name in ("float32 64", "bfloat16 64", "gather back"):

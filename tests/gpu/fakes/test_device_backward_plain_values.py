@@ -248,6 +248,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_kernel_is_seen(compiler, mutant):
     files = ("attention_efficient_backward.cu", *plain.sources.HEADERS)

@@ -208,6 +208,7 @@ MUTANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_kernel_is_seen(compiler, mutant):
     files = ("attention_backward.cu", *gpu.sources.HEADERS)

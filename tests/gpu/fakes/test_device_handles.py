@@ -111,6 +111,7 @@ def test_a_captured_graph_keeps_its_workspace_also_when_another_profile_wants_an
     assert workspaces() == before + 1
 
 
+@pytest.mark.slow
 def test_a_captured_graph_keeps_the_plans_of_cudnn_that_it_runs(devices, streams):
     (OnDevice.stream,) = streams(1)
     ran = set()

@@ -58,6 +58,7 @@ def test_a_cholesky_factor_solves_and_is_inverted(place, element, shape, upper):
     close(linalg.cholesky_inverse(factor, upper), np.linalg.inv(a), element)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(4, 4), (5, 3), (2, 3, 5)])
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_lu_factors_are_those_of_the_cpu(place, element, shape):

@@ -225,6 +225,7 @@ def found(device_file, files, driver=13000, framework=None):
 BOTH = ("libcublas.so.12", "libcublasLt.so.12", "libcublas.so.13", "libcublasLt.so.13")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("major", [12, 13])
 def test_of_two_toolkits_the_framework_s_computes(device_file, major):
     (path,) = found(device_file, BOTH, framework=f"{major}.0")
