@@ -10,8 +10,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import signal
 import sys
 import traceback
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -35,7 +37,8 @@ from backendcfg.cli.output import (
 from backendcfg.errors import BackendCfgError, InternalError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
 
 PROGRAM = "backendcfg"
@@ -74,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     Codes: 0 done, 1 a check says no, 2 the request is wrong, 3 this machine cannot, 4 tried and
-    rolled back, 5 rollback incomplete, 70 a bug, 130 interrupted, 141 nobody reads the output.
+    rolled back, 5 rollback incomplete, 70 a bug, 130 interrupted, 141 nobody reads the output, 129
+    and 143 ended by SIGHUP and by SIGTERM.
 
     Args:
         argv: the words after the program's name; those of the process when None.
@@ -85,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if _completes():
             return 0
-        with group.make_context(PROGRAM, words, obj=output) as context:
+        with _signals(), group.make_context(PROGRAM, words, obj=output) as context:
             group.invoke(context)
         flush()
         return 0
@@ -95,6 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return leave(from_click(error), output)
     except BackendCfgError as error:
         return leave(error, output)
+    except _Ended as ended:
+        name = signal.Signals(ended.number).name
+        return interrupted(output, f"ended by {name}", 128 + ended.number)
     except (KeyboardInterrupt, click.Abort):
         return interrupted(output)
     except BrokenPipeError:
@@ -201,13 +208,44 @@ def from_bug(error: Exception, output: Output) -> InternalError:
     )
 
 
-def interrupted(output: Output) -> int:
+class _Ended(KeyboardInterrupt):
+    """A signal that ends programs has come; whoever handles Ctrl-C handles it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Have what `kill`, `timeout` or a terminal that is closed sends interrupt, as Ctrl-C does.
+
+    Else this process ended at once, and what it has started would go on.
+    """
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise _Ended(number)
+
+    taken = []
+    with suppress(ValueError):  # another thread than the main one may set no handler
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` has SIGHUP ignored
+                signal.signal(number, end)
+                taken.append(number)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def interrupted(output: Output, what: str = "interrupted", code: int = INTERRUPTED) -> int:
     """Say what an interrupt left behind."""
     if output.as_json:
         write_exactly(document({"interrupted": {"state": output.interrupted}}))
-    write("interrupted", sys.stderr)
+    write(what, sys.stderr)
     write(f"  state: {output.interrupted}", sys.stderr)
-    return INTERRUPTED
+    return code
 
 
 def broken_pipe() -> int:

@@ -101,8 +101,10 @@ def _codes() -> Iterator[str]:
         (70, "a bug in backendcfg"),
         (126, "`run`: the command cannot be executed"),
         (127, "`run`: the command was not found"),
+        (129, "ended by SIGHUP"),
         (130, "interrupted"),
         (141, "nobody reads the output"),
+        (143, "ended by SIGTERM"),
     ):
         codes = ", ".join(f"`{name}`" for name in sorted(named.get(code, [])))
         yield f"| {code} | {meaning} | {codes} |"

@@ -86,8 +86,9 @@ def test_it_says_what_each_choice_is_worth_and_what_all_that_are_faster_are_toge
         "          #   python train.py\n"
         "          schema = 1\n"
         '          extends = "two"\n'
-        "          # Small operations cost less than waking threads for them.\n"
+        "          # Why one.\n"
         "          threads.count = 1\n"
+        "          # Why kept.\n"
         "          memory.keep_freed = 1000000\n"
     ).replace("prints          \n", "prints\n")
 
@@ -327,7 +328,7 @@ def test_a_command_that_is_not_there_is_127(call, two):
     assert (result.code, result.out) == (127, "")
     assert result.err == (
         "error[command-not-found]: command `./no-such-command` was not found\n"
-        "  state: nothing was compared\n"
+        "  state: there is no result, and nothing was stored\n"
         "  help: check its spelling, or give its whole path\n"
     )
 
@@ -341,7 +342,7 @@ def test_a_command_that_fails_under_the_base_is_an_error_with_its_last_lines(cal
         "  note: b\n"
         "  note: c\n"
         "  note: d\n"
-        "  state: nothing was compared\n"
+        "  state: there is no result, and nothing was stored\n"
         "  help: run it alone until it exits with 0; it reads nothing from standard input here\n"
     )
 
@@ -383,7 +384,13 @@ time.sleep(600)
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_what_the_program_started_and_says_that_nothing_was_stored(two):
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")],
+)
+def test_an_interrupt_ends_what_the_program_started_and_says_that_nothing_was_stored(
+    number, status, said, two
+):
     (two / "train.py").write_text(NEVER)
     command = subprocess.Popen(
         [sys.executable, "-m", "backendcfg", "tune", "two", "--", sys.executable, "train.py"],
@@ -394,15 +401,14 @@ def test_an_interrupt_ends_what_the_program_started_and_says_that_nothing_was_st
     while not (two / "started").exists():
         assert command.poll() is None
         time.sleep(0.05)
-    command.send_signal(signal.SIGINT)
+    command.send_signal(number)
     out, err = command.communicate(timeout=60)
-    assert (command.returncode, out) == (130, "")
+    assert (command.returncode, out) == (status, "")
     assert err == (
-        "interrupted\n"
-        "  state: nothing was stored or changed; files that the command wrote are there\n"
+        f"{said}\n  state: nothing was stored or changed; files that the command wrote are there\n"
     )
-    for number in map(int, (two / "started").read_text().split()):
-        _wait_for_the_end_of(number)
+    for process in map(int, (two / "started").read_text().split()):
+        _wait_for_the_end_of(process)
 
 
 def _wait_for_the_end_of(number):

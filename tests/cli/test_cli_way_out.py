@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -101,6 +102,36 @@ def test_an_interrupt_exits_with_130_and_names_the_state(verb, call):
         "",
         "interrupted\n  state: the old profile is active, or the new one\n",
     )
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_that_ends_programs_interrupts_too(name, code, verb, call):
+    number = signal.Signals[name]
+    left = []
+
+    def action():
+        try:
+            signal.raise_signal(number)
+        finally:
+            left.append("what was started")
+
+    verb(action, interrupted="nothing was stored")
+    expected = (code, "", f"ended by {name}\n  state: nothing was stored\n")
+    assert tuple(call("act").__dict__.values()) == expected
+    assert left == ["what was started"]
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_a_signal_that_somebody_ignores_or_handles_stays_with_them(verb, call):
+    taken = []
+    for handler, expected in ((signal.SIG_IGN, []), (lambda *_: taken.append(1), [1])):
+        before = signal.signal(signal.SIGHUP, handler)
+        try:
+            verb(lambda: signal.raise_signal(signal.SIGHUP))
+            assert tuple(call("act").__dict__.values()) == (0, "", "")
+            assert (signal.getsignal(signal.SIGHUP), taken) == (handler, expected)
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
 
 def test_what_was_printed_before_a_failure_stands(verb, call):
