@@ -290,16 +290,21 @@ def test_no_candidate_is_a_switch_of_precision_and_each_says_why():
         assert one.why.endswith(".")
 
 
+REASONS = {str(one): one.why for one in candidates.candidates(8)}
+
+
 def test_the_profile_extends_the_base_and_says_what_was_measured():
-    won = named("x", {"threads.count": 1, "memory.keep_freed": "auto"}, [0.5] * 3)
-    text = profile(plan({}, name="fast+mine"), won, ["python", "a b.py", "\x1b\n[threads]"])
+    won = named("x", {"threads.count": 4, "memory.keep_freed": "auto"}, [0.5] * 3)
+    text = profile(
+        plan({}, name="fast+mine"), won, ["python", "a b.py", "\x1b\n[threads]"], REASONS
+    )
     assert text == (
         "# 2.00 times the speed of fast+mine, as measured here with\n"
         "#   python 'a b.py' '\\x1b\\n[threads]'\n"
         "schema = 1\n"
         'extends = ["fast", "mine"]\n'
-        "# Small operations cost less than waking threads for them.\n"
-        "threads.count = 1\n"
+        "# Half of the cores may have all of the memory's speed.\n"
+        "threads.count = 4\n"
         "# Pages of freed arrays are not cleared anew.\n"
         'memory.keep_freed = "auto"\n'
     )
@@ -307,8 +312,8 @@ def test_the_profile_extends_the_base_and_says_what_was_measured():
 
 def test_what_was_set_beside_the_base_is_in_the_profile_but_for_what_wins_over_it():
     won = named("x", {"threads.count": 1}, [0.5] * 3)
-    base = plan({}, name="fast", arguments={"threads.count": "4", "python.hash_seed": "0"})
-    assert tomllib.loads(profile(base, won, ["x"])) == {
+    base = plan({}, name="fast", arguments={"threads.count": "2", "python.hash_seed": "0"})
+    assert tomllib.loads(profile(base, won, ["x"], REASONS)) == {
         "schema": 1,
         "extends": "fast",
         "python": {"hash_seed": 0},
@@ -319,7 +324,7 @@ def test_what_was_set_beside_the_base_is_in_the_profile_but_for_what_wins_over_i
 def test_a_base_that_no_profile_can_extend_is_written_out():
     won = named("x", {"threads.count": 1}, [0.5] * 3)
     values = {"threads.count": 4, "python.hash_seed": 0}
-    text = profile(plan(values, tuple(values), name="./mine.toml"), won, ["x"])
+    text = profile(plan(values, tuple(values), name="./mine.toml"), won, ["x"], REASONS)
     assert tomllib.loads(text) == {
         "schema": 1,
         "python": {"hash_seed": 0},

@@ -293,7 +293,7 @@ def test_named(one):
     failed = (
         "error[command-failed]: the command exited with {} under tf32-off\n"
         "{}"
-        "  state: nothing was compared\n"
+        "  state: there is no result, and nothing was stored\n"
         "  help: run it alone until it exits with 0; it reads nothing from standard input here\n"
         f"{' Captured stdout call ':-^80}\nfirst\n"
         f"{' backendcfg ':-^80}\n"

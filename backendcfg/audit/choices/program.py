@@ -93,6 +93,7 @@ def tune(
     if won[1:]:
         of_winners, together, untried = _together(won, measured, planned, rounds)
     chosen = best(won, together)
+    reasons = {one.name: one.candidate.why for one in found}
     return Found(
         base,
         measured.first,
@@ -103,7 +104,7 @@ def tune(
         together,
         untried,
         chosen,
-        profile(base, chosen, measured.command) if chosen is not None else "",
+        "" if chosen is None else profile(base, chosen, measured.command, reasons),
     )
 
 

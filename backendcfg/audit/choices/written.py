@@ -5,30 +5,37 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from backendcfg.audit.choices.candidates import CANDIDATES
 from backendcfg.audit.evidence.variants import variant
 from backendcfg.errors import visible
 from backendcfg.load.document import is_name
 from backendcfg.resolve.words import assignment, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from backendcfg.audit.choices.verdicts import Measured
     from backendcfg.transact.compiled import Compiled
 
 
-def profile(base: Compiled, best: Measured, command: Sequence[str]) -> str:
+def profile(
+    base: Compiled, best: Measured, command: Sequence[str], reasons: Mapping[str, str]
+) -> str:
     """The text of a profile: the base, and the flags of the best choice over it.
 
     What the base has from variables and settings files is not in it; they count beside it, too.
+
+    Args:
+        base: the profile that was measured.
+        best: what made the program faster.
+        command: the program.
+        reasons: what is gained by each flag, by its assignment.
     """
     return "\n".join(
         [
             f"# {best.speed:.2f} times the speed of {visible(base.name)}, as measured here with",
             f"#   {visible(shlex.join(command))}",
             *_base(base, best),
-            *_flags(best),
+            *_flags(best, reasons),
             "",
         ]
     )
@@ -48,9 +55,7 @@ def _base(base: Compiled, best: Measured) -> Iterator[str]:
             yield f"{flag} = {text}"
 
 
-def _flags(best: Measured) -> Iterator[str]:
-    reasons = {(one.flag, one.value): one.why for one in CANDIDATES}
-    for flag, value in best.flags.items():
-        if why := reasons.get((flag, value)):
-            yield f"# {why}"
-        yield assignment(flag, value)
+def _flags(best: Measured, reasons: Mapping[str, str]) -> Iterator[str]:
+    for line in (assignment(flag, value) for flag, value in best.flags.items()):
+        yield f"# {reasons[line]}"
+        yield line

@@ -161,7 +161,7 @@ def _beginning(path: str) -> str:
         return file.read(MOST_TEXT).decode(errors="replace")
 
 
-_STATE = "nothing was compared"
+_STATE = "there is no result, and nothing was stored"
 
 
 def _not_started(word: str, obstacle: int) -> CommandNotFoundError | CommandNotExecutableError:
