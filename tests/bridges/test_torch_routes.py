@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -96,6 +99,19 @@ print(json.dumps(served()))
 own.undo()
 """
     assert program(code) == BOTH
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(find_spec("expecttest") is None, reason="expecttest is not installed")
+def test_with_every_route_pytorchs_functions_are_as_exact_on_the_inputs_of_its_tests(python):
+    """And refuse what they refuse; expecttest is what PyTorch's tests import."""
+    found = json.loads(python(Path(__file__).with_name("torch_routed.py").read_text()))
+    wrong = {name: report["wrong"] for name, report in found.items() if report["wrong"]}
+    assert not wrong, json.dumps(wrong, indent=1)
+    assert all(report["compared"] > 5 for report in found.values())
+    served = {name for name, report in found.items() if report["served"]}
+    # Vectors are PyTorch's.
+    assert {*found} - served == {"addmv", "inner", "mv"}
 
 
 def test_a_pytorch_that_gives_no_kernels_out_is_not_served():

@@ -275,6 +275,29 @@ def test_gradients_of_what_dropout_left_are_as_exact_as_float64():
     np.testing.assert_allclose(of_query, slopes @ key / np.sqrt(6), rtol=1e-12, atol=1e-14)
 
 
+def gradients(arrays, mask, dtype):
+    """The gradients of query, key and value for arrays of (heads, length, width), the last one pushed."""
+    *given, pushed = (each.astype(dtype) for each in arrays)
+    mask = None if mask is None else mask.astype(dtype)
+    out, total = ops.scaled_dot_product_attention(*given, mask, return_logsumexp=True)
+    return ops.scaled_dot_product_attention_backward(pushed, *given, out, total, mask)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("lengths", [(3, 6), (8, 8), (40, 40)])
+def test_large_scores_do_not_make_gradients_less_exact(isa, lengths, masked):
+    """Scores of 200, whose rounding is 100 times that of 1: each row of weights still sums to 1."""
+    random = np.random.default_rng(5)
+    queries, keys = lengths
+    arrays = [random.uniform(-9, 9, (8, length, 16)) for length in (queries, keys, keys)]
+    arrays = [
+        each.astype(np.float32) for each in (*arrays, random.uniform(-1, 1, (8, queries, 16)))
+    ]
+    mask = random.uniform(-9, 9, (queries, keys)).astype(np.float32) if masked else None
+    found, exact = (gradients(arrays, mask, dtype)[2] for dtype in (np.float32, np.float64))
+    assert np.abs(found - exact).max() < 3e-6 * np.abs(exact).max()
+
+
 def test_memory_does_not_grow_with_the_product_of_the_lengths():
     tracked = []
     for length in (512, 2048):

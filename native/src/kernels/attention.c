@@ -58,7 +58,7 @@ static const attention_kernels *plan(attention_job *job, const bcfg_kernels *ker
     /* No query sees a key behind its own position. */
     if (job->in.is_causal && job->in.keys > job->in.queries) job->in.keys = job->in.queries;
     job->group = job->in.heads / job->in.key_heads;
-    job->few = job->group * job->in.queries <= ATTENTION_FEW;
+    job->few = attention_is_few(&job->in);
     job->pairs = job->in.element == BCFG_BFLOAT16 && kernels->pairs != NULL &&
                  !job->few;
     const attention_kernels *chosen =

@@ -56,6 +56,11 @@ static inline int64_t attention_up(int64_t count, int64_t multiple) {
     return (count + multiple - 1) / multiple * multiple;
 }
 
+/* Whether scores are dot products along the width: their bits are others than those of tiles. */
+static inline bool attention_is_few(const attention_inputs *in) {
+    return in->heads / in->key_heads * in->queries <= ATTENTION_FEW;
+}
+
 static inline int64_t attention_steps(const attention_job *job) {
     return (job->in.keys + ATTENTION_KEYS - 1) / ATTENTION_KEYS;
 }

@@ -4,6 +4,7 @@
  * waits, step by step, for the block before it of the same head; that one has a lower number, so
  * somebody is at it, and the block with the lowest number of all waits for nobody. */
 #include "attention_backward.h"
+#include "attention.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -114,7 +115,8 @@ bcfg_status bcfg_attention_backward(backward_job *job, int32_t threads, bcfg_err
     threads = threads_for(job, threads);
     job->keys_per_task = keys_per_task(job, threads);
     Run run = {.job = job, .kernels = kernels->of[is_double]->backward};
-    if (job->in.element == BCFG_BFLOAT16 && kernels->pairs != NULL)
+    bool few = attention_is_few(&job->in);
+    if (job->in.element == BCFG_BFLOAT16 && kernels->pairs != NULL && !few)
         run.kernels = kernels->pairs->backward;
     run.tasks = (job->in.keys + job->keys_per_task - 1) / job->keys_per_task * job->in.batch *
                 job->in.key_heads;

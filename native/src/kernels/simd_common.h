@@ -30,22 +30,6 @@ enum { LINE_VECTORS = 4 };
 #define TILE_CASES(CASE) TILE_ROWS(CASE, 1)
 #endif
 
-/* exp(x) = 2^n p(r) with n = round(x / ln 2). Exactly 1 at 0; 0 below -104; infinity above 89;
- * NaN for NaN. Relative error below 4 units of 2^-24 where the result is normal. */
-static SIMD f32x f32_exp(f32x x) {
-    x = f32_min(f32_set(89.0f), f32_max(f32_set(-104.0f), x));
-    f32x n = f32_round(f32_mul(x, f32_set(1.44269504f)));
-    f32x r = f32_fma(n, f32_set(-0.693145752f), x);
-    r = f32_fma(n, f32_set(-1.42860677e-6f), r);
-    f32x p = f32_set(0.00828929059f);
-    p = f32_fma(p, r, f32_set(0.0418978221f));
-    p = f32_fma(p, r, f32_set(0.166676521f));
-    p = f32_fma(p, r, f32_set(0.499991506f));
-    p = f32_fma(p, r, f32_set(0.999999702f));
-    p = f32_fma(p, r, f32_set(1.0f));
-    return f32_scale(p, n);
-}
-
 /* exp(r) for small r: Taylor's series to the 13th power, whose remainder is below 2^-57. */
 static SIMD f64x f64_exp_series(f64x r) {
     static const double inverse_factorials[] = {
@@ -57,16 +41,7 @@ static SIMD f64x f64_exp_series(f64x r) {
     return p;
 }
 
-/* The same as f32_exp for float64. */
-static SIMD f64x f64_exp(f64x x) {
-    x = f64_min(f64_set(710.0), f64_max(f64_set(-746.0), x));
-    f64x n = f64_round(f64_mul(x, f64_set(0x1.71547652b82fep0)));
-    f64x r = f64_fma(n, f64_set(-0x1.62e42fefa3800p-1), x);
-    r = f64_fma(n, f64_set(-0x1.ef35793c76730p-45), r);
-    return f64_scale(f64_exp_series(r), n);
-}
-
-/* 2^x for x <= 0, as attention needs it: exactly 1 at 0, 0 below -151, NaN for NaN. Relative error
+/* 2^x for x <= 128, as attention needs it: exactly 1 at 0, 0 below -151, NaN for NaN. Relative error
  * below 3 units of 2^-24 where the result is normal. */
 static SIMD f32x f32_power_of_two(f32x x) {
     x = f32_max(f32_set(-151.0f), x);
