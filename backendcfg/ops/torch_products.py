@@ -16,9 +16,9 @@ from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops.arrays import NotFiniteError, broadcasts
 from backendcfg.ops.torch_library import Kernel, Replaced, array
 
-FEW = 4
+FEW = 2
 """Up to so many rows times a matrix that lies by columns, as in a linear layer that is given one
-token, stay PyTorch's: it reads such a matrix as it lies, up to four times as fast."""
+token, stay PyTorch's: it reads such a matrix as it lies, up to twice as fast."""
 
 LARGE = 1 << 26
 """Elements of the left matrix times elements of the right one from which a product that is left to
