@@ -110,7 +110,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session", name="known_libraries")
 def _known_libraries():
-    """What the libraries of this environment answer, asked once in this run: a second of two processors."""
+    """What the libraries of this environment answer. They are asked once in a run, which takes a second."""
     asked = "from backendcfg.probe.host import detect; detect()"
 
     def ask(folder):
@@ -134,8 +134,8 @@ def _own_world(_world, known_libraries, monkeypatch):
     """Directories of its own for configuration, state and cache; no preset numeric variables.
 
     Interpreters that a test starts have no profile before they import backendcfg, as after
-    `backendcfg autoload off --user`. Tests of the start-up file remove what says so. The libraries that
-    are installed need not be asked again; tests of asking remove the cache.
+    `backendcfg autoload off --user`. Tests of the start-up file remove what says so. The cache has the
+    answers of the libraries that are installed.
     """
     for name in list(os.environ):
         if name.startswith(OVERRIDES):

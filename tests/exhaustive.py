@@ -4,7 +4,7 @@
 sizes. `pytest --exhaustive 1` runs everything, `pytest --exhaustive 10` about one in ten of those
 tests, chosen by their names, so that it is the same ones each time. Both also run what is marked `slow`:
 tests of two seconds and more that a plain run can do without. A test that is named
-(`pytest test_x.py::test_y`) and a choice by `-m exhaustive` are run as asked.
+(`pytest test_x.py::test_y`) and a choice by `-m exhaustive` or `-m slow` are run as asked.
 
 A test with parameters is marked with how many of its cases run every time:
 
@@ -53,7 +53,7 @@ def add_option(parser):
         action="append",
         default=[],
         metavar="REPORT",
-        help="of all tests, run those that the run skipped that wrote this --junitxml; may be repeated",
+        help="run only what an earlier run skipped, by its --junitxml REPORT; may be repeated",
     )
 
 
@@ -79,7 +79,7 @@ def select(config, items):
     left_out = [item for item in items if item.get_closest_marker("exhaustive")]
     if share:
         left_out = [item for item in left_out if zlib.crc32(_name(item)) % share]
-    else:
+    elif "slow" not in config.option.markexpr:
         left_out += [item for item in items if item.get_closest_marker("slow")]
     _leave_out(config, items, left_out)
 

@@ -104,7 +104,7 @@ own.undo()
 @pytest.mark.torch
 @pytest.mark.skipif(find_spec("expecttest") is None, reason="expecttest is not installed")
 def test_with_every_route_pytorchs_functions_are_as_exact_on_the_inputs_of_its_tests(python):
-    """And refuse what they refuse; expecttest is what PyTorch's tests import."""
+    """The inputs come with PyTorch's wheel, whose tests import expecttest."""
     found = json.loads(python(Path(__file__).with_name("torch_routed.py").read_text()))
     wrong = {name: report["wrong"] for name, report in found.items() if report["wrong"]}
     assert not wrong, json.dumps(wrong, indent=1)

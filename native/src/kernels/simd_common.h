@@ -41,8 +41,8 @@ static SIMD f64x f64_exp_series(f64x r) {
     return p;
 }
 
-/* 2^x for x <= 128, as attention needs it: exactly 1 at 0, 0 below -151, NaN for NaN. Relative error
- * below 3 units of 2^-24 where the result is normal. */
+/* 2^x for x <= 128, or 1024 in float64, as attention needs it: exactly 1 at 0, 0 below -151, NaN for
+ * NaN. Relative error below 3 units of 2^-24 where the result is normal. */
 static SIMD f32x f32_power_of_two(f32x x) {
     x = f32_max(f32_set(-151.0f), x);
     f32x n = f32_round(x), r = f32_sub(x, n);
