@@ -65,6 +65,6 @@ def _searched(tmp_path, monkeypatch):
         (tmp_path / "script.py").write_text(ODD + textwrap.dedent(script).removeprefix("\n"))
         side = side_of("empty", plan)
         words = [sys.executable, "script.py"]
-        return search(words, {}, lambda _: (side, held(plan)), odd=1)
+        return search(words, {}, lambda _: (side, held(plan)), lambda _: False, odd=1)
 
     return search_script

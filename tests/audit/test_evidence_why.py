@@ -202,7 +202,7 @@ def test_a_number_of_threads_that_parts_a_sum_is_cured_by_the_flag_for_it(
     (step,) = found["why"]["steps"]
     assert (step["operation"], step["cause"]) == ("aten.sum", "surroundings")
     assert step["settings"] == [f"threads {os.cpu_count()} -> 1"]
-    assert list(found["cure"]) == ["threads.count"]
+    assert (list(found["cure"]), found["why"]["sufficient"]) == (["threads.count"], True)
 
 
 @pytest.mark.exhaustive
@@ -275,4 +275,5 @@ def test_a_seed_that_the_program_takes_from_the_clock_is_cured_by_no_flag(
     (step,) = found["why"]["steps"]
     assert (step["operation"], step["cause"], step["cure"]) == ("aten.rand", "generator", {})
     assert found["why"]["obstacle"] == "with seed.value set, the program parts there, too"
+    assert found["why"]["sufficient"] is False
     assert found["cure"] is None

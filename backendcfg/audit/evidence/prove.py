@@ -21,6 +21,9 @@ from backendcfg.progress import Step
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    AsWanted = Callable[[Collection[str]], tuple[Side, Mapping[str, str | None]]]
+    """The side with some flags set otherwise, and what it holds."""
+
 HASH_SEED = "PYTHONHASHSEED"
 THREADS = "OMP_NUM_THREADS"
 PADDING = "SURROUNDINGS"
@@ -219,7 +222,7 @@ def _held(held: Mapping[str, str | None], also: Mapping[str, int]) -> Iterator[s
 def cure(
     command: Sequence[str],
     flags: Sequence[str],
-    as_wanted: Callable[[Collection[str]], tuple[Side, Mapping[str, str | None]]],
+    as_wanted: AsWanted,
     *,
     runs: int,
     folder: str,
@@ -237,18 +240,29 @@ def cure(
         folder: as for `prove`.
     """
 
-    def is_equal(some: Collection[str]) -> bool:
-        with Step(f"proving with {', '.join(sorted(some)) or 'nothing else'}"):
-            try:
-                side, held = as_wanted(some)
-            except BackendCfgError:
-                return False  # flags that do not go together
-            found = prove(command, side, held, runs=runs, folder=folder, to_the_end=False)
-            return found.equal
+    def suffices(some: Collection[str]) -> bool:
+        return is_equal(command, as_wanted, some, runs=runs, folder=folder)
 
-    if is_equal(()):
+    if suffices(()):
         return ()
-    return smallest(flags, is_equal) if flags and is_equal(flags) else None
+    return smallest(flags, suffices) if flags and suffices(flags) else None
+
+
+def is_equal(
+    command: Sequence[str],
+    as_wanted: AsWanted,
+    some: Collection[str],
+    *,
+    runs: int,
+    folder: str,
+) -> bool:
+    """Whether runs produce the same with some flags set; no, where these do not go together."""
+    with Step(f"proving with {', '.join(sorted(some)) or 'nothing else'}"):
+        try:
+            side, held = as_wanted(some)
+        except BackendCfgError:
+            return False
+        return prove(command, side, held, runs=runs, folder=folder, to_the_end=False).equal
 
 
 def surrounded(

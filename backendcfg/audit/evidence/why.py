@@ -3,7 +3,7 @@
 The program is run twice with its operations recorded, in the surroundings of two runs that
 differed. Where the records part, both are run again, to keep what that operation reads and
 computes. It is then run by itself, to see whether surroundings part it, and which flags would make
-it steady. With these set the search goes on, until the runs are the same.
+it steady. If runs with these set still differ, the search goes on with them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from backendcfg.progress import Step as Progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from backendcfg.audit.evidence.prove import AsWanted
     from backendcfg.audit.evidence.runs import Side
     from backendcfg.audit.trace.reading import Parting, Read
-
-    AsWanted = Callable[[Collection[str]], tuple[Side, Mapping[str, str | None]]]
 
 FOLLOWED = 1000
 """Operations from the first that differs on of which it is told how far apart both runs are."""
@@ -112,11 +111,13 @@ class Search:
         steps: the operations, each with the flags that make those before it steady.
         obstacle: why nothing more was found, in words; "" where recorded runs are now the same.
         recorded: how many operations the first recorded run had.
+        sufficient: whether runs that are not recorded are the same with the flags of all steps.
     """
 
     steps: tuple[Parted, ...] = ()
     obstacle: str = ""
     recorded: int = 0
+    sufficient: bool = False
 
     @property
     def cure(self) -> dict[str, Any]:
@@ -149,7 +150,6 @@ class _Runs:
         def run(words: Sequence[str]) -> str:
             return surrounded(words, self.side, self.held, number).text
 
-        self.replays += 1
         return replay.replayed(run, python, path)
 
 
@@ -157,6 +157,7 @@ def search(
     command: Sequence[str],
     values: Mapping[str, Any],
     as_wanted: AsWanted,
+    suffices: Callable[[Collection[str]], bool],
     *,
     odd: int,
 ) -> Search:
@@ -166,6 +167,7 @@ def search(
         command: the program and its arguments, whose runs differ.
         values: those of the flags that may be set otherwise.
         as_wanted: the side with some of them set so, and what it holds.
+        suffices: whether runs that are not recorded are the same with some of them set so.
         odd: the number, from 0, of a run that differed from the first.
 
     Raises:
@@ -181,8 +183,7 @@ def search(
                 found, length = _partings(runs)
                 recorded = recorded or length
                 if not found:
-                    obstacle = "" if steps else _no_parting(recorded)
-                    return Search(tuple(steps), obstacle, recorded)
+                    return Search(tuple(steps), _no_parting(length, cured), recorded)
                 step, kept = _examined(runs, found, 0 if steps else FOLLOWED)
             if steps and _place(step) == _place(steps[-1]):
                 obstacle = f"with {', '.join(steps[-1].cure)} set, the program parts there, too"
@@ -194,6 +195,8 @@ def search(
         if not step.cure:
             return Search(tuple(steps), "", recorded)
         cured |= step.cure
+        if suffices(cured):
+            return Search(tuple(steps), "", recorded, sufficient=True)
     return Search(tuple(steps), f"after {MOST_STEPS} operations the search ended", recorded)
 
 
@@ -214,10 +217,11 @@ def _place(step: Parted) -> tuple[str, int, str]:
     return step.stream, step.index, step.operation
 
 
-def _no_parting(recorded: int) -> str:
+def _no_parting(recorded: int, cured: Collection[str]) -> str:
     if not recorded:
         return "no operation was recorded, as none of NumPy, PyTorch or JAX was run"
-    return f"while their operations were recorded, both runs computed the same {recorded}"
+    under = f"with {', '.join(cured)} set, " if cured else ""
+    return f"{under}while their operations were recorded, both runs computed the same {recorded}"
 
 
 Kept = tuple[str, tuple[str, str]] | None
@@ -360,24 +364,28 @@ def _cured(
         return step
     python, (path, _) = kept
 
-    def outcomes(some: Collection[str]) -> list[replay.Replayed]:
+    def outcomes(some: Collection[str]) -> Iterator[replay.Replayed]:
         side, held = as_wanted(some) if some else (runs.side, runs.held)
-        wanted = replace(runs, side=side, held=held, replays=0)
-        found = [wanted.replayed(number, python, path) for number in (0, runs.odd)]
-        runs.replays += wanted.replays
-        return found
+        wanted = replace(runs, side=side, held=held)
+        for number in (0, runs.odd):
+            runs.replays += 1
+            yield wanted.replayed(number, python, path)
 
     def is_steady(some: Collection[str]) -> bool:
         with Progress(f"running {step.operation} by itself with {', '.join(sorted(some))}"):
+            digests: set[int] = set()
             try:
-                found = outcomes(some)
+                for one in outcomes(some):
+                    digests |= one.digests
+                    if len(digests) > 1:
+                        return False
             except BackendCfgError:
                 return False  # flags that do not go together
-            return len(frozenset.union(*(one.digests for one in found))) == 1
+            return True
 
     try:
         with Progress(f"running {step.operation} by itself"):
-            first = outcomes(())
+            first = list(outcomes(()))
     except BackendCfgError as error:
         # Such as that of an operator that the program registers itself.
         return replace(step, obstacle=" ".join(error.notes[-1:]) or error.message)

@@ -214,11 +214,14 @@ def _reasons(
             title = f"{proven.name} with some of {CURES}" if some else proven.name
             return replace(side_of(title, set_so), also=proven.also), held(set_so)
 
-        searched = search(words, settable, as_wanted, odd=found.differences[0].run - 1)
-        side, holds = as_wanted(searched.cure)
+        runs, odd = found.convincing, found.differences[0].run - 1
+
+        def suffices(some: Collection[str]) -> bool:
+            return prove.is_equal(words, as_wanted, some, runs=runs, folder=folder)
+
+        searched = search(words, settable, as_wanted, suffices, odd=odd)
         cure: Collection[str] | None = searched.cure
-        runs = found.convincing
-        if not cure or not prove.prove(words, side, holds, runs=runs, folder=folder).equal:
+        if not searched.sufficient:
             cure = prove.cure(words, flags, as_wanted, runs=runs, folder=folder)
     return searched, None if cure is None else {flag: values[flag] for flag in cure}
 
