@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from backendcfg.audit.choices.turns import Contender, Program, Rounds
 from backendcfg.audit.choices.verdicts import best, floor, judged, winners
 from backendcfg.audit.choices.written import profile
 from backendcfg.audit.evidence.runs import Run, Side, TookTooLongError
+from backendcfg.load.stack import NO_PROFILE
 from backendcfg.transact.compiled import Asked, Compiled
 
 
@@ -310,6 +312,16 @@ def test_the_profile_extends_the_base_and_says_what_was_measured():
     )
 
 
+def test_a_base_that_a_settings_file_picks_is_extended():
+    won = named("x", {"threads.count": 1}, [0.5] * 3)
+    base = replace(plan({}, name="team"), request=Asked(rank="project-file"))
+    assert tomllib.loads(profile(base, won, ["x"], REASONS)) == {
+        "schema": 1,
+        "extends": "team",
+        "threads": {"count": 1},
+    }
+
+
 def test_what_was_set_beside_the_base_is_in_the_profile_but_for_what_wins_over_it():
     won = named("x", {"threads.count": 1}, [0.5] * 3)
     base = plan({}, name="fast", arguments={"threads.count": "2", "python.hash_seed": "0"})
@@ -321,10 +333,11 @@ def test_what_was_set_beside_the_base_is_in_the_profile_but_for_what_wins_over_i
     }
 
 
-def test_a_base_that_no_profile_can_extend_is_written_out():
+@pytest.mark.parametrize("name", ["./mine.toml", NO_PROFILE])
+def test_a_base_that_no_profile_can_extend_is_written_out(name):
     won = named("x", {"threads.count": 1}, [0.5] * 3)
     values = {"threads.count": 4, "python.hash_seed": 0}
-    text = profile(plan(values, tuple(values), name="./mine.toml"), won, ["x"], REASONS)
+    text = profile(plan(values, tuple(values), name=name), won, ["x"], REASONS)
     assert tomllib.loads(text) == {
         "schema": 1,
         "python": {"hash_seed": 0},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from backendcfg.audit.evidence.variants import variant
 from backendcfg.errors import visible
 from backendcfg.load.document import is_name
+from backendcfg.load.stack import NO_PROFILE
 from backendcfg.resolve.words import assignment, literal
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def profile(
 
 def _base(base: Compiled, best: Measured) -> Iterator[str]:
     parents = base.name.split("+")
-    if base.request.name is None or not all(map(is_name, parents)):
+    if base.name == NO_PROFILE or not all(map(is_name, parents)):
         # Only a profile that has a name can be extended.
         lines = variant(None, base, ()).splitlines()
         yield from (line for line in lines if line.partition(" = ")[0] not in best.flags)
