@@ -374,6 +374,12 @@ class InvalidArgumentError(RequestError, ValueError):
     code = "invalid-argument"
 
 
+class NotFiniteError(InvalidArgumentError):
+    """A result has NaN or infinity, which `ops.check_finite` refuses."""
+
+    code = "not-finite"
+
+
 class CommandNotFoundError(RequestError, FileNotFoundError):
     """`backendcfg run` was given a command that does not exist; 127 is what shells say then."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.errors import DeviceFailedError, InvalidArgumentError
+from backendcfg.errors import DeviceFailedError, InvalidArgumentError, NotFiniteError
 from backendcfg.gpu.messages import describe, type_of
 from backendcfg.ops.devices import CUDA
 
@@ -343,7 +343,8 @@ def check_finite(operation: str, result: Any) -> None:
     """Raise where a result holds NaN or infinity; waits for the device.
 
     Raises:
-        InvalidArgumentError: it does, or its library cannot say.
+        NotFiniteError: it does.
+        InvalidArgumentError: its library cannot say.
     """
     if torch_of(result) is not None:
         is_finite = bool(result.detach().isfinite().all())
@@ -356,7 +357,7 @@ def check_finite(operation: str, result: Any) -> None:
             helps=["pass PyTorch's or CuPy's, or turn it off"],
         )
     if not is_finite:
-        raise InvalidArgumentError(
+        raise NotFiniteError(
             f"{operation}: the result has NaN or infinity, which `ops.check_finite` refuses",
             state="`out`, where it was given, holds it",
             helps=["look for NaN, infinity or overflow in the operands, or turn it off"],

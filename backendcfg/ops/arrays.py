@@ -19,7 +19,7 @@ import numpy as np
 from backendcfg import _native
 from backendcfg.catalogue.frameworks import JAX, NUMPY, TORCH
 from backendcfg.dispatch.array_facts import ArrayFacts
-from backendcfg.errors import InvalidArgumentError
+from backendcfg.errors import InvalidArgumentError, NotFiniteError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -347,10 +347,6 @@ def round_to(array: NDArray[Any], element: str) -> NDArray[Any]:
     return array
 
 
-class NotFiniteError(InvalidArgumentError):
-    """`ops.check_finite` refuses the result."""
-
-
 def broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Whether an array of a shape can be repeated to fill another shape."""
     pairs = zip(reversed(shape), reversed(wanted), strict=False)
@@ -369,7 +365,7 @@ def check_finite(
         element: what it holds, where its dtype does not say.
 
     Raises:
-        InvalidArgumentError: it does; the message tells the first place.
+        NotFiniteError: it does; the message tells the first place.
     """
     if not flags["ops.check_finite"]:
         return
@@ -380,7 +376,7 @@ def check_finite(
     if finite.all():
         return
     place = tuple(int(i) for i in np.argwhere(~finite)[0])
-    raise InvalidArgumentError(
+    raise NotFiniteError(
         f"{operation}: the result is {array[place]} at {place}, which `ops.check_finite` refuses",
         state="no result was returned",
         helps=["look for NaN, infinity or overflow in the operands, or turn it off"],

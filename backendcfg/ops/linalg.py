@@ -43,7 +43,7 @@ from backendcfg._native import linalg_solve_ex as solve_ex
 from backendcfg._native import linalg_svd as svd
 from backendcfg._native import linalg_svdvals as svdvals
 from backendcfg.dispatch import snapshots
-from backendcfg.errors import InvalidArgumentError
+from backendcfg.errors import InvalidArgumentError, NotFiniteError
 from backendcfg.native import ELEMENTS, FACTORISATIONS
 from backendcfg.ops import arrays, devices
 from backendcfg.ops.arrays import described, dtype_of
@@ -202,7 +202,8 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
     }
     if hasattr(value, "place"):  # an array on a device
         helps.update(type=["convert it"], types=["convert one: nothing is converted on a device"])
-    raise InvalidArgumentError(
+    error = NotFiniteError if reason == "not-finite" else InvalidArgumentError
+    raise error(
         f"linalg.{function}: {messages[reason]}",
         notes=[f"{name}: {described(a)}" for name, a in given.items() if hasattr(a, "shape")],
         state="nothing was computed" if reason != "not-finite" else "nothing was returned",

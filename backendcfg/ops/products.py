@@ -16,13 +16,12 @@ from backendcfg import _native, native
 from backendcfg.catalogue.cpu import PROVIDERS
 from backendcfg.catalogue.frameworks import JAX, NUMPY
 from backendcfg.dispatch import snapshots
-from backendcfg.errors import InvalidArgumentError
+from backendcfg.errors import InvalidArgumentError, NotFiniteError
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import devices
 from backendcfg.ops.arrays import (
     NARROW,
     ArrayView,
-    NotFiniteError,
     broadcasts,
     check_finite,
     described,

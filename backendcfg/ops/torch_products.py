@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from backendcfg import _native
-from backendcfg.errors import InvalidArgumentError
-from backendcfg.ops.arrays import NotFiniteError, broadcasts
+from backendcfg.errors import InvalidArgumentError, NotFiniteError
+from backendcfg.ops.arrays import broadcasts
 from backendcfg.ops.torch_library import Kernel, Replaced, array
 
 FEW = 2

@@ -391,6 +391,13 @@ def _(project):
     return project.refused(backendcfg.ops.matmul, np.ones((2, 4)), np.ones((3, 5)))
 
 
+@causes("not-finite")
+def _(project):
+    project.profile("mine", "schema = 1", "[ops]", "check_finite = true")
+    with backendcfg.profile("mine"):
+        return project.refused(backendcfg.ops.matmul, np.array([[1.0, np.inf]]), np.ones((2, 2)))
+
+
 # --- this machine -------------------------------------------------------------------------------
 
 

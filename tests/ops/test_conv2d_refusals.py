@@ -76,7 +76,7 @@ def test_check_finite_refuses_a_result_with_its_place():
         ops.conv2d(x, W)
     assert caught.value.render().splitlines()[:2] == [
         (
-            "error[invalid-argument]: conv2d: the result is inf at (1, 0, 2, 3), which "
+            "error[not-finite]: conv2d: the result is inf at (1, 0, 2, 3), which "
             "`ops.check_finite` refuses"
         ),
         "  state: no result was returned",

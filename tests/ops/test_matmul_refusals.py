@@ -91,7 +91,7 @@ def test_check_finite_refuses_and_leaves_out_alone():
     assert np.isinf(ops.matmul(a, B)[1, 0])
     with Scope(Prepared("strict", compiled), 0):
         assert refused(a, B, out=out) == (
-            "error[invalid-argument]: matmul: matrix 0 of the result has NaN or infinity at "
+            "error[not-finite]: matmul: matrix 0 of the result has NaN or infinity at "
             "row 1, column 0, which `ops.check_finite` refuses\n"
             "  note: a: float64 array of shape (2, 3)\n"
             "  note: b: float64 array of shape (3, 4)\n"

@@ -16,9 +16,9 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg._native import broadcast, current
-from backendcfg.errors import InvalidArgumentError
+from backendcfg.errors import InvalidArgumentError, NotFiniteError
 from backendcfg.ops import devices, serving
-from backendcfg.ops.arrays import NotFiniteError, give, round_to, take, widen
+from backendcfg.ops.arrays import give, round_to, take, widen
 from backendcfg.ops.attention import calls, products
 from backendcfg.ops.attention.calls import OPERATION, refuse
 from backendcfg.ops.attention.products import Options

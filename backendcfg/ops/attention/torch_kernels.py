@@ -20,9 +20,8 @@ import functools
 from typing import Any, NamedTuple, Self
 
 from backendcfg import _native
-from backendcfg.errors import InvalidArgumentError, MissingLibraryError
+from backendcfg.errors import InvalidArgumentError, MissingLibraryError, NotFiniteError
 from backendcfg.ops import serving, torch_library
-from backendcfg.ops.arrays import NotFiniteError
 from backendcfg.ops.attention import calls, scaled_dot_product_attention
 from backendcfg.ops.torch_library import array
 

@@ -184,7 +184,7 @@ def test_results_that_are_not_finite_are_refused_where_the_profile_says_so(solve
         linalg.inv(square())
         text = refused(linalg.lu_solve, factors, pivots, there(np.ones((2, 1))))
         assert text.splitlines()[0] == (
-            "error[invalid-argument]: linalg.lu_solve: the result has NaN or infinity, which "
+            "error[not-finite]: linalg.lu_solve: the result has NaN or infinity, which "
             "`ops.check_finite` refuses"
         )
         assert "  state: nothing was returned" in text

@@ -31,7 +31,7 @@ ij,jk,kl->il
 bi,bi->b
 iji->j
 ...ij,...jk->...ki
-error[invalid-argument]: matmul: the result has NaN or infinity, which `ops.check_finite` refuses
+error[not-finite]: matmul: the result has NaN or infinity, which `ops.check_finite` refuses
 torch.bfloat16 (2, 3) cpu
 matmul: `a` must be an array on cuda:0, as `b` is
 matmul: `a` must be an array on cuda:0, as `b` is
