@@ -115,5 +115,14 @@ def array(tensor: Any) -> NDArray[Any]:
     """The memory of a tensor on the CPU; bfloat16, which NumPy lacks, as uint16."""
     import torch
 
-    tensor = tensor.detach()
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()  # type: ignore[no-any-return]
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    return (tensor.view(torch.uint16) if tensor.dtype is torch.bfloat16 else tensor).numpy()  # type: ignore[no-any-return]
+
+
+def tensor_of(array: NDArray[Any], dtype: Any) -> Any:
+    """A tensor over the memory of an array; of bfloat16 where that is its type and it is uint16."""
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return tensor if tensor.dtype is dtype else tensor.view(dtype)

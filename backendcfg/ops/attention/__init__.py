@@ -9,7 +9,6 @@ CUDA device are served by what is in `backendcfg/gpu/attention`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,13 +23,16 @@ from backendcfg.ops.attention.calls import OPERATION, refuse
 from backendcfg.ops.attention.products import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Hashable, Sequence
+    from typing import TypeVar
 
     from numpy.typing import NDArray
 
     from backendcfg.ops.attention.calls import Arrays, Route
 
     Array = NDArray[Any]
+    Kind = tuple[object, Hashable]
+    Found = TypeVar("Found", bound=Sequence[Array])
 
 BACKWARD = f"{OPERATION}_backward"
 
@@ -81,45 +83,86 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
     ):
         options = {"enable_gqa": enable_gqa, "return_logsumexp": return_logsumexp}
         calls.check_options(OPERATION, dropout_p, scale, seed, {"is_causal": is_causal, **options})
-    kind: Any = None
+    given = query, key, value, attn_mask
+    kind: Kind | None = None
     if type(query) is np.ndarray is type(key) is type(value) and (
         attn_mask is None or type(attn_mask) is np.ndarray
     ):
-        masked = None if attn_mask is None else (attn_mask.shape, attn_mask.dtype)
-        dtypes = query.dtype, key.dtype, value.dtype
-        kind = (
-            current(),
-            (query.shape, key.shape, value.shape, dtypes, masked, is_causal, enable_gqa),
-        )
-        route = calls.routes.get(kind)
-        if route is not None:  # such a route is stored only if nothing is to be arranged
-            if attn_mask is not None:
-                attn_mask = broadcast(attn_mask, route.shapes.scores)
-            found = _native.attention(
-                *(route.kernel, query, key, value, attn_mask, is_causal),
-                *(route.scale if scale is None else scale, dropout_p, seed or 0),
-                *(route.element, 0),
-            )
-            serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
+        kind = kind_of(given, is_causal, enable_gqa)
+        found = attend_again(kind, given, is_causal, scale, dropout_p, seed)
+        if found is not None:
             return found if return_logsumexp else found[0]
     elif type(query) is not np.ndarray and _native.device_holds(query):
         return devices.gpu().attend(
-            (query, key, value, attn_mask),
-            (dropout_p, is_causal, scale, enable_gqa, seed),
-            logsumexp=return_logsumexp,
+            given, (dropout_p, is_causal, scale, enable_gqa, seed), logsumexp=return_logsumexp
         )
-    arrays = _taken(OPERATION, query, key, value, attn_mask)
-    route = _route(OPERATION, arrays, (dropout_p, is_causal, enable_gqa))
-    given = query, key, value, attn_mask
-    if kind is not None and kind[0] is current() and _is_plain(route, arrays, given):
-        calls.routes.put(kind, route)
-    passed = _options(route, scale, dropout_p, is_causal, seed)
-    with _checking(OPERATION, route, arrays):
-        out, logsumexp = _forward(arrays, route, passed)
-        _check(out, route)
+    arrays = _taken(OPERATION, *given)
+    pairs = zip(arrays, given, strict=True)
+    if not all(each is None or each.array is own for each, own in pairs):
+        kind = None
+    found = attend(arrays, (dropout_p, is_causal, enable_gqa), scale, seed, kind)
+    result = give(found[0], arrays[0])
+    return (result, give(found[1], arrays[0])) if return_logsumexp else result
+
+
+def kind_of(given: tuple[Any, Any, Any, Any], is_causal: bool, enable_gqa: bool) -> Kind:
+    """What calls have in common that one route serves; arrays of one library have other dtypes."""
+    query, key, value, mask = given
+    masked = None if mask is None else (mask.shape, mask.dtype)
+    dtypes = query.dtype, key.dtype, value.dtype
+    return current(), (query.shape, key.shape, value.shape, dtypes, masked, is_causal, enable_gqa)
+
+
+def attend_again(  # noqa: PLR0917 - it is to cost little
+    kind: Kind,
+    given: tuple[Array, Array, Array, Array | None],
+    is_causal: bool,
+    scale: float | None,
+    dropout_p: float = 0.0,
+    seed: int | None = None,
+) -> tuple[Array, Array] | None:
+    """What `attend` gives for a call like an earlier one; None where it has to be looked at."""
+    route = calls.routes.get(kind)
+    if route is None:
+        return None
+    query, key, value, mask = given
+    if mask is not None:
+        mask = broadcast(mask, route.shapes.scores)
+    found = _native.attention(
+        *(route.kernel, query, key, value, mask, is_causal),
+        *(route.scale if scale is None else scale, dropout_p, seed or 0, route.element, 0),
+    )
     serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
-    result = give(out, arrays[0])
-    return (result, give(logsumexp, arrays[0])) if return_logsumexp else result
+    return found
+
+
+def attend(
+    arrays: Arrays,
+    options: tuple[float, bool, bool],
+    scale: float | None,
+    seed: int | None = None,
+    kind: Kind | None = None,
+) -> tuple[Array, Array]:
+    """Attention of arrays on the CPU: its result and its logsumexp.
+
+    Args:
+        arrays: query, key, value and perhaps a mask.
+        options: `dropout_p`, `is_causal` and `enable_gqa`, of the types of these arguments.
+        scale: as `scaled_dot_product_attention` takes it.
+        seed: as `scaled_dot_product_attention` takes it.
+        kind: of the call, as `kind_of` says; None where nothing like it can be served at once.
+
+    Raises:
+        InvalidArgumentError: an array does not fit, or no kernel that is allowed can serve.
+    """
+    route = _route(OPERATION, arrays, options)
+    is_plain = route.kernel != "math" and route.four and not (route.empty or route.checked)
+    if is_plain and kind is not None and kind[0] is current():
+        calls.routes.put(kind, route)
+    passed = _options(route, scale, options[0], options[1], seed)
+    found = _finite(OPERATION, route, arrays, lambda: _forward(arrays, route, passed), 1)
+    serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
+    return found
 
 
 def scaled_dot_product_attention_backward(  # noqa: PLR0917 - as forward
@@ -173,10 +216,9 @@ def scaled_dot_product_attention_backward(  # noqa: PLR0917 - as forward
     route = _route(BACKWARD, arrays, (dropout_p, is_causal, enable_gqa))
     results = _results(route, grad_out, out, logsumexp)
     options = _options(route, scale, dropout_p, is_causal, seed)
-    with _checking(BACKWARD, route, arrays):
-        gradients = _backward(arrays, results, route, options)
-        for each in gradients:
-            _check(each, route)
+    gradients = _finite(
+        BACKWARD, route, arrays, lambda: _backward(arrays, results, route, options), 3
+    )
     serving.served(BACKWARD, route.kernel, route.because, route.sizes, route.element)
     first, second, third = (
         give(each, like) for each, like in zip(gradients, arrays[:3], strict=True)
@@ -202,30 +244,22 @@ def _route(operation: str, arrays: Arrays, options: tuple[float, bool, bool]) ->
     )
 
 
-def _is_plain(route: Route, arrays: Arrays, given: tuple[Any, ...]) -> bool:
-    """Whether a kernel can be called with what was passed, and its result is what is wanted."""
-    fused = route.kernel != "math" and route.four and not (route.empty or route.checked)
-    return fused and all(
-        each is None or each.array is own for each, own in zip(arrays, given, strict=True)
-    )
-
-
-@contextmanager
-def _checking(operation: str, route: Route, arrays: Arrays) -> Iterator[None]:
-    """Refuse, in the name of the operation, what is not finite, where it must be."""
+def _finite(
+    operation: str, route: Route, arrays: Arrays, compute: Callable[[], Found], results: int
+) -> Found:
+    """What a call computes; where it must be finite, the first so many results are looked at."""
+    if not route.checked:
+        return compute()
     try:
-        yield
-    except (ArithmeticError, InvalidArgumentError):  # of ours, or of a product on the way
-        if not route.checked:
-            raise
-        what = "the result holds NaN or infinity, which `ops.check_finite` refuses"
-        helps = ["look for NaN, infinity or overflow in the arrays, or turn it off"]
+        found = compute()
+        is_finite = all(np.isfinite(widen(each, route.element)).all() for each in found[:results])
+    except InvalidArgumentError:  # of a product on the way
+        is_finite = False
+    what = "the result holds NaN or infinity, which `ops.check_finite` refuses"
+    helps = ["look for NaN, infinity or overflow in the arrays, or turn it off"]
+    if not is_finite:
         refuse(operation, what, arrays, helps, state="nothing was returned", error=NotFiniteError)
-
-
-def _check(result: Array, route: Route) -> None:
-    if route.checked and not np.isfinite(widen(result, route.element)).all():
-        raise ArithmeticError
+    return found
 
 
 def _options(

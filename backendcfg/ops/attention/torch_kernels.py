@@ -19,11 +19,21 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+
 from backendcfg import _native
+from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError, NotFiniteError
 from backendcfg.ops import serving, torch_library
-from backendcfg.ops.attention import calls, scaled_dot_product_attention
-from backendcfg.ops.torch_library import array
+from backendcfg.ops.arrays import ArrayView
+from backendcfg.ops.attention import (
+    attend,
+    attend_again,
+    calls,
+    kind_of,
+    scaled_dot_product_attention,
+)
+from backendcfg.ops.torch_library import array, tensor_of
 
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
@@ -116,33 +126,41 @@ def _forward(
     attn_mask: Any = None,
     scale: float | None = None,
 ) -> Any:
+    if dropout_p:  # PyTorch's kernel refuses it
+        return NotImplemented
     import torch
 
-    given: tuple[Any, ...] = query, key, value, attn_mask
-    # Calls of NumPy arrays cost a third of those of tensors; bfloat16 is none of NumPy's types.
-    is_numpy = torch.bfloat16 not in (query.dtype, getattr(attn_mask, "dtype", None))
-    if is_numpy:
-        given = tuple(each if each is None else each.detach().numpy() for each in given)
-    first, second, third, mask = given
+    grouped = query.shape[1] != key.shape[1]
+    given = query, key, value, attn_mask
+    own: Any = tuple(None if each is None else array(each) for each in given)
+    kind = kind_of(given, is_causal, grouped)
     try:
-        out, logsumexp = scaled_dot_product_attention(
-            *(first, second, third, mask, dropout_p, is_causal, scale),
-            enable_gqa=query.shape[1] != key.shape[1],
-            return_logsumexp=True,
-        )
+        found = attend_again(kind, own, is_causal, scale)
+        if found is None:
+            arrays: Any = tuple(map(_view, given, own))
+            found = attend(arrays, (0.0, is_causal, grouped), scale, kind=kind)
     except NotFiniteError:
         raise
     except InvalidArgumentError:
         return NotImplemented
-    if is_numpy:
-        out, logsumexp = torch.from_numpy(out), torch.from_numpy(logsumexp)
-    # In memory as PyTorch's kernel has them, because compiled code counts on it.
-    if not query.is_contiguous():
-        out = torch.empty_like(query).copy_(out)
+    out, total = found
+    result = tensor_of(out, query.dtype)
     # 0 where a query sees nothing, as PyTorch's kernel says: its backward may come after `undo`.
     if attn_mask is not None or not key.shape[2]:
-        logsumexp = logsumexp.masked_fill(logsumexp == float("-inf"), 0.0)
-    return out, logsumexp.transpose(1, 2).contiguous().transpose(1, 2)
+        total = np.where(np.isneginf(total), 0, total)
+    # In memory as PyTorch's kernel has them, because compiled code counts on it.
+    if not query.is_contiguous():
+        result = torch.empty_like(query).copy_(result)
+    return result, torch.from_numpy(total.swapaxes(1, 2).copy()).transpose(1, 2)
+
+
+def _view(tensor: Any, own: Any) -> ArrayView | None:
+    """A tensor, or None, as our operations have it, with its memory."""
+    return None if tensor is None else ArrayView(own, _element(tensor), TORCH.name)
+
+
+def _element(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _backward(  # noqa: PLR0917 - PyTorch's
@@ -162,16 +180,15 @@ def _backward(  # noqa: PLR0917 - PyTorch's
 
     if grad_out is None:  # nobody asked: no gradients, as PyTorch's kernel answers
         return None, None, None
-    element = str(query.dtype).removeprefix("torch.")
+    element = _element(query)
     given = (query, key, value)
     if dropout_p or not _fits(torch, given, attn_mask, element):
         return NotImplemented
     options = _Options(attn_mask, is_causal, scale)
-    return _gradients(torch, grad_out, given, (out, logsumexp), options)
+    return _gradients(grad_out, given, (out, logsumexp), options)
 
 
 def _gradients(
-    torch: Any,
     grad_out: Any,
     given: tuple[Any, Any, Any],
     results: tuple[Any, Any],
@@ -179,20 +196,18 @@ def _gradients(
 ) -> tuple[Any, Any, Any]:
     """The gradients of query, key and value, by our kernel; `results` are out and logsumexp."""
     query, key, value = given
-    element = str(query.dtype).removeprefix("torch.")
+    element = _element(query)
+    own = array(query), array(key), array(value)
     # As PyTorch's kernel lays them out in memory: (batch, length, heads, width).
-    first, second, third = (
-        torch.empty_permuted(x.shape, (0, 2, 1, 3), dtype=x.dtype) for x in given
-    )
+    made: Any = tuple(np.empty_like(x.swapaxes(1, 2), order="C").swapaxes(1, 2) for x in own)
     mask = options.mask
     if mask is not None:
         mask = array(mask.expand(*query.shape[:3], key.shape[2]))
-    own = array(query), array(key), array(value)
     produced = array(results[0]), array(results[1])
     _native.attention_backward(
         *(array(grad_out), *own, mask, *produced, options.is_causal, _scale(query, options)),
         *(options.dropout_p, options.seed, element, 0),
-        (array(first), array(second), array(third)),
+        made,
     )
     serving.served(
         f"{calls.OPERATION}_backward",
@@ -201,6 +216,7 @@ def _gradients(
         (*query.shape[:3], key.shape[2], query.shape[3]),
         element,
     )
+    first, second, third = (tensor_of(each, query.dtype) for each in made)
     return first, second, third
 
 
@@ -250,7 +266,7 @@ def _drops(torch: Any, given: tuple[Any, ...], *, enable_gqa: bool) -> bool:
     """Whether our kernels take a call with dropout."""
     query, key, value, mask = given
     return (
-        _fits(torch, (query, key, value), mask, str(query.dtype).removeprefix("torch."))
+        _fits(torch, (query, key, value), mask, _element(query))
         and (query.shape[0], query.shape[3]) == (key.shape[0], key.shape[3])
         and key.shape[2] == value.shape[2]
         and (enable_gqa or query.shape[1] == key.shape[1])
@@ -288,7 +304,7 @@ def _dropped(torch: Any) -> Any:
             if torch.is_grad_enabled():  # gradients of gradients are wanted
                 found = _by_products(grad_out, given, options, context.needs_input_grad[:3])
             else:
-                found = _gradients(torch, grad_out, given, tuple(results), options)
+                found = _gradients(grad_out, given, tuple(results), options)
             return *found, None
 
     return DroppedAttention
