@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 from typing import get_args
@@ -55,14 +56,21 @@ def names():
     return found - {"", *cpu.COMPILED_IN, gpu.CUDA.name, gpu.HIP.name, "dgemm_", "dgesv_"}
 
 
+@functools.cache
+def literals(source):
+    """The texts in the code of a module, with their lines; docstrings apart."""
+    nodes = list(ast.walk(parsed(source)))
+    texts = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    return [
+        (node.value, node.lineno)
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts
+    ]
+
+
 def spelled(source, known):
-    """The literals of a module that are such a name, with their lines; texts in docstrings apart."""
-    tree = parsed(source)
-    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if is_text and id(node) not in texts and node.value in known:
-            yield node.value, node.lineno
+    """The literals of a module that are such a name, with their lines."""
+    return [(name, line) for name, line in literals(source) if name in known]
 
 
 def is_its_own(path, name):
