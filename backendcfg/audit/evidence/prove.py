@@ -220,12 +220,7 @@ def _held(held: Mapping[str, str | None], also: Mapping[str, int]) -> Iterator[s
 
 
 def cure(
-    command: Sequence[str],
-    flags: Sequence[str],
-    as_wanted: AsWanted,
-    *,
-    runs: int,
-    folder: str,
+    flags: Sequence[str], suffices: Callable[[Collection[str]], bool]
 ) -> tuple[str, ...] | None:
     """The fewest flags that make every run produce the same; None where all of them do not.
 
@@ -233,16 +228,9 @@ def cure(
     was not there before the first run.
 
     Args:
-        command: as for `prove`, whose runs differ.
         flags: those that may be set otherwise.
-        as_wanted: the side with some of them set otherwise, and what it holds.
-        runs: how often each choice of flags is tried.
-        folder: as for `prove`.
+        suffices: whether runs are the same with some of them set so, as `is_equal` says.
     """
-
-    def suffices(some: Collection[str]) -> bool:
-        return is_equal(command, as_wanted, some, runs=runs, folder=folder)
-
     if suffices(()):
         return ()
     return smallest(flags, suffices) if flags and suffices(flags) else None
@@ -256,7 +244,15 @@ def is_equal(
     runs: int,
     folder: str,
 ) -> bool:
-    """Whether runs produce the same with some flags set; no, where these do not go together."""
+    """Whether runs produce the same with some flags set; no, where these do not go together.
+
+    Args:
+        command: as for `prove`.
+        as_wanted: the side with some flags set otherwise, and what it holds.
+        some: of these flags.
+        runs: as for `prove`.
+        folder: as for `prove`.
+    """
     with Step(f"proving with {', '.join(sorted(some)) or 'nothing else'}"):
         try:
             side, held = as_wanted(some)

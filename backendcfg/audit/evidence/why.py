@@ -109,7 +109,7 @@ class Search:
 
     Attributes:
         steps: the operations, each with the flags that make those before it steady.
-        obstacle: why nothing more was found, in words; "" where recorded runs are now the same.
+        obstacle: why nothing more was found, in words; "" where the steps say why it ended.
         recorded: how many operations the first recorded run had.
         sufficient: whether runs that are not recorded are the same with the flags of all steps.
     """

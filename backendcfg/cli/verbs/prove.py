@@ -220,9 +220,7 @@ def _reasons(
             return prove.is_equal(words, as_wanted, some, runs=runs, folder=folder)
 
         searched = search(words, settable, as_wanted, suffices, odd=odd)
-        cure: Collection[str] | None = searched.cure
-        if not searched.sufficient:
-            cure = prove.cure(words, flags, as_wanted, runs=runs, folder=folder)
+        cure = searched.cure if searched.sufficient else prove.cure(flags, suffices)
     return searched, None if cure is None else {flag: values[flag] for flag in cure}
 
 

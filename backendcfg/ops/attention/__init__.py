@@ -106,7 +106,7 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
 
 
 def kind_of(given: tuple[Any, Any, Any, Any], is_causal: bool, enable_gqa: bool) -> Kind:
-    """What calls have in common that one route serves; arrays of one library have other dtypes."""
+    """What calls that one route serves have in common. No dtype of NumPy equals one of PyTorch."""
     query, key, value, mask = given
     masked = None if mask is None else (mask.shape, mask.dtype)
     dtypes = query.dtype, key.dtype, value.dtype
@@ -156,6 +156,7 @@ def attend(
         InvalidArgumentError: an array does not fit, or no kernel that is allowed can serve.
     """
     route = _route(OPERATION, arrays, options)
+    # A kernel can then be called with the arrays as they are, and its result is what is wanted.
     is_plain = route.kernel != "math" and route.four and not (route.empty or route.checked)
     if is_plain and kind is not None and kind[0] is current():
         calls.routes.put(kind, route)
@@ -247,7 +248,10 @@ def _route(operation: str, arrays: Arrays, options: tuple[float, bool, bool]) ->
 def _finite(
     operation: str, route: Route, arrays: Arrays, compute: Callable[[], Found], results: int
 ) -> Found:
-    """What a call computes; where it must be finite, the first so many results are looked at."""
+    """What a call computes; its first `results` must be finite where the flag says so.
+
+    The logsumexp that comes after them is -infinity for a query that sees nothing.
+    """
     if not route.checked:
         return compute()
     try:
@@ -255,9 +259,9 @@ def _finite(
         is_finite = all(np.isfinite(widen(each, route.element)).all() for each in found[:results])
     except InvalidArgumentError:  # of a product on the way
         is_finite = False
-    what = "the result holds NaN or infinity, which `ops.check_finite` refuses"
-    helps = ["look for NaN, infinity or overflow in the arrays, or turn it off"]
     if not is_finite:
+        what = "the result holds NaN or infinity, which `ops.check_finite` refuses"
+        helps = ["look for NaN, infinity or overflow in the arrays, or turn it off"]
         refuse(operation, what, arrays, helps, state="nothing was returned", error=NotFiniteError)
     return found
 
