@@ -102,7 +102,7 @@ class Problem:
         out = weights / np.where(total == 0, 1, total) @ value
         with np.errstate(divide="ignore"):
             logsumexp = (np.where(np.isinf(highest), 0, highest) + np.log(total))[..., 0]
-        # A score is a chain of `width` terms, scaled and biased; a power of two is off by 3 units
+        # A score is a chain of `width` terms, scaled and biased; e^x is off by 3 units
         # and by what its argument was rounded; a result is a chain of as many terms as keys.
         unit, (width, keys) = WORK[self.element], (query.shape[-1], key.shape[2])
         seen = np.where(np.isinf(bias), 0, np.abs(bias))
