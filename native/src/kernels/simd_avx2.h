@@ -92,31 +92,26 @@ static SIMD f64m f64_where(const uint8_t *p) {
     return (f64m){_mm256_cvtepi8_epi64(some), _mm256_cvtepi8_epi64(_mm_srli_si128(some, 4))};
 }
 
-/* In two steps, of which the first is exact: one rounding, as the AVX-512 instruction has it. */
-static SIMD __m256 f32_power(__m256i n) {
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+static SIMD __m256 f32_scale_half(__m256 a, __m256 n) {
+    __m256i power = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(power, 23)));
 }
-static SIMD __m256 f32_scale_half(__m256 a, __m256 by) {
-    __m256i n = _mm256_cvtps_epi32(by), first = _mm256_srai_epi32(n, 1);
-    return _mm256_mul_ps(_mm256_mul_ps(a, f32_power(first)),
-                         f32_power(_mm256_sub_epi32(n, first)));
+static SIMD __m256d f64_scale_half(__m256d a, __m256d n) {
+    __m256i power = _mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_cvtpd_epi32(n)),
+                                     _mm256_set1_epi64x(1023));
+    return _mm256_mul_pd(a, _mm256_castsi256_pd(_mm256_slli_epi64(power, 52)));
 }
-static SIMD f32x f32_scale(f32x a, f32x n) {
-    return (f32x){f32_scale_half(a.low, n.low), f32_scale_half(a.high, n.high)};
-}
-static SIMD __m256d f64_power(__m128i n) {
-    __m256i wide = _mm256_cvtepi32_epi64(n);
-    return _mm256_castsi256_pd(
-        _mm256_slli_epi64(_mm256_add_epi64(wide, _mm256_set1_epi64x(1023)), 52));
-}
-static SIMD __m256d f64_scale_half(__m256d a, __m256d by) {
-    __m128i n = _mm256_cvtpd_epi32(by), first = _mm_srai_epi32(n, 1);
-    return _mm256_mul_pd(_mm256_mul_pd(a, f64_power(first)), f64_power(_mm_sub_epi32(n, first)));
-}
-static SIMD f64x f64_scale(f64x a, f64x n) {
-    return (f64x){f64_scale_half(a.low, n.low), f64_scale_half(a.high, n.high)};
-}
+#define SIMD_HALVES(t, s)                                                                          \
+    static SIMD t##x t##_scale(t##x a, t##x n) {                                                   \
+        return (t##x){t##_scale_half(a.low, n.low), t##_scale_half(a.high, n.high)};               \
+    }                                                                                              \
+    static SIMD t##x t##_unless_below(t##x l, t##x x, t##x a) {                                    \
+        return (t##x){_mm256_and_##s(_mm256_cmp_##s(x.low, l.low, _CMP_NLT_UQ), a.low),            \
+                      _mm256_and_##s(_mm256_cmp_##s(x.high, l.high, _CMP_NLT_UQ), a.high)};        \
+    }
+SIMD_HALVES(f32, ps)
+SIMD_HALVES(f64, pd)
+#undef SIMD_HALVES
 
 #define SIMD_REDUCE(name, op)                                                                      \
     static SIMD float f32_##name(f32x a) {                                                         \

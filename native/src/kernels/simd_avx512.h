@@ -7,7 +7,8 @@
  *   X_max(a, b), X_min(a, b)    b where either is NaN
  *   X_sum, X_highest            of all lanes, as a tree: lane i with i + half, halving
  *   X_round                     to the nearest integer, ties to even
- *   X_scale(a, n)               a times 2 to the n, an integer between -200 and 200 (-2000, 2000)
+ *   X_scale(a, n)               a times 2 to the n, an integer from -126 to 128 (-1022 to 1024)
+ *   X_unless_below(l, x, a)     a, but 0 where x is below l
  *   X_pick(m, a, b)             a where the mask is set, else b
  *   X_any_nan                   whether any lane is NaN
  */
@@ -47,6 +48,9 @@ static SIMD f64m f64_first(int64_t n) { return (f64m)((1u << n) - 1); }
     static SIMD t##x t##_min(t##x a, t##x b) { return _mm512_min_##s(a, b); }                      \
     static SIMD t##x t##_round(t##x a) { return _mm512_roundscale_##s(a, 8); }                     \
     static SIMD t##x t##_scale(t##x a, t##x n) { return _mm512_scalef_##s(a, n); }                 \
+    static SIMD t##x t##_unless_below(t##x l, t##x x, t##x a) {                                    \
+        return _mm512_maskz_mov_##s(_mm512_cmp_##s##_mask(x, l, _CMP_NLT_UQ), a);                  \
+    }                                                                                              \
     static SIMD t##x t##_pick(t##m m, t##x a, t##x b) { return _mm512_mask_blend_##s(m, b, a); }   \
     static SIMD int t##_any_nan(t##x a) {                                                          \
         return _mm512_cmp_##s##_mask(a, a, _CMP_UNORD_Q) != 0;                                     \

@@ -77,6 +77,10 @@ typedef struct { uint8_t lane[F64_LANES]; } f64m;
         SIMD_EACH(lanes) a.lane[i] = power(a.lane[i], n.lane[i] == n.lane[i] ? (int)n.lane[i] : 0);\
         return a;                                                                                  \
     }                                                                                              \
+    static SIMD t##x t##_unless_below(t##x l, t##x x, t##x a) {                                    \
+        SIMD_EACH(lanes) a.lane[i] = x.lane[i] < l.lane[i] ? 0 : a.lane[i];                        \
+        return a;                                                                                  \
+    }                                                                                              \
     static SIMD t##x t##_pick(t##m m, t##x a, t##x b) {                                            \
         SIMD_EACH(lanes) a.lane[i] = m.lane[i] ? a.lane[i] : b.lane[i];                            \
         return a;                                                                                  \
