@@ -76,6 +76,8 @@ class Scope:
 # computing(name, arguments, keywords) hears of a call that is observed before it is made; what it
 # returns comes back in computed(name, digest, token, results), which hears of it afterwards.
 # Without a token the results are None.
+# attention_choice() says of the profile in force how forward passes of PyTorch's attention are
+# served: (kernel, because, refusal). It is asked once for each Prepared.
 # decorate(scope, function), aenter(scope) and aexit(scope, type, value, traceback) are the
 # scope's other protocols. misplaced(scope) hears of an exit without an entry in this context.
 def bind(
@@ -115,6 +117,17 @@ def matmul(a: Any, b: Any, /, out: Any = None) -> Any: ...
 def matmul_bfloat16(
     a: NDArray[Any], b: NDArray[Any], /, out: NDArray[Any] | None = None
 ) -> NDArray[Any]: ...
+
+# Which function PyTorch, whose `torch._C` is that file, lacks for its attention on the CPU to be
+# served by ours; None for none.
+def torch_attention_lacks(file: str, /) -> str | None: ...
+
+# Replace PyTorch's kernels of attention by ours where that is not done, and let ours serve; with
+# None they pass every call on to PyTorch's. Raises RuntimeError where PyTorch does not take them.
+def serve_torch_attention(file: str | None, /) -> None: ...
+
+# Give PyTorch its kernels back, which no other thread may be calling.
+def restore_torch_attention() -> None: ...
 
 # `out = added + a @ b` of float16, or of bfloat16 as uint16: the sum is rounded once. `added` has
 # the shape of `out`; strides of 0 repeat it.

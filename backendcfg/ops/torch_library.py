@@ -3,8 +3,9 @@
 They are replaced below autograd, vmap, autocast and the compiler, so that all of these work as they
 do with PyTorch's own. https://docs.pytorch.org/docs/2.13/library.html
 
-A kernel in Python costs a call some 8 us. PyTorch's stable interface for C (`torch/csrc/stable`)
-costs nothing that can be measured, but in 2.13 it has no `Scalar`, which `addmm` takes.
+A kernel in Python costs a call some 8 us. One in C, by PyTorch's stable interface for C
+(`native/src/python/torch_interface.h`), costs nothing that can be measured, but in 2.13 that
+interface has no `Scalar`, which `addmm` takes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,12 +38,30 @@ class Kernel(NamedTuple):
     unlocked: Any = None
 
 
+class KernelsInC(NamedTuple):
+    """Kernels of ours that PyTorch calls without Python in between.
+
+    Attributes:
+        operators: of `aten`, which they replace.
+        lacks: says of a PyTorch, by the file of `torch._C`, which function it lacks, or None.
+        serve: replaces PyTorch's kernels where that is not done, by the same file; with None, lets
+            ours pass every call on.
+        restore: gives PyTorch its kernels back.
+    """
+
+    operators: tuple[str, ...] = ()
+    lacks: Callable[[str], str | None] = lambda _: None
+    serve: Callable[[str | None], None] = lambda _: None
+    restore: Callable[[], None] = lambda: None
+
+
 class Replaced:
     """Some of PyTorch's kernels, all of which are replaced together, or none."""
 
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
+    def __init__(self, kernels: Sequence[Kernel], in_c: KernelsInC | None = None) -> None:
         self._theirs: dict[str, Any] = {}
         self._kernels = kernels
+        self._in_c = in_c or KernelsInC()
         self._lock = threading.Lock()
         self._wanted: set[Hashable] = set()
         self._library: Any = None
@@ -58,18 +77,21 @@ class Replaced:
 
     def why_not(self, torch: Any) -> str:
         """Why a PyTorch cannot be served, or ""."""
-        operators = (kernel.operator.partition(".")[0] for kernel in self._kernels)
-        if hasattr(torch.library, "get_kernel") and all(
-            hasattr(torch.ops.aten, operator) for operator in operators
+        operators = [kernel.operator.partition(".")[0] for kernel in self._kernels]
+        if not hasattr(torch.library, "get_kernel") or not all(
+            hasattr(torch.ops.aten, operator) for operator in (*operators, *self._in_c.operators)
         ):
-            return ""
-        return f"PyTorch {torch.__version__} does not give its kernels out"
+            return f"PyTorch {torch.__version__} does not give its kernels out"
+        if function := self._in_c.lacks(torch._C.__file__):
+            return f"PyTorch {torch.__version__} lacks `{function}`"
+        return ""
 
     def serve(self, torch: Any, by: Hashable) -> None:
         """Replace them, if nobody has; `by` wants it until it gives them back."""
         with self._lock:
             if self._library is None:
                 self._library = self._replace(torch)
+            self._in_c.serve(torch._C.__file__)
             self._wanted.add(by)
 
     def give_back(self, by: Hashable) -> None:
@@ -81,22 +103,28 @@ class Replaced:
         """
         with self._lock:
             self._wanted.discard(by)
+            if self._wanted or self._library is None:
+                return
+            self._in_c.serve(None)
             # `threading` does not count those that it did not start.
-            alone = len(sys._current_frames()) == 1
-            if not self._wanted and self._library is not None and alone:
+            if len(sys._current_frames()) == 1:
+                self._in_c.restore()
                 self._library._destroy()
                 self._library = None
 
     def _replace(self, torch: Any) -> Any:
         made = torch.library.Library("aten", "IMPL")
         try:
-            for kernel in self._kernels:
-                operator, key = kernel.operator, kernel.key
-                self._theirs[operator] = torch.library.get_kernel(f"aten::{operator}", key)
-                with warnings.catch_warnings():
-                    # That a kernel is replaced is what was asked for.
-                    warnings.simplefilter("ignore")
+            with warnings.catch_warnings():
+                # That kernels are replaced, of which PyTorch warns once, is what was asked for.
+                warnings.simplefilter("ignore")
+                for kernel in self._kernels:
+                    operator, key = kernel.operator, kernel.key
+                    self._theirs[operator] = torch.library.get_kernel(f"aten::{operator}", key)
                     made.impl(operator, self._call(kernel), key, with_keyset=True)
+                # Of those in C it would warn on standard error, which hears no filter: let it warn
+                # of an operator that nobody calls.
+                made.impl("_test_optional_intlist", lambda values, _: values, "CPU")
         except BaseException:
             made._destroy()
             raise

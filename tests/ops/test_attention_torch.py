@@ -10,7 +10,7 @@ import pytest
 
 from backendcfg import _native, ops
 from backendcfg._native import Prepared, Scope
-from backendcfg.errors import InvalidArgumentError, MissingLibraryError
+from backendcfg.errors import MissingLibraryError, NotFiniteError
 from backendcfg.ops import serving
 from backendcfg.ops.attention import torch_kernels as torch_attention
 from backendcfg.schema.profile import defaults
@@ -488,22 +488,222 @@ def test_a_backward_pass_is_traced(torch):
     with ops.serve_torch(), ops.trace() as calls:
         out = torch.nn.functional.scaled_dot_product_attention(query, key, value)
         # In this thread: autograd's own threads are in no block of this one.
-        torch_attention._backward(
+        getattr(torch.ops.aten, torch_attention.BACKWARD)(
             out.detach(), query, key, value, out.detach(), torch.zeros(2, 4, 29), 0.0, False
         )
-    assert [(call.operation, call.dtype) for call in calls] == [
-        ("scaled_dot_product_attention", "float32"),
-        ("scaled_dot_product_attention_backward", "float32"),
+    sizes = (2, 4, 29, 41, 16)
+    first, second = (
+        "first in the order flash, efficient, math",
+        "the kernel of PyTorch's backward pass",
+    )
+    assert [tuple(getattr(call, name) for name in call.__slots__) for call in calls] == [
+        ("scaled_dot_product_attention", sizes, "float32", "flash", first),
+        ("scaled_dot_product_attention_backward", sizes, "float32", "flash", second),
     ]
+
+
+CHECKED = """\
+scaled_dot_product_attention: the result holds NaN or infinity, which `ops.check_finite` refuses
+  state: nothing was returned
+  help: look for NaN, infinity or overflow in the arrays, or turn it off"""
 
 
 def test_what_is_not_finite_is_refused_under_pytorch_too(torch):
     query, key, value, _ = tensors(torch)
-    query[0, 0, 0, 0] = float("nan")
-    values = {**defaults(), "ops.check_finite": True}
-    with (
-        ops.serve_torch(),
-        Scope(Prepared("p", Compiled("p", "none", values)), 0),
-        pytest.raises(InvalidArgumentError, match=r"which `ops\.check_finite`"),
-    ):
-        torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    checked = Prepared("p", Compiled("p", "none", {**defaults(), "ops.check_finite": True}))
+    attention = torch.nn.functional.scaled_dot_product_attention
+    with ops.serve_torch(), Scope(checked, 0):
+        assert attention(query, key, value).isfinite().all()
+        query[0, 0, 0, 0] = float("nan")
+        with pytest.raises(RuntimeError) as refused:
+            attention(query, key, value)
+        with pytest.raises(NotFiniteError) as dropped:
+            attention(query, key, value, dropout_p=0.5)
+    assert str(refused.value) == CHECKED
+    assert str(dropped.value) == CHECKED.splitlines()[0]
+
+
+LAYOUTS = {
+    "dense": lambda torch: torch.randn(3, 2, 4, 12, 16),
+    "heads behind lengths": lambda torch: torch.randn(3, 2, 12, 4, 16).transpose(2, 3),
+    "one matrix of all three": lambda torch: torch.randn(2, 12, 3, 4, 16).permute(2, 0, 3, 1, 4),
+    "batches behind lengths": lambda torch: torch.randn(3, 12, 2, 4, 16).permute(0, 2, 3, 1, 4),
+    "one batch for all": lambda torch: torch.randn(3, 1, 4, 12, 16).expand(3, 2, 4, 12, 16),
+    "one head for all": lambda torch: torch.randn(3, 2, 1, 12, 16).expand(3, 2, 4, 12, 16),
+    "every second row": lambda torch: torch.randn(3, 2, 4, 24, 16)[..., ::2, :],
+    "a part of the width": lambda torch: torch.randn(3, 2, 4, 12, 20)[..., 3:19],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_results_lie_in_memory_as_those_of_pytorch(torch, dtype, layout):
+    """Compiled code counts on it."""
+    given = LAYOUTS[layout](torch).to(getattr(torch, dtype))
+    assert given.shape == (3, 2, 4, 12, 16)
+    forward, backward = (
+        getattr(torch.ops.aten, name)
+        for name in (torch_attention.FORWARD, torch_attention.BACKWARD)
+    )
+    theirs = forward(*given)
+    gradients = backward(given[1], *given, *theirs, 0.0, False)
+    with ops.serve_torch():
+        ours = forward(*given)
+        mine = backward(given[1], *given, *theirs, 0.0, False)
+    assert not torch.equal(ours[0], theirs[0]) or dtype in ("bfloat16", "float16")
+    for one, expected in zip((*ours, *mine), (*theirs, *gradients), strict=True):
+        assert (one.dtype, one.stride()) == (expected.dtype, expected.stride())
+        assert one.device == expected.device
+        most = expected.abs().max().item()
+        torch.testing.assert_close(one, expected, rtol=0, atol=BOUNDS[dtype] * max(most, 1))
+
+
+@pytest.mark.parametrize(
+    "shape", [(29, 41), (1, 1, 29, 41), (2, 1, 1, 41), (2, 4, 29, 1), (1, 4, 1, 41)]
+)
+def test_masks_of_every_shape_are_those_of_pytorch(torch, shape):
+    *given, _ = tensors(torch)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    for mask in (torch.rand(shape) > 0.3, torch.randn(shape)):
+        theirs, before = attention(*given, attn_mask=mask), calls()
+        with ops.serve_torch():
+            ours = attention(*given, attn_mask=mask)
+        assert calls() == before + 1
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def wrong_calls(torch):
+    """Calls of the operators that PyTorch's kernels refuse, and one where nothing is to be done."""
+    x, mask = torch.randn(1, 2, 3, 4), torch.ones(3, 3, dtype=torch.int64)
+    forward, backward = (
+        getattr(torch.ops.aten, name)
+        for name in (torch_attention.FORWARD, torch_attention.BACKWARD)
+    )
+    passed = (x, x, x, *forward(x, x, x))
+    return {
+        "dropout": lambda: forward(x, x, x, 0.5),
+        "three dimensions": lambda: forward(x[0], x[0], x[0]),
+        "other types": lambda: forward(x, x.double(), x),
+        "integers": lambda: forward(x.int(), x.int(), x.int()),
+        "another width": lambda: forward(x, x[..., :2], x),
+        "a mask of integers": lambda: forward(x, x, x, attn_mask=mask),
+        "another logsumexp": lambda: backward(x, *passed[:4], passed[4].double(), 0.0, False),
+        "no gradient": lambda: backward(None, *passed, 0.0, False),
+    }
+
+
+def outcomes(torch):
+    found = {}
+    for kind, call in wrong_calls(torch).items():
+        try:
+            found[kind] = call()
+        except RuntimeError as error:
+            found[kind] = str(error)
+    return found
+
+
+def test_what_pytorch_s_kernels_refuse_they_refuse_in_their_own_words(torch):
+    theirs = outcomes(torch)
+    with ops.serve_torch():
+        assert outcomes(torch) == theirs
+    assert theirs.pop("no gradient") == (None, None, None)
+    assert all(isinstance(text, str) for text in theirs.values())
+
+
+@pytest.mark.parametrize("empty", ["queries", "keys", "batches"])
+def test_nothing_to_attend_to_gives_zeros(torch, empty):
+    """PyTorch's kernel ends the process where there are no queries or no keys."""
+    query = key = torch.randn(2, 3, 5, 4)
+    if empty == "queries":
+        query = query[:, :, :0]
+    elif empty == "keys":
+        key = key[:, :, :0]
+    else:
+        query = key = key[:0]
+    forward, backward = (
+        getattr(torch.ops.aten, name)
+        for name in (torch_attention.FORWARD, torch_attention.BACKWARD)
+    )
+    with ops.serve_torch():
+        out, logsumexp = forward(query, key, key)
+        gradients = backward(out, query, key, key, out, logsumexp, 0.0, False)
+    assert [x.shape for x in (out, *gradients)] == [x.shape for x in (query, query, key, key)]
+    assert logsumexp.shape == query.shape[:3]
+    assert not any(x.count_nonzero() for x in (out, logsumexp, *gradients))
+
+
+def test_a_call_for_which_the_profile_wants_plain_products_stays_pytorchs(torch):
+    arrays, before = tensors(torch)[:3], calls()
+    attention = torch.nn.functional.scaled_dot_product_attention
+    theirs = attention(*arrays)
+    with ops.serve_torch(), under(enable_flash_sdp=False, enable_mem_efficient_sdp=False):
+        ours = attention(*arrays)
+    assert torch.equal(ours, theirs)
+    assert calls() == before
+
+
+@pytest.fixture(name="unchosen")
+def _unchosen():
+    """`unchosen(choose)`: how forward passes are served is asked of this function."""
+    before = {}
+
+    def replace(choose):
+        before.update(_native.bind(attention_choice=choose))
+
+    yield replace
+    _native.bind(**before)
+
+
+def test_a_call_is_pytorch_s_where_nobody_can_say_which_kernel_serves_it(
+    torch, unchosen, monkeypatch
+):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: told.append(repr(found.exc_value)))
+    arrays, before = tensors(torch)[:3], calls()
+    attention = torch.nn.functional.scaled_dot_product_attention
+    theirs = attention(*arrays)
+
+    def broken():
+        raise KeyError("broken")
+
+    for choose in (broken, lambda: ("flash", 1, "")):
+        unchosen(choose)
+        with ops.serve_torch(), under():
+            assert torch.equal(attention(*arrays), theirs)
+    assert calls() == before
+    assert told == ["KeyError('broken')", "TypeError('argument 2 must be str, not int')"]
+
+
+def test_ctrl_c_in_the_choice_of_a_kernel_comes_after_the_call(torch, unchosen):
+    arrays, before = tensors(torch)[:3], calls()
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    def call():
+        torch.nn.functional.scaled_dot_product_attention(*arrays)
+        for _ in range(1000):  # what is pending is raised between two instructions
+            pass
+
+    unchosen(interrupted)
+    with ops.serve_torch(), under(), pytest.raises(KeyboardInterrupt):
+        call()
+    assert calls() == before
+
+
+def test_a_profile_is_asked_once_how_it_serves(torch, unchosen):
+    arrays, asked = tensors(torch)[:3], []
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def choose():
+        asked.append(1)
+        return ("efficient", "because", "")
+
+    unchosen(choose)
+    before = calls("efficient")
+    scope = under()
+    with ops.serve_torch():
+        for _ in range(3):
+            with scope:
+                attention(*arrays)
+    assert (len(asked), calls("efficient") - before) == (1, 3)

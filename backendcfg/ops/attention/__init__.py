@@ -15,7 +15,7 @@ import numpy as np
 
 from backendcfg import _native
 from backendcfg._native import broadcast, current
-from backendcfg.errors import InvalidArgumentError, NotFiniteError
+from backendcfg.errors import InvalidArgumentError
 from backendcfg.ops import devices, serving
 from backendcfg.ops.arrays import give, round_to, take, widen
 from backendcfg.ops.attention import calls, products
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from backendcfg.ops.attention.calls import Arrays, Route
 
     Array = NDArray[Any]
-    Kind = tuple[object, Hashable]
     Found = TypeVar("Found", bound=Sequence[Array])
 
 BACKWARD = f"{OPERATION}_backward"
@@ -84,86 +83,48 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
         options = {"enable_gqa": enable_gqa, "return_logsumexp": return_logsumexp}
         calls.check_options(OPERATION, dropout_p, scale, seed, {"is_causal": is_causal, **options})
     given = query, key, value, attn_mask
-    kind: Kind | None = None
+    kind: Hashable = None
     if type(query) is np.ndarray is type(key) is type(value) and (
         attn_mask is None or type(attn_mask) is np.ndarray
     ):
-        kind = kind_of(given, is_causal, enable_gqa)
-        found = attend_again(kind, given, is_causal, scale, dropout_p, seed)
-        if found is not None:
+        masked = None if attn_mask is None else (attn_mask.shape, attn_mask.dtype)
+        shapes = query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype
+        kind = (*shapes, masked, is_causal, enable_gqa)
+        route = calls.routes.get((current(), kind))
+        if route is not None:  # such a route is stored only if nothing is to be arranged
+            if attn_mask is not None:
+                attn_mask = broadcast(attn_mask, route.shapes.scores)
+            found = _native.attention(
+                *(route.kernel, query, key, value, attn_mask, is_causal),
+                *(route.scale if scale is None else scale, dropout_p, seed or 0),
+                *(route.element, 0),
+            )
+            serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
             return found if return_logsumexp else found[0]
     elif type(query) is not np.ndarray and _native.device_holds(query):
         return devices.gpu().attend(
             given, (dropout_p, is_causal, scale, enable_gqa, seed), logsumexp=return_logsumexp
         )
+    in_force = current()
     arrays = _taken(OPERATION, *given)
-    pairs = zip(arrays, given, strict=True)
-    if not all(each is None or each.array is own for each, own in pairs):
-        kind = None
-    found = attend(arrays, (dropout_p, is_causal, enable_gqa), scale, seed, kind)
+    route = _route(OPERATION, arrays, (dropout_p, is_causal, enable_gqa))
+    if kind is not None and in_force is current() and _is_plain(route, arrays, given):
+        calls.routes.put((in_force, kind), route)
+    passed = _options(route, scale, dropout_p, is_causal, seed)
+    found = _finite(OPERATION, route, arrays, lambda: _forward(arrays, route, passed), 1)
+    serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
     result = give(found[0], arrays[0])
     return (result, give(found[1], arrays[0])) if return_logsumexp else result
 
 
-def kind_of(given: tuple[Any, Any, Any, Any], is_causal: bool, enable_gqa: bool) -> Kind:
-    """What calls that one route serves have in common. No dtype of NumPy equals one of PyTorch."""
-    query, key, value, mask = given
-    masked = None if mask is None else (mask.shape, mask.dtype)
-    dtypes = query.dtype, key.dtype, value.dtype
-    return current(), (query.shape, key.shape, value.shape, dtypes, masked, is_causal, enable_gqa)
-
-
-def attend_again(  # noqa: PLR0917 - it is to cost little
-    kind: Kind,
-    given: tuple[Array, Array, Array, Array | None],
-    is_causal: bool,
-    scale: float | None,
-    dropout_p: float = 0.0,
-    seed: int | None = None,
-) -> tuple[Array, Array] | None:
-    """What `attend` gives for a call like an earlier one; None where it has to be looked at."""
-    route = calls.routes.get(kind)
-    if route is None:
-        return None
-    query, key, value, mask = given
-    if mask is not None:
-        mask = broadcast(mask, route.shapes.scores)
-    found = _native.attention(
-        *(route.kernel, query, key, value, mask, is_causal),
-        *(route.scale if scale is None else scale, dropout_p, seed or 0, route.element, 0),
+def _is_plain(route: Route, arrays: Arrays, given: tuple[Any, ...]) -> bool:
+    """Whether a kernel takes the arrays as they are, and its result is what is wanted."""
+    return (
+        route.kernel != "math"
+        and route.four
+        and not (route.empty or route.checked)
+        and all(each is None or each.array is own for each, own in zip(arrays, given, strict=True))
     )
-    serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
-    return found
-
-
-def attend(
-    arrays: Arrays,
-    options: tuple[float, bool, bool],
-    scale: float | None,
-    seed: int | None = None,
-    kind: Kind | None = None,
-) -> tuple[Array, Array]:
-    """Attention of arrays on the CPU: its result and its logsumexp.
-
-    Args:
-        arrays: query, key, value and perhaps a mask.
-        options: `dropout_p`, `is_causal` and `enable_gqa`, of the types of these arguments.
-        scale: as `scaled_dot_product_attention` takes it.
-        seed: as `scaled_dot_product_attention` takes it.
-        kind: of the call, as `kind_of` says; None where nothing like it can be served at once.
-
-    Raises:
-        InvalidArgumentError: an array does not fit, or no kernel that is allowed can serve.
-    """
-    route = _route(OPERATION, arrays, options)
-    # A kernel can then be called with the arrays as they are, and its result is what is wanted.
-    is_plain = route.kernel != "math" and route.four and not (route.empty or route.checked)
-    if is_plain and kind is not None and kind[0] is current():
-        calls.routes.put(kind, route)
-    passed = _options(route, scale, options[0], options[1], seed)
-    found = _finite(OPERATION, route, arrays, lambda: _forward(arrays, route, passed), 1)
-    serving.served(OPERATION, route.kernel, route.because, route.sizes, route.element)
-    return found
 
 
 def scaled_dot_product_attention_backward(  # noqa: PLR0917 - as forward
@@ -260,9 +221,7 @@ def _finite(
     except InvalidArgumentError:  # of a product on the way
         is_finite = False
     if not is_finite:
-        what = "the result holds NaN or infinity, which `ops.check_finite` refuses"
-        helps = ["look for NaN, infinity or overflow in the arrays, or turn it off"]
-        refuse(operation, what, arrays, helps, state="nothing was returned", error=NotFiniteError)
+        raise calls.not_finite(operation, arrays) from None
     return found
 
 

@@ -18,7 +18,7 @@ from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention, attention_facts
 from backendcfg.dispatch.array_facts import dense_facts
 from backendcfg.dispatch.attention_facts import Call
-from backendcfg.errors import InvalidArgumentError
+from backendcfg.errors import InvalidArgumentError, NotFiniteError
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops.arrays import element_named, is_flag
 from backendcfg.ops.devices import gpu, place_named, place_of
@@ -184,23 +184,33 @@ def refuse(
     arrays: tuple[ArrayView | None, ...] = (),
     helps: list[str] | None = None,
     notes: list[str] | None = None,
-    *,
-    state: str = "nothing was computed",
-    error: type[InvalidArgumentError] = InvalidArgumentError,
 ) -> NoReturn:
     """Raise for an argument; nothing was touched."""
+    raise InvalidArgumentError(
+        f"{operation}: {what}",
+        notes=[*_described(arrays), *(notes or [])],
+        state="nothing was computed",
+        helps=helps or [],
+    ) from None
+
+
+def not_finite(operation: str, arrays: tuple[ArrayView | None, ...] = ()) -> NotFiniteError:
+    """What is raised where `ops.check_finite` refuses a result."""
+    return NotFiniteError(
+        f"{operation}: the result holds NaN or infinity, which `ops.check_finite` refuses",
+        notes=_described(arrays),
+        state="nothing was returned",
+        helps=["look for NaN, infinity or overflow in the arrays, or turn it off"],
+    )
+
+
+def _described(arrays: tuple[ArrayView | None, ...]) -> list[str]:
     names = ("query", "key", "value", "attn_mask")
-    described = [
+    return [
         f"{name}: {taken.element} array of shape {taken.array.shape}"
         for name, taken in zip(names, arrays, strict=False)
         if taken is not None
     ]
-    raise error(
-        f"{operation}: {what}",
-        notes=[*described, *(notes or [])],
-        state=state,
-        helps=helps or [],
-    ) from None
 
 
 def arranged(

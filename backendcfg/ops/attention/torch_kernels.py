@@ -6,12 +6,14 @@
 
 What is replaced are the two kernels that `torch.nn.functional.scaled_dot_product_attention` comes
 down to on the CPU, below autograd, vmap, autocast and the compiler, so that all of these work as
-they do with PyTorch's own. Which calls reach them is PyTorch's choice, as ever.
+they do with PyTorch's own. Which calls reach them is PyTorch's choice, as ever. Ours are in C
+(`native/src/python/torch_attention.c`), and ask Python once for each profile.
 
 PyTorch's fused kernel has no dropout, so calls with dropout come down to plain products: a third
-operator, which is replaced where autograd records. Its backward pass needs the seed of the forward
-pass, for which PyTorch's operator has no place, so it is a function of autograd's own kind. What
-traces or transforms a program cannot look into such a function and gets PyTorch's operator.
+operator, which is replaced where autograd records, by Python. Its backward pass needs the seed of
+the forward pass, for which PyTorch's operator has no place, so it is a function of autograd's own
+kind. What traces or transforms a program cannot look into such a function and gets PyTorch's
+operator.
 """
 
 from __future__ import annotations
@@ -22,17 +24,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from backendcfg import _native
-from backendcfg.catalogue.frameworks import TORCH
+from backendcfg.dispatch import attention
+from backendcfg.dispatch.array_facts import dense_facts
+from backendcfg.dispatch.attention_facts import Call
 from backendcfg.errors import InvalidArgumentError, MissingLibraryError, NotFiniteError
+from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import serving, torch_library
-from backendcfg.ops.arrays import ArrayView
-from backendcfg.ops.attention import (
-    attend,
-    attend_again,
-    calls,
-    kind_of,
-    scaled_dot_product_attention,
-)
+from backendcfg.ops.attention import calls, scaled_dot_product_attention
 from backendcfg.ops.torch_library import array, tensor_of
 
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
@@ -81,9 +79,12 @@ def serve_torch() -> TorchAttention:
     not for a gradient of the mask. What is dropped follows from one number that is drawn from
     PyTorch's generator, so `torch.manual_seed` decides it, though it is not what PyTorch would
     drop. The kernel is chosen by the profile in force where the forward
-    pass runs; a call that it leaves to nobody, and those that PyTorch computes by plain products,
-    stay PyTorch's. The backward pass has one kernel, which needs no flag, so that it does not
-    matter in which thread autograd runs it.
+    pass runs: `flash` or `efficient`. A call for which it has neither stays PyTorch's, and so does
+    one that PyTorch computes by plain products. The backward pass has one kernel, which needs no
+    flag, so that it does not matter in which thread autograd runs it.
+
+    What `ops.check_finite` refuses is a `RuntimeError` there, as every error of PyTorch's kernels
+    is, and a `NotFiniteError` in a call with dropout.
 
     Returns:
         What undoes it. Asking twice is fine: the last to be undone gives the kernels back.
@@ -116,76 +117,24 @@ def _torch() -> Any:
     return torch
 
 
-def _forward(
-    query: Any,
-    key: Any,
-    value: Any,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Any = None,
-    scale: float | None = None,
-) -> Any:
-    if dropout_p:  # PyTorch's kernel refuses it
-        return NotImplemented
-    import torch
+def _choice() -> tuple[str, str, str]:
+    """What C asks once for each profile: how it serves the forward passes that PyTorch calls.
 
-    grouped = query.shape[1] != key.shape[1]
-    given = query, key, value, attn_mask
-    own: Any = tuple(None if each is None else array(each) for each in given)
-    kind = kind_of(given, is_causal, grouped)
-    try:
-        found = attend_again(kind, own, is_causal, scale)
-        if found is None:
-            arrays: Any = tuple(map(_view, given, own))
-            found = attend(arrays, (0.0, is_causal, grouped), scale, kind=kind)
-    except NotFiniteError:
-        raise
-    except InvalidArgumentError:
-        return NotImplemented
-    out, total = found
-    result = tensor_of(out, query.dtype)
-    # 0 where a query sees nothing, as PyTorch's kernel says: its backward may come after `undo`.
-    if attn_mask is not None or not key.shape[2]:
-        total = np.where(np.isneginf(total), 0, total)
-    # In memory as PyTorch's kernel has them, because compiled code counts on it.
-    if not query.is_contiguous():
-        result = torch.empty_like(query).copy_(result)
-    return result, torch.from_numpy(total.swapaxes(1, 2).copy()).transpose(1, 2)
+    Returns:
+        The kernel, "" for none; why that one; and the words that refuse a result that is not
+        finite, "" where it may be so.
+    """
+    flags = FlagsInForce()
+    plain = dense_facts((1, 1, 1, 1), "float32")  # of these, only flags decide
+    choice = attention.choose(Call(plain, plain, plain, None), flags.values)
+    refusal = ""
+    if flags["ops.check_finite"]:
+        error = calls.not_finite(calls.OPERATION)
+        refusal = "\n".join((str(error), *error.__notes__))
+    return choice.kernel, choice.because, refusal
 
 
-def _view(tensor: Any, own: Any) -> ArrayView | None:
-    """A tensor, or None, as our operations have it, with its memory."""
-    return None if tensor is None else ArrayView(own, _element(tensor), TORCH.name)
-
-
-def _element(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _backward(  # noqa: PLR0917 - PyTorch's
-    grad_out: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    out: Any,
-    logsumexp: Any,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    attn_mask: Any = None,
-    scale: float | None = None,
-) -> Any:
-    import torch
-
-    if grad_out is None:  # nobody asked: no gradients, as PyTorch's kernel answers
-        return None, None, None
-    element = _element(query)
-    given = (query, key, value)
-    if dropout_p or not _fits(torch, given, attn_mask, element):
-        return NotImplemented
-    options = _Options(attn_mask, is_causal, scale)
-    return _gradients(grad_out, given, (out, logsumexp), options)
+_native.bind(attention_choice=_choice)
 
 
 def _gradients(
@@ -274,6 +223,10 @@ def _drops(torch: Any, given: tuple[Any, ...], *, enable_gqa: bool) -> bool:
         # Who turned both off, as `sdpa_kernel(SDPBackend.MATH)` does, wants plain products.
         and (torch._C._get_flash_sdp_enabled() or torch._C._get_mem_efficient_sdp_enabled())
     )
+
+
+def _element(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 @functools.cache
@@ -366,10 +319,12 @@ def _fits(torch: Any, given: tuple[Any, ...], mask: Any, element: str) -> bool:
 
 
 REPLACED = torch_library.Replaced(
-    (
-        torch_library.Kernel(FORWARD, _forward),
-        torch_library.Kernel(BACKWARD, _backward),
-        torch_library.Kernel(PLAIN, _plain, "AutogradCPU"),
-    )
+    [torch_library.Kernel(PLAIN, _plain, "AutogradCPU")],
+    torch_library.KernelsInC(
+        (FORWARD, BACKWARD),
+        _native.torch_attention_lacks,
+        _native.serve_torch_attention,
+        _native.restore_torch_attention,
+    ),
 )
 """PyTorch's attention on the CPU."""

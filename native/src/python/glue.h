@@ -20,6 +20,7 @@ typedef struct {
     PyObject *switches;                 /* None: nothing process-wide to set, the pure C path */
     const bcfg_snapshot *snapshot;   /* NULL until materialised */
     PyObject *listing;               /* how its providers were found, for `explain`; None till then */
+    PyObject *attention;             /* what attention_choice returned under it; NULL till then */
 } Prepared;
 
 typedef struct Frame Frame;
@@ -52,7 +53,7 @@ typedef struct {
     PyObject *enter_switches, *leave_switches, *materialise, *decorate, *aenter, *aexit, *misplaced;
     PyObject *refuse, *foreign, *traced;
     PyObject *linalg_refuse, *linalg_foreign, *linalg_failed, *linalg_result;
-    PyObject *computing, *computed;
+    PyObject *computing, *computed, *attention_choice;
 } Callbacks;
 extern Callbacks bcfg_callbacks;
 PyObject *bcfg_bind(PyObject *module, PyObject *arguments, PyObject *keywords);
@@ -120,6 +121,10 @@ PyObject *bcfg_attention_call(PyObject *module, PyObject *const *given, Py_ssize
 PyObject *bcfg_kernel_isas(PyObject *module, PyObject *ignored);
 PyObject *bcfg_force_kernel_isa(PyObject *module, PyObject *given);
 PyObject *bcfg_attention_backward_call(PyObject *module, PyObject *const *given, Py_ssize_t count);
+/* torch_attention.c */
+PyObject *bcfg_torch_attention_lacks(PyObject *module, PyObject *file);
+PyObject *bcfg_serve_torch_attention(PyObject *module, PyObject *file);
+PyObject *bcfg_restore_torch_attention(PyObject *module, PyObject *ignored);
 PyObject *bcfg_addmm_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *bcfg_matmul_bfloat16(PyObject *module, PyObject *const *arguments, Py_ssize_t given,
                                PyObject *keywords);

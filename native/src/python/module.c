@@ -12,6 +12,7 @@ static const struct {
     SLOT(aenter),         SLOT(aexit),          SLOT(misplaced),      SLOT(refuse),
     SLOT(foreign),        SLOT(traced),         SLOT(linalg_refuse),  SLOT(linalg_foreign),
     SLOT(linalg_failed),  SLOT(linalg_result),  SLOT(computing),      SLOT(computed),
+    SLOT(attention_choice),
 };
 enum { SLOTS = sizeof slots / sizeof *slots };
 
@@ -84,6 +85,14 @@ static PyMethodDef methods[] = {
      "attention_backward(grad_out, query, key, value, mask, out, logsumexp, is_causal, scale, "
      "dropout_p, seed, element, threads=0, results=None, /)\n--\n\nGradients of query, key and "
      "value; see backendcfg.ops."},
+    {"torch_attention_lacks", bcfg_torch_attention_lacks, METH_O,
+     "torch_attention_lacks(file, /)\n--\n\nWhich function PyTorch, by the file of `torch._C`, "
+     "lacks for its attention to be served; None for none."},
+    {"serve_torch_attention", bcfg_serve_torch_attention, METH_O,
+     "serve_torch_attention(file, /)\n--\n\nReplace PyTorch's kernels of attention by ours; None lets "
+     "ours pass every call on."},
+    {"restore_torch_attention", bcfg_restore_torch_attention, METH_NOARGS,
+     "restore_torch_attention()\n--\n\nGive PyTorch its kernels of attention back."},
     {"addmm", (PyCFunction)(void (*)(void))bcfg_addmm_call, METH_FASTCALL,
      "addmm(added, a, b, out, /)\n--\n\nout = added + a @ b of float16, or of bfloat16 as uint16, "
      "rounded once."},

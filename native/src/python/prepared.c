@@ -24,6 +24,7 @@ static int prepared_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(self->payload);
     Py_VISIT(self->switches);
     Py_VISIT(self->listing);
+    Py_VISIT(self->attention);
     return 0;
 }
 
@@ -32,6 +33,7 @@ static int prepared_clear(PyObject *object) {
     Py_CLEAR(self->payload);
     Py_CLEAR(self->switches);
     Py_CLEAR(self->listing);
+    Py_CLEAR(self->attention);
     return 0;
 }
 

@@ -1,0 +1,115 @@
+/* Finding PyTorch's functions, and what they share. */
+#include "torch_interface.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "backendcfg.h"
+
+torch_interface bcfg_torch;
+
+/* Not of the stable interface: the function behind PyTorch's own TORCH_CHECK. */
+static void (*check_fail)(const char *function, const char *file, uint32_t line, const char *text);
+/* From PyTorch 2.13 on; before, such values are freed as C++ frees them, and errors have no words. */
+static int32_t (*delete_value)(uint64_t *value);
+static const char *(*last_error)(void);
+static void (*delete_plain)(void *memory);
+
+#define CHECK_FAIL "_ZN3c106detail14torchCheckFailEPKcS2_jS2_"
+#define DELETE_PLAIN "_ZdlPv"
+
+static bool find(void *library, const char *name, void *pointer) {
+    void *found = dlsym(library, name);
+    memcpy(pointer, &found, sizeof found); /* C has no conversion between functions and memory */
+    return found != NULL;
+}
+
+const char *bcfg_torch_find(const char *file) {
+#define TORCH_NAME(name, arguments, exported) {exported, offsetof(torch_interface, name)},
+    static const struct {
+        const char *name;
+        size_t at;
+    } functions[] = {TORCH_FUNCTIONS(TORCH_NAME)};
+#undef TORCH_NAME
+    void *library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
+    if (library == NULL) return file;
+    const char *missing = NULL;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (!find(library, functions[i].name, (char *)&bcfg_torch + functions[i].at) &&
+            missing == NULL)
+            missing = functions[i].name;
+    if (!find(library, CHECK_FAIL, &check_fail) && missing == NULL) missing = CHECK_FAIL;
+    find(library, "torch_exception_get_what_without_backtrace", &last_error);
+    if (!find(library, "torch_delete_stable_ivalue", &delete_value) &&
+        !find(library, DELETE_PLAIN, &delete_plain) && missing == NULL)
+        missing = DELETE_PLAIN;
+    (void)dlclose(library); /* the process keeps it */
+    return missing;
+}
+
+bool bcfg_torch_describe(torch_tensor tensor, torch_array *array) {
+    void *data;
+    int64_t *sizes, *strides;
+    bool is_defined; /* a gradient that nobody wants is not; asking it for strides throws */
+    if (bcfg_torch.get_is_defined(tensor, &is_defined) || !is_defined ||
+        bcfg_torch.get_dimensions(tensor, &array->dimensions) ||
+        bcfg_torch.get_type(tensor, &array->type) ||
+        bcfg_torch.get_sizes(tensor, &sizes) || bcfg_torch.get_strides(tensor, &strides) ||
+        bcfg_torch.get_data(tensor, &data))
+        return false;
+    array->data = data, array->sizes = sizes, array->strides = strides;
+    return true;
+}
+
+int32_t bcfg_torch_element(int32_t type) {
+    if (type == bcfg_torch.type_float32()) return BCFG_FLOAT32;
+    if (type == bcfg_torch.type_float64()) return BCFG_FLOAT64;
+    if (type == bcfg_torch.type_bfloat16()) return BCFG_BFLOAT16;
+    return type == bcfg_torch.type_float16() ? BCFG_FLOAT16 : -1;
+}
+
+static int32_t type_of(int32_t element) {
+    if (element == BCFG_FLOAT32) return bcfg_torch.type_float32();
+    if (element == BCFG_FLOAT64) return bcfg_torch.type_float64();
+    return element == BCFG_BFLOAT16 ? bcfg_torch.type_bfloat16() : bcfg_torch.type_float16();
+}
+
+torch_tensor bcfg_torch_new(int dimensions, const int64_t *shape, const int64_t *steps,
+                            int32_t element, int64_t *strides) {
+    int order[4];
+    for (int d = 0; d < dimensions; d++) {
+        int at = d;
+        for (; at > 0 && steps[order[at - 1]] < steps[d]; at--) order[at] = order[at - 1];
+        order[at] = d;
+    }
+    int64_t dense = 1;
+    for (int i = dimensions - 1; i >= 0; i--) {
+        strides[order[i]] = dense;
+        dense *= shape[order[i]];
+    }
+    torch_tensor made;
+    int failed = bcfg_torch.empty(dimensions, shape, strides, type_of(element), bcfg_torch.cpu(), -1,
+                                  &made);
+    return failed ? NULL : made;
+}
+
+bool bcfg_torch_optional(uint64_t argument, uint64_t *value) {
+    uint64_t *held = (uint64_t *)(uintptr_t)argument;
+    if (held == NULL) return false;
+    *value = *held;
+    if (delete_value != NULL)
+        (void)delete_value(held);
+    else
+        delete_plain(held);
+    return true;
+}
+
+_Noreturn void bcfg_torch_raise(const char *text) {
+    check_fail("backendcfg", "backendcfg", 0, text);
+    __builtin_unreachable();
+}
+
+_Noreturn void bcfg_torch_raise_theirs(void) {
+    bcfg_torch_raise(last_error != NULL ? last_error() : "PyTorch's own kernel refused this call");
+}
