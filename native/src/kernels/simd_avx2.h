@@ -48,16 +48,13 @@ static SIMD f64m f64_first(int64_t n) {
         return (t##x){_mm256_fmadd_##s(a.low, b.low, c.low),                                       \
                       _mm256_fmadd_##s(a.high, b.high, c.high)};                                   \
     }                                                                                              \
-    static SIMD t##x t##_round(t##x a) {                                                           \
-        return (t##x){_mm256_round_##s(a.low, 8), _mm256_round_##s(a.high, 8)};                    \
+    static SIMD t##x t##_fms(t##x a, t##x b, t##x c) {                                             \
+        return (t##x){_mm256_fmsub_##s(a.low, b.low, c.low),                                       \
+                      _mm256_fmsub_##s(a.high, b.high, c.high)};                                   \
     }                                                                                              \
     static SIMD t##x t##_pick(t##m m, t##x a, t##x b) {                                            \
         return (t##x){_mm256_blendv_##s(b.low, a.low, castm(m.low)),                               \
                       _mm256_blendv_##s(b.high, a.high, castm(m.high))};                           \
-    }                                                                                              \
-    static SIMD int t##_any_nan(t##x a) {                                                          \
-        return _mm256_movemask_##s(_mm256_or_##s(_mm256_cmp_##s(a.low, a.low, _CMP_UNORD_Q),       \
-                                                 _mm256_cmp_##s(a.high, a.high, _CMP_UNORD_Q)));   \
     }
 SIMD_BOTH(f32, ps, float, __m256, 8, _mm256_castsi256_ps)
 SIMD_BOTH(f64, pd, double, __m256d, 4, _mm256_castsi256_pd)
@@ -92,18 +89,15 @@ static SIMD f64m f64_where(const uint8_t *p) {
     return (f64m){_mm256_cvtepi8_epi64(some), _mm256_cvtepi8_epi64(_mm_srli_si128(some, 4))};
 }
 
-static SIMD __m256 f32_scale_half(__m256 a, __m256 n) {
-    __m256i power = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(power, 23)));
+static SIMD __m256 f32_power_half(__m256 t) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23));
 }
-static SIMD __m256d f64_scale_half(__m256d a, __m256d n) {
-    __m256i power = _mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_cvtpd_epi32(n)),
-                                     _mm256_set1_epi64x(1023));
-    return _mm256_mul_pd(a, _mm256_castsi256_pd(_mm256_slli_epi64(power, 52)));
+static SIMD __m256d f64_power_half(__m256d t) {
+    return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(t), 52));
 }
 #define SIMD_HALVES(t, s)                                                                          \
-    static SIMD t##x t##_scale(t##x a, t##x n) {                                                   \
-        return (t##x){t##_scale_half(a.low, n.low), t##_scale_half(a.high, n.high)};               \
+    static SIMD t##x t##_power(t##x a) {                                                           \
+        return (t##x){t##_power_half(a.low), t##_power_half(a.high)};                              \
     }                                                                                              \
     static SIMD t##x t##_unless_below(t##x l, t##x x, t##x a) {                                    \
         return (t##x){_mm256_and_##s(_mm256_cmp_##s(x.low, l.low, _CMP_NLT_UQ), a.low),            \

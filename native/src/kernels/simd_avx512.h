@@ -3,14 +3,13 @@
  * simd_avx2.h and simd_portable.h give the same names with the same number of lanes and the same
  * results to the bit, so that what is written over them computes the same everywhere:
  *   X_load, X_store             unaligned; the ..._first ones touch the first n lanes only
- *   X_fma(a, b, c)              a b + c, rounded once
+ *   X_fma(a, b, c)              a b + c, rounded once; X_fms: a b - c
  *   X_max(a, b), X_min(a, b)    b where either is NaN
  *   X_sum, X_highest            of all lanes, as a tree: lane i with i + half, halving
- *   X_round                     to the nearest integer, ties to even
- *   X_scale(a, n)               a times 2 to the n, an integer from -126 to 128 (-1022 to 1024)
- *   X_unless_below(l, x, a)     a, but 0 where x is below l
+ *   X_power(t)                  2 to the n, where t is n + X_SHIFT and n from -126 to 128 (-1022 to
+ *                               1024); for other n anything
+ *   X_unless_below(l, x, a)     a, but 0 where x is below l; whatever a is there, but not where x is NaN
  *   X_pick(m, a, b)             a where the mask is set, else b
- *   X_any_nan                   whether any lane is NaN
  */
 #ifndef BACKENDCFG_SIMD_H
 #define BACKENDCFG_SIMD_H
@@ -41,23 +40,26 @@ static SIMD f64m f64_first(int64_t n) { return (f64m)((1u << n) - 1); }
     }                                                                                              \
     static SIMD t##x t##_set(scalar a) { return _mm512_set1_##s(a); }                              \
     static SIMD t##x t##_fma(t##x a, t##x b, t##x c) { return _mm512_fmadd_##s(a, b, c); }         \
+    static SIMD t##x t##_fms(t##x a, t##x b, t##x c) { return _mm512_fmsub_##s(a, b, c); }         \
     static SIMD t##x t##_add(t##x a, t##x b) { return _mm512_add_##s(a, b); }                      \
     static SIMD t##x t##_sub(t##x a, t##x b) { return _mm512_sub_##s(a, b); }                      \
     static SIMD t##x t##_mul(t##x a, t##x b) { return _mm512_mul_##s(a, b); }                      \
     static SIMD t##x t##_max(t##x a, t##x b) { return _mm512_max_##s(a, b); }                      \
     static SIMD t##x t##_min(t##x a, t##x b) { return _mm512_min_##s(a, b); }                      \
-    static SIMD t##x t##_round(t##x a) { return _mm512_roundscale_##s(a, 8); }                     \
-    static SIMD t##x t##_scale(t##x a, t##x n) { return _mm512_scalef_##s(a, n); }                 \
     static SIMD t##x t##_unless_below(t##x l, t##x x, t##x a) {                                    \
         return _mm512_maskz_mov_##s(_mm512_cmp_##s##_mask(x, l, _CMP_NLT_UQ), a);                  \
     }                                                                                              \
-    static SIMD t##x t##_pick(t##m m, t##x a, t##x b) { return _mm512_mask_blend_##s(m, b, a); }   \
-    static SIMD int t##_any_nan(t##x a) {                                                          \
-        return _mm512_cmp_##s##_mask(a, a, _CMP_UNORD_Q) != 0;                                     \
-    }
+    static SIMD t##x t##_pick(t##m m, t##x a, t##x b) { return _mm512_mask_blend_##s(m, b, a); }
 SIMD_ALL(f32, ps, float)
 SIMD_ALL(f64, pd, double)
 #undef SIMD_ALL
+
+static SIMD f32x f32_power(f32x t) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(t), 23));
+}
+static SIMD f64x f64_power(f64x t) {
+    return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52));
+}
 
 /* Which of 16 (8) bytes are not zero. */
 static SIMD f32m f32_where(const uint8_t *p) {

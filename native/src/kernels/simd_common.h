@@ -41,28 +41,30 @@ static SIMD f64x f64_exp_series(f64x r) {
     return p;
 }
 
+/* Numbers to which one adds an integer n, and finds the exponent of 2 to the n in the lowest bits. */
+#define F32_SHIFT (0x1.8p23f + 127)
+#define F64_SHIFT (0x1.8p52 + 1023)
+
 /* e^x as attention needs it, for x up to where it is infinite: exactly 1 at 0; NaN for NaN; 0 below
  * -87, or -708 in float64, because a result that is not normal costs some CPUs as much as ten vectors
  * of others. Relative errors below (3 + |x|) 2^-24, or (1 + |x|) 2^-52. */
 static SIMD f32x f32_exp(f32x x) {
-    const f32x log2_of_e = f32_set(1.44269504f), least = f32_set(-87.0f), all = x;
-    x = f32_max(least, x);
-    f32x n = f32_round(f32_mul(x, log2_of_e)), r = f32_fma(x, log2_of_e, f32_sub(f32_set(0), n));
+    const f32x log2_of_e = f32_set(1.44269504f), shift = f32_set(F32_SHIFT);
+    f32x t = f32_fma(x, log2_of_e, shift), r = f32_fms(x, log2_of_e, f32_sub(t, shift));
     f32x p = f32_set(0.0013274633092805743f);
     p = f32_fma(p, r, f32_set(0.009671961888670921f));
     p = f32_fma(p, r, f32_set(0.055506784468889236f));
     p = f32_fma(p, r, f32_set(0.24022234976291656f));
     p = f32_fma(p, r, f32_set(0.6931470632553101f));
     p = f32_fma(p, r, f32_set(1.0f));
-    return f32_unless_below(least, all, f32_scale(p, n));
+    return f32_unless_below(f32_set(-87.0f), x, f32_mul(p, f32_power(t)));
 }
 static SIMD f64x f64_exp(f64x x) {
-    const f64x least = f64_set(-708.0), all = x;
-    x = f64_max(least, x);
-    f64x n = f64_round(f64_mul(x, f64_set(0x1.71547652b82fep0)));
+    const f64x shift = f64_set(F64_SHIFT);
+    f64x t = f64_fma(x, f64_set(0x1.71547652b82fep0), shift), n = f64_sub(t, shift);
     f64x r = f64_fma(n, f64_set(-0x1.62e42fefa3800p-1), x);
     r = f64_fma(n, f64_set(-0x1.ef35793c76730p-45), r);
-    return f64_unless_below(least, all, f64_scale(f64_exp_series(r), n));
+    return f64_unless_below(f64_set(-708.0), x, f64_mul(f64_exp_series(r), f64_power(t)));
 }
 
 /* The first n numbers of 16, zeros behind them. `n` may be all. */

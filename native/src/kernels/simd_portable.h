@@ -15,7 +15,7 @@ typedef struct { uint8_t lane[F32_LANES]; } f32m;
 typedef struct { uint8_t lane[F64_LANES]; } f64m;
 
 #define SIMD_EACH(lanes) for (int i = 0; i < (lanes); i++)
-#define SIMD_ALL(t, scalar, lanes, fused, nearest, power)                                          \
+#define SIMD_ALL(t, scalar, lanes, fused, whole, mantissa)                                         \
     static SIMD t##m t##_first(int64_t n) {                                                        \
         t##m m;                                                                                    \
         SIMD_EACH(lanes) m.lane[i] = i < n;                                                        \
@@ -49,6 +49,10 @@ typedef struct { uint8_t lane[F64_LANES]; } f64m;
         SIMD_EACH(lanes) c.lane[i] = fused(a.lane[i], b.lane[i], c.lane[i]);                       \
         return c;                                                                                  \
     }                                                                                              \
+    static SIMD t##x t##_fms(t##x a, t##x b, t##x c) {                                             \
+        SIMD_EACH(lanes) c.lane[i] = fused(a.lane[i], b.lane[i], -c.lane[i]);                      \
+        return c;                                                                                  \
+    }                                                                                              \
     static SIMD t##x t##_add(t##x a, t##x b) {                                                     \
         SIMD_EACH(lanes) a.lane[i] += b.lane[i];                                                   \
         return a;                                                                                  \
@@ -69,12 +73,11 @@ typedef struct { uint8_t lane[F64_LANES]; } f64m;
         SIMD_EACH(lanes) a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];                \
         return a;                                                                                  \
     }                                                                                              \
-    static SIMD t##x t##_round(t##x a) {                                                           \
-        SIMD_EACH(lanes) a.lane[i] = nearest(a.lane[i]);                                           \
-        return a;                                                                                  \
-    }                                                                                              \
-    static SIMD t##x t##_scale(t##x a, t##x n) {                                                   \
-        SIMD_EACH(lanes) a.lane[i] = power(a.lane[i], n.lane[i] == n.lane[i] ? (int)n.lane[i] : 0);\
+    static SIMD t##x t##_power(t##x a) {                                                           \
+        whole bits[lanes];                                                                         \
+        memcpy(bits, a.lane, sizeof bits);                                                         \
+        SIMD_EACH(lanes) bits[i] <<= mantissa;                                                     \
+        memcpy(a.lane, bits, sizeof bits);                                                         \
         return a;                                                                                  \
     }                                                                                              \
     static SIMD t##x t##_unless_below(t##x l, t##x x, t##x a) {                                    \
@@ -84,11 +87,6 @@ typedef struct { uint8_t lane[F64_LANES]; } f64m;
     static SIMD t##x t##_pick(t##m m, t##x a, t##x b) {                                            \
         SIMD_EACH(lanes) a.lane[i] = m.lane[i] ? a.lane[i] : b.lane[i];                            \
         return a;                                                                                  \
-    }                                                                                              \
-    static SIMD int t##_any_nan(t##x a) {                                                          \
-        int any = 0;                                                                               \
-        SIMD_EACH(lanes) any |= a.lane[i] != a.lane[i];                                            \
-        return any;                                                                                \
     }                                                                                              \
     static SIMD scalar t##_sum(t##x a) {                                                           \
         for (int half = (lanes) / 2; half > 0; half /= 2)                                          \
@@ -102,30 +100,8 @@ typedef struct { uint8_t lane[F64_LANES]; } f64m;
         return a.lane[0];                                                                          \
     }
 
-/* In two steps, of which the first is exact: one rounding. */
-static SIMD float f32_times_power(float a, int n) {
-    int first = n >> 1;
-    uint32_t bits[2] = {(uint32_t)(first + 127) << 23, (uint32_t)(n - first + 127) << 23};
-    float by[2];
-    memcpy(by, bits, sizeof by);
-    return a * by[0] * by[1];
-}
-static SIMD double f64_times_power(double a, int n) {
-    int first = n >> 1;
-    uint64_t bits[2] = {(uint64_t)(first + 1023) << 52, (uint64_t)(n - first + 1023) << 52};
-    double by[2];
-    memcpy(by, bits, sizeof by);
-    return a * by[0] * by[1];
-}
-/* The rounding mode is the default one: adding and taking away 1.5 times 2^23 rounds to even. */
-static SIMD float f32_nearest(float a) {
-    return fabsf(a) < 4194304.0f ? (a + 12582912.0f) - 12582912.0f : a;
-}
-static SIMD double f64_nearest(double a) {
-    return fabs(a) < 2251799813685248.0 ? (a + 6755399441055744.0) - 6755399441055744.0 : a;
-}
-SIMD_ALL(f32, float, F32_LANES, fmaf, f32_nearest, f32_times_power)
-SIMD_ALL(f64, double, F64_LANES, fma, f64_nearest, f64_times_power)
+SIMD_ALL(f32, float, F32_LANES, fmaf, uint32_t, 23)
+SIMD_ALL(f64, double, F64_LANES, fma, uint64_t, 52)
 #undef SIMD_ALL
 
 static SIMD float f32_of_bits(uint32_t bits) {
