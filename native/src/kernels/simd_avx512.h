@@ -8,7 +8,7 @@
  *   X_sum, X_highest            of all lanes, as a tree: lane i with i + half, halving
  *   X_power(t)                  2 to the n, where t is n + X_SHIFT and n from -126 to 128 (-1022 to
  *                               1024); for other n anything
- *   X_unless_below(l, x, a)     a, but 0 where x is below l; whatever a is there, but not where x is NaN
+ *   X_unless_below(l, x, a)     a, but 0 where x is below l; a where x is NaN
  *   X_pick(m, a, b)             a where the mask is set, else b
  */
 #ifndef BACKENDCFG_SIMD_H

@@ -14,9 +14,10 @@
 #define OPERATION "scaled_dot_product_attention"
 #define THEIRS "_scaled_dot_product_flash_attention_for_cpu"
 
-static torch_library ours;      /* null while PyTorch has its own kernels */
-static atomic_bool is_on;       /* whether ours serve; else they pass every call on */
+static torch_library ours;        /* null while PyTorch has its own kernels */
+static atomic_bool is_on;         /* whether ours serve; else they pass every call on */
 static PyObject *without_profile; /* the choice where no profile is in force */
+static const char no_memory[] = "backendcfg: no memory for attention";
 
 /* What both operators are given: the tensors, of which `grad_out` and so on are backward's alone. */
 enum { GRAD_OUT, QUERY, KEY, VALUE, OUT, LOGSUMEXP, MASK, TENSORS };
@@ -64,17 +65,20 @@ static int32_t real_of(int32_t element) {
     return element == BCFG_FLOAT64 ? BCFG_FLOAT64 : BCFG_FLOAT32;
 }
 
-/* An array of that many dimensions, the last of which broadcast to `shape`; false where it is none. */
+static int32_t element_of(int32_t type) {
+    return type == bcfg_torch.type_bool() ? (int32_t)ATTENTION_BOOL : bcfg_torch_element(type);
+}
+
+/* A tensor as an array of that element and of a shape of `dimensions` lengths, or one that broadcasts
+ * to it; false where it is none. */
 static bool array_of(torch_tensor tensor, int32_t element, int dimensions, const int64_t *shape,
                      bool broadcasts, attention_array *array) {
     torch_array it;
-    if (tensor == NULL || !bcfg_torch_describe(tensor, &it) || it.dimensions > dimensions ||
-        (it.dimensions < dimensions && !broadcasts))
+    if (!bcfg_torch_describe(tensor, &it) || element_of(it.type) != element ||
+        it.dimensions > dimensions || (it.dimensions < dimensions && !broadcasts))
         return false;
     int64_t size = element == ATTENTION_BOOL ? 1 : bcfg_element_size[element];
     int missing = dimensions - (int)it.dimensions;
-    if (element == ATTENTION_BOOL ? it.type != bcfg_torch.type_bool() : bcfg_torch_element(it.type) != element)
-        return false;
     *array = (attention_array){.data = it.data};
     for (int d = missing; d < dimensions; d++) {
         int64_t length = it.sizes[d - missing];
@@ -91,8 +95,7 @@ static bool take_mask(const Given *given, attention_inputs *in) {
     if (given->tensors[MASK] == NULL) return true;
     if (given->is_causal || !bcfg_torch_describe(given->tensors[MASK], &mask)) return false;
     int64_t shape[] = {in->batch, in->heads, in->queries, in->keys};
-    in->mask_element =
-        mask.type == bcfg_torch.type_bool() ? (int32_t)ATTENTION_BOOL : bcfg_torch_element(mask.type);
+    in->mask_element = element_of(mask.type);
     bool allowed = in->mask_element == ATTENTION_BOOL || in->mask_element == in->element ||
                    (in->mask_element == BCFG_FLOAT32 && in->element != BCFG_FLOAT64);
     return allowed &&
@@ -155,7 +158,7 @@ static PyObject *choice_here(void) {
     return choice;
 }
 
-/* A call is served although nobody could be told: what was raised is shown, and Ctrl-C comes later. */
+/* What was raised cannot pass through PyTorch: it is shown, and Ctrl-C comes after the call. */
 static void put_off_exception(void) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
         PyErr_Clear();
@@ -169,16 +172,13 @@ static void put_off_exception(void) {
 static int record(const char *operation, PyObject *kernel, PyObject *because,
                   const attention_inputs *in) {
     PyObject *told[5] = {PyUnicode_InternFromString(operation), kernel, because, NULL, NULL};
-    int given = 3;
     if (bcfg_tracing) {
         told[3] = Py_BuildValue("LLLLL", (long long)in->batch, (long long)in->heads,
                                 (long long)in->queries, (long long)in->keys, (long long)in->width);
         told[4] = PyUnicode_InternFromString(bcfg_element_names[in->element]);
-        given = 5;
     }
-    PyObject *done = told[0] != NULL && (given == 3 || (told[3] != NULL && told[4] != NULL))
-                         ? bcfg_served(NULL, told, given)
-                         : NULL;
+    bool is_made = told[0] != NULL && (!bcfg_tracing || (told[3] != NULL && told[4] != NULL));
+    PyObject *done = is_made ? bcfg_served(NULL, told, bcfg_tracing ? 5 : 3) : NULL;
     Py_XDECREF(told[0]);
     Py_XDECREF(told[3]);
     Py_XDECREF(told[4]);
@@ -190,8 +190,8 @@ static bool is(PyObject *text, const char *name) {
     return PyUnicode_CompareWithASCIIString(text, name) == 0;
 }
 
-/* Whether one of our kernels serves a forward pass, by the profile in force, and which; and whether the
- * result is to be checked. */
+/* Whether one of our kernels serves a forward pass, by the profile in force, and which; and whether
+ * the result is to be checked. */
 static bool choose(attention_job *job, bool *checks) {
     if (!Py_IsInitialized()) return false;
     PyGILState_STATE state = PyGILState_Ensure();
@@ -252,8 +252,6 @@ static void write_logsumexp(const attention_inputs *in, const void *from,
         WRITE_LOGSUMEXP(float)
     }
 }
-
-static const char no_memory[] = "backendcfg: no memory for attention";
 
 /* Computes (out, logsumexp); false without memory. */
 static bool attend(attention_job *job, torch_tensor made[2]) {
@@ -366,18 +364,14 @@ PyObject *bcfg_torch_attention_lacks(PyObject *module, PyObject *file) {
     const char *path = PyUnicode_AsUTF8(file);
     if (path == NULL) return NULL;
     const char *missing = ours == NULL ? bcfg_torch_find(path) : NULL;
-    if (missing == NULL) Py_RETURN_NONE;
-    return PyUnicode_FromString(missing);
+    return missing != NULL ? PyUnicode_FromString(missing) : Py_NewRef(Py_None);
 }
 
 /* Registers the kernels; false with an exception set. */
 static bool replace(PyObject *file) {
-    PyObject *lacks = bcfg_torch_attention_lacks(NULL, file);
-    if (lacks == NULL) return false;
-    bool found = lacks == Py_None;
-    if (!found) PyErr_Format(PyExc_RuntimeError, "PyTorch lacks the function %U", lacks);
-    Py_DECREF(lacks);
-    if (!found) return false;
+    const char *path = PyUnicode_AsUTF8(file), *missing = path != NULL ? bcfg_torch_find(path) : NULL;
+    if (missing != NULL) PyErr_Format(PyExc_RuntimeError, "PyTorch lacks the function %s", missing);
+    if (PyErr_Occurred()) return false;
     torch_library made = NULL;
     if (bcfg_torch.new_library("aten", "CPU", "backendcfg", 0, &made) ||
         bcfg_torch.add_kernel(made, THEIRS, forward) ||

@@ -1,18 +1,18 @@
-/* PyTorch's stable interface for C, as much of it as a kernel needs. Its functions are found by name in
- * the process, so that no header of PyTorch is needed and any release that has them is served.
+/* PyTorch's stable interface for C, as much of it as a kernel needs. Its functions are found by name
+ * in the process, so that no header of PyTorch is needed, and any release that has them is served.
  * https://docs.pytorch.org/docs/2.13/notes/libtorch_stable_abi.html
  *
- * A kernel gets its arguments on a stack of 64-bit values, which it owns, and leaves its results there.
- * A tensor is a handle, a double its bits, a bool one byte, and what may be missing a pointer to a value
- * on the heap, or null. */
+ * A kernel gets its arguments on a stack of 64-bit values, which it owns, and leaves its results
+ * there. A tensor is a handle, a double its bits, a bool one byte, and what may be missing a pointer
+ * to a value on the heap, or null. */
 #ifndef BACKENDCFG_TORCH_INTERFACE_H
 #define BACKENDCFG_TORCH_INTERFACE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct AtenTensorOpaque *torch_tensor;   /* null, or owned by who holds it */
-typedef struct TorchLibraryOpaque *torch_library; /* kernels that are registered until it is deleted */
+typedef struct AtenTensorOpaque *torch_tensor;    /* null, or owned by who holds it */
+typedef struct TorchLibraryOpaque *torch_library; /* kernels, registered until it is deleted */
 typedef void torch_kernel(uint64_t *stack, uint64_t arguments, uint64_t results);
 
 /* FUNCTION(name in the struct, arguments, exported name). All return 0 where they succeed, but those
