@@ -1,6 +1,6 @@
-"""Attention's backward pass against PyTorch's own, and what a program calls, served by ours or not.
+"""Attention's backward pass against PyTorch's own, and steps of training, served by ours or not.
 
-    python benchmarks/attention_backward.py [--quick] [small]
+    python benchmarks/attention_backward.py [--quick]
 
 Both get the same tensors, the same result and the same logsumexp, in turns, in one process with one
 team of threads.
@@ -9,12 +9,10 @@ team of threads.
 from __future__ import annotations
 
 import sys
-from statistics import median
 
 from measure import Row, emit, nanoseconds, side_by_side
 
 SHAPES = ((1, 8, 1024, 64), (4, 16, 512, 128), (1, 8, 4096, 64))
-SMALL = ((1, 8, 1, 64), (1, 8, 16, 64), (1, 8, 64, 64), (1, 12, 197, 64))
 TARGET = 1.5
 
 
@@ -93,50 +91,9 @@ def training(dropout: float, *, rounds: int) -> Row:
     )
 
 
-def small(*, rounds: int) -> list[Row]:
-    """Calls whose arithmetic takes little, as a program makes them: what serving them costs."""
-    import torch
-
-    from backendcfg import ops
-
-    found = []
-    for dtype in (torch.float32, torch.bfloat16):
-        for shape in SMALL:
-            q, k, v, g = (torch.randn(shape).to(dtype) for _ in range(4))
-            names = {"q": q, "k": k, "v": v, "g": g, "grad": torch.autograd.grad}
-            names["attend"] = torch.nn.functional.scaled_dot_product_attention
-            for what, call in (
-                ("", "attend(q, k, v)"),
-                (" and its gradients", "grad(attend(q, k, v), (q, k, v), g)"),
-            ):
-                for each in (q, k, v):
-                    each.requires_grad_(bool(what))
-                ours, theirs = [], []
-                for _ in range(rounds):
-                    # Undone in between: a kernel that only passes calls on costs PyTorch's, too.
-                    theirs.append(side_by_side({"it": call}, names, rounds=3)["it"])
-                    with ops.serve_torch():
-                        ours.append(side_by_side({"it": call}, names, rounds=3)["it"])
-                served, own = median(ours), median(theirs)
-                found.append(
-                    Row(
-                        f"{shape}{what}, {str(dtype)[6:]}",
-                        nanoseconds(served),
-                        f"{nanoseconds(own)} by PyTorch",
-                        f"{own / served:.2f} of its speed",
-                        ">= 1.0",
-                        own >= served,
-                    )
-                )
-    return found
-
-
 def main() -> int:
-    """Every shape, dtype and number of threads; with `small`, calls that compute little."""
+    """Every shape, dtype and number of threads."""
     quick = "--quick" in sys.argv
-    if "small" in sys.argv:
-        emit(small(rounds=3 if quick else 7))
-        return 0
     rows = [
         backward(shape, dtype, threads, causal=causal, rounds=3 if quick else 9)
         for dtype in ("float32", "bfloat16")

@@ -34,7 +34,7 @@ GROUPS = (
     ("Convolution, einsum and Fourier", "transforms.py", (), ("torch", "scipy", "threadpoolctl")),
     ("Attention", "attention.py", (), ("torch",)),
     ("Attention going backward", "attention_backward.py", (), ("torch",)),
-    ("Small calls of PyTorch's attention", "attention_backward.py", ("small",), ("torch",)),
+    ("Small calls of PyTorch's attention", "attention_small.py", (), ("torch",)),
     ("Calls on devices", "device_calls.py", (), ("torch",)),
     ("Recording operations", "recorder.py", (), ("torch",)),
     ("Ranks", "ranks.py", (), ("torch",)),
