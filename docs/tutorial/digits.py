@@ -42,12 +42,11 @@ def principal_components(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, vectors[:, ::-1][:, :COMPONENTS]
 
 
-def train_classifier(features: np.ndarray, labels: np.ndarray):  # noqa: ANN201
+def train_classifier(inputs, targets):  # noqa: ANN001, ANN201
     """A network with one hidden layer, trained by Adam on shuffled batches."""
     import torch
 
     torch.manual_seed(SEED)
-    inputs, targets = torch.from_numpy(features).float(), torch.from_numpy(labels)
     model = torch.nn.Sequential(
         torch.nn.Linear(COMPONENTS, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)
     )
@@ -79,10 +78,13 @@ def main() -> None:
     if torch is None:
         print("PyTorch is not installed: no classifier")
         return
-    model = train_classifier((train - mean) @ components, labels)
+    inputs = torch.from_numpy((train - mean) @ components).float()
+    size = inputs.abs().mean()  # the network gets numbers of about 1
+    model = train_classifier(inputs / size, torch.from_numpy(labels))
     print(f"weights    {digest(*(p.detach().numpy() for p in model.parameters()))}")
     with torch.no_grad():
-        guesses = model(torch.from_numpy((test - mean) @ components).float()).argmax(dim=1)
+        unseen = torch.from_numpy((test - mean) @ components).float()
+        guesses = model(unseen / size).argmax(dim=1)
     print(f"accuracy   {(guesses.numpy() == test_labels).mean():.4f}")
     print(f"seconds    {time.perf_counter() - start:.2f}")
 
