@@ -49,6 +49,12 @@ def trained(torch, arrays, **options):
     return [out.detach(), *torch.autograd.grad(out, given, grad_out)]
 
 
+def operators(torch):
+    """The two of PyTorch that our kernels serve: forward and backward."""
+    names = torch_attention.FORWARD, torch_attention.BACKWARD
+    return [getattr(torch.ops.aten, name) for name in names]
+
+
 def same(torch, found, others):
     return all(torch.equal(a, b) for a, b in zip(found, others, strict=True))
 
@@ -488,7 +494,7 @@ def test_a_backward_pass_is_traced(torch):
     with ops.serve_torch(), ops.trace() as calls:
         out = torch.nn.functional.scaled_dot_product_attention(query, key, value)
         # In this thread: autograd's own threads are in no block of this one.
-        getattr(torch.ops.aten, torch_attention.BACKWARD)(
+        operators(torch)[1](
             out.detach(), query, key, value, out.detach(), torch.zeros(2, 4, 29), 0.0, False
         )
     sizes = (2, 4, 29, 41, 16)
@@ -541,10 +547,7 @@ def test_results_lie_in_memory_as_those_of_pytorch(torch, dtype, layout):
     """Compiled code counts on it."""
     given = LAYOUTS[layout](torch).to(getattr(torch, dtype))
     assert given.shape == (3, 2, 4, 12, 16)
-    forward, backward = (
-        getattr(torch.ops.aten, name)
-        for name in (torch_attention.FORWARD, torch_attention.BACKWARD)
-    )
+    forward, backward = operators(torch)
     theirs = forward(*given)
     gradients = backward(given[1], *given, *theirs, 0.0, False)
     with ops.serve_torch():
@@ -575,10 +578,7 @@ def test_masks_of_every_shape_are_those_of_pytorch(torch, shape):
 def wrong_calls(torch):
     """Calls of the operators that PyTorch's kernels refuse, and one where nothing is to be done."""
     x, mask = torch.randn(1, 2, 3, 4), torch.ones(3, 3, dtype=torch.int64)
-    forward, backward = (
-        getattr(torch.ops.aten, name)
-        for name in (torch_attention.FORWARD, torch_attention.BACKWARD)
-    )
+    forward, backward = operators(torch)
     passed = (x, x, x, *forward(x, x, x))
     return {
         "dropout": lambda: forward(x, x, x, 0.5),
@@ -620,10 +620,7 @@ def test_nothing_to_attend_to_gives_zeros(torch, empty):
         key = key[:, :, :0]
     else:
         query = key = key[:0]
-    forward, backward = (
-        getattr(torch.ops.aten, name)
-        for name in (torch_attention.FORWARD, torch_attention.BACKWARD)
-    )
+    forward, backward = operators(torch)
     with ops.serve_torch():
         out, logsumexp = forward(query, key, key)
         gradients = backward(out, query, key, key, out, logsumexp, 0.0, False)

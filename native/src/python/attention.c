@@ -15,10 +15,6 @@ typedef struct {
 enum { QUERY, KEY, VALUE, MASK };
 enum { IS_CAUSAL, SCALE, DROPOUT, SEED, ELEMENT, THREADS };
 
-static bool is(PyObject *given, const char *name) {
-    return PyUnicode_Check(given) && PyUnicode_CompareWithASCIIString(given, name) == 0;
-}
-
 static int real_type(const attention_inputs *in) {
     return in->element == BCFG_FLOAT64 ? NPY_DOUBLE : NPY_FLOAT;
 }
@@ -26,7 +22,7 @@ static int real_type(const attention_inputs *in) {
 static bool take_element(const Given *call, attention_inputs *in) {
     for (in->element = 0; in->element < BCFG_ELEMENTS; in->element++)
         if ((in->element < BCFG_COMPLEX64 || in->element > BCFG_COMPLEX128) &&
-            is(call->numbers[ELEMENT], bcfg_element_names[in->element]))
+            bcfg_is(call->numbers[ELEMENT], bcfg_element_names[in->element]))
             return true;
     PyErr_Format(PyExc_ValueError, "%s: no element %R", call->name, call->numbers[ELEMENT]);
     return false;
@@ -118,8 +114,8 @@ static bool take_inputs(const Given *call, attention_inputs *in, int32_t *thread
 }
 
 static bool take_kernel(PyObject *given, attention_job *job) {
-    job->streams = is(given, "efficient");
-    if (job->streams || is(given, "flash")) return true;
+    job->streams = bcfg_is(given, "efficient");
+    if (job->streams || bcfg_is(given, "flash")) return true;
     PyErr_Format(PyExc_ValueError, "attention: no kernel %R", given);
     return false;
 }
@@ -237,7 +233,7 @@ PyObject *bcfg_force_kernel_isa(PyObject *module, PyObject *given) {
     int32_t isa = -1;
     if (given != Py_None) {
         const char *name = "";
-        for (isa = 0; (name = bcfg_isa_name(isa)) != NULL && !is(given, name); isa++) continue;
+        for (isa = 0; (name = bcfg_isa_name(isa)) != NULL && !bcfg_is(given, name); isa++) continue;
         if (name == NULL || *name == '\0')
             return PyErr_Format(PyExc_ValueError, "no instruction set %R", given);
     }

@@ -60,6 +60,11 @@ PyObject *bcfg_bind(PyObject *module, PyObject *arguments, PyObject *keywords);
 /* The callback, or NULL with RuntimeError when it is not bound. Borrowed. */
 PyObject *bcfg_need(PyObject *callback, const char *name);
 
+/* Whether an object is that text. */
+static inline bool bcfg_is(PyObject *object, const char *text) {
+    return PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, text) == 0;
+}
+
 /* The exception that is set, taken away; to be put back while Python runs in between. */
 static inline PyObject *bcfg_take_exception(void) {
 #if PY_VERSION_HEX >= 0x030C0000

@@ -69,21 +69,20 @@ static int32_t element_of(int32_t type) {
     return type == bcfg_torch.type_bool() ? (int32_t)ATTENTION_BOOL : bcfg_torch_element(type);
 }
 
-/* A tensor as an array of that element and of a shape of `dimensions` lengths, or one that broadcasts
+/* Memory as an array of that element and of a shape of `dimensions` lengths, or one that broadcasts
  * to it; false where it is none. */
-static bool array_of(torch_tensor tensor, int32_t element, int dimensions, const int64_t *shape,
-                     bool broadcasts, attention_array *array) {
-    torch_array it;
-    if (!bcfg_torch_describe(tensor, &it) || element_of(it.type) != element ||
-        it.dimensions > dimensions || (it.dimensions < dimensions && !broadcasts))
+static bool lay_out(const torch_array *it, int32_t element, int dimensions, const int64_t *shape,
+                    bool broadcasts, attention_array *array) {
+    if (element_of(it->type) != element || it->dimensions > dimensions ||
+        (it->dimensions < dimensions && !broadcasts))
         return false;
     int64_t size = element == ATTENTION_BOOL ? 1 : bcfg_element_size[element];
-    int missing = dimensions - (int)it.dimensions;
-    *array = (attention_array){.data = it.data};
+    int missing = dimensions - (int)it->dimensions;
+    *array = (attention_array){.data = it->data};
     for (int d = missing; d < dimensions; d++) {
-        int64_t length = it.sizes[d - missing];
+        int64_t length = it->sizes[d - missing];
         if (length == shape[d])
-            array->strides[d] = it.strides[d - missing] * size;
+            array->strides[d] = it->strides[d - missing] * size;
         else if (length != 1 || !broadcasts)
             return false;
     }
@@ -98,8 +97,7 @@ static bool take_mask(const Given *given, attention_inputs *in) {
     in->mask_element = element_of(mask.type);
     bool allowed = in->mask_element == ATTENTION_BOOL || in->mask_element == in->element ||
                    (in->mask_element == BCFG_FLOAT32 && in->element != BCFG_FLOAT64);
-    return allowed &&
-           array_of(given->tensors[MASK], in->mask_element, 4, shape, true, &in->mask);
+    return allowed && lay_out(&mask, in->mask_element, 4, shape, true, &in->mask);
 }
 
 /* What a kernel of ours reads; false for a call that is PyTorch's. */
@@ -123,10 +121,9 @@ static bool take_inputs(const Given *given, attention_inputs *in) {
     int64_t query_shape[] = {in->batch, in->heads, in->queries, in->width};
     int64_t key_shape[] = {in->batch, in->key_heads, in->keys, in->width};
     int64_t value_shape[] = {in->batch, in->key_heads, in->keys, in->value_width};
-    const torch_tensor *from = given->tensors;
-    return array_of(from[QUERY], in->element, 4, query_shape, false, &in->query) &&
-           array_of(from[KEY], in->element, 4, key_shape, false, &in->key) &&
-           array_of(from[VALUE], in->element, 4, value_shape, false, &in->value) &&
+    return lay_out(&query, in->element, 4, query_shape, false, &in->query) &&
+           lay_out(&key, in->element, 4, key_shape, false, &in->key) &&
+           lay_out(&value, in->element, 4, value_shape, false, &in->value) &&
            take_mask(given, in);
 }
 
@@ -186,10 +183,6 @@ static int record(const char *operation, PyObject *kernel, PyObject *because,
     return done != NULL ? 0 : -1;
 }
 
-static bool is(PyObject *text, const char *name) {
-    return PyUnicode_CompareWithASCIIString(text, name) == 0;
-}
-
 /* Whether one of our kernels serves a forward pass, by the profile in force, and which; and whether
  * the result is to be checked. */
 static bool choose(attention_job *job, bool *checks) {
@@ -199,9 +192,9 @@ static bool choose(attention_job *job, bool *checks) {
     bool is_ours = false, is_told = choice != NULL;
     if (choice != NULL) {
         PyObject *kernel = PyTuple_GET_ITEM(choice, 0);
-        job->streams = is(kernel, "efficient");
-        is_ours = job->streams || is(kernel, "flash");
-        *checks = !is(PyTuple_GET_ITEM(choice, 2), "");
+        job->streams = bcfg_is(kernel, "efficient");
+        is_ours = job->streams || bcfg_is(kernel, "flash");
+        *checks = !bcfg_is(PyTuple_GET_ITEM(choice, 2), "");
         if (is_ours) is_told = record(OPERATION, kernel, PyTuple_GET_ITEM(choice, 1), &job->in) == 0;
     }
     if (!is_told) put_off_exception();
@@ -301,11 +294,14 @@ static void forward(uint64_t *stack, uint64_t arguments, uint64_t results) {
 /* What the forward pass returned, and the gradient of it. */
 static bool take_outputs(const Given *given, backward_job *job) {
     const attention_inputs *in = &job->in;
-    const torch_tensor *from = given->tensors;
-    int64_t out[] = {in->batch, in->heads, in->queries, in->value_width};
-    return array_of(from[GRAD_OUT], in->element, 4, out, false, &job->grad_out) &&
-           array_of(from[OUT], in->element, 4, out, false, &job->out) &&
-           array_of(from[LOGSUMEXP], real_of(in->element), 3, out, false, &job->logsumexp);
+    torch_array grad_out, out, logsumexp;
+    int64_t shape[] = {in->batch, in->heads, in->queries, in->value_width};
+    return bcfg_torch_describe(given->tensors[GRAD_OUT], &grad_out) &&
+           bcfg_torch_describe(given->tensors[OUT], &out) &&
+           bcfg_torch_describe(given->tensors[LOGSUMEXP], &logsumexp) &&
+           lay_out(&grad_out, in->element, 4, shape, false, &job->grad_out) &&
+           lay_out(&out, in->element, 4, shape, false, &job->out) &&
+           lay_out(&logsumexp, real_of(in->element), 3, shape, false, &job->logsumexp);
 }
 
 /* Computes the gradients of query, key and value; false without memory. */
