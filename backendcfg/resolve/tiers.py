@@ -376,13 +376,6 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     ),
     exactly(
         MACHINES,
-        "route.torch.attention",
-        "keep",
-        "our kernels round bfloat16 differently on CPUs with AVX-512 BF16",
-        with_torch,
-    ),
-    exactly(
-        MACHINES,
         "mkldnn.enabled",
         False,
         "oneDNN takes the newest kernels of each CPU, and only on x86-64 can be told otherwise",

@@ -321,11 +321,12 @@ bcfg_status bcfg_addmm(const bcfg_snapshot *snapshot, const bcfg_product *produc
 /* --- instruction sets ------------------------------------------------------------------------ */
 
 /* The name of an instruction set that our own kernels may use, in order of preference, the last
- * one first: 0 "portable", 1 "avx2", 2 "avx512", 3 "avx512_bf16"; "" for one that this library was
- * built without; NULL for another number. Static storage. */
+ * one first: 0 "portable", 1 "avx2", 2 "avx512", 3 "avx512_bf16", 4 "amx_bf16"; "" for one that this
+ * library was built without; NULL for another number. Static storage. The last two multiply bfloat16;
+ * all else is served by those before. */
 const char *bcfg_isa_name(int32_t isa);
 
-/* Whether it was built in and this CPU and its system can run it. */
+/* Whether it was built in and this CPU and its system can run it. Asking for AMX asks Linux for it. */
 int32_t bcfg_isa_available(int32_t isa);
 
 /* Makes every operation that starts from now on use one instruction set; -1 returns to the best.

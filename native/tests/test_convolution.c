@@ -102,7 +102,7 @@ static void one(bool large, bool many, bool inside) {
         if (!bcfg_isa_available(isa)) continue;
         CHECK(bcfg_force_isa(isa) == BCFG_OK);
         uint64_t before = bcfg_isa_served(isa);
-        CHECK(bcfg_convolve(&c, bcfg_kernels_here(), (int32_t)draw(1, 3)) == BCFG_OK);
+        CHECK(bcfg_convolve(&c, bcfg_kernels_for(c.element, false), (int32_t)draw(1, 3)) == BCFG_OK);
         CHECK(bcfg_isa_served(isa) == before + 1);
         check_result(&c);
     }
@@ -126,9 +126,9 @@ static void a_size_that_does_not_fit_is_memory(void) {
                           .kernel_width = 1, .out_height = (int64_t)1 << 40, .out_width = 1 << 20,
                           .stride = {1, 1}, .dilation = {1, 1}, .input = (char *)&number,
                           .weight = (char *)&number, .out = (char *)&number};
-    CHECK(bcfg_convolve(&c, bcfg_kernels_here(), 1) == BCFG_E_MEMORY);
+    CHECK(bcfg_convolve(&c, bcfg_kernels_for(c.element, false), 1) == BCFG_E_MEMORY);
     c.batch = 0;
-    CHECK(bcfg_convolve(&c, bcfg_kernels_here(), 1) == BCFG_OK);
+    CHECK(bcfg_convolve(&c, bcfg_kernels_for(c.element, false), 1) == BCFG_OK);
 }
 
 int main(void) {

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import _native, ops
+from backendcfg._native import Prepared, Scope
 from backendcfg.errors import InvalidArgumentError
+from backendcfg.transact.compiled import Compiled
 
 pytestmark = pytest.mark.sweep
 
@@ -208,23 +210,38 @@ def bfloat16(x):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("uint16")
 
 
-@pytest.mark.parametrize("mask", ["", "bool", "added"])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("sizes", [(2, 4, 2, 121, 335, 41, 23), (1, 1, 1, 1, 1, 1, 1)])
-def test_bfloat16_is_read_and_written_as_its_bits(isa, sizes, mask, causal):
-    problem = Problem(sizes, mask, causal=causal)
+def run_in_bfloat16(problem, threads):
     grad_out, query, key, value, out = problem.arrays("float32", bfloat16)
     mask = problem.mask
     if mask is not None:
         mask = np.broadcast_to(mask, (*query.shape[:3], key.shape[2]))
         mask = mask if mask.dtype == bool else mask.astype("float32")
-    found = [
-        _native.attention_backward(
-            *(grad_out, query, key, value, mask, out, problem.logsumexp.astype("float32")),
-            *(causal, problem.scale, 0.0, 0, "bfloat16", threads),
-        )
-        for threads in (1, 3)
-    ]
+    return _native.attention_backward(
+        *(grad_out, query, key, value, mask, out, problem.logsumexp.astype("float32")),
+        *(problem.causal, problem.scale, 0.0, 0, "bfloat16", threads),
+    )
+
+
+def test_every_instruction_set_gives_the_same_bits_of_bfloat16_where_the_tier_asks():
+    problem, found = Problem((1, 4, 2, 150, 300, 33, 20), "added"), []
+    values = {"determinism.tier": "cross-machine"}
+    with Scope(Prepared("p", Compiled("p", "cross-machine", values, order=("native",))), 0):
+        for name in ISAS:
+            _native.force_kernel_isa(name)
+            try:
+                found.append(run_in_bfloat16(problem, 2))
+            finally:
+                _native.force_kernel_isa(None)
+    for gradients in found[1:]:
+        assert same_bits(gradients, found[0])
+
+
+@pytest.mark.parametrize("mask", ["", "bool", "added"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sizes", [(2, 4, 2, 121, 335, 41, 23), (1, 1, 1, 1, 1, 1, 1)])
+def test_bfloat16_is_read_and_written_as_its_bits(isa, sizes, mask, causal):
+    problem = Problem(sizes, mask, causal=causal)
+    found = [run_in_bfloat16(problem, threads) for threads in (1, 3)]
     assert same_bits(*found)
     for one, expected in zip(found[0], problem.gradients, strict=True):
         wide = (one.astype("uint32") << 16).view("float32")

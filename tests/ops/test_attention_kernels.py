@@ -12,12 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backendcfg import _native, ops  # noqa: F401  ops hands NumPy's C API to _native
+from backendcfg._native import Prepared, Scope
+from backendcfg.transact.compiled import Compiled
 
 pytestmark = pytest.mark.sweep
 
 ISAS = [name for name, runs, _ in _native.kernel_isas() if runs]
 ELEMENTS = ["float32", "float64", "bfloat16", "float16"]
 KERNELS = ["flash", "efficient"]
+EVERYWHERE = Prepared(
+    "p", Compiled("p", "cross-machine", {"determinism.tier": "cross-machine"}, order=("native",))
+)
 # The unit of rounding of the work, and of a result (with its smallest step).
 WORK = {"float32": 2**-24, "float64": 2**-53, "bfloat16": 2**-24, "float16": 2**-24}
 RESULT = {"float32": 0, "float64": 0, "bfloat16": 2**-8, "float16": 2**-11}
@@ -306,6 +311,22 @@ def test_instruction_sets_agree_to_the_bit_in_float32_float64_and_float16(sizes)
         for got in results[1:]:
             np.testing.assert_array_equal(got[0], results[0][0])
             np.testing.assert_array_equal(got[1], results[0][1])
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_instruction_sets_agree_in_bfloat16_where_the_tier_asks(sizes):
+    problem = posed(sizes, "bfloat16", "added", causal=True)
+    results = []
+    with Scope(EVERYWHERE, 0):
+        try:
+            for name in ISAS:
+                _native.force_kernel_isa(name)
+                results.append(problem.run())
+        finally:
+            _native.force_kernel_isa(None)
+    for got in results[1:]:
+        np.testing.assert_array_equal(got[0], results[0][0])
+        np.testing.assert_array_equal(got[1], results[0][1])
 
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])

@@ -13,11 +13,10 @@ from backendcfg.transact.compiled import Compiled
 ISAS = tuple(name for name, runs, _ in _native.kernel_isas() if runs)
 
 
-def native(threads=0):
+def native(threads=0, tier="none"):
     """A scope in which our own kernels serve, with as many threads as are said."""
-    return Scope(
-        Prepared("p", Compiled("p", "none", {"threads.count": threads}, order=("native",))), 0
-    )
+    values = {"threads.count": threads, "determinism.tier": tier}
+    return Scope(Prepared("p", Compiled("p", tier, values, order=("native",))), 0)
 
 
 def normal(shape, dtype, seed=0):
@@ -120,6 +119,19 @@ def test_every_instruction_set_gives_the_same_bits(forced, dtype, shape):
             after = {name: count for name, _, count in _native.kernel_isas()}
             ran = {name for name in after if after[name] != before[name]}
             assert ran == (set() if dtype == "complex128" else {isa})
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("shape", [(70, 90, 600), (1, 77, 300), (77, 1, 300), (6, 16, 1)])
+def test_bfloat16_has_the_same_bits_on_every_instruction_set_where_the_tier_asks(forced, shape):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    m, n, k = shape
+    a, b = normal((m, k), bfloat16), normal((k, n), bfloat16, 1)
+    with native(2, tier="cross-machine"):
+        found = set()
+        for isa in ISAS:
+            forced(isa)
+            found.add(bits(ops.matmul(a, b)))
     assert len(found) == 1
 
 

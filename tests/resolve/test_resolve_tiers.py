@@ -155,8 +155,8 @@ def unmet(tier, values, host):
         (
             "cross-machine",
             a_host(packages=TORCH),
-            {**ANYWHERE, "route.torch.attention": "native"},
-            ["route.torch.attention"],
+            {**ANYWHERE, "route.torch.attention": "native", "route.torch.matmul": "native"},
+            [],
         ),
         (
             "cross-machine",

@@ -46,9 +46,7 @@ CANDIDATES = (
     Candidate("memory.keep_freed", 0, "Freed memory goes back as glibc has it.", takes_back=True),
     Candidate("route.torch.attention", "native", "Our kernels of attention are often faster."),
     Candidate("route.torch.attention", "keep", "PyTorch's own attention.", takes_back=True),
-    Candidate(
-        "route.torch.matmul", "native", "Our kernels of 16-bit products, where a CPU has none."
-    ),
+    Candidate("route.torch.matmul", "native", "Our kernels of 16-bit products may be faster."),
     Candidate("route.torch.matmul", "keep", "PyTorch's own products.", takes_back=True),
     Candidate("threads.count", 1, "Small operations cost less than waking threads for them."),
     Candidate("threads.count", "auto", "One thread for each core that may be used."),

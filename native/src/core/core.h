@@ -13,6 +13,9 @@ enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
 /* The counters of a provider, each for every operation. */
 enum { COUNT_CALLS = 0, COUNT_BY_SPEED = 1, COUNT_BY_NEED = 2, BCFG_COUNTERS = 3 };
 
+/* Positions among the choices of `determinism.tier`. */
+enum { TIER_THREAD_INVARIANT = 2, TIER_CROSS_MACHINE = 4 };
+
 /* A function of a library; call.c casts it to its real type. */
 typedef void (*bcfg_function)(void);
 
@@ -45,6 +48,9 @@ struct bcfg_snapshot {
  * there are none yet, NULL when out of memory. The latter is called under the lock. */
 bcfg_status bcfg_check_tables(const bcfg_content *content, bcfg_error *error);
 const struct bcfg_tables *bcfg_intern_tables(const bcfg_content *content);
+
+/* product.c: whether the tier asks for the same bits on every instruction set. */
+bool bcfg_everywhere(const bcfg_snapshot *snapshot);
 
 /* Writes the detail and returns the status, so that callers can `return bcfg_fail(...)`. */
 bcfg_status bcfg_fail(bcfg_error *error, bcfg_status status, const char *format, ...)

@@ -10,9 +10,6 @@ enum {
 };
 #undef FLAG
 
-/* Positions among the choices of determinism.tier. */
-enum { THREAD_INVARIANT = 2, CROSS_MACHINE = 4 };
-
 static const int32_t small_sizes[BCFG_LINEAR_OPERATIONS][2] = {
 #define LINEAR(name, NAME, real, complex, by) [BCFG_##NAME] = {real, complex},
 #include "linalg.inc"
@@ -34,8 +31,8 @@ static bool is_ours(const bcfg_provider *provider) { return provider->path[0] ==
 /* Whether the tier forbids a library that computes with its own threads. */
 static bool varies(const bcfg_snapshot *snapshot, int64_t most) {
     int64_t tier = snapshot->values[FLAG_DETERMINISM_TIER];
-    if (tier == CROSS_MACHINE) return true;
-    return tier == THREAD_INVARIANT && most > BCFG_LIBRARY_ALONE &&
+    if (tier == TIER_CROSS_MACHINE) return true;
+    return tier == TIER_THREAD_INVARIANT && most > BCFG_LIBRARY_ALONE &&
            snapshot->values[FLAG_THREADS_COUNT] != 1;
 }
 

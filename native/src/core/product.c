@@ -157,12 +157,17 @@ int32_t bcfg_operation_of(const bcfg_product *product) {
     return (product->m == 1 || product->n == 1 ? BCFG_SGEMV : BCFG_SGEMM) + product->element;
 }
 
+bool bcfg_everywhere(const bcfg_snapshot *snapshot) {
+    return snapshot->values[FLAG_DETERMINISM_TIER] == TIER_CROSS_MACHINE;
+}
+
 /* Computes with our own kernels, which take whole batches and any strides. */
 static bcfg_status run_native(const bcfg_snapshot *snapshot, const bcfg_product *product,
                               const bcfg_operand *added, bcfg_error *error) {
     int64_t threads = snapshot->values[FLAG_THREADS_COUNT];
     if (threads < 0 || threads > INT32_MAX) threads = 0;
-    bcfg_status status = bcfg_gemm_run(product, added, (int32_t)threads, error);
+    bcfg_status status =
+        bcfg_gemm_run(product, added, bcfg_everywhere(snapshot), (int32_t)threads, error);
     if (status == BCFG_OK)
         bcfg_count(&bcfg_native_provider, COUNT_CALLS, bcfg_operation_of(product),
                    (uint64_t)count_matrices(product));

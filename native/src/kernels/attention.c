@@ -62,7 +62,7 @@ static const attention_kernels *plan(attention_job *job, const bcfg_kernels *ker
     job->pairs = job->in.element == BCFG_BFLOAT16 && kernels->pairs != NULL &&
                  !job->few;
     const attention_kernels *chosen =
-        job->pairs ? kernels->pairs->attention
+        job->pairs ? (kernels->tiles != NULL ? kernels->tiles->attention : kernels->pairs->attention)
                    : kernels->of[job->in.element == BCFG_FLOAT64]->attention;
     int64_t fitting = ATTENTION_ROWS / job->in.queries;
     job->stacked = fitting < 1 ? 1 : fitting < job->group ? fitting : job->group;
@@ -72,7 +72,8 @@ static const attention_kernels *plan(attention_job *job, const bcfg_kernels *ker
     bool cut = !job->streams && job->blocks == 1 && job->in.keys > ATTENTION_SPLIT;
     job->split = cut ? ATTENTION_SPLIT : job->in.keys;
     job->splits = cut ? (job->in.keys + ATTENTION_SPLIT - 1) / ATTENTION_SPLIT : 1;
-    job->depth = job->pairs ? (job->in.width + 1) / 2 : job->in.width;
+    job->depth = attention_up(job->pairs ? (job->in.width + 1) / 2 : job->in.width, chosen->at_once);
+    job->tile_rows = chosen->rows;
     job->out_row = attention_up(job->in.value_width, 16);
     job->real = job->in.element == BCFG_FLOAT64 ? 8 : 4;
     job->in_place = lies_well(job);
@@ -89,7 +90,8 @@ static bool sizes(attention_job *job, const attention_kernels *kernels, int64_t 
     job->key_bytes = attention_up(step * job->depth * job->real, 64);
     job->value_bytes =
         job->in_place ? 0 : attention_up(step * job->out_row * job->real / (job->pairs ? 2 : 1), 64);
-    *part_bytes = attention_up((attention_up(2 * rows, 16) + rows * job->out_row) * job->real, 64);
+    *part_bytes = attention_up(
+        (attention_up(2 * rows, 16) + attention_up(rows, job->tile_rows) * job->out_row) * job->real, 64);
     return !__builtin_mul_overflow(steps, job->key_bytes + job->value_bytes, head_bytes);
 }
 
@@ -110,7 +112,7 @@ bcfg_status bcfg_attention(attention_job *job, int32_t threads, bcfg_error *erro
     bcfg_status status = bcfg_error_begin(error);
     const attention_inputs *in = &job->in;
     if (status != BCFG_OK || in->batch == 0 || in->heads == 0 || in->queries == 0) return status;
-    const bcfg_kernels *set = bcfg_kernels_here();
+    const bcfg_kernels *set = bcfg_kernels_for(job->in.element, job->in.everywhere);
     const attention_kernels *kernels = plan(job, set);
     int64_t heads = job->in.batch * job->in.key_heads, round = heads;
     double work = (double)job->in.batch * (double)job->in.heads * (double)job->in.queries *

@@ -25,7 +25,8 @@ typedef struct {
     bool pairs;                     /* products of pairs of bfloat16 */
     bool few;                       /* scores by dot products along the width */
     bool in_place;                  /* values are multiplied where they lie */
-    int64_t depth;                  /* steps of a score's chain */
+    int64_t depth;                  /* steps of a score's chain, some of them zeros */
+    int64_t tile_rows;              /* of which what is multiplied or summed has a multiple */
     int64_t out_row;                /* numbers from row to row of a block's output */
     int64_t real;                   /* bytes of a number of the work */
     int64_t key_bytes, value_bytes; /* of a step's packed keys and values */
@@ -38,6 +39,8 @@ typedef struct {
 /* The kernels of one kind of arithmetic. */
 typedef struct {
     int32_t columns; /* keys of a packed panel */
+    int32_t rows;    /* of a tile, that lie in memory whether they are needed or not */
+    int32_t at_once; /* steps of a chain that a tile takes at once */
     /* Packs step `step` of a head of keys into job->packed. */
     void (*pack)(const attention_job *job, int64_t head, int64_t step, void *scratch);
     /* One block of rows over one part of the keys; writes the result, or the part's. */
@@ -78,13 +81,13 @@ typedef struct {
 
 static inline attention_scratch attention_layout(const attention_job *job) {
     attention_scratch at;
-    int64_t rows = attention_block_rows(job), offset = 0;
+    int64_t rows = attention_block_rows(job), padded = attention_up(rows, job->tile_rows), offset = 0;
     int64_t widest = job->in.width > job->in.value_width ? job->in.width : job->in.value_width;
 #define PLACE(name, bytes) (at.name = offset, offset += attention_up(bytes, 64))
-    PLACE(query, rows * attention_up(job->in.width, 16) * job->real);
-    PLACE(scores, 6 * ATTENTION_KEYS * job->real);
-    PLACE(weights, job->pairs ? 6 * ATTENTION_KEYS * 2 : 0);
-    PLACE(output, rows * job->out_row * job->real);
+    PLACE(query, padded * attention_up(job->in.width, 16) * job->real);
+    PLACE(scores, job->tile_rows * ATTENTION_KEYS * job->real);
+    PLACE(weights, job->pairs ? job->tile_rows * ATTENTION_KEYS * 2 : 0);
+    PLACE(output, padded * job->out_row * job->real);
     PLACE(highest, rows * job->real);
     PLACE(sum, rows * job->real);
     PLACE(bias, ATTENTION_KEYS * job->real);

@@ -104,7 +104,7 @@ bcfg_status bcfg_attention_backward(backward_job *job, int32_t threads, bcfg_err
     bool is_double = job->in.element == BCFG_FLOAT64;
     int64_t real = is_double ? 8 : 4;
     int64_t size = is_double ? 8 : job->in.element == BCFG_FLOAT32 ? 4 : 2;
-    const bcfg_kernels *kernels = bcfg_kernels_here();
+    const bcfg_kernels *kernels = bcfg_kernels_for(job->in.element, job->in.everywhere);
     bcfg_kernels_served(kernels->isa);
     if (job->in.keys == 0 || job->in.batch * job->in.heads == 0) {
         clear(job, &job->grad_query, job->in.heads, job->in.queries, job->in.width, size);

@@ -20,7 +20,8 @@ typedef struct {
     const bcfg_product *product;
     const bcfg_operand *added; /* or NULL */
     const bcfg_operand *a, *b; /* swapped where c lies by columns or is one: c' = b' a' */
-    bcfg_gemm_block *block;
+    const bcfg_arithmetic *arithmetic;
+    const bcfg_tiles_kernels *tiles; /* or NULL */
     int64_t m, n, matrices;
     int64_t rows, columns;       /* of a block */
     int64_t across, down;        /* blocks of a matrix */
@@ -52,8 +53,9 @@ static void compute_block(const Run *run, int64_t matrix, int64_t row, int64_t c
                 column * gemm->added_column;
     int64_t rows = run->m - row < run->rows ? run->m - row : run->rows;
     int64_t columns = run->n - column < run->columns ? run->n - column : run->columns;
-    run->block(gemm, rows, columns, a + row * gemm->a_row, b + column * gemm->b_column,
-               added, c + row * gemm->c_row + column * gemm->c_column, space);
+    bcfg_gemm_block *block = run->tiles != NULL ? run->tiles->block : run->arithmetic->gemm;
+    block(gemm, rows, columns, a + row * gemm->a_row, b + column * gemm->b_column, added,
+          c + row * gemm->c_row + column * gemm->c_column, space);
 }
 
 static void compute_task(void *context, int64_t index, int32_t worker) {
@@ -85,11 +87,24 @@ static bool in_place(const bcfg_product *product, const bcfg_operand *operand, i
     return bits % (uint64_t)size == 0;
 }
 
+/* Whether c' = b' a' has fewer numbers to transpose than c = a b: tiles read a left matrix where it
+ * lies, if that is by rows, and all others from copies. */
+static bool swaps_for_tiles(const bcfg_product *p) {
+    bool a_by_rows = p->a.column_stride == 2, b_by_columns = p->b.row_stride == 2;
+    double m = (double)p->m, n = (double)p->n;
+    return (b_by_columns ? 0 : 2 * n) + (a_by_rows ? 2 * m : m) <
+           (a_by_rows ? 0 : 2 * m) + (b_by_columns ? 2 * n : n);
+}
+
+static bool swaps(const bcfg_product *p) {
+    int64_t size = bcfg_element_size[p->element];
+    return p->n > 1 ? p->c.column_stride != size && (p->c.row_stride == size || p->m == 1)
+                    : p->m >= WIDE;
+}
+
 static void take_layout(Run *run) {
     const bcfg_product *p = run->product;
-    int64_t size = bcfg_element_size[p->element];
-    bool swap = p->n > 1 ? p->c.column_stride != size && (p->c.row_stride == size || p->m == 1)
-                         : p->m >= WIDE;
+    bool swap = run->tiles != NULL ? swaps_for_tiles(p) : swaps(p);
     bcfg_gemm_common *gemm = &run->gemm;
     gemm->element = p->element;
     gemm->k = p->k;
@@ -122,8 +137,11 @@ static int64_t part(int64_t whole, int64_t count, int64_t unit) {
 }
 
 /* Cuts the matrices into blocks so that every thread has one, and not many more. */
-static void cut(Run *run, int64_t threads, int64_t tile_columns, int64_t most_columns) {
-    int64_t down = run->gemm.c_in_place ? 1 : parts(run->m, COPIED_ROWS);
+static void cut(Run *run, int64_t threads, int64_t most_columns) {
+    int64_t tile_rows = run->tiles != NULL ? run->tiles->side : GEMM_TILE_ROWS;
+    int64_t tile_columns = run->tiles != NULL ? run->tiles->side : run->arithmetic->columns;
+    bool keeps = run->tiles != NULL ? run->gemm.k > run->tiles->inner : !run->gemm.c_in_place;
+    int64_t down = keeps ? parts(run->m, COPIED_ROWS) : 1;
     int64_t across = parts(run->n, most_columns);
     double work = (double)run->m * (double)run->n * (double)run->gemm.k;
     while (threads > 1 && down * across < parts(threads, run->matrices) &&
@@ -131,7 +149,7 @@ static void cut(Run *run, int64_t threads, int64_t tile_columns, int64_t most_co
         if (run->m / down > run->n / across || run->n / across < 2 * tile_columns) down++;
         else across++;
     }
-    run->rows = part(run->m, down, GEMM_TILE_ROWS);
+    run->rows = part(run->m, down, tile_rows);
     run->columns = part(run->n, across, tile_columns);
     run->down = parts(run->m, run->rows);
     run->across = parts(run->n, run->columns);
@@ -141,6 +159,7 @@ static void cut(Run *run, int64_t threads, int64_t tile_columns, int64_t most_co
 /* Bytes of `space` that a block needs, a multiple of 64. */
 static int64_t space_of(const Run *run, int64_t size, int64_t most_columns) {
     const bcfg_gemm_common *gemm = &run->gemm;
+    if (run->tiles != NULL) return run->tiles->space(gemm->k, run->rows, run->columns);
     if (gemm->a_in_place && gemm->b_in_place && gemm->c_in_place) return 0;
     int64_t elements = GEMM_ROWS * GEMM_INNER;
     if (!gemm->b_in_place) elements += most_columns * GEMM_INNER;
@@ -148,18 +167,23 @@ static int64_t space_of(const Run *run, int64_t size, int64_t most_columns) {
     return parts(elements * size, 64) * 64;
 }
 
-bcfg_status bcfg_gemm_run(const bcfg_product *product, const bcfg_operand *added, int32_t threads,
-                          bcfg_error *error) {
-    const bcfg_kernels *kernels = bcfg_kernels_here();
-    const bcfg_arithmetic *arithmetic = kernels->of[product->element == BCFG_FLOAT64];
-    int64_t size = product->element == BCFG_FLOAT64 ? 8 : 4, most_columns = GEMM_COLUMN_BYTES / size;
-    Run run = {.product = product, .added = added, .matrices = 1, .block = arithmetic->gemm};
+bcfg_status bcfg_gemm_run(const bcfg_product *product, const bcfg_operand *added, bool everywhere,
+                          int32_t threads, bcfg_error *error) {
+    const bcfg_kernels *kernels = bcfg_kernels_for(product->element, everywhere);
+    const bool is_double = product->element == BCFG_FLOAT64;
+    Run run = {.product = product, .added = added, .matrices = 1,
+               .arithmetic = kernels->of[is_double],
+               .tiles = product->element == BCFG_BFLOAT16 ? kernels->tiles : NULL};
+    int64_t size = is_double ? 8 : 4, most_columns = GEMM_COLUMN_BYTES / size;
+    if (run.tiles != NULL) most_columns = run.tiles->columns;
     for (int32_t d = 0; d < product->batch_dimensions; d++) run.matrices *= product->batch_shape[d];
     take_layout(&run);
-    double work = (double)run.m * (double)run.n * (double)product->k * (double)run.matrices;
+    double inner = (double)product->k * (double)run.matrices, m = (double)run.m, n = (double)run.n;
+    double work = m * n * inner;
+    if (run.tiles != NULL) work = work / 16 + (m + n) * inner; /* bringing numbers to them costs, too */
     if (work < SMALL) threads = 1;
     if (threads <= 0) threads = bcfg_team_size();
-    cut(&run, threads, arithmetic->columns, most_columns);
+    cut(&run, threads, most_columns);
     int64_t blocks = run.down * run.across;
     int64_t tasks = blocks > 1 ? blocks * run.matrices : parts(run.matrices, run.together);
     if (threads > tasks) threads = (int32_t)tasks;

@@ -6,11 +6,16 @@
 #ifdef BACKENDCFG_X86_64
 #include <cpuid.h>
 #endif
+#ifdef BACKENDCFG_AMX
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "core/core.h"
 
 #ifdef BACKENDCFG_AVX512_BF16
-static bcfg_kernels avx512_bf16; /* those of avx512, and pairs: see put_together */
+/* Those of avx512, and pairs, and tiles: see put_together. */
+static bcfg_kernels avx512_bf16, amx;
 #endif
 
 static const struct {
@@ -23,6 +28,9 @@ static const struct {
     [BCFG_AVX512] = {"avx512", &bcfg_kernels_avx512},
 #ifdef BACKENDCFG_AVX512_BF16
     [BCFG_AVX512_BF16] = {"avx512_bf16", &avx512_bf16},
+#ifdef BACKENDCFG_AMX
+    [BCFG_AMX] = {"amx_bf16", &amx},
+#endif
 #endif
 #endif
 };
@@ -33,16 +41,33 @@ __attribute__((constructor)) static void put_together(void) {
     avx512_bf16 = bcfg_kernels_avx512;
     avx512_bf16.isa = BCFG_AVX512_BF16;
     avx512_bf16.pairs = &bcfg_kernels_pairs;
+    amx = avx512_bf16;
+    amx.isa = BCFG_AMX;
+#ifdef BACKENDCFG_AMX
+    amx.tiles = &bcfg_kernels_tiles;
+#endif
 }
 #endif
 
-static const bcfg_kernels *_Atomic best, *_Atomic forced;
+/* The best for all elements but bfloat16, and for bfloat16. */
+static const bcfg_kernels *_Atomic best[2], *_Atomic forced;
 static _Atomic uint64_t served[BCFG_ISAS];
 
 #ifdef BACKENDCFG_X86_64
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+#ifdef BACKENDCFG_AMX
+/* Whether the CPU has tiles of bfloat16 and the system lets this process use them, which it asks for:
+ * Linux, Documentation/arch/x86/xstate.rst. */
+static bool may_use_amx(void) {
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, ASK = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BF16) && (d & AMX_TILE) &&
+           syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
 }
 #endif
 
@@ -58,10 +83,16 @@ static bool runs(int32_t isa) {
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return false;
+    if (isa == BCFG_AVX512) return true;
 #ifdef BACKENDCFG_AVX512_BF16
-    if (isa == BCFG_AVX512_BF16) return __builtin_cpu_supports("avx512bf16");
+    if (!__builtin_cpu_supports("avx512bf16")) return false;
+    if (isa == BCFG_AVX512_BF16) return true;
 #endif
-    return isa == BCFG_AVX512;
+#ifdef BACKENDCFG_AMX
+    return may_use_amx();
+#else
+    return false;
+#endif
 #else
     return false;
 #endif
@@ -87,13 +118,18 @@ void bcfg_kernels_served(bcfg_isa isa) {
     atomic_fetch_add_explicit(&served[isa], 1, memory_order_relaxed);
 }
 
-const bcfg_kernels *bcfg_kernels_here(void) {
+const bcfg_kernels *bcfg_kernels_for(int32_t element, bool everywhere) {
     const bcfg_kernels *kernels = atomic_load_explicit(&forced, memory_order_acquire);
-    if (kernels != NULL) return kernels;
-    kernels = atomic_load_explicit(&best, memory_order_acquire);
-    if (kernels != NULL) return kernels;
-    int32_t isa = BCFG_ISAS - 1;
-    while (!runs(isa)) isa--;
-    atomic_store_explicit(&best, sets[isa].kernels, memory_order_release);
-    return sets[isa].kernels;
+    bool narrow = element == BCFG_BFLOAT16 && !everywhere;
+    if (kernels == NULL) kernels = atomic_load_explicit(&best[narrow], memory_order_acquire);
+    if (kernels == NULL) {
+        int32_t isa = narrow ? BCFG_AMX : BCFG_AVX512;
+        while (!runs(isa)) isa--;
+        kernels = sets[isa].kernels;
+        atomic_store_explicit(&best[narrow], kernels, memory_order_release);
+    }
+#ifdef BACKENDCFG_AVX512_BF16
+    if (everywhere && kernels->pairs != NULL) return &bcfg_kernels_avx512; /* what was forced */
+#endif
+    return kernels;
 }

@@ -15,6 +15,7 @@ typedef enum {
     BCFG_AVX2 = 1,        /* with FMA and F16C */
     BCFG_AVX512 = 2,      /* F, BW, DQ, VL */
     BCFG_AVX512_BF16 = 3, /* and BF16 */
+    BCFG_AMX = 4,         /* and AMX_TILE, AMX_BF16 */
     BCFG_ISAS
 } bcfg_isa;
 
@@ -63,10 +64,22 @@ typedef struct {
     const backward_kernels *backward;
 } bcfg_pairs_kernels;
 
+/* What multiplies bfloat16 by tiles. */
+typedef struct {
+    int32_t side;    /* rows and columns that are computed at once */
+    int32_t columns; /* the most of a block */
+    int32_t inner;   /* longer sums are kept between the pieces of a block */
+    /* Bytes of `space` that a block needs, a multiple of 64. */
+    int64_t (*space)(int64_t k, int64_t rows, int64_t columns);
+    bcfg_gemm_block *block;
+    const attention_kernels *attention;
+} bcfg_tiles_kernels;
+
 typedef struct {
     bcfg_isa isa;
     const bcfg_arithmetic *of[2];    /* by BCFG_FLOAT32 and BCFG_FLOAT64 */
     const bcfg_pairs_kernels *pairs; /* NULL without BF16 instructions */
+    const bcfg_tiles_kernels *tiles; /* NULL without AMX */
 } bcfg_kernels;
 
 extern const bcfg_kernels bcfg_kernels_portable;
@@ -74,12 +87,19 @@ extern const bcfg_kernels bcfg_kernels_portable;
 extern const bcfg_kernels bcfg_kernels_avx2, bcfg_kernels_avx512;
 #ifdef BACKENDCFG_AVX512_BF16
 extern const bcfg_pairs_kernels bcfg_kernels_pairs; /* beside bcfg_kernels_avx512 */
+#ifdef BACKENDCFG_AMX
+extern const bcfg_tiles_kernels bcfg_kernels_tiles; /* beside these */
+#endif
 #endif
 #endif
 
-/* The forced table, else the best that this CPU and its system can run. Asked once per operation,
- * which then uses nothing else. Never NULL. */
-const bcfg_kernels *bcfg_kernels_here(void);
+/* The forced table, else the best that this CPU and its system can run for an element. Asked once per
+ * operation, which then uses nothing else. `everywhere`: none whose bits other instruction sets do not
+ * have. Never NULL.
+ *
+ * AMX is only for bfloat16 that is multiplied: Linux gives it to a process that asks, whose threads
+ * from then on need more room on a signal's own stack. */
+const bcfg_kernels *bcfg_kernels_for(int32_t element, bool everywhere);
 
 /* Counts an operation that a table served; for kernels to call from their own code. */
 void bcfg_kernels_served(bcfg_isa isa);

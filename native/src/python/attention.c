@@ -2,6 +2,7 @@
  * serves. The callers are in Python and have checked what a user gave; what is refused here would
  * read memory that is not there. */
 #include "arrays.h"
+#include "core/core.h"
 #include "kernels/attention.h"
 #include "kernels/attention_backward.h"
 
@@ -101,6 +102,9 @@ static bool take_inputs(const Given *call, attention_inputs *in, int32_t *thread
         PyErr_SetString(PyExc_RuntimeError, "set_array_api() has not been called");
         return false;
     }
+    const bcfg_snapshot *snapshot = bcfg_take_snapshot();
+    if (snapshot == NULL) return false;
+    in->everywhere = bcfg_everywhere(snapshot);
     if (!take_element(call, in) || !take_sizes(call, in) || !take_arrays(call, in)) return false;
     in->is_causal = PyObject_IsTrue(numbers[IS_CAUSAL]) > 0;
     in->scale = PyFloat_AsDouble(numbers[SCALE]);

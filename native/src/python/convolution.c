@@ -106,7 +106,7 @@ PyObject *bcfg_convolve_call(PyObject *module, PyObject *arguments) {
     }
     bcfg_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = bcfg_convolve(&call, bcfg_kernels_here(), threads);
+    status = bcfg_convolve(&call, bcfg_kernels_for(call.element, false), threads);
     Py_END_ALLOW_THREADS
     if (status != BCFG_OK) return PyErr_NoMemory();
     Py_RETURN_NONE;

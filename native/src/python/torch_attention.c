@@ -189,8 +189,10 @@ static bool choose(attention_job *job, bool *checks) {
     if (!Py_IsInitialized()) return false;
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *choice = choice_here();
-    bool is_ours = false, is_told = choice != NULL;
-    if (choice != NULL) {
+    const bcfg_snapshot *snapshot = choice != NULL ? bcfg_take_snapshot() : NULL;
+    bool is_ours = false, is_told = snapshot != NULL;
+    if (is_told) {
+        job->in.everywhere = bcfg_everywhere(snapshot);
         PyObject *kernel = PyTuple_GET_ITEM(choice, 0);
         job->streams = bcfg_is(kernel, "efficient");
         is_ours = job->streams || bcfg_is(kernel, "flash");
@@ -319,13 +321,15 @@ static bool attend_backward(backward_job *job, torch_tensor made[3]) {
            bcfg_attention_backward(job, 0, NULL) == BCFG_OK;
 }
 
-/* Counts a backward pass, which has one kernel and reads no flag. */
-static void count_backward(const attention_inputs *in) {
+/* Counts a backward pass, which has one kernel and reads the tier alone. */
+static void count_backward(attention_inputs *in) {
     if (!Py_IsInitialized()) return;
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *kernel = PyUnicode_InternFromString("flash");
     PyObject *because = PyUnicode_InternFromString("the kernel of PyTorch's backward pass");
-    if (kernel == NULL || because == NULL ||
+    const bcfg_snapshot *snapshot = bcfg_take_snapshot();
+    in->everywhere = snapshot != NULL && bcfg_everywhere(snapshot);
+    if (kernel == NULL || because == NULL || snapshot == NULL ||
         record(OPERATION "_backward", kernel, because, in) < 0)
         put_off_exception();
     Py_XDECREF(kernel);
