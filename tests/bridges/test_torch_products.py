@@ -13,7 +13,15 @@ NATIVE = {"route.torch.matmul": "native"}
 CASES = """
 import json, torch
 import backendcfg
-from backendcfg import ops
+from backendcfg import _native, ops
+
+AMX = ("amx_bf16", True) in [(name, runs) for name, runs, _ in _native.kernel_isas()]
+
+def tokens(dtype, double=False):
+    '''A linear layer that is given two rows.'''
+    of = given(dtype, (2, 300), (29, 300), (29,))
+    a, b, row = (each.double() if double else each for each in of)
+    return {"a token": lambda: torch.nn.functional.linear(a, b, row)}
 
 def given(dtype, *shapes):
     torch.manual_seed(0)
@@ -42,7 +50,7 @@ def cases(dtype, double=False):
         "einsum": lambda: torch.einsum("bij,bjk->bik", x, y),
         "one row": lambda: torch.mm(a[:1], b),
         "no rows": lambda: torch.mm(a[:0], b),
-    }
+    } | (tokens(dtype, double) if AMX and dtype == "bfloat16" else {})
 
 def left(dtype):
     '''What is left to PyTorch.'''
@@ -52,8 +60,7 @@ def left(dtype):
         "nothing multiplied": lambda: torch.addmm(row, a[:, :0], b[:0]),
         "resized": lambda: torch.mm(a, b, out=torch.empty(0, dtype=a.dtype)),
         "a vector": lambda: torch.mv(a, b[:, 0]),
-        "a token": lambda: torch.nn.functional.linear(a[:2], b.mT.contiguous(), row),
-    }
+    } | ({} if AMX and dtype == "bfloat16" else tokens(dtype))
 
 def ours(call):
     '''How many calls of ours computed it, and the result.'''

@@ -39,6 +39,8 @@ class Operation:
         flags: those that may grant its operands fewer bits.
         sums: those that may grant its sums fewer bits.
         sizes: of the matrices that it is measured with.
+        ready: takes arrays, and gives a call of the library with them alone: what brings them there
+            can take longer than the operation. None where nothing does.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Operation:
     flags: tuple[str, ...] = ()
     sums: tuple[str, ...] = ()
     sizes: tuple[int, ...] = SIZES
+    ready: Callable[..., Callable[[], object]] | None = None
 
 
 def operations() -> list[Operation]:
@@ -164,14 +167,16 @@ def _torch(torch: Any) -> Iterator[Operation]:
         place = device.partition(":")[0]
         for name, kind, dtypes, function in calls:
             for dtype in dtypes:
+                ready = partial(_ready_for_torch, torch, function, device, dtype)
                 yield Operation(
                     name,
                     device,
                     dtype,
                     kind,
-                    _on_torch(torch, function, device, dtype),
+                    partial(_on_torch, torch, ready, dtype),
                     _torch_flags(place, kind) if dtype == "float32" else (),
                     _TORCH_SUMS.get((place, dtype), ()),
+                    ready=ready,
                 )
 
 
@@ -192,18 +197,19 @@ _TORCH_SUMS = {
 }
 
 
+def _ready_for_torch(
+    torch: Any, function: Callable[..., Any], device: str, dtype: str, *arrays: Array
+) -> Callable[[], Any]:
+    to = getattr(torch, dtype)
+    return partial(function, *(torch.from_numpy(each).to(device, to) for each in arrays))
+
+
 def _on_torch(
-    torch: Any, function: Callable[..., Any], device: str, dtype: str
-) -> Callable[..., Array]:
-    to, back = getattr(torch, dtype), FORMATS[dtype].carrier
-
-    def call(*arrays: Array) -> Array:
-        result = function(*(torch.from_numpy(each).to(device, to) for each in arrays))
-        wide = torch.float64 if back is np.float64 else torch.float32
-        found: Array = result.detach().to("cpu", wide).numpy()
-        return found
-
-    return call
+    torch: Any, ready: Callable[..., Callable[[], Any]], dtype: str, *arrays: Array
+) -> Array:
+    wide = torch.float64 if FORMATS[dtype].carrier is np.float64 else torch.float32
+    found: Array = ready(*arrays)().detach().to("cpu", wide).numpy()
+    return found
 
 
 def _jax(jax: Any) -> Iterator[Operation]:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,7 +92,8 @@ def served(operation: Operation) -> Served | None:
     carrier = FORMATS[operation.dtype].carrier
     arrays = [array.astype(carrier) for array in _operands(operation.kind)]
     maker = _MAKERS.get(operation.name.partition(".")[0], "code made at run time")
-    return sampled(lambda: operation.call(*arrays), maker)
+    ready = operation.ready or partial(partial, operation.call)
+    return sampled(ready(*arrays), maker)
 
 
 def testify(*, name: str) -> dict[str, Any]:
