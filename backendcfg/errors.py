@@ -379,6 +379,23 @@ class NotFiniteError(InvalidArgumentError):
 
     code = "not-finite"
 
+    @classmethod
+    def of(
+        cls,
+        operation: str,
+        found: str = "the result has NaN or infinity",
+        *,
+        state: str,
+        notes: Iterable[str] = (),
+    ) -> NotFiniteError:
+        """The error of an operation, with what was found in its result and what state is left."""
+        return cls(
+            f"{operation}: {found}, which `ops.check_finite` refuses",
+            notes=notes,
+            state=state,
+            helps=["look for NaN, infinity or overflow in the operands, or turn it off"],
+        )
+
 
 class CommandNotFoundError(RequestError, FileNotFoundError):
     """`backendcfg run` was given a command that does not exist; 127 is what shells say then."""

@@ -357,11 +357,7 @@ def check_finite(operation: str, result: Any) -> None:
             helps=["pass PyTorch's or CuPy's, or turn it off"],
         )
     if not is_finite:
-        raise NotFiniteError(
-            f"{operation}: the result has NaN or infinity, which `ops.check_finite` refuses",
-            state="`out`, where it was given, holds it",
-            helps=["look for NaN, infinity or overflow in the operands, or turn it off"],
-        )
+        raise NotFiniteError.of(operation, state="`out`, where it was given, holds it")
 
 
 def numbers(operation: str, value: Any) -> list[Any]:

@@ -376,10 +376,8 @@ def check_finite(
     if finite.all():
         return
     place = tuple(int(i) for i in np.argwhere(~finite)[0])
-    raise NotFiniteError(
-        f"{operation}: the result is {array[place]} at {place}, which `ops.check_finite` refuses",
-        state="no result was returned",
-        helps=["look for NaN, infinity or overflow in the operands, or turn it off"],
+    raise NotFiniteError.of(
+        operation, f"the result is {array[place]} at {place}", state="nothing was returned"
     )
 
 

@@ -190,23 +190,23 @@ def refuse(function: str, reason: str, detail: str, given: dict[str, Any]) -> No
         "driver-device": f'`driver` must be None or "gesvd" on a device, not {value!r}',
         "mode": f'`mode` must be "reduced", "complete" or "r", not {word}',
         "triangle": f'`UPLO` must be "L" or "U", not {word}',
-        "not-finite": "the result has NaN or infinity, which `ops.check_finite` refuses",
         "unserved": "no library that the profile may use has LAPACK for these sizes",
     }
     helps = {
         "type": [f"convert it: `{detail}.astype(numpy.float64)`"],
         "types": [f"convert one: `{detail}.astype({matrix}.dtype)`"],
         "driver-device": ["leave it away, or compute on the CPU"],
-        "not-finite": ["look for NaN, infinity or overflow in the arrays, or turn it off"],
         "unserved": [f'`ops.explain("linalg.{function}", ...)` says why; allow `reference`'],
     }
     if hasattr(value, "place"):  # an array on a device
         helps.update(type=["convert it"], types=["convert one: nothing is converted on a device"])
-    error = NotFiniteError if reason == "not-finite" else InvalidArgumentError
-    raise error(
+    notes = [f"{name}: {described(a)}" for name, a in given.items() if hasattr(a, "shape")]
+    if reason == "not-finite":
+        raise NotFiniteError.of(f"linalg.{function}", notes=notes, state="nothing was returned")
+    raise InvalidArgumentError(
         f"linalg.{function}: {messages[reason]}",
-        notes=[f"{name}: {described(a)}" for name, a in given.items() if hasattr(a, "shape")],
-        state="nothing was computed" if reason != "not-finite" else "nothing was returned",
+        notes=notes,
+        state="nothing was computed",
         helps=helps.get(reason, []),
     )
 

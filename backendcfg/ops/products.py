@@ -303,19 +303,19 @@ def refuse(reason: str, detail: str, a: Any, b: Any, out: Any) -> NoReturn:
         "read-only": "`out` must be writeable",
         "range": detail,
         "unserved": detail,
-        "not-finite": f"{detail}, which `ops.check_finite` refuses",
         "argument": f"`out` cannot hold the product: {detail}",
     }
     helps = {
         "type": [f"convert it: `{detail}.astype(numpy.float64)`"],
         "range": ["add a provider with 64-bit integers to `[blas] library`, or split the product"],
-        "not-finite": ["look for NaN, infinity or overflow in the operands, or turn it off"],
     }
-    error = NotFiniteError if reason == "not-finite" else InvalidArgumentError
-    raise error(
+    notes = [f"{name}: {described(value)}" for name, value in named.items() if value is not None]
+    if reason == "not-finite":
+        raise NotFiniteError.of("matmul", detail, notes=notes, state="`out` was not written")
+    raise InvalidArgumentError(
         f"matmul: {messages[reason]}",
-        notes=[f"{name}: {described(value)}" for name, value in named.items() if value is not None],
-        state="nothing was computed" if reason != "not-finite" else "`out` was not written",
+        notes=notes,
+        state="nothing was computed",
         helps=helps.get(reason, []),
     )
 

@@ -216,10 +216,10 @@ def test_a_result_that_is_not_finite_is_refused_where_it_must_be_finite(kernel):
     with sdpa_kernel(kernel), overlay({"ops.check_finite": True}):
         for _ in range(2):
             assert refused(ARRAY, OTHER, wrong) == (
-                "error[not-finite]: scaled_dot_product_attention: the result holds NaN or infinity, "
+                "error[not-finite]: scaled_dot_product_attention: the result has NaN or infinity, "
                 "which `ops.check_finite` refuses\n" + NOTES + "  state: nothing was returned\n"
-                "  help: look for NaN, infinity or overflow in the arrays, or turn it off"
+                "  help: look for NaN, infinity or overflow in the operands, or turn it off"
             )
             ops.scaled_dot_product_attention(ARRAY, OTHER, OTHER, mask)
-        with pytest.raises(NotFiniteError, match=r"_backward: the result holds NaN"):
+        with pytest.raises(NotFiniteError, match=r"_backward: the result has NaN"):
             ops.scaled_dot_product_attention_backward(out, ARRAY, OTHER, wrong, out, total)

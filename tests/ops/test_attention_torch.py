@@ -509,9 +509,9 @@ def test_a_backward_pass_is_traced(torch):
 
 
 CHECKED = """\
-scaled_dot_product_attention: the result holds NaN or infinity, which `ops.check_finite` refuses
+scaled_dot_product_attention: the result has NaN or infinity, which `ops.check_finite` refuses
   state: nothing was returned
-  help: look for NaN, infinity or overflow in the arrays, or turn it off"""
+  help: look for NaN, infinity or overflow in the operands, or turn it off"""
 
 
 def test_what_is_not_finite_is_refused_under_pytorch_too(torch):

@@ -79,5 +79,5 @@ def test_check_finite_refuses_a_result_with_its_place():
             "error[not-finite]: conv2d: the result is inf at (1, 0, 2, 3), which "
             "`ops.check_finite` refuses"
         ),
-        "  state: no result was returned",
+        "  state: nothing was returned",
     ]

@@ -196,12 +196,7 @@ def refuse(
 
 def not_finite(operation: str, arrays: tuple[ArrayView | None, ...] = ()) -> NotFiniteError:
     """What is raised where `ops.check_finite` refuses a result."""
-    return NotFiniteError(
-        f"{operation}: the result holds NaN or infinity, which `ops.check_finite` refuses",
-        notes=_described(arrays),
-        state="nothing was returned",
-        helps=["look for NaN, infinity or overflow in the arrays, or turn it off"],
-    )
+    return NotFiniteError.of(operation, notes=_described(arrays), state="nothing was returned")
 
 
 def _described(arrays: tuple[ArrayView | None, ...]) -> list[str]:
