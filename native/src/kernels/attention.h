@@ -81,7 +81,8 @@ typedef struct {
 
 static inline attention_scratch attention_layout(const attention_job *job) {
     attention_scratch at;
-    int64_t rows = attention_block_rows(job), padded = attention_up(rows, job->tile_rows), offset = 0;
+    int64_t rows = attention_block_rows(job), offset = 0;
+    int64_t padded = attention_up(rows, job->tile_rows);
     int64_t widest = job->in.width > job->in.value_width ? job->in.width : job->in.value_width;
 #define PLACE(name, bytes) (at.name = offset, offset += attention_up(bytes, 64))
     PLACE(query, padded * attention_up(job->in.width, 16) * job->real);

@@ -28,6 +28,8 @@ typedef struct {
 /* The kernels. `head` is one of batch * heads; `task` one of those of a head * batch * key_heads, of
  * which all of a lower number must be finished, or running in other threads. */
 typedef struct {
+    /* Of how many rows query_sum has a multiple for each head: tiles write all of theirs. */
+    int64_t rows;
     /* Numbers that a worker needs for its tasks. */
     int64_t (*workspace)(const backward_job *job);
     /* Fills in delta of some rows of a head. */

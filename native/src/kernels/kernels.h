@@ -73,6 +73,7 @@ typedef struct {
     int64_t (*space)(int64_t k, int64_t rows, int64_t columns);
     bcfg_gemm_block *block;
     const attention_kernels *attention;
+    const backward_kernels *backward;
 } bcfg_tiles_kernels;
 
 typedef struct {

@@ -35,6 +35,7 @@ static void tiles_tile(int64_t rows, int64_t columns, int64_t k, const uint32_t 
 
 #include "attention_pack.inc"
 #include "attention_forward.inc"
+#include "attention_backward.inc"
 
 const bcfg_tiles_kernels bcfg_kernels_tiles = {
     .side = PRODUCT_SIDE,
@@ -43,4 +44,5 @@ const bcfg_tiles_kernels bcfg_kernels_tiles = {
     .space = product_space,
     .block = product_block,
     .attention = &tiles_attention_kernels,
+    .backward = &tiles_backward_kernels,
 };

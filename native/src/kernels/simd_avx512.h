@@ -123,6 +123,11 @@ static SIMD f32x pairs_dot(f32x c, pairs a, pairs b) {
 static SIMD void f32_to_bfloat16_fast(uint16_t *p, f32x a) {
     _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(a));
 }
+static SIMD void f32_to_pairs(uint32_t *p, f32x low, f32x high) {
+    __m512i a = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low));
+    __m512i b = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high));
+    _mm512_storeu_si512(p, _mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
+}
 #endif
 
 #endif
