@@ -169,6 +169,9 @@ def attention(
 # how many operations its code has served.
 def kernel_isas() -> list[tuple[str, bool, int]]: ...
 
+# Whether our kernels multiply bfloat16 by AMX on this CPU and under the tier of this context.
+def has_tiles() -> bool: ...
+
 # Use one instruction set from now on, in every thread; None for the best. For tests.
 # Raises ValueError for one that is unknown or that this CPU cannot run.
 def force_kernel_isa(name: str | None, /) -> None: ...

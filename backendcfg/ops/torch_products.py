@@ -8,7 +8,7 @@ replaced here. Sums are those of float32, rounded once at the end, as PyTorch's 
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from backendcfg import _native
@@ -18,8 +18,8 @@ from backendcfg.ops.torch_library import Kernel, Replaced, array
 
 FEW = 2
 """Up to so many rows times a matrix that lies by columns, as in a linear layer that is given one
-token, stay PyTorch's: it reads such a matrix as it lies, up to twice as fast. So does AMX, faster
-than PyTorch."""
+token, stay PyTorch's: it reads such a matrix as it lies, up to twice as fast. By AMX ours do, too,
+and faster, so then no bfloat16 stays."""
 
 LARGE = 1 << 26
 """Elements of the left matrix times elements of the right one from which a product that is left to
@@ -47,7 +47,8 @@ def _ours(
     if shape is None:
         return NotImplemented
     is_bfloat16 = left.dtype is torch.bfloat16
-    if left.shape[-2] <= FEW and right.stride(-2) == 1 and not (is_bfloat16 and _has_amx()):
+    is_few = left.shape[-2] <= FEW and right.stride(-2) == 1
+    if is_few and not (is_bfloat16 and _native.has_tiles()):
         return NotImplemented
     if out is None:
         out = left.new_empty(shape)
@@ -65,11 +66,6 @@ def _ours(
     except InvalidArgumentError:  # elements of `out` share memory, which PyTorch tells its way
         return NotImplemented
     return out
-
-
-@cache
-def _has_amx() -> bool:
-    return any(name == "amx_bf16" and runs for name, runs, _ in _native.kernel_isas())
 
 
 def _unlocked(

@@ -329,7 +329,8 @@ const char *bcfg_isa_name(int32_t isa);
 /* Whether it was built in and this CPU and its system can run it. Asking for AMX asks Linux for it. */
 int32_t bcfg_isa_available(int32_t isa);
 
-/* Makes every operation that starts from now on use one instruction set; -1 returns to the best.
+/* Makes every operation that starts from now on use one instruction set (or, under the tier
+ * `cross-machine`, what it has without AMX and AVX-512 BF16); -1 returns to the best.
  * For tests: it is process-wide. Errors: BCFG_E_ARGUMENT when it is not available. */
 bcfg_status bcfg_force_isa(int32_t isa);
 

@@ -15,7 +15,7 @@ import json, torch
 import backendcfg
 from backendcfg import _native, ops
 
-AMX = ("amx_bf16", True) in [(name, runs) for name, runs, _ in _native.kernel_isas()]
+AMX = _native.has_tiles()
 
 def tokens(dtype, double=False):
     '''A linear layer that is given two rows.'''
@@ -322,6 +322,20 @@ for call in (lambda: torch.mm(a, a), lambda: torch.addmm(a, a, a)):
 print(json.dumps(said))
 """
     assert program(code) == [["NotFiniteError", True]] * 2
+
+
+@pytest.mark.torch
+def test_a_token_stays_pytorchs_under_the_tier_that_leaves_amx_out(program):
+    """Or whose kernels compute it, and its bits, would depend on the CPU."""
+    code = f"""{CASES}
+from backendcfg._native import Prepared, Scope
+from backendcfg.transact.compiled import Compiled
+backendcfg.apply(settings={NATIVE!r})
+tier = {{"determinism.tier": "cross-machine"}}
+with Scope(Prepared("p", Compiled("p", "cross-machine", tier, order=("native",))), 0):
+    print(json.dumps([ours(tokens(dtype)["a token"])[0] for dtype in ("bfloat16", "float16")]))
+"""
+    assert program(code) == [0, 0]
 
 
 @pytest.mark.torch

@@ -62,7 +62,7 @@ static const attention_kernels *plan(attention_job *job, const bcfg_kernels *ker
     job->pairs = job->in.element == BCFG_BFLOAT16 && kernels->pairs != NULL &&
                  !job->few;
     const attention_kernels *chosen =
-        job->pairs ? (kernels->tiles != NULL ? kernels->tiles->attention : kernels->pairs->attention)
+        job->pairs ? kernels->pairs->attention
                    : kernels->of[job->in.element == BCFG_FLOAT64]->attention;
     int64_t fitting = ATTENTION_ROWS / job->in.queries;
     job->stacked = fitting < 1 ? 1 : fitting < job->group ? fitting : job->group;

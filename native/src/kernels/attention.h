@@ -26,7 +26,7 @@ typedef struct {
     bool few;                       /* scores by dot products along the width */
     bool in_place;                  /* values are multiplied where they lie */
     int64_t depth;                  /* steps of a score's chain, some of them zeros */
-    int64_t tile_rows;              /* of which what is multiplied or summed has a multiple */
+    int64_t tile_rows;              /* rows of a tile; buffers of rows are padded to a multiple */
     int64_t out_row;                /* numbers from row to row of a block's output */
     int64_t real;                   /* bytes of a number of the work */
     int64_t key_bytes, value_bytes; /* of a step's packed keys and values */

@@ -117,7 +117,7 @@ bcfg_status bcfg_attention_backward(backward_job *job, int32_t threads, bcfg_err
     Run run = {.job = job, .kernels = kernels->of[is_double]->backward};
     bool few = attention_is_few(&job->in);
     if (job->in.element == BCFG_BFLOAT16 && kernels->pairs != NULL && !few)
-        run.kernels = kernels->tiles != NULL ? kernels->tiles->backward : kernels->pairs->backward;
+        run.kernels = kernels->pairs->backward;
     run.tasks = (job->in.keys + job->keys_per_task - 1) / job->keys_per_task * job->in.batch *
                 job->in.key_heads;
     run.rows_per_head = (job->in.queries + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
@@ -135,7 +135,7 @@ bcfg_status bcfg_attention_backward(backward_job *job, int32_t threads, bcfg_err
     done_at = bytes;
     fits = fits && more_bytes(&bytes, run.tasks, sizeof(int64_t));
     sum_at = bytes;
-    int64_t summed = attention_up(job->in.queries, run.kernels->rows), sums;
+    int64_t summed = attention_up(job->in.queries, run.kernels->sum_rows), sums;
     fits = fits && (in_place || (!__builtin_mul_overflow(heads, summed, &sums) &&
                                  more_bytes(&bytes, sums, sum_row)));
     run.rooms = fits && bytes <= PTRDIFF_MAX ? aligned_alloc(64, (size_t)bytes) : NULL;

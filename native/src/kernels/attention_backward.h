@@ -8,7 +8,8 @@
 #include "backendcfg.h"
 
 /* Rows of queries that are worked on at once, and the most keys that one task owns. The results do
- * not depend on either: every sum is one chain in a fixed order, however it is cut. */
+ * not depend on either, if both are multiples of 32: every sum is one chain in a fixed order, which
+ * pairs of bfloat16 are cut out of at even places, and tiles at multiples of 32. */
 enum { BACKWARD_ROWS = 96, BACKWARD_KEYS = 256, BACKWARD_ALIGN = 16 };
 
 typedef struct {
@@ -28,8 +29,8 @@ typedef struct {
 /* The kernels. `head` is one of batch * heads; `task` one of those of a head * batch * key_heads, of
  * which all of a lower number must be finished, or running in other threads. */
 typedef struct {
-    /* Of how many rows query_sum has a multiple for each head: tiles write all of theirs. */
-    int64_t rows;
+    /* The rows of query_sum are a multiple of it for each head: tiles write all of theirs. */
+    int64_t sum_rows;
     /* Numbers that a worker needs for its tasks. */
     int64_t (*workspace)(const backward_job *job);
     /* Fills in delta of some rows of a head. */

@@ -19,7 +19,7 @@ typedef struct {
     bcfg_gemm_common gemm;
     const bcfg_product *product;
     const bcfg_operand *added; /* or NULL */
-    const bcfg_operand *a, *b; /* swapped where c lies by columns or is one: c' = b' a' */
+    const bcfg_operand *a, *b; /* swapped where that is better: c' = b' a' */
     const bcfg_arithmetic *arithmetic;
     const bcfg_tiles_kernels *tiles; /* or NULL */
     int64_t m, n, matrices;
@@ -87,8 +87,8 @@ static bool in_place(const bcfg_product *product, const bcfg_operand *operand, i
     return bits % (uint64_t)size == 0;
 }
 
-/* Whether c' = b' a' has fewer numbers to transpose than c = a b: tiles read a left matrix where it
- * lies, if that is by rows, and all others from copies. */
+/* Whether c' = b' a' has less to copy and transpose than c = a b: a left matrix that lies by rows, and a
+ * right one that does, are as tiles want them, but the right one is copied all the same. */
 static bool swaps_for_tiles(const bcfg_product *p) {
     bool a_by_rows = p->a.column_stride == 2, b_by_columns = p->b.row_stride == 2;
     double m = (double)p->m, n = (double)p->n;
@@ -96,6 +96,7 @@ static bool swaps_for_tiles(const bcfg_product *p) {
            (a_by_rows ? 0 : 2 * m) + (b_by_columns ? 2 * n : n);
 }
 
+/* Whether c lies by columns, or is one. */
 static bool swaps(const bcfg_product *p) {
     int64_t size = bcfg_element_size[p->element];
     return p->n > 1 ? p->c.column_stride != size && (p->c.row_stride == size || p->m == 1)

@@ -4,7 +4,7 @@
  * the inner dimension is cut every GEMM_INNER, each piece is one chain of fused multiply-adds that
  * starts at 0, and the pieces are added in ascending order. Cuts in the other dimensions, which
  * thread computes what, and what else is computed beside it change no bit, and neither does the
- * instruction set. But for AMX, whose sums of bfloat16 are those of amx.h. */
+ * instruction set. Only AMX has other sums, of bfloat16: see amx.h. */
 #ifndef BACKENDCFG_GEMM_H
 #define BACKENDCFG_GEMM_H
 
@@ -29,7 +29,7 @@ typedef struct {
 } bcfg_gemm_common;
 
 /* Computes a block of C. `added`, or NULL, is added to the sums of 16-bit elements. `space` has room
- * for bcfg_gemm_space bytes, and starts at a multiple of 64. The pointers are those of the block's
+ * for what bcfg_gemm_run counts, and starts at a multiple of 64. The pointers are those of the block's
  * first elements. */
 typedef void bcfg_gemm_block(const bcfg_gemm_common *gemm, int64_t rows, int64_t columns, const char *a,
                              const char *b, const char *added, char *c, char *space);

@@ -15,7 +15,10 @@
 
 #ifdef BACKENDCFG_AVX512_BF16
 /* Those of avx512, and pairs, and tiles: see put_together. */
-static bcfg_kernels avx512_bf16, amx;
+static bcfg_kernels avx512_bf16;
+#ifdef BACKENDCFG_AMX
+static bcfg_kernels amx;
+#endif
 #endif
 
 static const struct {
@@ -41,9 +44,10 @@ __attribute__((constructor)) static void put_together(void) {
     avx512_bf16 = bcfg_kernels_avx512;
     avx512_bf16.isa = BCFG_AVX512_BF16;
     avx512_bf16.pairs = &bcfg_kernels_pairs;
+#ifdef BACKENDCFG_AMX
     amx = avx512_bf16;
     amx.isa = BCFG_AMX;
-#ifdef BACKENDCFG_AMX
+    amx.pairs = &bcfg_kernels_tiled_pairs;
     amx.tiles = &bcfg_kernels_tiles;
 #endif
 }

@@ -58,13 +58,13 @@ typedef struct {
                   void *to, int64_t to_row);
 } bcfg_arithmetic;
 
-/* What multiplies bfloat16 by pairs. */
+/* Attention in bfloat16, which is multiplied by pairs. */
 typedef struct {
     const attention_kernels *attention;
     const backward_kernels *backward;
 } bcfg_pairs_kernels;
 
-/* What multiplies bfloat16 by tiles. */
+/* Products of bfloat16 by tiles. */
 typedef struct {
     int32_t side;    /* rows and columns that are computed at once */
     int32_t columns; /* the most of a block */
@@ -72,8 +72,6 @@ typedef struct {
     /* Bytes of `space` that a block needs, a multiple of 64. */
     int64_t (*space)(int64_t k, int64_t rows, int64_t columns);
     bcfg_gemm_block *block;
-    const attention_kernels *attention;
-    const backward_kernels *backward;
 } bcfg_tiles_kernels;
 
 typedef struct {
@@ -89,7 +87,8 @@ extern const bcfg_kernels bcfg_kernels_avx2, bcfg_kernels_avx512;
 #ifdef BACKENDCFG_AVX512_BF16
 extern const bcfg_pairs_kernels bcfg_kernels_pairs; /* beside bcfg_kernels_avx512 */
 #ifdef BACKENDCFG_AMX
-extern const bcfg_tiles_kernels bcfg_kernels_tiles; /* beside these */
+extern const bcfg_tiles_kernels bcfg_kernels_tiles; /* beside these, */
+extern const bcfg_pairs_kernels bcfg_kernels_tiled_pairs; /* in the place of the pairs */
 #endif
 #endif
 #endif

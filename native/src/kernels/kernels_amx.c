@@ -24,7 +24,7 @@
 static void tiles_tile(int64_t rows, int64_t columns, int64_t k, const uint32_t *a, int64_t a_row,
                        int64_t a_step, const uint32_t *b, int64_t b_row, float *c, int64_t c_row,
                        int accumulate) {
-    (void)a_step; /* is 1 */
+    (void)a_step; /* is 1, and nobody passes TILE_ADD */
     const int64_t steps = (k + AT_ONCE - 1) / AT_ONCE;
     const tiles_at left = {(const char *)a, a_row * 4, TILE_SIDE * a_row * 4, 64};
     for (int64_t j = 0; j < columns; j += 2 * TILE_SIDE)
@@ -43,6 +43,8 @@ const bcfg_tiles_kernels bcfg_kernels_tiles = {
     .columns = PRODUCT_COLUMNS,
     .space = product_space,
     .block = product_block,
+};
+const bcfg_pairs_kernels bcfg_kernels_tiled_pairs = {
     .attention = &tiles_attention_kernels,
     .backward = &tiles_backward_kernels,
 };

@@ -5,6 +5,7 @@
 #include "core/core.h"
 #include "kernels/attention.h"
 #include "kernels/attention_backward.h"
+#include "kernels/kernels.h"
 
 /* What both passes are given: the arrays from `arrays` on (mask is None for none), and the numbers
  * from `numbers` on, of which `threads` may be missing. */
@@ -230,6 +231,13 @@ PyObject *bcfg_kernel_isas(PyObject *module, PyObject *ignored) {
         Py_XDECREF(entry);
     }
     return list;
+}
+
+PyObject *bcfg_has_tiles(PyObject *module, PyObject *ignored) {
+    (void)module, (void)ignored;
+    const bcfg_snapshot *snapshot = bcfg_take_snapshot();
+    if (snapshot == NULL) return NULL;
+    return PyBool_FromLong(bcfg_kernels_for(BCFG_BFLOAT16, bcfg_everywhere(snapshot))->tiles != NULL);
 }
 
 PyObject *bcfg_force_kernel_isa(PyObject *module, PyObject *given) {

@@ -124,6 +124,7 @@ PyObject *bcfg_matmul_call(PyObject *module, PyObject *const *arguments, Py_ssiz
 /* attention.c */
 PyObject *bcfg_attention_call(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *bcfg_kernel_isas(PyObject *module, PyObject *ignored);
+PyObject *bcfg_has_tiles(PyObject *module, PyObject *ignored);
 PyObject *bcfg_force_kernel_isa(PyObject *module, PyObject *given);
 PyObject *bcfg_attention_backward_call(PyObject *module, PyObject *const *given, Py_ssize_t count);
 /* torch_attention.c */

@@ -78,6 +78,8 @@ static PyMethodDef methods[] = {
      "threads=0, /)\n--\n\nAttention and the logarithms of its sums."},
     {"kernel_isas", bcfg_kernel_isas, METH_NOARGS,
      "kernel_isas()\n--\n\nFor each instruction set (name, whether it runs here, calls served)."},
+    {"has_tiles", bcfg_has_tiles, METH_NOARGS,
+     "has_tiles()\n--\n\nWhether our kernels multiply bfloat16 by AMX here and now."},
     {"force_kernel_isa", bcfg_force_kernel_isa, METH_O,
      "force_kernel_isa(name, /)\n--\n\nUse one instruction set from now on; None for the best."},
     {"attention_backward", (PyCFunction)(void (*)(void))bcfg_attention_backward_call,

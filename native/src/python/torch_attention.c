@@ -321,8 +321,8 @@ static bool attend_backward(backward_job *job, torch_tensor made[3]) {
            bcfg_attention_backward(job, 0, NULL) == BCFG_OK;
 }
 
-/* Counts a backward pass, which has one kernel and reads the tier alone. */
-static void count_backward(attention_inputs *in) {
+/* Counts a backward pass, which has one kernel, and takes the tier, all that it reads. */
+static void begin_backward(attention_inputs *in) {
     if (!Py_IsInitialized()) return;
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *kernel = PyUnicode_InternFromString("flash");
@@ -344,7 +344,7 @@ static void backward(uint64_t *stack, uint64_t arguments, uint64_t results) {
     torch_tensor *from = given.tensors, made[3] = {NULL, NULL, NULL};
     backward_job job = {0};
     if (atomic_load(&is_on) && take_inputs(&given, &job.in) && take_outputs(&given, &job)) {
-        count_backward(&job.in);
+        begin_backward(&job.in);
         bool done = attend_backward(&job, made);
         give(&given, stack, made, 3);
         if (done) return;
