@@ -133,14 +133,21 @@ def _ours() -> Iterator[Operation]:
 
 def _scipy(linalg: Any) -> Iterator[Operation]:
     for dtype, name in zip(TYPES, ("sgemm", "dgemm"), strict=True):
+        call = partial(getattr(linalg.blas, name), 1.0)
         yield Operation(
             f"scipy.linalg.blas.{name}",
             "cpu",
             dtype,
             "product",
-            partial(getattr(linalg.blas, name), 1.0),
+            call,
+            ready=partial(_by_columns, call),
         )
     yield Operation("scipy.linalg.solve", "cpu", "float32", "solve", linalg.solve)
+
+
+def _by_columns(call: Callable[..., object], *arrays: Array) -> Callable[[], object]:
+    # SciPy's BLAS would copy others to this layout.
+    return partial(call, *map(np.asfortranarray, arrays))
 
 
 def _torch(torch: Any) -> Iterator[Operation]:
