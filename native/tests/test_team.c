@@ -91,6 +91,17 @@ static void a_region_inside_a_region_is_serial(void) {
     CHECK(bcfg_team_size() >= 1);
 }
 
+static void a_thread_that_is_told_works_alone(void) {
+    Ledger *ledger = new_ledger(1);
+    bcfg_team_alone(true);
+    CHECK(bcfg_team_size() == 1);
+    bcfg_team_run(4, TASKS, note, ledger);
+    bcfg_team_alone(false);
+    check_all_ran(ledger, TASKS);
+    CHECK(ledger->one_thread);
+    free(ledger);
+}
+
 static void *call_often(void *unused) {
     for (int i = 0; i < ROUNDS; i++) {
         Ledger *ledger = new_ledger(3);
@@ -173,6 +184,7 @@ int main(void) {
     every_index_runs_once();
     any_number_of_threads_will_do();
     a_region_inside_a_region_is_serial();
+    a_thread_that_is_told_works_alone();
     many_threads_may_call_at_once();
 #ifndef WITHOUT_OPENMP
     openmp_is_obeyed();

@@ -2,6 +2,7 @@
 #ifndef BACKENDCFG_TEAM_H
 #define BACKENDCFG_TEAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* No team is larger, so that a caller may keep a table with a place for each worker. */
@@ -34,6 +35,9 @@ int32_t bcfg_team_size(void);
  * one, the region gets as many threads of its own as there are. What others take between the trial
  * and libgomp's own start is not guarded against. */
 void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context);
+
+/* Whether the calling thread works alone from now on, as inside a parallel region. */
+void bcfg_team_alone(bool alone);
 
 /* team_trial.c: how many of `wanted` threads the system gives this process, by starting and ending
  * them. */
