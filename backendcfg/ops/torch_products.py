@@ -18,8 +18,8 @@ from backendcfg.ops.torch_library import Kernel, Replaced, array
 
 FEW = 2
 """Up to so many rows times a matrix that lies by columns, as in a linear layer that is given one
-token, stay PyTorch's: it reads such a matrix as it lies, up to twice as fast. By AMX ours do, too,
-and faster, so then no bfloat16 stays."""
+token, stay PyTorch's: it reads such a matrix as it lies, up to twice as fast. With AMX our kernels
+read bfloat16 so too, and are faster, so they compute it."""
 
 LARGE = 1 << 26
 """Elements of the left matrix times elements of the right one from which a product that is left to

@@ -91,7 +91,7 @@ static void a_region_inside_a_region_is_serial(void) {
     CHECK(bcfg_team_size() >= 1);
 }
 
-static void a_thread_that_is_told_works_alone(void) {
+static void a_thread_can_be_made_to_work_alone(void) {
     Ledger *ledger = new_ledger(1);
     bcfg_team_alone(true);
     CHECK(bcfg_team_size() == 1);
@@ -184,7 +184,7 @@ int main(void) {
     every_index_runs_once();
     any_number_of_threads_will_do();
     a_region_inside_a_region_is_serial();
-    a_thread_that_is_told_works_alone();
+    a_thread_can_be_made_to_work_alone();
     many_threads_may_call_at_once();
 #ifndef WITHOUT_OPENMP
     openmp_is_obeyed();

@@ -297,36 +297,30 @@ def test_bits_depend_on_neither_threads_nor_batch_nor_time(isa, sizes, element):
         np.testing.assert_array_equal(got, all_of_it[-1:])
 
 
+def check_that_instruction_sets_agree(problem):
+    """Every instruction set that runs here gives the same bits."""
+    results = []
+    try:
+        for name in ISAS:
+            _native.force_kernel_isa(name)
+            results.append(problem.run())
+    finally:
+        _native.force_kernel_isa(None)
+    for got in results[1:]:
+        np.testing.assert_array_equal(got[0], results[0][0])
+        np.testing.assert_array_equal(got[1], results[0][1])
+
+
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_instruction_sets_agree_to_the_bit_in_float32_float64_and_float16(sizes):
     for element in ("float32", "float64", "float16"):
-        problem = posed(sizes, element, "added", causal=True)
-        results = []
-        try:
-            for name in ISAS:
-                _native.force_kernel_isa(name)
-                results.append(problem.run())
-        finally:
-            _native.force_kernel_isa(None)
-        for got in results[1:]:
-            np.testing.assert_array_equal(got[0], results[0][0])
-            np.testing.assert_array_equal(got[1], results[0][1])
+        check_that_instruction_sets_agree(posed(sizes, element, "added", causal=True))
 
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_instruction_sets_agree_in_bfloat16_where_the_tier_asks(sizes):
-    problem = posed(sizes, "bfloat16", "added", causal=True)
-    results = []
     with Scope(EVERYWHERE, 0):
-        try:
-            for name in ISAS:
-                _native.force_kernel_isa(name)
-                results.append(problem.run())
-        finally:
-            _native.force_kernel_isa(None)
-    for got in results[1:]:
-        np.testing.assert_array_equal(got[0], results[0][0])
-        np.testing.assert_array_equal(got[1], results[0][1])
+        check_that_instruction_sets_agree(posed(sizes, "bfloat16", "added", causal=True))
 
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])

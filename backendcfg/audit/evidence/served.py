@@ -54,8 +54,8 @@ SIZES = (512, 1024, 2048)
 """Rows and columns of matrices: larger ones where it is not clear who computes."""
 
 CLEAR = 0.75
-"""The part of the samples with which it is. Small matrices take fast kernels less time than whoever
-calls them."""
+"""The part of the samples from which on it is clear. With small matrices, a fast kernel takes less
+time than the code that calls it."""
 
 # Who waits, copies or interprets, whoever computes.
 _OTHERS = re.compile(r"(ld-|lib(c|m|pthread|stdc\+\+|gcc_s)[.-]|(lib)?python|linux-vdso)")

@@ -36,7 +36,8 @@ typedef struct {
 } Region;
 
 static _Atomic bool forked;
-static _Thread_local bool inside, told; /* a region; and by bcfg_team_alone */
+static _Thread_local bool inside; /* a parallel region of ours */
+static _Thread_local bool lone;   /* since bcfg_team_alone(true) */
 static _Thread_local int32_t proven; /* how many threads libgomp could have for this one, so far */
 
 static void note_fork(void) { atomic_store_explicit(&forked, true, memory_order_relaxed); }
@@ -94,11 +95,11 @@ static int32_t count_cpus(void) {
     return online > 0 && online < BCFG_TEAM_MOST ? (int32_t)online : 1;
 }
 
-void bcfg_team_alone(bool alone) { told = alone; }
+void bcfg_team_alone(bool alone) { lone = alone; }
 
 /* Whether this thread must work alone. */
 static bool alone(void) {
-    if (inside || told || atomic_load_explicit(&forked, memory_order_relaxed)) return true;
+    if (inside || lone || atomic_load_explicit(&forked, memory_order_relaxed)) return true;
     prepare();
     return openmp.nested != NULL && openmp.nested();
 }

@@ -36,7 +36,8 @@ int32_t bcfg_team_size(void);
  * and libgomp's own start is not guarded against. */
 void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context);
 
-/* Whether the calling thread works alone from now on, as inside a parallel region. */
+/* true: from now on the calling thread works alone, as it does inside a parallel region; false: with a
+ * team again. */
 void bcfg_team_alone(bool alone);
 
 /* team_trial.c: how many of `wanted` threads the system gives this process, by starting and ending

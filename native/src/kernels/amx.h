@@ -7,8 +7,8 @@
  * where both chains are fused multiply-adds that start at 0, and all that is subnormal is 0 (Intel's
  * manual, TDPBF16PS). So the bits of an element depend on neither the tile nor what lies beside it.
  *
- * The registers belong to a function that has called `tiles_begin`, until `tiles_end`: the ABI keeps
- * them over no call, so only such is called in between as has nothing to do with tiles. */
+ * The registers may be used between `tiles_begin` and `tiles_end`. A call need not preserve them, so what
+ * is called in between must not use tiles itself. */
 #ifndef BACKENDCFG_AMX_H
 #define BACKENDCFG_AMX_H
 

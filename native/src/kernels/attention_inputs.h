@@ -28,7 +28,7 @@ typedef struct {
     int32_t element, mask_element;
     int64_t batch, heads, key_heads, queries, keys, width, value_width;
     bool is_causal;
-    bool everywhere; /* with the bits of every instruction set */
+    bool everywhere; /* with bits that are the same on every instruction set */
     double scale, dropout;
     uint64_t seed;
     attention_array query, key, value, mask; /* mask.data is NULL for none */

@@ -87,8 +87,8 @@ static bool in_place(const bcfg_product *product, const bcfg_operand *operand, i
     return bits % (uint64_t)size == 0;
 }
 
-/* Whether c' = b' a' has less to copy and transpose than c = a b: a left matrix that lies by rows, and a
- * right one that does, are as tiles want them, but the right one is copied all the same. */
+/* Whether c' = b' a' has less to copy and transpose than c = a b. The right matrix is always copied. What
+ * lies by columns is transposed as well, which takes about as long as copying. */
 static bool swaps_for_tiles(const bcfg_product *p) {
     bool a_by_rows = p->a.column_stride == 2, b_by_columns = p->b.row_stride == 2;
     double m = (double)p->m, n = (double)p->n;
@@ -181,7 +181,7 @@ bcfg_status bcfg_gemm_run(const bcfg_product *product, const bcfg_operand *added
     take_layout(&run);
     double inner = (double)product->k * (double)run.matrices, m = (double)run.m, n = (double)run.n;
     double work = m * n * inner;
-    if (run.tiles != NULL) work = work / 16 + (m + n) * inner; /* bringing numbers to them costs, too */
+    if (run.tiles != NULL) work = work / 16 + (m + n) * inner; /* operands are copied for them */
     if (work < SMALL) threads = 1;
     if (threads <= 0) threads = bcfg_team_size();
     cut(&run, threads, most_columns);

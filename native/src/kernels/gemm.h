@@ -36,8 +36,8 @@ typedef void bcfg_gemm_block(const bcfg_gemm_common *gemm, int64_t rows, int64_t
 
 /* c = a b for each matrix of a batch, where c overlaps nothing that is read and no size is 0.
  * Elements are float32, float64, or bfloat16 and float16 with sums in float32. `added`, unless it is
- * NULL, is added to these sums before they are rounded, once. `everywhere`: with the bits of every
- * instruction set. At most `threads` threads, 0 for as many as the team has. Errors: BCFG_E_MEMORY; c
+ * NULL, is added to these sums before they are rounded, once. `everywhere`: with bits that are the
+ * same on every instruction set. At most `threads` threads, 0 for as many as the team has. Errors: BCFG_E_MEMORY; c
  * is then untouched. */
 bcfg_status bcfg_gemm_run(const bcfg_product *product, const bcfg_operand *added, bool everywhere,
                           int32_t threads, bcfg_error *error);

@@ -94,8 +94,8 @@ extern const bcfg_pairs_kernels bcfg_kernels_tiled_pairs; /* in the place of the
 #endif
 
 /* The forced table, else the best that this CPU and its system can run for an element. Asked once per
- * operation, which then uses nothing else. `everywhere`: none whose bits other instruction sets do not
- * have. Never NULL.
+ * operation, which then uses nothing else. `everywhere`: only those whose bits are the same
+ * on every instruction set. Never NULL.
  *
  * AMX is only for bfloat16 that is multiplied: Linux gives it to a process that asks, whose threads
  * from then on need more room on a signal's own stack. */

@@ -14,10 +14,6 @@
 #define N(name) pairs_##name
 #define CHAIN(a, b, c) pairs_dot(c, a, b)
 #define IS_PAIRS 1
-#define TILE_HEIGHT GEMM_TILE_ROWS
-#define AT_ONCE 1
-#define BEGIN() (void)0
-#define END() (void)0
 #include "tile.inc"
 #include "attention_pack.inc"
 #include "attention_forward.inc"
