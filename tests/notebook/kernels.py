@@ -14,6 +14,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
 METADATA = {
@@ -33,10 +34,18 @@ class Kernel:
         }
         theirs["IPYTHONDIR"] = f"{world}/ipython"
         resources = {"metadata": {"path": str(world)}}
+        # Sockets in files, whose paths have to be short: TCP ports are picked, let go, and opened by
+        # the kernel a second later, when another process may have them.
+        self._sockets = tempfile.TemporaryDirectory()
+        where = {"transport": "ipc", "connection_file": f"{self._sockets.name}/kernel.json"}
         self._client = NotebookClient(
             nbformat.v4.new_notebook(metadata=METADATA),
             resources=resources,
+            config=Config(ConnectionFileMixin=where),
             timeout=120,
+            # By default, output that comes more than four seconds after a cell's end is dropped.
+            iopub_timeout=120,
+            raise_on_iopub_timeout=True,
             allow_errors=True,
             record_timing=False,
         )
@@ -47,7 +56,8 @@ class Kernel:
         return self
 
     def __exit__(self, *error):
-        return self._running.__exit__(*error)
+        with self._sockets:
+            return self._running.__exit__(*error)
 
     def run(self, cells):
         """The cells with what they show now."""
