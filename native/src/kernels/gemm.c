@@ -137,6 +137,11 @@ static int64_t part(int64_t whole, int64_t count, int64_t unit) {
     return parts(parts(whole, count), unit) * unit;
 }
 
+/* Whether more than a tenth of the threads' time would pass without work, if blocks take equally long. */
+static bool leaves_idle(int64_t threads, int64_t blocks) {
+    return 10 * blocks < 9 * threads * parts(blocks, threads);
+}
+
 /* Cuts the matrices into blocks so that every thread has one, and not many more. */
 static void cut(Run *run, int64_t threads, int64_t most_columns) {
     int64_t tile_rows = run->tiles != NULL ? run->tiles->side : GEMM_TILE_ROWS;
@@ -145,7 +150,7 @@ static void cut(Run *run, int64_t threads, int64_t most_columns) {
     int64_t down = keeps ? parts(run->m, COPIED_ROWS) : 1;
     int64_t across = parts(run->n, most_columns);
     double work = (double)run->m * (double)run->n * (double)run->gemm.k;
-    while (threads > 1 && down * across < parts(threads, run->matrices) &&
+    while (leaves_idle(threads, down * across * run->matrices) &&
            work / (double)(down * across) > 2 * TASK) {
         if (run->m / down > run->n / across || run->n / across < 2 * tile_columns) down++;
         else across++;
