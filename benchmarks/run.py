@@ -29,6 +29,7 @@ GROUPS = (
     ("Scopes beside PyTorch", "scopes.py", ("torch",), ("torch",)),
     ("Processes", "startup.py", (), ()),
     ("`ops.matmul`", "matmul.py", (), ()),
+    ("NumPy's products", "numpy_products.py", (), ()),
     ("PyTorch's products of 16 bits", "torch_products.py", (), ("torch",)),
     ("`ops.linalg`", "linalg.py", (), ("scipy", "torch", "threadpoolctl")),
     ("Convolution, einsum and Fourier", "transforms.py", (), ("torch", "scipy", "threadpoolctl")),

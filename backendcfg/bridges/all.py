@@ -6,7 +6,7 @@ import sys
 
 from backendcfg.bridges import imports
 from backendcfg.catalogue import frameworks
-from backendcfg.catalogue.frameworks import NUMBA, TENSORFLOW, TORCH
+from backendcfg.catalogue.frameworks import NUMBA, NUMPY, TENSORFLOW, TORCH
 from backendcfg.errors import BackendCfgError, InternalError
 
 TYPE_CHECKING = False
@@ -25,6 +25,7 @@ GENERATORS = ("random", "numpy.random", NUMBA.name, TORCH.name, TENSORFLOW.name)
 _FLAGS = {
     "log": {"log.level"},
     "memory": {"memory.keep_freed"},
+    NUMPY.name: {"route.numpy.matmul"},
     "ranks": {"fleet.agree"},
     "verbose": {"mkl.verbose", "mkldnn.verbose"},
 }
@@ -84,13 +85,15 @@ def settings(
 
 def _may_act(bridge: str, asked: Collection[str]) -> bool:
     """Whether a bridge may have something to set now: a process that starts loads no other."""
+    if bridge in _FLAGS and _FLAGS[bridge].isdisjoint(asked):
+        return False
     if bridge in FRAMEWORKS:
         return imports.is_imported(FRAMEWORKS[bridge])
     if bridge == "seeds":
         return any(map(imports.is_imported, GENERATORS))
     if bridge == "pools":
         return imports.may_have_libraries()
-    return bridge not in _FLAGS or not _FLAGS[bridge].isdisjoint(asked)
+    return True
 
 
 def _load(bridge: str) -> Any:

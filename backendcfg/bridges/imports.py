@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 MODULES = (
-    NUMPY.name,
     *(each.bridge_after for each in FRAMEWORKS if each.bridge_after),
     "random",
     "numpy.random",

@@ -37,6 +37,7 @@ NUMPY = Framework(
     "NumPy",
     ("numpy",),
     bundles=("numpy.libs/*", "numpy/.dylibs/*"),
+    bridge_after="numpy",
 )
 SCIPY = Framework("scipy", "SciPy", ("scipy",), bundles=("scipy.libs/*", "scipy/.dylibs/*"))
 TORCH = Framework(

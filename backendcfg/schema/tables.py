@@ -359,9 +359,24 @@ class TorchRoutes(Document):
     ] = "keep"
 
 
+class NumpyRoutes(Document):
+    """`[route.numpy]`: what a program asks of NumPy."""
+
+    matmul: Annotated[
+        Literal["keep", "native"],
+        Flag(
+            "Kernels of NumPy's matmul and `@` of float16, float32 and float64: those of its BLAS "
+            '("keep") or, for large products and all of float16, ours ("native").',
+            ("numpy",),
+            source="https://numpy.org/doc/stable/reference/c-api/ufunc.html",
+        ),
+    ] = "keep"
+
+
 class Route(Document):
     """`[route]`: which library computes what a program asks of another one."""
 
+    numpy: NumpyRoutes = NumpyRoutes()
     torch: TorchRoutes = TorchRoutes()
 
 

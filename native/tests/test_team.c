@@ -1,6 +1,8 @@
 /* The thread team: every index exactly once, wherever and from however many threads it is asked. */
 #include <dlfcn.h>
+#include <fenv.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -102,6 +104,32 @@ static void a_thread_can_be_made_to_work_alone(void) {
     free(ledger);
 }
 
+/* Two tasks that wait for each other, so that each has a thread. */
+typedef struct {
+    pthread_t caller;
+    _Atomic int begun;
+    int raised; /* by the thread that is not the caller */
+} Meeting;
+
+static void raise_elsewhere(void *context, int64_t index, int32_t worker) {
+    (void)index, (void)worker;
+    Meeting *meeting = context;
+    meeting->begun++;
+    while (meeting->begun < 2) (void)sched_yield();
+    if (!pthread_equal(pthread_self(), meeting->caller)) (void)feraiseexcept(meeting->raised);
+}
+
+static void the_caller_hears_of_overflows_elsewhere(void) {
+    static const int raised[] = {FE_OVERFLOW, 0, FE_INVALID};
+    for (int i = 0; i < 3; i++) {
+        Meeting meeting = {.caller = pthread_self(), .raised = raised[i]};
+        (void)feclearexcept(FE_ALL_EXCEPT);
+        (void)feraiseexcept(FE_DIVBYZERO); /* what the caller had before stays */
+        bcfg_team_run(2, 2, raise_elsewhere, &meeting);
+        CHECK(fetestexcept(FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO) == (raised[i] | FE_DIVBYZERO));
+    }
+}
+
 static void *call_often(void *unused) {
     for (int i = 0; i < ROUNDS; i++) {
         Ledger *ledger = new_ledger(3);
@@ -185,6 +213,7 @@ int main(void) {
     any_number_of_threads_will_do();
     a_region_inside_a_region_is_serial();
     a_thread_can_be_made_to_work_alone();
+    the_caller_hears_of_overflows_elsewhere();
     many_threads_may_call_at_once();
 #ifndef WITHOUT_OPENMP
     openmp_is_obeyed();

@@ -155,7 +155,12 @@ def unmet(tier, values, host):
         (
             "cross-machine",
             a_host(packages=TORCH),
-            {**ANYWHERE, "route.torch.attention": "native", "route.torch.matmul": "native"},
+            {
+                **ANYWHERE,
+                "route.numpy.matmul": "native",
+                "route.torch.attention": "native",
+                "route.torch.matmul": "native",
+            },
             [],
         ),
         (

@@ -161,9 +161,8 @@ bool bcfg_everywhere(const bcfg_snapshot *snapshot) {
     return snapshot->values[FLAG_DETERMINISM_TIER] == TIER_CROSS_MACHINE;
 }
 
-/* Computes with our own kernels, which take whole batches and any strides. */
-static bcfg_status run_native(const bcfg_snapshot *snapshot, const bcfg_product *product,
-                              const bcfg_operand *added, bcfg_error *error) {
+bcfg_status bcfg_native_product(const bcfg_snapshot *snapshot, const bcfg_product *product,
+                                const bcfg_operand *added, bcfg_error *error) {
     int64_t threads = snapshot->values[FLAG_THREADS_COUNT];
     if (threads < 0 || threads > INT32_MAX) threads = 0;
     bcfg_status status =
@@ -178,7 +177,7 @@ static bcfg_status run(const bcfg_snapshot *snapshot, const bcfg_product *produc
                        const bcfg_operand *added, const bcfg_provider *provider,
                        bcfg_error *error) {
     if (provider == &bcfg_native_provider && !is_complex(product->element))
-        return run_native(snapshot, product, added, error);
+        return bcfg_native_product(snapshot, product, added, error);
     Work work = {
         .product = product,
         .provider = provider,

@@ -9,6 +9,7 @@
 #include <sched.h>
 #endif
 #include <dlfcn.h>
+#include <fenv.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -33,7 +34,10 @@ typedef struct {
     int32_t threads;
     _Atomic int64_t next;
     _Atomic int32_t workers;
+    _Atomic int raised; /* floating-point exceptions, which every thread has for itself */
 } Region;
+
+enum { EXCEPTIONS = FE_DIVBYZERO | FE_INVALID | FE_OVERFLOW | FE_UNDERFLOW };
 
 static _Atomic bool forked;
 static _Thread_local bool inside; /* a parallel region of ours */
@@ -117,10 +121,13 @@ static void take_tasks(void *context) {
     int32_t worker = atomic_fetch_add_explicit(&region->workers, 1, memory_order_relaxed);
     if (worker >= region->threads) return;
     inside = true;
+    if (fetestexcept(EXCEPTIONS) != 0) (void)feclearexcept(EXCEPTIONS);
     int64_t index;
     while ((index = atomic_fetch_add_explicit(&region->next, 1, memory_order_relaxed)) <
            region->tasks)
         region->task(region->context, index, worker);
+    int raised = fetestexcept(EXCEPTIONS);
+    if (raised != 0) atomic_fetch_or_explicit(&region->raised, raised, memory_order_relaxed);
     inside = false;
 }
 
@@ -167,8 +174,11 @@ void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context
         return;
     }
     Region region = {.task = task, .context = context, .tasks = tasks, .threads = threads};
+    int before = fetestexcept(EXCEPTIONS);
     if (openmp.parallel != NULL && may_have(threads))
         openmp.parallel(take_tasks, &region, (unsigned)threads, 0);
     else
         run_with_threads(&region);
+    before |= atomic_load_explicit(&region.raised, memory_order_relaxed);
+    if (before != 0) (void)feraiseexcept(before);
 }

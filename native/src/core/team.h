@@ -23,7 +23,8 @@ int32_t bcfg_team_size(void);
 
 /* Runs task(context, i, worker) for each i in [0, tasks) exactly once and returns when all are
  * done. Workers take the next index; which worker takes which index is not repeatable, so a task
- * may write nothing but its own part of a result. What a task wrote is visible afterwards.
+ * may write nothing but its own part of a result. What a task wrote is visible afterwards, and the
+ * floating-point exceptions that it raised are raised in the calling thread.
  *
  * At most `threads` workers, bcfg_team_size() for 0; fewer where the system grants fewer. On the
  * calling thread alone, in ascending order, with 1 thread, 1 task, or where bcfg_team_size is 1.

@@ -95,6 +95,9 @@ static PyMethodDef methods[] = {
      "ours pass every call on."},
     {"restore_torch_attention", bcfg_restore_torch_attention, METH_NOARGS,
      "restore_torch_attention()\n--\n\nGive PyTorch its kernels of attention back."},
+    {"numpy_matmul", (PyCFunction)(void (*)(void))bcfg_numpy_matmul, METH_FASTCALL,
+     "numpy_matmul(dtype, ours=None, /)\n--\n\nHave our kernels compute NumPy's matmul of a type, or "
+     "give it back; whether they compute it now."},
     {"addmm", (PyCFunction)(void (*)(void))bcfg_addmm_call, METH_FASTCALL,
      "addmm(added, a, b, out, /)\n--\n\nout = added + a @ b of float16, or of bfloat16 as uint16, "
      "rounded once."},

@@ -1,0 +1,58 @@
+"""Which kernels compute NumPy's matmul: the `[route.numpy]` table.
+
+NumPy's C API replaces the loop of a ufunc, the function that computes it for one element type; see
+`native/src/python/numpy_matmul.c`. `np.dot` and `np.linalg` call the BLAS themselves.
+"""
+
+from __future__ import annotations
+
+from backendcfg import _native
+from backendcfg.catalogue.frameworks import NUMPY
+from backendcfg.transact.switch import AnytimeSwitch, Setting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+FRAMEWORK: str | None = NUMPY.name
+SCOPED_FLAGS: frozenset[str] = frozenset()
+"""None: a route is for the whole process."""
+
+MATMUL = "route.numpy.matmul"
+
+
+class Matmul(AnytimeSwitch):
+    """Whose kernels compute matmul of a type: "keep", those of NumPy, or "native", ours."""
+
+    only = "base"
+
+    def __init__(self, dtype: str) -> None:
+        self.name = f"numpy.matmul.{dtype}"
+        self.dtype = dtype
+
+    def read(self) -> str:
+        return "native" if _native.numpy_matmul(self.dtype) else "keep"
+
+    def write(self, value: str) -> None:
+        _native.numpy_matmul(self.dtype, value == "native")
+
+    def unsupported(self) -> str:
+        """Why this NumPy cannot be served, or "": by trying."""
+        try:
+            was_served = _native.numpy_matmul(self.dtype)
+            _native.numpy_matmul(self.dtype, True)
+        except RuntimeError as error:
+            return str(error)
+        _native.numpy_matmul(self.dtype, was_served)
+        return ""
+
+
+def settings(
+    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
+) -> list[Setting]:
+    """The settings, if the profile asks for the route; "keep" touches nothing."""
+    if MATMUL not in asked or values[MATMUL] == "keep":
+        return []
+    types = ("float16", "float32", "float64")
+    return [Setting(Matmul(dtype), values[MATMUL], MATMUL) for dtype in types]
