@@ -40,11 +40,11 @@ class Matmul(AnytimeSwitch):
     def unsupported(self) -> str:
         """Why this NumPy cannot be served, or "": by trying."""
         try:
-            was_served = _native.numpy_matmul(self.dtype)
-            _native.numpy_matmul(self.dtype, True)
+            if not _native.numpy_matmul(self.dtype):
+                _native.numpy_matmul(self.dtype, True)
+                _native.numpy_matmul(self.dtype, False)
         except RuntimeError as error:
             return str(error)
-        _native.numpy_matmul(self.dtype, was_served)
         return ""
 
 

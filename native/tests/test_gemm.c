@@ -259,6 +259,26 @@ static void what_is_not_finite_stays_in_its_row(void) {
 }
 
 /* As a provider: chosen by a snapshot, counted, and alone able to multiply 16 bits. */
+/* At least 0.7 of the time of all threads is work, where there is enough for each of them. */
+static void no_thread_waits_for_long(void) {
+    static const int64_t threads[] = {1, 2, 3, 4, 8, 16, 64}, tiles[] = {16, 32, 64};
+    for (int64_t n = 130; n < 4000; n += 1 + n / 20)
+        for (int t = 0; t < 7; t++)
+            for (int c = 0; c < 3; c++) {
+                int64_t rows, columns;
+                bcfg_gemm_sizes sizes = {n, n, n, 1, GEMM_TILE_ROWS, tiles[c], 16, 1, (n + 511) / 512};
+                bcfg_gemm_share(&sizes, threads[t], &rows, &columns);
+                CHECK(rows % GEMM_TILE_ROWS == 0 && columns % tiles[c] == 0 && columns <= 512);
+                if (rows > n) rows = n;
+                if (columns > n) columns = n;
+                int64_t blocks = (n + rows - 1) / rows * ((n + columns - 1) / columns);
+                int64_t turns = (blocks + threads[t] - 1) / threads[t];
+                double enough = (double)(threads[t] << 20);
+                if ((double)n * (double)n * (double)n >= enough)
+                    CHECK((double)(n * n) >= 0.7 * (double)(threads[t] * turns * rows * columns));
+            }
+}
+
 static void it_serves_as_a_provider(void) {
     static const int64_t values[512];
     const bcfg_provider *both[] = {bcfg_reference(), bcfg_native()};
@@ -317,6 +337,7 @@ int main(void) {
     long_sums_are_cut_where_it_is_said();
     large_blocks_give_the_defined_bits();
     what_is_not_finite_stays_in_its_row();
+    no_thread_waits_for_long();
     it_serves_as_a_provider();
     return 0;
 }

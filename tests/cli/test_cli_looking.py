@@ -172,11 +172,14 @@ def test_explain_of_an_operation_says_whose_code_computes_it(call, monkeypatch):
     result = call("explain", "numpy.matmul")
     assert result.out.startswith("numpy.matmul on the CPU, without a profile\n")
     assert json.loads(call("--json", "explain", "numpy.matmul").out)["operation"] == "numpy.matmul"
+    call("explain", "torch.matmul")  # which is no flag either, though `route.torch.matmul` is
     where = "backendcfg.audit.evidence.served"
     assert asked == [
         (where, "fast", "numpy.matmul"),
         *[(where, None, "numpy.matmul")] * 2,
+        (where, None, "torch.mm"),
     ]
+    assert call("explain", "route.numpy.matmul").out.startswith('route.numpy.matmul = "keep"')
 
 
 REFUSED = {

@@ -51,7 +51,8 @@ def command(
 
     asked = " ".join(words)
     found = find_flags(asked) if words else tuple(flags())
-    if not found and not _near(asked, 0.8) and (operation := _operation(asked)):
+    is_operation = found == (f"route.{asked}",) or not (found or _near(asked, 0.8))
+    if is_operation and (operation := _operation(asked)):
         if settings or host_file is not None:
             raise UsageError(
                 f"`--set` and `--host` are for flags, and `{operation}` is an operation",
@@ -78,8 +79,8 @@ def command(
 def _operation(asked: str) -> str:
     """The whole name of what may be an operation of a package that computes; "" for anything else.
 
-    >>> _operation("np.matmul"), _operation("threads.cuont")
-    ('numpy.matmul', '')
+    >>> _operation("np.matmul"), _operation("torch.matmul"), _operation("threads.cuont")
+    ('numpy.matmul', 'torch.mm', '')
     """
     from backendcfg.catalogue.frameworks import BY_NAME, JAX, NUMPY, TORCH
 
@@ -87,6 +88,8 @@ def _operation(asked: str) -> str:
     head, _, rest = asked.partition(".")
     name = f"{short.get(head, head)}.{rest}"
     known = name.partition(".")[0] in (*BY_NAME, "ops")
+    if name == f"{TORCH.name}.matmul":  # what computes it
+        return f"{TORCH.name}.mm"
     return name if known and rest.replace(".", "_").isidentifier() else ""
 
 

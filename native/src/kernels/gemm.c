@@ -11,6 +11,8 @@ enum {
     TASK = 1 << 18,        /* multiplications that are worth a task of their own */
     COPIED_ROWS = 4 * GEMM_ROWS, /* rows of a block whose sums are kept beside it */
     REUSED = 48,           /* rows for which copying B into panels pays */
+    COPYING = 16,          /* rows that are multiplied in the time in which a block of B is copied */
+    TURNS = 4,             /* blocks for each thread, at most, that are tried in order to share evenly */
     WIDE = 16              /* rows of a matrix that multiply a vector side by side, not in turn */
 };
 
@@ -131,34 +133,56 @@ static void take_layout(Run *run) {
 }
 
 static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The size of a part when `whole` is cut into `count` of them at multiples of `unit`. */
 static int64_t part(int64_t whole, int64_t count, int64_t unit) {
     return parts(parts(whole, count), unit) * unit;
 }
 
-/* Whether more than a tenth of the threads' time would pass without work, if blocks take equally long. */
-static bool leaves_idle(int64_t threads, int64_t blocks) {
-    return 10 * blocks < 9 * threads * parts(blocks, threads);
+/* How long a matrix cut into so many blocks takes, in rows times columns of one thread; the blocks that
+ * come of it. */
+static int64_t time_of(const bcfg_gemm_sizes *sizes, int64_t threads, int64_t down, int64_t across,
+                       int64_t *rows, int64_t *columns) {
+    *rows = part(sizes->m, down, sizes->tile_rows);
+    *columns = part(sizes->n, across, sizes->tile_columns);
+    int64_t blocks = parts(sizes->m, *rows) * parts(sizes->n, *columns) * sizes->matrices;
+    return parts(blocks, threads) * (smaller(*rows, sizes->m) + sizes->copying) *
+           smaller(*columns, sizes->n);
 }
 
-/* Cuts the matrices into blocks so that every thread has one, and not many more. */
-static void cut(Run *run, int64_t threads, int64_t most_columns) {
-    int64_t tile_rows = run->tiles != NULL ? run->tiles->side : GEMM_TILE_ROWS;
-    int64_t tile_columns = run->tiles != NULL ? run->tiles->side : run->arithmetic->columns;
-    bool keeps = run->tiles != NULL ? run->gemm.k > run->tiles->inner : !run->gemm.c_in_place;
-    int64_t down = keeps ? parts(run->m, COPIED_ROWS) : 1;
-    int64_t across = parts(run->n, most_columns);
-    double work = (double)run->m * (double)run->n * (double)run->gemm.k;
-    while (leaves_idle(threads, down * across * run->matrices) &&
-           work / (double)(down * across) > 2 * TASK) {
-        if (run->m / down > run->n / across || run->n / across < 2 * tile_columns) down++;
-        else across++;
+void bcfg_gemm_share(const bcfg_gemm_sizes *sizes, int64_t threads, int64_t *rows, int64_t *columns) {
+    const double most = (double)sizes->m * (double)sizes->n * (double)sizes->k / (2 * TASK);
+    const double busy = most * (double)sizes->matrices; /* threads for which there is work */
+    if (busy < (double)threads) threads = busy > 1 ? (int64_t)busy : 1;
+    int64_t least = time_of(sizes, threads, sizes->down, sizes->across, rows, columns);
+    const int64_t widest = threads > 1 ? parts(sizes->n, sizes->tile_columns) : 0;
+    for (int64_t across = sizes->across; across <= widest && (double)across <= most; across++) {
+        if (across > sizes->across && across * sizes->down * sizes->matrices > TURNS * threads) break;
+        for (int64_t turns = 1; turns <= TURNS; turns++) {
+            int64_t down = turns * threads / (across * sizes->matrices), high, wide;
+            if (down < sizes->down) down = sizes->down;
+            if ((double)(across * down) > most) break;
+            int64_t time = time_of(sizes, threads, down, across, &high, &wide);
+            if (time < least) least = time, *rows = high, *columns = wide;
+        }
     }
-    run->rows = part(run->m, down, tile_rows);
-    run->columns = part(run->n, across, tile_columns);
+}
+
+/* Cuts the matrices into blocks, so that no thread waits for long until the others have theirs. */
+static void cut(Run *run, int64_t threads, int64_t most_columns) {
+    const bool tiled = run->tiles != NULL;
+    const bool keeps = tiled ? run->gemm.k > run->tiles->inner : !run->gemm.c_in_place;
+    const bcfg_gemm_sizes sizes = {
+        .m = run->m, .n = run->n, .k = run->gemm.k, .matrices = run->matrices,
+        .tile_rows = tiled ? run->tiles->side : GEMM_TILE_ROWS,
+        .tile_columns = tiled ? run->tiles->side : run->arithmetic->columns,
+        .copying = run->gemm.b_in_place ? 0 : tiled ? 16 * COPYING : COPYING,
+        .down = keeps ? parts(run->m, COPIED_ROWS) : 1, .across = parts(run->n, most_columns)};
+    bcfg_gemm_share(&sizes, threads, &run->rows, &run->columns);
     run->down = parts(run->m, run->rows);
     run->across = parts(run->n, run->columns);
+    double work = (double)run->m * (double)run->n * (double)run->gemm.k;
     run->together = work >= TASK ? 1 : (int64_t)(TASK / (work > 1 ? work : 1));
 }
 
