@@ -16,7 +16,7 @@ import sys
 from measure import Row, clean_environment, emit, nanoseconds, side_by_side
 
 SHAPES = (
-    *(((n, n), (n, n)) for n in (16, 64, 128, 150, 200, 300, 512, 1000, 2048)),
+    *(((n, n), (n, n)) for n in (16, 64, 128, 150, 200, 256, 300, 512, 1000, 1024, 2048)),
     ((1000, 16, 16), (1000, 16, 16)),
     ((100, 64, 64), (100, 64, 64)),
     ((64, 784), (784, 256)),

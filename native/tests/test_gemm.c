@@ -258,27 +258,34 @@ static void what_is_not_finite_stays_in_its_row(void) {
         }
 }
 
-/* As a provider: chosen by a snapshot, counted, and alone able to multiply 16 bits. */
-/* At least 0.7 of the time of all threads is work, where there is enough for each of them. */
+/* At least 0.7 of the time of all threads is work, where there is enough for each of them. Not so with AMX,
+ * whose tiles are copied for longer than they are multiplied. */
 static void no_thread_waits_for_long(void) {
-    static const int64_t threads[] = {1, 2, 3, 4, 8, 16, 64}, tiles[] = {16, 32, 64};
-    for (int64_t n = 130; n < 4000; n += 1 + n / 20)
-        for (int t = 0; t < 7; t++)
-            for (int c = 0; c < 3; c++) {
-                int64_t rows, columns;
-                bcfg_gemm_sizes sizes = {n, n, n, 1, GEMM_TILE_ROWS, tiles[c], 16, 1, (n + 511) / 512};
-                bcfg_gemm_share(&sizes, threads[t], &rows, &columns);
-                CHECK(rows % GEMM_TILE_ROWS == 0 && columns % tiles[c] == 0 && columns <= 512);
-                if (rows > n) rows = n;
-                if (columns > n) columns = n;
-                int64_t blocks = (n + rows - 1) / rows * ((n + columns - 1) / columns);
-                int64_t turns = (blocks + threads[t] - 1) / threads[t];
-                double enough = (double)(threads[t] << 20);
-                if ((double)n * (double)n * (double)n >= enough)
-                    CHECK((double)(n * n) >= 0.7 * (double)(threads[t] * turns * rows * columns));
-            }
+    static const int64_t threads[] = {1, 2, 3, 4, 8, 16, 64}, stacks[] = {1, 2, 3, 5, 17};
+    static const struct {
+        int64_t rows, columns, widest, copying;
+    } tiles[] = {{GEMM_TILE_ROWS, 16, 512, 16}, {GEMM_TILE_ROWS, 64, 512, 16},
+                 {GEMM_TILE_ROWS, 32, 256, 16}, {32, 32, 512, 256}};
+    for (int64_t n = 200; n < 4000; n += 1 + n / 20)
+        for (int at = 0; at < 7 * 5 * 4; at++) {
+            int64_t many = threads[at % 7], stack = stacks[at / 7 % 5], rows, columns;
+            int t = at / 35, is_amx = t == 3;
+            bcfg_gemm_sizes sizes = {n, n, n, stack, tiles[t].rows, tiles[t].columns, tiles[t].copying,
+                                     is_amx ? (n + 383) / 384 : 1,
+                                     (n + tiles[t].widest - 1) / tiles[t].widest};
+            bcfg_gemm_share(&sizes, many, &rows, &columns);
+            CHECK(rows % tiles[t].rows == 0 && columns % tiles[t].columns == 0);
+            CHECK(columns <= tiles[t].widest && (!is_amx || rows <= 384));
+            if (rows > n) rows = n;
+            if (columns > n) columns = n;
+            int64_t blocks = (n + rows - 1) / rows * ((n + columns - 1) / columns) * stack;
+            int64_t turns = (blocks + many - 1) / many;
+            if (!is_amx && (double)n * (double)n * (double)n >= (double)(many << 20))
+                CHECK((double)(n * n * stack) >= 0.7 * (double)(many * turns * rows * columns));
+        }
 }
 
+/* As a provider: chosen by a snapshot, counted, and alone able to multiply 16 bits. */
 static void it_serves_as_a_provider(void) {
     static const int64_t values[512];
     const bcfg_provider *both[] = {bcfg_reference(), bcfg_native()};

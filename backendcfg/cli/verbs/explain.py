@@ -51,7 +51,9 @@ def command(
 
     asked = " ".join(words)
     found = find_flags(asked) if words else tuple(flags())
-    is_operation = found == (f"route.{asked}",) or not (found or _near(asked, 0.8))
+    # Of the routes, those of products are called as the operation is.
+    is_route = found == (f"route.{asked}",) and asked.endswith(".matmul")
+    is_operation = is_route or not (found or _near(asked, 0.8))
     if is_operation and (operation := _operation(asked)):
         if settings or host_file is not None:
             raise UsageError(

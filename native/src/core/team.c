@@ -174,11 +174,14 @@ void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context
         return;
     }
     Region region = {.task = task, .context = context, .tasks = tasks, .threads = threads};
-    int before = fetestexcept(EXCEPTIONS);
+    fexcept_t flags;
+    const int before = fetestexcept(EXCEPTIONS);
+    if (before != 0) (void)fegetexceptflag(&flags, before);
     if (openmp.parallel != NULL && may_have(threads))
         openmp.parallel(take_tasks, &region, (unsigned)threads, 0);
     else
         run_with_threads(&region);
-    before |= atomic_load_explicit(&region.raised, memory_order_relaxed);
-    if (before != 0) (void)feraiseexcept(before);
+    if (before != 0) (void)fesetexceptflag(&flags, before);
+    int raised = atomic_load_explicit(&region.raised, memory_order_relaxed);
+    if (raised != 0) (void)feraiseexcept(raised);
 }

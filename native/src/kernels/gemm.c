@@ -12,7 +12,8 @@ enum {
     COPIED_ROWS = 4 * GEMM_ROWS, /* rows of a block whose sums are kept beside it */
     REUSED = 48,           /* rows for which copying B into panels pays */
     COPYING = 16,          /* rows that are multiplied in the time in which a block of B is copied */
-    TURNS = 4,             /* blocks for each thread, at most, that are tried in order to share evenly */
+    FASTER = 16,           /* how many times as fast AMX multiplies, but does not copy */
+    TURNS = 4,             /* cuts of more blocks than this for each thread are not tried */
     WIDE = 16              /* rows of a matrix that multiply a vector side by side, not in turn */
 };
 
@@ -140,15 +141,15 @@ static int64_t part(int64_t whole, int64_t count, int64_t unit) {
     return parts(parts(whole, count), unit) * unit;
 }
 
-/* How long a matrix cut into so many blocks takes, in rows times columns of one thread; the blocks that
- * come of it. */
+/* The time of the thread that has most blocks, in rows times columns, where each matrix is cut into so
+ * many. Also sets the size of a block. */
 static int64_t time_of(const bcfg_gemm_sizes *sizes, int64_t threads, int64_t down, int64_t across,
                        int64_t *rows, int64_t *columns) {
     *rows = part(sizes->m, down, sizes->tile_rows);
     *columns = part(sizes->n, across, sizes->tile_columns);
     int64_t blocks = parts(sizes->m, *rows) * parts(sizes->n, *columns) * sizes->matrices;
     return parts(blocks, threads) * (smaller(*rows, sizes->m) + sizes->copying) *
-           smaller(*columns, sizes->n);
+           (smaller(*columns, sizes->n) + sizes->copying);
 }
 
 void bcfg_gemm_share(const bcfg_gemm_sizes *sizes, int64_t threads, int64_t *rows, int64_t *columns) {
@@ -156,17 +157,21 @@ void bcfg_gemm_share(const bcfg_gemm_sizes *sizes, int64_t threads, int64_t *row
     const double busy = most * (double)sizes->matrices; /* threads for which there is work */
     if (busy < (double)threads) threads = busy > 1 ? (int64_t)busy : 1;
     int64_t least = time_of(sizes, threads, sizes->down, sizes->across, rows, columns);
-    const int64_t widest = threads > 1 ? parts(sizes->n, sizes->tile_columns) : 0;
-    for (int64_t across = sizes->across; across <= widest && (double)across <= most; across++) {
-        if (across > sizes->across && across * sizes->down * sizes->matrices > TURNS * threads) break;
-        for (int64_t turns = 1; turns <= TURNS; turns++) {
-            int64_t down = turns * threads / (across * sizes->matrices), high, wide;
-            if (down < sizes->down) down = sizes->down;
-            if ((double)(across * down) > most) break;
+    if (threads == 1) return;
+    const int64_t base = sizes->down * sizes->across * sizes->matrices;
+    const int64_t limit = TURNS * (base > threads ? base : threads);
+    const int64_t narrowest = parts(sizes->n, sizes->tile_columns);
+    for (int64_t across = sizes->across; across <= narrowest; across++)
+        for (int64_t turn = 1; turn <= 2 * TURNS; turn++) {
+            /* So many rows of blocks that all threads have the same number, or a few more than at least. */
+            int64_t down = turn <= TURNS ? turn * threads / (across * sizes->matrices)
+                                         : sizes->down + turn - TURNS - 1, high, wide;
+            if (down < sizes->down || (double)(across * down) > most ||
+                across * down * sizes->matrices > limit)
+                continue;
             int64_t time = time_of(sizes, threads, down, across, &high, &wide);
             if (time < least) least = time, *rows = high, *columns = wide;
         }
-    }
 }
 
 /* Cuts the matrices into blocks, so that no thread waits for long until the others have theirs. */
@@ -177,7 +182,7 @@ static void cut(Run *run, int64_t threads, int64_t most_columns) {
         .m = run->m, .n = run->n, .k = run->gemm.k, .matrices = run->matrices,
         .tile_rows = tiled ? run->tiles->side : GEMM_TILE_ROWS,
         .tile_columns = tiled ? run->tiles->side : run->arithmetic->columns,
-        .copying = run->gemm.b_in_place ? 0 : tiled ? 16 * COPYING : COPYING,
+        .copying = run->gemm.b_in_place ? 0 : tiled ? FASTER * COPYING : COPYING,
         .down = keeps ? parts(run->m, COPIED_ROWS) : 1, .across = parts(run->n, most_columns)};
     bcfg_gemm_share(&sizes, threads, &run->rows, &run->columns);
     run->down = parts(run->m, run->rows);
@@ -210,7 +215,7 @@ bcfg_status bcfg_gemm_run(const bcfg_product *product, const bcfg_operand *added
     take_layout(&run);
     double inner = (double)product->k * (double)run.matrices, m = (double)run.m, n = (double)run.n;
     double work = m * n * inner;
-    if (run.tiles != NULL) work = work / 16 + (m + n) * inner; /* operands are copied for them */
+    if (run.tiles != NULL) work = work / FASTER + (m + n) * inner; /* operands are copied for them */
     if (work < SMALL) threads = 1;
     if (threads <= 0) threads = bcfg_team_size();
     cut(&run, threads, most_columns);

@@ -44,13 +44,13 @@ bcfg_status bcfg_gemm_run(const bcfg_product *product, const bcfg_operand *added
 
 /* What decides how matrices are cut into blocks.
  *   down, across  into how many blocks at least
- *   copying       the rows that are multiplied in the time in which a block of B is copied */
+ *   copying       the rows, or columns, that are multiplied in the time in which an operand is copied */
 typedef struct {
     int64_t m, n, k, matrices, tile_rows, tile_columns, copying, down, across;
 } bcfg_gemm_sizes;
 
-/* The size of the blocks with which so many threads are done first. Blocks are whole tiles, but for the
- * last ones, and none is so small that it is not worth a task. */
+/* The size of the blocks with which so many threads are done first, a multiple of a tile's. Where more
+ * blocks than `down` and `across` ask for are made, each is worth a task. */
 void bcfg_gemm_share(const bcfg_gemm_sizes *sizes, int64_t threads, int64_t *rows, int64_t *columns);
 
 #endif

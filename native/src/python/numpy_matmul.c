@@ -6,12 +6,14 @@
  * `out`, casts, subclasses. A stack that does not lie evenly in memory comes in several calls.
  * https://numpy.org/doc/stable/reference/c-api/ufunc.html#c.PyUFunc_ReplaceLoopBySignature
  *
- * What ours would not do faster goes on to NumPy's loop. Everything but the loops runs with the GIL held.
+ * Small products and what BLAS does by half the work go on to NumPy's loop. Everything but the loops runs with the GIL held.
  */
 #include "arrays.h"
 
+#include <fenv.h>
 #include <numpy/ufuncobject.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "../core/core.h"
 
@@ -23,16 +25,16 @@ typedef PyUFuncGenericFunction Loop;
 
 /* All by element. Whether ours computes; a call that finds false goes on to NumPy's. */
 static _Atomic bool wanted[BCFG_ELEMENTS];
-/* The loop that was there before ours; NULL until ours first was in place. */
-static _Atomic Loop theirs[BCFG_ELEMENTS];
-/* Whether ours was put in place and not taken out again. What is put over it meanwhile may call it. */
-static bool is_in[BCFG_ELEMENTS];
+/* The loops in whose place ours was put: first of all, and last. NULL until then. */
+static _Atomic Loop first[BCFG_ELEMENTS], theirs[BCFG_ELEMENTS];
 
 /* numpy.matmul, kept once a loop of it was replaced: a program may put another in its place. */
 static PyUFuncObject *replaced;
 
 /* Whether this thread came to a loop of ours since it last made this false. */
 static _Thread_local bool reached;
+/* Whether a loop of ours has called the one in whose place it is. */
+static _Thread_local bool passing;
 
 /* Matrices times their own transposes, which BLAS computes by half the work (?SYRK). */
 static bool are_squares(const bcfg_product *p) {
@@ -41,11 +43,44 @@ static bool are_squares(const bcfg_product *p) {
            p->a.column_stride == p->b.row_stride;
 }
 
-/* Whether ours is faster. */
+/* Whether it is for ours, by what was measured. */
 static bool pays(const bcfg_product *p) {
     double one = (double)p->m * (double)p->n * (double)p->k, all = one * (double)p->batch_shape[0];
     if (p->element == BCFG_FLOAT16) return all > 0; /* NumPy has no BLAS for it */
     return all >= LARGE && p->m > 1 && p->n > 1 && !(one >= LARGE && are_squares(p));
+}
+
+static bool is_nan(int32_t element, const char *at) {
+    float narrow;
+    double wide;
+    uint16_t half;
+    switch (element) {
+    case BCFG_FLOAT32: memcpy(&narrow, at, sizeof narrow); return narrow != narrow;
+    case BCFG_FLOAT64: memcpy(&wide, at, sizeof wide); return wide != wide;
+    default: memcpy(&half, at, sizeof half); return (half & 0x7fff) > 0x7c00;
+    }
+}
+
+static bool has_nan(const bcfg_product *p) {
+    for (int64_t index = 0; index < p->batch_shape[0]; index++)
+        for (int64_t i = 0; i < p->m; i++) {
+            const char *row = (const char *)p->c.data + index * p->c.batch_strides[0] +
+                              i * p->c.row_stride;
+            for (int64_t j = 0; j < p->n; j++)
+                if (is_nan(p->element, row + j * p->c.column_stride)) return true;
+        }
+    return false;
+}
+
+/* Computes by our kernels; false where they did not. Where columns fill no vector, these also multiply by
+ * zeros that are stored nowhere, and infinity times zero is invalid: NumPy would warn of it. What is
+ * invalid in the result leaves NaN there. */
+static bool compute(const bcfg_product *product) {
+    const int before = fetestexcept(FE_INVALID);
+    if (bcfg_native_product(bcfg_current(), product, NULL, NULL) != BCFG_OK) return false;
+    if (before == 0 && fetestexcept(FE_INVALID) != 0 && !has_nan(product))
+        (void)feclearexcept(FE_INVALID);
+    return true;
 }
 
 /* `dimensions`: how many products, m, k, n. `steps`, in bytes: from product to product for a, b, c, then
@@ -59,9 +94,14 @@ static void run(int32_t element, char **data, const npy_intp *dimensions, const 
                             .a = {data[0], steps[3], steps[4], &strides[0]},
                             .b = {data[1], steps[5], steps[6], &strides[1]},
                             .c = {data[2], steps[7], steps[8], &strides[2]}};
-    if (!atomic_load_explicit(&wanted[element], memory_order_relaxed) || !pays(&product) ||
-        bcfg_native_product(bcfg_current(), &product, NULL, NULL) != BCFG_OK)
-        atomic_load(&theirs[element])(data, dimensions, steps, own);
+    if (atomic_load_explicit(&wanted[element], memory_order_relaxed) && pays(&product) &&
+        compute(&product))
+        return;
+    /* A loop that something put over ours calls ours, which must not call that one again. */
+    const bool again = passing;
+    passing = true;
+    atomic_load(again ? &first[element] : &theirs[element])(data, dimensions, steps, own);
+    passing = again;
 }
 
 #define LOOP(name, element)                                                                        \
@@ -126,25 +166,22 @@ static int reaches(PyUFuncObject *matmul, int32_t element) {
  * NumPy's. */
 static void give_back(PyUFuncObject *matmul, int32_t element) {
     atomic_store(&wanted[element], false);
-    if (!is_in[element] || current(matmul, element) != ours[element]) return;
-    put(matmul, element, atomic_load(&theirs[element]));
-    is_in[element] = false;
+    if (atomic_load(&theirs[element]) != NULL && current(matmul, element) == ours[element])
+        put(matmul, element, atomic_load(&theirs[element]));
 }
 
-/* Puts ours in place unless NumPy comes to it already, and has it compute; whether it does, -1 with an
- * exception set. Ours must not call what may call it. */
+/* Puts ours in place unless NumPy comes to it already; whether NumPy then does, -1 with an exception
+ * set. */
 static int serve(PyUFuncObject *matmul, int32_t element) {
-    Loop now = current(matmul, element);
-    int found = is_in[element] ? reaches(matmul, element) : 0;
-    if (found == 0 && now != NULL && (!is_in[element] || now == atomic_load(&theirs[element]))) {
-        if (replaced == NULL) replaced = (PyUFuncObject *)Py_NewRef((PyObject *)matmul);
-        atomic_store(&theirs[element], now);
-        put(matmul, element, ours[element]);
-        found = reaches(matmul, element);
-        is_in[element] = found > 0;
-        if (found <= 0) put(matmul, element, now);
-    }
-    if (found > 0) atomic_store(&wanted[element], true);
+    const Loop now = current(matmul, element);
+    int found = atomic_load(&theirs[element]) != NULL ? reaches(matmul, element) : 0;
+    if (found != 0 || now == NULL || now == ours[element]) return found;
+    if (replaced == NULL) replaced = (PyUFuncObject *)Py_NewRef((PyObject *)matmul);
+    if (atomic_load(&first[element]) == NULL) atomic_store(&first[element], now);
+    atomic_store(&theirs[element], now);
+    put(matmul, element, ours[element]);
+    found = reaches(matmul, element);
+    if (found <= 0) put(matmul, element, now);
     return found;
 }
 
@@ -164,14 +201,18 @@ PyObject *bcfg_numpy_matmul(PyObject *module, PyObject *const *arguments, Py_ssi
     Py_XDECREF(ready);
     PyUFuncObject *matmul = ready != NULL ? find_matmul() : NULL;
     if (matmul == NULL) return NULL;
-    bool serves = given == 2 && arguments[1] == Py_True, asks = given == 1;
     int found = 0;
-    if (serves) found = serve(matmul, element);
-    else if (!asks) give_back(matmul, element);
-    else if (atomic_load(&wanted[element])) found = reaches(matmul, element);
+    if (given == 1) {
+        found = atomic_load(&wanted[element]) ? reaches(matmul, element) : 0;
+    } else if (arguments[1] == Py_False) {
+        give_back(matmul, element);
+    } else {
+        found = serve(matmul, element);
+        if (found > 0) atomic_store(&wanted[element], true);
+    }
     Py_DECREF(matmul);
     if (found < 0) return NULL;
-    if (!serves || found > 0) return PyBool_FromLong(found);
+    if (given == 1 || arguments[1] == Py_False || found > 0) return PyBool_FromLong(found);
     return PyErr_Format(PyExc_RuntimeError,
                         "numpy.matmul of %s does not come to the loop that NumPy's C API replaces",
                         bcfg_element_names[element]);
