@@ -121,7 +121,7 @@ static void take_tasks(void *context) {
     int32_t worker = atomic_fetch_add_explicit(&region->workers, 1, memory_order_relaxed);
     if (worker >= region->threads) return;
     inside = true;
-    if (fetestexcept(EXCEPTIONS) != 0) (void)feclearexcept(EXCEPTIONS);
+    if (fetestexcept(EXCEPTIONS) != 0) (void)feclearexcept(EXCEPTIONS); /* of earlier work */
     int64_t index;
     while ((index = atomic_fetch_add_explicit(&region->next, 1, memory_order_relaxed)) <
            region->tasks)

@@ -6,7 +6,8 @@
  * `out`, casts, subclasses. A stack that does not lie evenly in memory comes in several calls.
  * https://numpy.org/doc/stable/reference/c-api/ufunc.html#c.PyUFunc_ReplaceLoopBySignature
  *
- * Small products and what BLAS does by half the work go on to NumPy's loop. Everything but the loops runs with the GIL held.
+ * Small products, and those that BLAS computes by half the work, go on to NumPy's loop. All but the loops
+ * runs with the GIL held.
  */
 #include "arrays.h"
 
@@ -33,7 +34,7 @@ static PyUFuncObject *replaced;
 
 /* Whether this thread came to a loop of ours since it last made this false. */
 static _Thread_local bool reached;
-/* Whether a loop of ours has called the one in whose place it is. */
+/* Whether this thread is in the loop in whose place ours is, called by ours. */
 static _Thread_local bool passing;
 
 /* Matrices times their own transposes, which BLAS computes by half the work (?SYRK). */
@@ -43,7 +44,7 @@ static bool are_squares(const bcfg_product *p) {
            p->a.column_stride == p->b.row_stride;
 }
 
-/* Whether it is for ours, by what was measured. */
+/* Whether ours should compute it, by what was measured. */
 static bool pays(const bcfg_product *p) {
     double one = (double)p->m * (double)p->n * (double)p->k, all = one * (double)p->batch_shape[0];
     if (p->element == BCFG_FLOAT16) return all > 0; /* NumPy has no BLAS for it */
