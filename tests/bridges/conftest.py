@@ -96,3 +96,16 @@ def program_fixture(child, tmp_path):
         return json.loads(done.stdout.splitlines()[-1])
 
     return program
+
+
+@pytest.fixture(name="routed")
+def routed_fixture(tmp_path):
+    """`routed(route)` writes a profile `routed` with this route, which `program` finds."""
+
+    def routed(route: str) -> None:
+        (tmp_path / "profiles").mkdir()
+        (tmp_path / "backendcfg.toml").write_text("schema = 1\n")
+        text = f"schema = 1\n[route]\n{route}\n"
+        (tmp_path / "profiles" / "routed.toml").write_text(text)
+
+    return routed

@@ -243,11 +243,8 @@ print(json.dumps([before, *during, count, found.tobytes() == theirs]))
     assert program(code) == [0, 1, [[name, "ok"] for name in SWITCHES], 0, True]
 
 
-def test_scopes_leave_the_loops_alone(program, tmp_path):
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / "backendcfg.toml").write_text("schema = 1\n")
-    text = 'schema = 1\n[route]\nnumpy.matmul = "native"\n'
-    (tmp_path / "profiles" / "routed.toml").write_text(text)
+def test_scopes_leave_the_loops_alone(program, routed):
+    routed('numpy.matmul = "native"')
     code = f"""{CASES}
 call = cases("float32")["@"][0]
 with backendcfg.profile("routed"):

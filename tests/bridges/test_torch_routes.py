@@ -71,11 +71,8 @@ print(json.dumps([of_worker, served()]))
 
 
 @pytest.mark.torch
-def test_scopes_leave_the_kernels_alone(program, tmp_path):
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / "backendcfg.toml").write_text("schema = 1\n")
-    text = 'schema = 1\n[route]\ntorch.attention = "native"\n'
-    (tmp_path / "profiles" / "routed.toml").write_text(text)
+def test_scopes_leave_the_kernels_alone(program, routed):
+    routed('torch.attention = "native"')
     code = f"""{COUNTS}
 import backendcfg, warnings
 warnings.simplefilter("ignore")

@@ -49,9 +49,10 @@ struct bcfg_snapshot {
 bcfg_status bcfg_check_tables(const bcfg_content *content, bcfg_error *error);
 const struct bcfg_tables *bcfg_intern_tables(const bcfg_content *content);
 
-/* product.c: a product of real numbers by our own kernels, whatever the snapshot's orders say, with its
- * threads and its tier: they take whole batches and any strides. Nothing is checked: no size is 0, and
- * c overlaps nothing that is read. Errors: BCFG_E_MEMORY; c is then untouched. */
+/* product.c: multiplies real numbers by our own kernels, whichever provider the snapshot prefers; its
+ * flags say how many threads and which tier. Takes whole batches and any strides. The caller has made
+ * sure that no size is 0 and that c overlaps nothing that is read. Errors: BCFG_E_MEMORY; c is then
+ * untouched. */
 bcfg_status bcfg_native_product(const bcfg_snapshot *snapshot, const bcfg_product *product,
                                 const bcfg_operand *added, bcfg_error *error);
 

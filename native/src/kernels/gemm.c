@@ -163,7 +163,7 @@ void bcfg_gemm_share(const bcfg_gemm_sizes *sizes, int64_t threads, int64_t *row
     const int64_t narrowest = parts(sizes->n, sizes->tile_columns);
     for (int64_t across = sizes->across; across <= narrowest; across++)
         for (int64_t turn = 1; turn <= 2 * TURNS; turn++) {
-            /* So many rows of blocks that all threads have the same number, or a few more than at least. */
+            /* First `turn` blocks for each thread; then the fewest rows of blocks, and up to three more. */
             int64_t down = turn <= TURNS ? turn * threads / (across * sizes->matrices)
                                          : sizes->down + turn - TURNS - 1, high, wide;
             if (down < sizes->down || (double)(across * down) > most ||

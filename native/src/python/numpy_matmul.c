@@ -98,7 +98,7 @@ static void run(int32_t element, char **data, const npy_intp *dimensions, const 
     if (atomic_load_explicit(&wanted[element], memory_order_relaxed) && pays(&product) &&
         compute(&product))
         return;
-    /* A loop that something put over ours calls ours, which must not call that one again. */
+    /* If the loop called here comes back to ours, ours calls the first loop of all, which does not. */
     const bool again = passing;
     passing = true;
     atomic_load(again ? &first[element] : &theirs[element])(data, dimensions, steps, own);
