@@ -1,7 +1,7 @@
 # Types of the compiled module; native/include/backendcfg.h is the manual of its C side.
 
 from collections.abc import Callable
-from typing import Any, Self, TypeAlias, TypeVar, final
+from typing import Any, NoReturn, Self, TypeAlias, TypeVar, final
 
 from numpy.typing import NDArray
 
@@ -92,6 +92,25 @@ def chain() -> tuple[Prepared, ...]: ...
 
 # What enter_switches returned for those scopes, innermost first.
 def claims() -> tuple[Any, ...]: ...
+
+# Set the switches of a scope, each read first, written where it differs, and read back. False where
+# a cell has claims: nothing was done then. A line is `owners.Line`, and what raises is theirs.
+#
+# held grows by each line that was set, begun by (line, value before) where one is to be written,
+# and targets by what each switch is given back; it stays empty where that is wanted everywhere.
+# refuse(wanted, found) raises.
+def enter_lines(
+    lines: list[Any],
+    held: list[Any],
+    begun: list[tuple[Any, Any]],
+    targets: list[Any],
+    refuse: Callable[[Any, Any], NoReturn],
+    /,
+) -> bool: ...
+
+# Give them back, the last one first, and read each; held shrinks by each that holds its target.
+# False at one that raises an Exception or holds something else. What else is raised comes through.
+def leave_lines(held: list[Any], targets: list[Any], /) -> bool: ...
 
 # What holds where no scope is open; None for nothing.
 def set_base(prepared: Prepared | None, /) -> None: ...
@@ -220,8 +239,11 @@ def keep_freed(kept: int = ..., /) -> int | None: ...
 # told to, or to give it back. RuntimeError where something replaced matmul, or its loop.
 def numpy_matmul(dtype: str, ours: bool = ..., /) -> bool: ...
 
-# The C functions `int f(void)` and `int f(int)` at an address, as functions of Python.
+# The C functions at an address, as functions of Python: `int f(void)`, also as True or False,
+# `void f(int)` and `int f(int)`.
 def asking(address: int, /) -> Callable[[], int]: ...
+def asking_whether(address: int, /) -> Callable[[], bool]: ...
+def telling(address: int, /) -> Callable[[int], None]: ...
 def exchanging(address: int, /) -> Callable[[int], int]: ...
 
 # For each open provider: name, path, integer width, calls by operation, and of these those that

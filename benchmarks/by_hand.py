@@ -7,7 +7,6 @@ restoring worked. PyTorch's own context managers set fewer switches and look at 
 from __future__ import annotations
 
 import ctypes
-import logging
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +46,9 @@ def accesses(names: Iterable[str]) -> dict[str, Access]:
     import jax
     import torch
 
-    logger = logging.getLogger("backendcfg")
     mha, cuda = torch.backends.mha, torch.backends.cuda
     found: dict[str, Access] = {
         **_pools(torch),
-        "logging.backendcfg.level": (lambda: logger.level, logger.setLevel),
         "torch.deterministic_algorithms": (
             torch.get_deterministic_debug_mode,
             torch.set_deterministic_debug_mode,

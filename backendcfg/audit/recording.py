@@ -17,14 +17,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import startup
+from backendcfg import log, startup
 from backendcfg.audit import draws, facts, places
 from backendcfg.audit.guard import Watched
 from backendcfg.audit.places import Writers
 from backendcfg.bridges import imports
 from backendcfg.registry import base
 from backendcfg.session import children, installed
-from backendcfg.transact import log
 from backendcfg.transact.outcome import reason
 
 if TYPE_CHECKING:

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from backendcfg.transact.protocol import Switch
     from backendcfg.transact.switch import Setting
 
-# The logger's level is no numeric switch, a generator's seed cannot be read back, and variables
-# are compared as texts, see `variables`.
-_PASSED_OVER = ("log", "memory", "ranks", "seeds", "environment")
+# A generator's seed cannot be read back, and variables are compared as texts, see `variables`.
+_PASSED_OVER = ("memory", "ranks", "seeds", "environment")
 # Where a default leaves the choice to the library, a bridge has nothing to set and so no switch.
 _ANY_VALUE: dict[str, Any] = {
     "threads.count": 1,

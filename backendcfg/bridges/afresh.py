@@ -141,7 +141,7 @@ def answer(request: Mapping[str, Any]) -> None:
             found[TORCH.name] = {"threads": count()}
     for pool in pools:
         if pool.get_dynamic is not None:
-            found[pool.path]["dynamic"] = bool(pool.get_dynamic())
+            found[pool.path]["dynamic"] = pool.get_dynamic()
         if pool.kind == MKL.name and pool.set_dynamic is not None:
             pool.set_dynamic(0)  # else it clips its answer
         found[pool.path]["threads"] = pool.get()

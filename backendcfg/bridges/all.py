@@ -23,7 +23,6 @@ GENERATORS = ("random", "numpy.random", NUMBA.name, TORCH.name, TENSORFLOW.name)
 """The modules whose generators are seeded."""
 
 _FLAGS = {
-    "log": {"log.level"},
     "memory": {"memory.keep_freed"},
     NUMPY.name: {"route.numpy.matmul"},
     "ranks": {"fleet.agree"},
@@ -31,10 +30,10 @@ _FLAGS = {
 }
 """All flags of some bridges, which need not be loaded where nobody asks for them."""
 
-# The logger first, so that it tells of the rest. Then variables, because they act on whatever is
-# loaded from then on; then the libraries; then the frameworks, whose own calls go through those
-# libraries. Seeds are last, because initialising a framework may draw. Undoing goes the other way.
-BRIDGES = ("log", "memory", "ranks", "environment", "pools", "verbose", *FRAMEWORKS, "seeds")
+# Variables come early, because they act on whatever is loaded from then on; then the libraries;
+# then the frameworks, whose own calls go through those libraries. Seeds are last, because
+# initialising a framework may draw. Undoing goes the other way.
+BRIDGES = ("memory", "ranks", "environment", "pools", "verbose", *FRAMEWORKS, "seeds")
 
 
 def settings(

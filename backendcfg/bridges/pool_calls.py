@@ -87,7 +87,7 @@ class Pool:
     path: str
     get: Callable[[], int]
     set: Callable[[int], None]
-    get_dynamic: Callable[[], int] | None = None
+    get_dynamic: Callable[[], bool] | None = None
     set_dynamic: Callable[[int], None] | None = None
     core_type: Callable[[], str] | None = None
     set_local: Callable[[int], int] | None = None
@@ -225,17 +225,40 @@ def _quick(handle: ctypes.CDLL, name: str, *prototype: Any) -> Any:
     import ctypes
 
     function = _call(handle, name, *prototype)
-    makers = {(ctypes.c_int,): "asking", (ctypes.c_int, ctypes.c_int): "exchanging"}
+    makers = {
+        (ctypes.c_int,): "asking",
+        (ctypes.c_bool,): "asking_whether",
+        (None, ctypes.c_int): "telling",
+        (ctypes.c_int, ctypes.c_int): "exchanging",
+    }
     if function is None or _native is None or prototype not in makers:
         return function
     return getattr(_native, makers[prototype])(ctypes.cast(function, ctypes.c_void_p).value)
 
 
 def _pair(
-    handle: ctypes.CDLL, names: tuple[str, str], switch: str, missing: dict[str, str], integer: Any
+    handle: ctypes.CDLL,
+    names: tuple[str, str],
+    switch: str,
+    missing: dict[str, str],
+    prototypes: tuple[Any, Any],
+    *,
+    stores: bool = True,
 ) -> tuple[Any, Any]:
-    """A getter and a setter, or two None and the reason in `missing`."""
-    get, set_ = _quick(handle, names[0], integer), _call(handle, names[1], None, integer)
+    """A getter and a setter, or two None and the reason in `missing`.
+
+    Args:
+        handle: the library.
+        names: of the two functions.
+        switch: whose they are.
+        missing: see `Inventory`.
+        prototypes: what the getter returns and what the setter takes.
+        stores: whether the setter only stores the value. One that starts threads is called without
+            the interpreter lock.
+    """
+    result, argument = prototypes
+    get = _quick(handle, names[0], result)
+    set_ = (_quick if stores else _call)(handle, names[1], None, argument)
     absent = [name for name, call in zip(names, (get, set_), strict=True) if call is None]
     if absent:
         missing[switch] = f"it has no {' and no '.join(absent)}"
@@ -251,8 +274,8 @@ def _openblas(
     def name(middle: str) -> str:
         return f"{library.prefix}openblas_{middle}{library.suffix}"
 
-    names = (name("get_num_threads"), name("set_num_threads"))
-    get, set_ = _pair(handle, names, f"{label}.threads", missing, ctypes.c_int)
+    names, counts = (name("get_num_threads"), name("set_num_threads")), (ctypes.c_int, ctypes.c_int)
+    get, set_ = _pair(handle, names, f"{label}.threads", missing, counts, stores=False)
     core = _call(handle, name("get_corename"), ctypes.c_char_p)
     if core is None or core() is None:
         missing[f"{label}.core_type"] = (
@@ -292,21 +315,23 @@ def _mkl(
     def name(words: str) -> str:
         return style.format(words if inside_torch else words.title())
 
-    names = (name("get_max_threads"), name("set_num_threads"))
-    get, set_ = _pair(handle, names, f"{label}.threads", missing, ctypes.c_int)
-    names = (name("get_dynamic"), name("set_dynamic"))
-    get_dynamic, set_dynamic = _pair(handle, names, f"{label}.dynamic", missing, ctypes.c_int)
+    names, counts = (name("get_max_threads"), name("set_num_threads")), (ctypes.c_int, ctypes.c_int)
+    get, set_ = _pair(handle, names, f"{label}.threads", missing, counts)
+    names, whether = (name("get_dynamic"), name("set_dynamic")), (ctypes.c_bool, ctypes.c_int)
+    get_dynamic, set_dynamic = _pair(handle, names, f"{label}.dynamic", missing, whether)
     if get is None:
         return None
     local = _quick(handle, name("set_num_threads_local"), ctypes.c_int, ctypes.c_int)
 
     def of_process() -> int:
         # Its getter answers for the calling thread, whose own count hides the process's.
-        mine = local(0)
+        mine: int = local(0)
         try:
-            return int(get())
+            count: int = get()
         finally:
-            local(mine)
+            if mine:
+                local(mine)
+        return count
 
     getter = get if local is None else of_process
     return Pool(
@@ -325,7 +350,8 @@ def _blis(
         missing[f"{label}.threads"] = f"it aborts the process at its first call: {ARCH_TYPE}={told}"
         return None
     names = ("bli_thread_get_num_threads", "bli_thread_set_num_threads")
-    get, set_ = _pair(handle, names, f"{label}.threads", missing, ctypes.c_int64)
+    counts = (ctypes.c_int64, ctypes.c_int64)
+    get, set_ = _pair(handle, names, f"{label}.threads", missing, counts, stores=False)
     if get is None:
         return None
     for name in BLIS_WAYS:
@@ -352,10 +378,10 @@ def _openmp(
 ) -> Pool | None:
     import ctypes
 
-    names = (LIBGOMP.symbol, "omp_set_num_threads")
-    get, set_ = _pair(handle, names, f"{label}.threads", missing, ctypes.c_int)
-    names = ("omp_get_dynamic", "omp_set_dynamic")
-    get_dynamic, set_dynamic = _pair(handle, names, f"{label}.dynamic", missing, ctypes.c_int)
+    names, counts = (LIBGOMP.symbol, "omp_set_num_threads"), (ctypes.c_int, ctypes.c_int)
+    get, set_ = _pair(handle, names, f"{label}.threads", missing, counts)
+    names, whether = ("omp_get_dynamic", "omp_set_dynamic"), (ctypes.c_bool, ctypes.c_int)
+    get_dynamic, set_dynamic = _pair(handle, names, f"{label}.dynamic", missing, whether)
     if get is None:
         return None
     return Pool(label, "openmp", library.path, get, set_, get_dynamic, set_dynamic)

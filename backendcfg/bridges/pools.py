@@ -64,13 +64,19 @@ class Threads:
     @property
     def read(self) -> Callable[[], int]:
         """What answers: a scope asks each time that it is entered and left."""
-        return self._read_mkl if self.pool.kind == MKL.name else self.pool.get
+        if self.pool.kind != MKL.name:
+            return self.pool.get
+        get, path = self.pool.get, self.pool.path
 
-    def _read_mkl(self) -> int:
-        found = self.pool.get()
-        asked, seen = _asked.get(self.pool.path, (found, found))
-        # While MKL_DYNAMIC is on, MKL answers at most the number of cores, whatever it was told.
-        return asked if found == seen and asked > seen and self._clips() else found
+        def read() -> int:
+            found = get()
+            if path not in _asked:
+                return found
+            asked, seen = _asked[path]
+            # While MKL_DYNAMIC is on, it answers at most the number of cores, whatever it was told.
+            return asked if found == seen and asked > seen and self._clips() else found
+
+        return read
 
     def write(self, value: int) -> None:
         if type(value) is not int or not 1 <= value <= self.pool.limit:
@@ -96,7 +102,7 @@ class Threads:
         return int(afresh.ask(self.pool.path, "begins", variables))
 
     def _clips(self) -> bool:
-        return self.pool.get_dynamic is not None and bool(self.pool.get_dynamic())
+        return self.pool.get_dynamic is not None and self.pool.get_dynamic()
 
 
 _asked: dict[str, tuple[int, int]] = {}
@@ -118,18 +124,25 @@ class LocalThreads(AnytimeSwitch):
     def name(self) -> str:
         return f"{self.pool.label}.local_threads"
 
-    def read(self) -> int:
-        found = self._set(0)
-        self._set(found)
-        return found
+    @property
+    def read(self) -> Callable[[], int]:
+        """What answers: it exchanges the count for none, and puts it back."""
+        exchange = self.write
 
-    def write(self, value: int) -> None:
-        self._set(value)
+        def read() -> int:
+            found: int = exchange(0)
+            if found:
+                exchange(found)
+            return found
 
-    def _set(self, value: int) -> int:
+        return read
+
+    @property
+    def write(self) -> Callable[[int], Any]:
+        """What sets it, and returns what it was."""
         if self.pool.set_local is None:
             raise RuntimeError(f"{self.pool.label} has no such switch")
-        return self.pool.set_local(value)
+        return self.pool.set_local
 
 
 @record(frozen=True)
@@ -151,15 +164,19 @@ class Dynamic:
     def latch(self) -> Latch:
         return "each-thread" if self.pool.kind == "openmp" else "anytime"
 
-    def read(self) -> bool:
+    @property
+    def read(self) -> Callable[[], bool]:
+        """What answers."""
         if self.pool.get_dynamic is None:
             raise RuntimeError(f"{self.pool.label} has no such switch")
-        return bool(self.pool.get_dynamic())
+        return self.pool.get_dynamic
 
-    def write(self, value: bool) -> None:
+    @property
+    def write(self) -> Callable[[int], None]:
+        """What sets it."""
         if self.pool.set_dynamic is None:
             raise RuntimeError(f"{self.pool.label} has no such switch")
-        self.pool.set_dynamic(int(value))
+        return self.pool.set_dynamic
 
     def too_late(self) -> str:
         return ""

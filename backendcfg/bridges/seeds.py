@@ -12,6 +12,7 @@ The switches are in `generators`, and in `entropy` for generator objects that no
 
 from __future__ import annotations
 
+from backendcfg import log
 from backendcfg.bridges import entropy, imports, lineage
 from backendcfg.bridges.entropy import EntropyOfNumPy, EntropyOfPython
 from backendcfg.bridges.generators import (
@@ -23,7 +24,6 @@ from backendcfg.bridges.generators import (
     Torch,
     digest,
 )
-from backendcfg.transact import log
 from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False

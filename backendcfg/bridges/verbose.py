@@ -262,11 +262,15 @@ class Verbosity:
     def reversible(self) -> bool:
         return not self.switch.fixed
 
-    def read(self) -> int | str:
-        return self.switch.get()
+    @property
+    def read(self) -> Callable[[], int | str]:
+        """What answers."""
+        return self.switch.get
 
-    def write(self, value: int) -> None:
-        self.switch.set(value)
+    @property
+    def write(self) -> Callable[[int], None]:
+        """What sets it."""
+        return self.switch.set
 
     def too_late(self) -> str:
         return ""

@@ -5,14 +5,13 @@ What is known of each provider, and their order, is in `backendcfg.catalogue.cpu
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from backendcfg import environ, native
+from backendcfg import environ, log, native
 from backendcfg.catalogue.cpu import BY_NAME, COMPILED_IN, NATIVE
 from backendcfg.dispatch.rehearsal import rehearse
 from backendcfg.errors import MissingLibraryError
@@ -21,9 +20,6 @@ from backendcfg.probe.loaded import mapped_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-
-logger = logging.getLogger("backendcfg.dispatch")
 
 
 @dataclass(frozen=True)
@@ -130,7 +126,7 @@ def open_file(name: str, library: LibraryFile) -> Usable | Refused:
             if not is_loaded(library.path) and (reason := hazard(name)):
                 return Refused(library.path, reason)
             answer = _answers[name, library] = _open(name, library)
-            logger.debug("provider %s: %s", name, answer)
+            log.debug("provider %s: %s", name, answer)
         return answer
 
 

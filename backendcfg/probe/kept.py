@@ -15,7 +15,7 @@ import os
 import platform
 import time
 
-from backendcfg import environ, startup
+from backendcfg import environ, log, startup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ def replace(path: str, content: str | bytes) -> bool:
             file.write(content.encode() if isinstance(content, str) else content)
         os.replace(temporary, path)
     except OSError as error:
-        import logging
-
-        logging.getLogger("backendcfg.probe").debug("%s is not kept: %s", path, error)
+        log.debug("%s is not kept: %s", path, error)
         with suppress(OSError):
             os.unlink(temporary)
         return False

@@ -11,11 +11,10 @@ would have taken without the variable, and the outcome of a switch that cannot r
 
 from __future__ import annotations
 
-from backendcfg import _native
+from backendcfg import _native, log
 from backendcfg.errors import BackendCfgError
 from backendcfg.records import record, replace
 from backendcfg.registry import entering, owners
-from backendcfg.transact import log
 from backendcfg.transact.journal import carry_out, foresee
 from backendcfg.transact.outcome import Outcome, reason, shown
 from backendcfg.transact.switch import AnytimeSwitch, Setting, told

@@ -14,9 +14,8 @@ import inspect
 import types
 from contextvars import Context, copy_context
 
-from backendcfg import _native
+from backendcfg import _native, log
 from backendcfg.registry import busy, entering
-from backendcfg.transact import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from _thread import _local as local
 
-from backendcfg import _native
+from backendcfg import _native, log
 from backendcfg.errors import BackendCfgError, ProfileBusyError
 from backendcfg.records import record
 from backendcfg.registry import busy, owners, restoring
 from backendcfg.registry.busy import RAISE, SKIP, WAIT
-from backendcfg.transact import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

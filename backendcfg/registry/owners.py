@@ -25,6 +25,7 @@ from _thread import _local as local
 from _thread import get_ident
 from _weakref import ref
 
+from backendcfg._native import enter_lines, leave_lines
 from backendcfg.locks import OWNERS
 from backendcfg.registry import restoring
 from backendcfg.registry.restoring import STUCK
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from backendcfg.transact.protocol import Switch
     from backendcfg.transact.switch import Setting
 
-    Unnoted = tuple["Wanted", "Lines", bool]
-    """What a claim wants, here, and whether it changed nothing."""
+    Unnoted = tuple["Wanted", list["Line"], list[Any]]
+    """What a claim wants, here, and what each switch is given back; [] if that is what it wants."""
     Line = tuple["Cell", Any, Callable[[], Any], Callable[[Any], None], Setting]
     """A setting that scopes may write: its cell, the value, how to read and write it."""
 
@@ -54,7 +55,7 @@ class Thread:
 
     def __init__(self) -> None:
         self.wanted: Wanted | None = None
-        self.lines = Lines()
+        self.lines: list[Line] = []
         self.ident = get_ident()
         # Shared by all claims of the thread, which keep it alive for its callback.
         self.reference = ref(self, _thread_ended)
@@ -109,14 +110,13 @@ class Cell:
         switch: the switch.
         eligible: whether scopes may set it: at any time, and put it back.
         by_thread: whether each thread has a value of its own.
-        base: its value while nobody claims it.
         known: whether `base` was recorded and must not be read again: apply set it, or what it
             should be could not be restored.
         _claims: the values wanted, in the order in which they were claimed; the last is in force.
         thread: whose value it is, None for the process.
     """
 
-    __slots__ = ("_claims", "base", "by_thread", "eligible", "known", "switch", "thread")
+    __slots__ = ("_base", "_claims", "by_thread", "eligible", "known", "switch", "thread")
 
     def __init__(self, switch: Switch, thread: Thread | None = None) -> None:
         self.switch = switch
@@ -127,7 +127,7 @@ class Cell:
             and switch.reversible
             and not switch.too_late()
         )
-        self.base: Any = None
+        self._base: Any = None
         self.known = False
         self._claims: dict[Claim, Any] = {}
         self.thread = thread.reference if thread is not None else None
@@ -139,6 +139,17 @@ class Cell:
             _note_claims()
         return self._claims
 
+    @property
+    def base(self) -> Any:
+        """Its value while nobody claims it. The caller holds LOCK."""
+        if _unnoted:
+            _note_claims()
+        return self._base
+
+    @base.setter
+    def base(self, value: Any) -> None:
+        self._base = value
+
     def now(self) -> Any:
         """The value in force, as far as the table knows."""
         return next(reversed(self.claims.values())) if self.claims else self.base
@@ -148,33 +159,20 @@ class Cell:
         return tuple(HeldSwitch(self, claim, wanted) for claim, wanted in self.claims.items())
 
 
-class Lines(list["Line"]):
-    """What a profile sets in one thread, with the calls and the values in lists of their own."""
-
-    __slots__ = ("reads", "values")
-
-    def __init__(self, lines: Iterable[Line] = ()) -> None:
-        super().__init__(lines)
-        self.reads = [line[2] for line in self]
-        self.values = [line[1] for line in self]
-
-
 class Wanted(list["Setting"]):
     """The settings of a profile that is entered again and again: their cells are looked up once.
 
     Attributes:
         lines: those that scopes may write, each with its cell; None until somebody enters.
         by_thread: whether any of these cells only stands for one in each thread.
-        is_quiet: whether it changed nothing when it was last entered, and so may do it again.
     """
 
-    __slots__ = ("by_thread", "is_quiet", "lines")
+    __slots__ = ("by_thread", "lines")
 
     def __init__(self, settings: Iterable[Setting] = ()) -> None:
         super().__init__(settings)
-        self.lines: Lines | None = None
+        self.lines: list[Line] | None = None
         self.by_thread = False
-        self.is_quiet = True
 
 
 CELLS: dict[str, Cell] = {}
@@ -253,22 +251,23 @@ def take(
     if settings.by_thread:
         lines = _of_this_thread(settings, lines)
     held = claim.held
-    if settings.is_quiet and not held and _changes_nothing(settings, lines):
-        held.extend(lines)
-        _unnoted[claim] = settings, lines, True
-        return []
-    if _unnoted:
-        _note_claims()
-    is_alone = not held
-    for line in lines:
-        if line[0]._claims:
-            if blocked := _in_the_way(lines, ancestors):
-                return blocked
-            is_alone = False
-            break
     first = len(held)
     begun: list[tuple[Line, Any]] = []
     try:
+        if first == 0:
+            targets: list[Any] = []
+            if _unnoted:
+                entered = _changes_nothing(settings, lines)
+                if entered:
+                    held += lines
+            else:
+                entered = enter_lines(lines, held, begun, targets, restoring.refuse_reading)
+            if entered:
+                _unnoted[claim] = settings, lines, targets
+                return []
+        _note_claims()
+        if blocked := _in_the_way(lines, ancestors):
+            return blocked
         for line in lines:
             cell, wanted, read, write, setting = line
             claims = cell._claims
@@ -286,49 +285,40 @@ def take(
                     restoring.refuse_reading(wanted, found)
             # In this order: `give_back` can restore what is held before it is claimed.
             held.append(line)
-            if not is_alone:
-                claims[claim] = wanted
-        if is_alone:
-            _unnoted[claim] = settings, lines, False
+            claims[claim] = wanted
     except BaseException as cause:
         restoring.undo(claim, first, lines, begun, cause)
-    settings.is_quiet = not begun
     return []
 
 
-def _changes_nothing(settings: Wanted, lines: Lines) -> bool:
-    """Whether every switch holds what is wanted, and is to hold it afterwards."""
-    for others, _, changed_nothing in _unnoted.values():
-        if others is not settings or not changed_nothing:
+def _changes_nothing(settings: Wanted, lines: list[Line]) -> bool:
+    """Whether other scopes of this profile alone are open, and changed nothing, and this is one."""
+    for others, _, targets in _unnoted.values():
+        if others is not settings or targets:
             return False
         break
     for cell, wanted, _, _, _ in lines:
-        if cell._claims or (cell.known and cell.base != wanted):
+        if cell._claims or (cell.known and cell._base != wanted):
             return False
-    return _hold(lines)
-
-
-def _hold(lines: Lines) -> bool:
-    """Whether every switch can be read and holds what is wanted."""
     try:
-        return [read() for read in lines.reads] == lines.values
+        return all(read() == wanted for _, wanted, read, _, _ in lines)
     except Exception:
         return False  # whoever reads them one by one says which
 
 
 def _note_claims() -> None:
     """Let cells know of every claim. Can be called again after an interrupt."""
-    for claim, (_, _, changed_nothing) in _unnoted.items():
-        for cell, wanted, _, _, setting in claim.held:
-            if changed_nothing and not cell._claims:
+    for claim, (_, _, targets) in _unnoted.items():
+        for at, (cell, wanted, _, _, setting) in enumerate(claim.held):
+            if not cell._claims:
                 cell.switch = setting.switch
                 if not cell.known:
-                    cell.base = wanted
+                    cell._base = targets[at] if targets else wanted
             cell._claims[claim] = wanted
     _unnoted.clear()
 
 
-def _look_up(settings: Wanted) -> Lines:
+def _look_up(settings: Wanted) -> list[Line]:
     """Find the cells of the settings that scopes may write."""
     lines: list[Line] = []
     for setting in settings:
@@ -339,11 +329,11 @@ def _look_up(settings: Wanted) -> Lines:
         if cell.eligible or cell.by_thread:
             lines.append((cell, setting.wanted, switch.read, switch.write, setting))
     settings.by_thread = any(line[0].by_thread for line in lines)
-    settings.lines = Lines(lines)
-    return settings.lines
+    settings.lines = lines
+    return lines
 
 
-def _of_this_thread(settings: Wanted, lines: Lines) -> Lines:
+def _of_this_thread(settings: Wanted, lines: list[Line]) -> list[Line]:
     """The same with the calling thread's cells, where each thread has its own."""
     thread = this_thread()
     if thread.wanted is settings:
@@ -354,11 +344,11 @@ def _of_this_thread(settings: Wanted, lines: Lines) -> Lines:
             found.append(line)
         elif (own := _in_this_thread(line[0], line[4].switch)).eligible:
             found.append((own, *line[1:]))
-    thread.lines, thread.wanted = Lines(found), settings
-    return thread.lines
+    thread.lines, thread.wanted = found, settings
+    return found
 
 
-def _in_the_way(lines: Lines, ancestors: tuple[object, ...]) -> list[HeldSwitch]:
+def _in_the_way(lines: list[Line], ancestors: tuple[object, ...]) -> list[HeldSwitch]:
     """The claims that want something else and do not belong to a scope around the new one."""
     return [
         HeldSwitch(cell, claim, other)
@@ -377,13 +367,16 @@ def give_back(claim: Claim) -> None:
     held = claim.held
     here = this_thread().reference
     if claim in _unnoted and claim.thread is here and not STUCK:
-        _, lines, changed_nothing = _unnoted[claim]
-        if not changed_nothing:
-            _give_back_alone(claim, lines)
-            return
-        if _hold(lines):
-            del _unnoted[claim]
-            held.clear()
+        _, lines, targets = _unnoted[claim]
+        try:
+            done = leave_lines(held, targets)
+        finally:
+            if claim not in _unnoted:
+                # A setter, or a signal handler during one, has looked at the cells.
+                for line in lines[len(held) :]:
+                    line[0]._claims.pop(claim, None)
+        if done:
+            _unnoted.pop(claim, None)
             return
     _note_claims()
     while held:
@@ -407,26 +400,6 @@ def give_back(claim: Claim) -> None:
             _restore(cell, claim)
             claims.pop(claim, None)
         held.pop()
-
-
-def _give_back_alone(claim: Claim, lines: Lines) -> None:
-    """The same for the only claim that there is, in its own thread."""
-    held = claim.held
-    while held:
-        cell, wanted, read, write, _ = held[-1]
-        target = cell.base
-        try:
-            if target != wanted:
-                write(target)
-            if read() != target:
-                restoring.write_again(cell, target, claim.prepared.name)
-        except Exception as error:
-            restoring.note_failed(cell, target, error, claim.prepared.name)
-        held.pop()
-    if _unnoted.pop(claim, None) is None:
-        # A setter, or a signal handler during one, has looked at the cells.
-        for line in lines:
-            line[0]._claims.pop(claim, None)
 
 
 def _restore(cell: Cell, claim: Claim) -> None:

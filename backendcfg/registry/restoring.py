@@ -5,7 +5,7 @@ Leaving never raises for a switch that cannot be restored: that is logged and ke
 
 from __future__ import annotations
 
-from backendcfg.transact import log
+from backendcfg import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,5 +138,7 @@ def undo(
         except RollbackIncompleteError:
             for step, (line, _) in zip(done, begun, strict=True):
                 if step.stuck:
+                    if not (line[0].claims or line[0].known):
+                        line[0].base = step.before
                     note_stuck(line[0], step.before, None, step.stuck, profile)
             raise

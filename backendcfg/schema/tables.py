@@ -293,7 +293,11 @@ class Log(Document):
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Flag("Level of the `backendcfg` logger.", ("backendcfg",), bits=False),
+        Flag(
+            "Least level of what the logger `backendcfg` is told, unless it has a level itself.",
+            ("backendcfg",),
+            bits=False,
+        ),
     ] = "warning"
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from _thread import RLock
 
-from backendcfg import _native, environ
+from backendcfg import _native, environ, log
 from backendcfg.bridges import imports
 from backendcfg.errors import NothingToUndoError
 from backendcfg.probe.environment import watched
@@ -14,7 +14,6 @@ from backendcfg.records import replace
 from backendcfg.registry import base, entering, owners
 from backendcfg.session import children, installed, threads, wiring
 from backendcfg.session.installed import AppliedProfile, stack, surroundings
-from backendcfg.transact import log
 from backendcfg.transact.interrupts import Deferral
 from backendcfg.transact.outcome import Report, reason, warn_of_pending
 
@@ -197,7 +196,11 @@ def _set(
 ) -> tuple[Outcome, ...]:
     active = stack[-1].prepared.name if stack else ""
     settings = wiring.merged(plans)
-    outcomes = base.set_base(prepared, settings, strict=strict, active=active)
+    log.applying = prepared
+    try:
+        outcomes = base.set_base(prepared, settings, strict=strict, active=active)
+    finally:
+        log.applying = None
     threads.base_changed(settings, outcomes, base.left())
     surroundings.clear()
     surroundings.update(watched())

@@ -110,8 +110,8 @@ def receive(given: str) -> None:
     """
     import json
 
+    from backendcfg import log
     from backendcfg.session import children, installed, process, tasks
-    from backendcfg.transact import log
     from backendcfg.transact.compiled import Compiled
 
     if environ.disabled():

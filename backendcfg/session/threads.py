@@ -18,9 +18,9 @@ from _thread import _local as local
 from _thread import get_ident
 from _weakref import ref
 
+from backendcfg import log
 from backendcfg.records import replace
 from backendcfg.registry import entering, owners
-from backendcfg.transact import log
 from backendcfg.transact.journal import ReadBackError
 from backendcfg.transact.outcome import listed, reason, shown
 from backendcfg.transact.switch import Setting

@@ -17,10 +17,10 @@ import os
 import sys
 import time
 
-from backendcfg import startup
+from backendcfg import log, startup
 from backendcfg.errors import NothingToUndoError, StateUnwritableError
 from backendcfg.startup import ENVIRONMENT, USER
-from backendcfg.transact import disk, log, store
+from backendcfg.transact import disk, store
 from backendcfg.transact.store import KEPT, Generation, Row
 
 TYPE_CHECKING = False

@@ -13,12 +13,12 @@ after. Callers serialise: the registry holds its lock around `transact`.
 
 from __future__ import annotations
 
+from backendcfg import log
 from backendcfg.errors import (
     RollbackIncompleteError,
     TooLateError,
     UnreadableSwitchError,
 )
-from backendcfg.transact import log
 from backendcfg.transact.interrupts import Deferral
 from backendcfg.transact.outcome import Failure, Outcome, listed, reason, shown
 from backendcfg.transact.switch import told

@@ -18,7 +18,6 @@ LATER = {
     "backendcfg.bridges.entropy",
     "backendcfg.bridges.generators",
     "backendcfg.bridges.lineage",
-    "backendcfg.bridges.log",
     "backendcfg.bridges.pool_calls",
     "backendcfg.bridges.pools",
     "backendcfg.bridges.seeds",

@@ -8,7 +8,9 @@ import gc
 import os
 import sys
 import threading
+from contextlib import nullcontext
 
+import fake_switches
 import pytest
 from fake_switches import RAISE, SKIP, WAIT, Switch, profile, scope
 
@@ -723,11 +725,52 @@ def test_a_cancelled_wait_leaves_nothing_behind():
     assert threads.value == 8
 
 
+@pytest.mark.parametrize("then", [None, OSError, KeyboardInterrupt])
+def test_a_setter_that_looks_who_holds_it_while_a_scope_is_left_leaves_no_claim(then):
+    """Whether the scope is left at once, another switch fails first, or an interrupt comes."""
+    found, raised = [], []
+
+    class Looking(Switch):
+        def write(self, value):
+            super().write(value)
+            if value == 8:
+                found.append([(each.switch, each.base) for each in entering.holdings()])
+
+    class Failing(Switch):
+        def write(self, value):
+            super().write(value)
+            if value == 8 and then is not None and not raised:
+                raised.append(then)
+                raise then
+
+    one, two, three = Failing("one", 8), Switch("two", 8), Looking("three", 8)
+    a_scope = scope("fast", (one, 1), (two, 2), (three, 3))
+    a_scope.__enter__()
+    with pytest.raises(KeyboardInterrupt) if then is KeyboardInterrupt else nullcontext():
+        a_scope.__exit__(None, None, None)
+    assert found == [[("one", 8), ("two", 8), ("three", 8)]]
+    assert raised == ([] if then is None else [then])
+    assert (one.value, two.value, three.value) == (8, 8, 8)
+    assert not [cell for cell in owners.CELLS.values() if cell.claims]
+    assert entering.stuck() == ()
+
+
+def test_a_base_that_was_found_while_nobody_looked_is_told_to_who_looks():
+    one, two = Switch("one", 8), Switch("two", 2)
+    with scope("fast", (one, 1), (two, 2)):
+        assert [owners.CELLS[name].base for name in ("one", "two")] == [8, 2]
+    one.value = two.value = 5
+    with scope("fast", (one, 1), (two, 2)):
+        two.value = 7
+        assert [owners.CELLS[name].base for name in ("one", "two")] == [5, 5]
+    assert (one.value, two.value) == (5, 5)
+
+
 @pytest.mark.parametrize("wanted", [(1, 2), (8, 8)], ids=["changes both", "changes nothing"])
 def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind(wanted):
     # CPython runs signal handlers when a function is entered and when a call has returned; the
-    # profiler sees exactly these points.
-    files = {owners.__file__, restoring.__file__, entering.__file__}
+    # profiler sees exactly these points, those inside a switch too.
+    files = {owners.__file__, restoring.__file__, entering.__file__, fake_switches.__file__}
     points, at = 0, 1
     while at > points:
         one, two = Switch("one", 8), Switch("two", 8)

@@ -383,7 +383,7 @@ def test_overlays_that_disagree_over_a_process_wide_switch_are_busy():
     inside, leave = threading.Event(), threading.Event()
 
     def hold():
-        with adjust.overlay({"log.level": "error"}):
+        with adjust.overlay({"threads.count": 1}):
             inside.set()
             leave.wait()
 
@@ -392,12 +392,12 @@ def test_overlays_that_disagree_over_a_process_wide_switch_are_busy():
     inside.wait()
     try:
         with (
-            pytest.raises(errors.ProfileBusyError, match=r"wants `logging\.backendcfg\.level`"),
-            adjust.overlay({"log.level": "debug"}),
+            pytest.raises(errors.ProfileBusyError, match=r"wants `openblas\[numpy\]\.threads`"),
+            adjust.overlay({"threads.count": 2}),
         ):
             pass
-        with adjust.overlay({"log.level": "debug"}, busy="skip"):
-            assert session.flags["log.level"] == "debug"
+        with adjust.overlay({"threads.count": 2}, busy="skip"):
+            assert session.flags["threads.count"] == 2
     finally:
         leave.set()
         thread.join()

@@ -21,6 +21,8 @@ ELSEWHERE = {
     "ops.calibration",
     # Read by the compiled part.
     "ops.check_finite",
+    # Read where there is something to say.
+    "log.level",
     # Read where one plan is made for several hosts.
     "fleet.unlike",
     # Read where a recipe for a device is made.

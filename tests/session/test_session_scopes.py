@@ -19,7 +19,7 @@ def test_the_flags_that_scopes_may_set_are_those_with_a_switch_for_it():
         for name in wiring.SCOPED
         if importlib.import_module(f"backendcfg.bridges.{name}").FRAMEWORK is None
     ]
-    assert {"log", "pools"} <= set(plain) < set(wiring.SCOPED)
+    assert {"pools", "verbose"} <= set(plain) < set(wiring.SCOPED)
     values = {**defaults(), "threads.count": 1, "threads.interop": 1}
     settings = bridges.settings(values, values, "all", bridges=plain)
     found = {

@@ -9,13 +9,14 @@ import threading
 import pytest
 from faulty_machine import FakeSwitch, Machine
 
+from backendcfg import log
 from backendcfg.errors import (
     RollbackIncompleteError,
     RolledBackError,
     TooLateError,
     UnreadableSwitchError,
 )
-from backendcfg.transact import journal, log
+from backendcfg.transact import journal
 from backendcfg.transact.switch import Setting
 
 

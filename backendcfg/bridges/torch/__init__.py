@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from backendcfg import log
 from backendcfg.bridges import imports
 from backendcfg.bridges.torch import (
     compiled,
@@ -19,7 +20,6 @@ from backendcfg.bridges.torch import (
     switches,
 )
 from backendcfg.bridges.torch.switches import Algorithms, Fill, Inductor, InteropThreads, Threads
-from backendcfg.transact import log
 from backendcfg.transact.switch import Setting
 
 TYPE_CHECKING = False

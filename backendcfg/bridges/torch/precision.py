@@ -6,6 +6,7 @@ precision does on a GPU was read in PyTorch's sources, not run.
 
 from __future__ import annotations
 
+from backendcfg import log
 from backendcfg.bridges.torch.precision_tree import (
     CONVOLUTIONS,
     CPU_PRODUCTS,
@@ -16,7 +17,6 @@ from backendcfg.bridges.torch.precision_tree import (
     tree_of,
 )
 from backendcfg.bridges.torch.switches import absent, has_gpu_build
-from backendcfg.transact import log
 from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False

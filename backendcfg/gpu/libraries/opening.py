@@ -9,13 +9,12 @@ for files, symbols and versions.
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from backendcfg import _native, native
+from backendcfg import _native, log, native
 from backendcfg.catalogue.gpu import NVIDIA
 from backendcfg.dispatch.providers import is_loaded
 from backendcfg.dispatch.rehearsal import rehearse_device
@@ -26,8 +25,6 @@ from backendcfg.gpu.libraries.files import BY_NAME, DeviceFile, World, find
 from backendcfg.gpu.libraries.signatures import TABLES
 from backendcfg.locks import ProcessLock
 from backendcfg.ops.devices import CUDA, KINDS
-
-logger = logging.getLogger("backendcfg.dispatch")
 
 
 class _Description(native._Struct):
@@ -171,7 +168,7 @@ def _open_once(file: DeviceFile) -> OpenLibrary | str:
     key = (file.library, file.path)
     if key not in _answers:
         _answers[key] = _open(file)
-        logger.debug("device library %s: %s", file.library, _answers[key])
+        log.debug("device library %s: %s", file.library, _answers[key])
     return _answers[key]
 
 

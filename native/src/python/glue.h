@@ -107,6 +107,11 @@ PyObject *bcfg_chain_claims(PyObject *module, PyObject *ignored);
 /* scope.c: its types, ready to be added to the module. */
 int bcfg_scope_ready(void);
 
+/* switches.c: what a scope does to the switches of other libraries. */
+int bcfg_switches_ready(void);
+PyObject *bcfg_enter_lines(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *bcfg_leave_lines(PyObject *module, PyObject *const *given, Py_ssize_t count);
+
 /* prepared.c: the innermost Prepared of this context, else the base, else NULL. Borrowed. */
 extern Prepared *bcfg_base;
 int bcfg_innermost(Prepared **prepared);
@@ -147,6 +152,8 @@ PyObject *bcfg_sampled(PyObject *module, PyObject *const *arguments, Py_ssize_t 
 PyObject *bcfg_keep_freed(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 /* calls.c */
 PyObject *bcfg_asking(PyObject *module, PyObject *address);
+PyObject *bcfg_asking_whether(PyObject *module, PyObject *address);
+PyObject *bcfg_telling(PyObject *module, PyObject *address);
 PyObject *bcfg_exchanging(PyObject *module, PyObject *address);
 PyObject *bcfg_stats(PyObject *module, PyObject *ignored);
 PyObject *bcfg_reset_stats(PyObject *module, PyObject *ignored);

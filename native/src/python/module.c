@@ -61,6 +61,11 @@ static PyMethodDef methods[] = {
      "chain()\n--\n\nThe Prepared of every open scope of this context, innermost first."},
     {"claims", bcfg_chain_claims, METH_NOARGS,
      "claims()\n--\n\nWhat enter_switches returned for those scopes, innermost first."},
+    {"enter_lines", (PyCFunction)(void (*)(void))bcfg_enter_lines, METH_FASTCALL,
+     "enter_lines(lines, held, begun, targets, refuse, /)\n--\n\nSet the switches of a scope; False "
+     "where another scope claims one."},
+    {"leave_lines", (PyCFunction)(void (*)(void))bcfg_leave_lines, METH_FASTCALL,
+     "leave_lines(held, targets, /)\n--\n\nGive them back; False at one that does not take it."},
     {"set_base", bcfg_set_base, METH_O,
      "set_base(prepared)\n--\n\nWhat holds where no scope is open; None for nothing."},
     {"snapshot", bcfg_snapshot_here, METH_NOARGS,
@@ -126,6 +131,10 @@ static PyMethodDef methods[] = {
      "was set last, 0 for nothing yet, None where another malloc serves."},
     {"asking", bcfg_asking, METH_O,
      "asking(address)\n--\n\nThe C function `int f(void)` there, as a function of Python."},
+    {"asking_whether", bcfg_asking_whether, METH_O,
+     "asking_whether(address)\n--\n\nThe same, which answers True or False."},
+    {"telling", bcfg_telling, METH_O,
+     "telling(address)\n--\n\nThe C function `void f(int)` there, as a function of Python."},
     {"exchanging", bcfg_exchanging, METH_O,
      "exchanging(address)\n--\n\nThe C function `int f(int)` there, as a function of Python."},
     {"stats", bcfg_stats, METH_NOARGS,
@@ -151,7 +160,8 @@ static int execute(PyObject *module) {
         PyErr_SetString(PyExc_ImportError, "backendcfg does not work in subinterpreters");
         return -1;
     }
-    if (bcfg_frames_ready() < 0 || PyType_Ready(&bcfg_FrameType) < 0 || bcfg_scope_ready() < 0)
+    if (bcfg_frames_ready() < 0 || PyType_Ready(&bcfg_FrameType) < 0 || bcfg_scope_ready() < 0 ||
+        bcfg_switches_ready() < 0)
         return -1;
     if (PyModule_AddType(module, &bcfg_PreparedType) < 0) return -1;
     bcfg_linear_ready();
