@@ -93,6 +93,12 @@ def chain() -> tuple[Prepared, ...]: ...
 # What enter_switches returned for those scopes, innermost first.
 def claims() -> tuple[Any, ...]: ...
 
+# What the loops below look at of `owners.Cell`.
+class CellFields:
+    _claims: dict[Any, Any]
+    _base: Any
+    known: bool
+
 # Set the switches of a scope, each read first, written where it differs, and read back. False where
 # a cell has claims: nothing was done then. A line is `owners.Line`, and what raises is theirs.
 #

@@ -19,7 +19,7 @@ from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
 FRAMEWORK: str | None = "jax"
@@ -79,12 +79,18 @@ class ThreadOption(AnytimeSwitch):
         self.name = f"jax.{option.removeprefix('jax_')}.thread"
         if not _missing(option):
             self._state = _state(option)
-            self._get = self._state.get_local
             self._unset = _unset()
 
-    def read(self) -> Any:
-        found = self._get()
-        return None if found is self._unset else _spoken(self.option, found)
+    @property
+    def read(self) -> Callable[[], Any]:
+        """What answers: a scope asks each time that it is entered and left."""
+        get, unset, spoken = self._state.get_local, self._unset, _spoken(self.option, None)
+
+        def read() -> Any:
+            found = get()
+            return None if found is unset else spoken if found is None else found
+
+        return read
 
     def write(self, value: Any) -> None:
         """As JAX's own context managers do it when they are entered and left."""

@@ -25,7 +25,7 @@ from _thread import _local as local
 from _thread import get_ident
 from _weakref import ref
 
-from backendcfg._native import enter_lines, leave_lines
+from backendcfg._native import CellFields, enter_lines, leave_lines
 from backendcfg.locks import OWNERS
 from backendcfg.registry import restoring
 from backendcfg.registry.restoring import STUCK
@@ -103,7 +103,7 @@ class HeldSwitch:
         self.wanted = wanted
 
 
-class Cell:
+class Cell(CellFields):
     """One switch, in one thread if that is its reach.
 
     Attributes:
@@ -116,7 +116,7 @@ class Cell:
         thread: whose value it is, None for the process.
     """
 
-    __slots__ = ("_base", "_claims", "by_thread", "eligible", "known", "switch", "thread")
+    __slots__ = ("by_thread", "eligible", "switch", "thread")
 
     def __init__(self, switch: Switch, thread: Thread | None = None) -> None:
         self.switch = switch
@@ -249,7 +249,9 @@ def take(
     if lines is None:
         lines = _look_up(settings)
     if settings.by_thread:
-        lines = _of_this_thread(settings, lines)
+        thread = this_thread()
+        known = thread.wanted is settings
+        lines = thread.lines if known else _of_this_thread(thread, settings, lines)
     held = claim.held
     first = len(held)
     begun: list[tuple[Line, Any]] = []
@@ -333,11 +335,8 @@ def _look_up(settings: Wanted) -> list[Line]:
     return lines
 
 
-def _of_this_thread(settings: Wanted, lines: list[Line]) -> list[Line]:
+def _of_this_thread(thread: Thread, settings: Wanted, lines: list[Line]) -> list[Line]:
     """The same with the calling thread's cells, where each thread has its own."""
-    thread = this_thread()
-    if thread.wanted is settings:
-        return thread.lines
     found: list[Line] = []
     for line in lines:
         if not line[0].by_thread:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from backendcfg._native import enter_lines, leave_lines
+from backendcfg._native import CellFields, enter_lines, leave_lines
 
 
 def line(values, name, wanted, **cell):
     """A switch that is an entry of a dictionary, and what is wanted of it."""
+    fields = CellFields()
+    for field, value in {"_claims": {}, **cell}.items():
+        setattr(fields, field, value)
     return (
-        SimpleNamespace(**{"_claims": {}, "known": False, "_base": None, **cell}),
+        fields,
         wanted,
         lambda: values[name],
         lambda value: values.update({name: value}),
@@ -148,11 +149,11 @@ def test_leaving_takes_two_lists(given):
         leave_lines(*given)
 
 
-@pytest.mark.parametrize("wrong", [None, (), (1, 2, 3, 4)])
+@pytest.mark.parametrize("wrong", [None, (), (1, 2, 3, 4), (1, 2, 3, 4, 5)])
 def test_a_line_is_a_tuple_of_five(wrong):
-    with pytest.raises(TypeError, match="a line is a tuple of five"):
+    with pytest.raises(TypeError, match="a line is a tuple of five, a cell first"):
         enter_lines([wrong], [], [], [], refuse)
-    with pytest.raises(TypeError, match="a line is a tuple of five"):
+    with pytest.raises(TypeError, match="a line is a tuple of five, a cell first"):
         leave_lines([wrong], [])
 
 

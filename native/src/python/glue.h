@@ -108,7 +108,7 @@ PyObject *bcfg_chain_claims(PyObject *module, PyObject *ignored);
 int bcfg_scope_ready(void);
 
 /* switches.c: what a scope does to the switches of other libraries. */
-int bcfg_switches_ready(void);
+extern PyTypeObject bcfg_CellType;
 PyObject *bcfg_enter_lines(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *bcfg_leave_lines(PyObject *module, PyObject *const *given, Py_ssize_t count);
 

@@ -160,10 +160,10 @@ static int execute(PyObject *module) {
         PyErr_SetString(PyExc_ImportError, "backendcfg does not work in subinterpreters");
         return -1;
     }
-    if (bcfg_frames_ready() < 0 || PyType_Ready(&bcfg_FrameType) < 0 || bcfg_scope_ready() < 0 ||
-        bcfg_switches_ready() < 0)
+    if (bcfg_frames_ready() < 0 || PyType_Ready(&bcfg_FrameType) < 0 || bcfg_scope_ready() < 0)
         return -1;
     if (PyModule_AddType(module, &bcfg_PreparedType) < 0) return -1;
+    if (PyModule_AddType(module, &bcfg_CellType) < 0) return -1;
     bcfg_linear_ready();
     if (PyModule_AddFunctions(module, bcfg_linear_methods) < 0) return -1;
     if (PyModule_AddFunctions(module, bcfg_device_methods) < 0) return -1;

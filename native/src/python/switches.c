@@ -2,35 +2,66 @@
  * which says what they mean. A line is (cell, wanted, read, write, setting), `owners.Line`. */
 #include "glue.h"
 
+#include <structmember.h>
+
 enum { CELL, WANTED, READ, WRITE, FIELDS = 5 };
 
-static PyObject *claims_name, *known_name, *base_name;
+/* What the loops look at of `owners.Cell`, which says what it means. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *claims, *base;
+    char known;
+} Cell;
 
-int bcfg_switches_ready(void) {
-    claims_name = PyUnicode_InternFromString("_claims");
-    known_name = PyUnicode_InternFromString("known");
-    base_name = PyUnicode_InternFromString("_base");
-    return claims_name != NULL && known_name != NULL && base_name != NULL ? 0 : -1;
+static int cell_traverse(PyObject *object, visitproc visit, void *arg) {
+    Py_VISIT(((Cell *)object)->claims);
+    Py_VISIT(((Cell *)object)->base);
+    return 0;
 }
+
+static int cell_clear(PyObject *object) {
+    Py_CLEAR(((Cell *)object)->claims);
+    Py_CLEAR(((Cell *)object)->base);
+    return 0;
+}
+
+static void cell_dealloc(PyObject *object) {
+    PyObject_GC_UnTrack(object);
+    cell_clear(object);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyMemberDef cell_members[] = {
+    {"_claims", T_OBJECT_EX, offsetof(Cell, claims), 0, "The values wanted, a dictionary."},
+    {"_base", T_OBJECT, offsetof(Cell, base), 0, "The value while nobody claims it."},
+    {"known", T_BOOL, offsetof(Cell, known), 0, "Whether the base was recorded."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject bcfg_CellType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "backendcfg._native.CellFields",
+    .tp_basicsize = sizeof(Cell),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "What C looks at of a cell of the owner table.",
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = cell_dealloc,
+    .tp_traverse = cell_traverse,
+    .tp_clear = cell_clear,
+    .tp_members = cell_members,
+};
 
 /* 1 or 0; -1 with an exception set. */
 static int are_equal(PyObject *one, PyObject *other) {
     return PyObject_RichCompareBool(one, other, Py_EQ);
 }
 
-/* Whether an attribute of an object is true; -1 with an exception set. */
-static int is_true(PyObject *object, PyObject *name) {
-    PyObject *value = PyObject_GetAttr(object, name);
-    int found = value == NULL ? -1 : PyObject_IsTrue(value);
-    Py_XDECREF(value);
-    return found;
-}
-
 /* The line at a place, a new reference: what is called may change the list. */
 static PyObject *line_at(PyObject *lines, Py_ssize_t at) {
     PyObject *line = PyList_GET_ITEM(lines, at);
-    if (PyTuple_CheckExact(line) && PyTuple_GET_SIZE(line) == FIELDS) return Py_NewRef(line);
-    PyErr_SetString(PyExc_TypeError, "a line is a tuple of five");
+    if (PyTuple_CheckExact(line) && PyTuple_GET_SIZE(line) == FIELDS &&
+        PyObject_TypeCheck(PyTuple_GET_ITEM(line, CELL), &bcfg_CellType))
+        return Py_NewRef(line);
+    PyErr_SetString(PyExc_TypeError, "a line is a tuple of five, a cell first");
     return NULL;
 }
 
@@ -59,18 +90,17 @@ static int change(PyObject *line, PyObject *before, PyObject *begun, PyObject *r
 
 /* Sets one switch. Whether it changes: now, or when it is given back; -1 with an exception set. */
 static int enter_line(PyObject *line, PyObject *begun, PyObject *targets, PyObject *refuse) {
-    PyObject *cell = PyTuple_GET_ITEM(line, CELL), *wanted = PyTuple_GET_ITEM(line, WANTED);
+    const Cell *cell = (Cell *)PyTuple_GET_ITEM(line, CELL);
+    PyObject *wanted = PyTuple_GET_ITEM(line, WANTED);
     PyObject *before = PyObject_CallNoArgs(PyTuple_GET_ITEM(line, READ));
     if (before == NULL) return -1;
     int same = are_equal(before, wanted);
     if (same == 0 && change(line, before, begun, refuse) < 0) same = -1;
-    int known = same < 0 ? -1 : is_true(cell, known_name);
-    if (known > 0) {
-        Py_SETREF(before, PyObject_GetAttr(cell, base_name));
-        if (before == NULL) return -1;
+    if (same >= 0 && cell->known) {
+        Py_SETREF(before, Py_NewRef(cell->base == NULL ? Py_None : cell->base));
         if (same > 0) same = are_equal(before, wanted);
     }
-    if (known < 0 || same < 0 || PyList_Append(targets, before) < 0) same = -1;
+    if (same >= 0 && PyList_Append(targets, before) < 0) same = -1;
     Py_DECREF(before);
     return same < 0 ? -1 : !same;
 }
@@ -85,10 +115,11 @@ PyObject *bcfg_enter_lines(PyObject *module, PyObject *const *given, Py_ssize_t 
     PyObject *lines = given[0], *held = given[1], *begun = given[2], *targets = given[3];
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(lines); i++) {
         PyObject *line = line_at(lines, i);
-        int claimed = line == NULL ? -1 : is_true(PyTuple_GET_ITEM(line, CELL), claims_name);
-        Py_XDECREF(line);
-        if (claimed < 0) return NULL;
-        if (claimed) Py_RETURN_FALSE;
+        if (line == NULL) return NULL;
+        PyObject *claims = ((Cell *)PyTuple_GET_ITEM(line, CELL))->claims;
+        bool is_claimed = claims != NULL && PyDict_Check(claims) && PyDict_GET_SIZE(claims) > 0;
+        Py_DECREF(line);
+        if (is_claimed) Py_RETURN_FALSE;
     }
     bool any = false;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(lines); i++) {
