@@ -99,26 +99,29 @@ class CellFields:
     _base: Any
     known: bool
 
-# Set the switches of a scope, each read first, written where it differs, and read back. False where
-# a cell has claims: nothing was done then. A line is `owners.Line`, and what raises is theirs.
+# Set the switches of a scope: each is read, written where it differs, and read back. False where
+# a cell already has claims: nothing was done then. What a switch raises comes through.
 #
-# held grows by each line that was set, begun by (line, value before) where one is to be written,
-# and targets by what each switch is given back; it stays empty where that is wanted everywhere.
-# refuse(wanted, found) raises.
+# lines are `owners.Line`. held grows by each that was set, begun by (line, value before) for each
+# that is about to be written, and before by what each switch held; before is emptied where all held
+# what is wanted and are to hold it afterwards. refuse(wanted, found) raises.
 def enter_lines(
     lines: list[Any],
     held: list[Any],
     begun: list[tuple[Any, Any]],
-    targets: list[Any],
+    before: list[Any],
     refuse: Callable[[Any, Any], NoReturn],
     /,
 ) -> bool: ...
 
-# Give them back, the last one first, and read each; held shrinks by each that holds its target.
-# False at one that raises an Exception or holds something else. What else is raised comes through.
-def leave_lines(held: list[Any], targets: list[Any], /) -> bool: ...
+# Give them back, the last one first: the recorded base, or what the switch held before. held
+# shrinks by each that was written and read back. False at one that raises an Exception or holds
+# something else, and as soon as a cell has claims, because somebody looked at it. What else is
+# raised comes through.
+def leave_lines(held: list[Any], before: list[Any], /) -> bool: ...
 
 # What holds where no scope is open; None for nothing.
+def base() -> Prepared | None: ...
 def set_base(prepared: Prepared | None, /) -> None: ...
 
 # Address of the snapshot that an operation would take here and now.

@@ -12,6 +12,7 @@ empties a cache in every logger of the process, and scopes come and go.
 from __future__ import annotations
 
 import sys
+from _thread import _local as local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +24,16 @@ if TYPE_CHECKING:
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 """As `logging` counts."""
 
-applying: Prepared | None = None
-"""The profile that is being applied to the process, whose level holds for its own steps too."""
+_applying = local()
+
+
+def begin_applying(prepared: Prepared | None) -> None:
+    """This thread applies a profile to the process: its level holds for these steps too.
+
+    Args:
+        prepared: the profile; None ends it.
+    """
+    _applying.prepared = prepared
 
 
 def debug(text: str, *values: object) -> None:
@@ -49,16 +58,26 @@ def error(text: str, *values: object) -> None:
 
 def _say_if_heard(kind: str, text: str, values: tuple[object, ...]) -> None:
     # Another thread may be about to import it, and `getLogger` comes late in it.
-    if hasattr(sys.modules.get("logging"), "getLogger") or _asked():
+    if hasattr(sys.modules.get("logging"), "getLogger") or 0 < _asked() <= _LEVELS[kind]:
         _say(kind, text, values)
 
 
 def _asked() -> int:
-    """The level that the profile in force here asks for; 0 where it asks for none."""
+    """The level that profiles ask for here and now; 0 where none does.
+
+    That is the innermost scope that asks for one, or else the profile of the process. While one is
+    applied, the more talkative of the old and the new decides.
+    """
     # Where the compiled part was never loaded, no profile can be in force.
     native = sys.modules.get("backendcfg._native")
-    in_force = native.current() if native is not None and applying is None else applying
-    plan: Any = getattr(in_force, "payload", None)
+    if native is None:
+        return 0
+    in_force = next(filter(None, map(_level, (*native.chain(), native.base()))), 0)
+    return min(filter(None, (in_force, _level(getattr(_applying, "prepared", None)))), default=0)
+
+
+def _level(prepared: Prepared | None) -> int:
+    plan: Any = None if prepared is None else prepared.payload
     return _LEVELS[plan.values["log.level"]] if "log.level" in getattr(plan, "asked", ()) else 0
 
 
@@ -77,9 +96,9 @@ def _say(kind: str, text: str, values: tuple[object, ...]) -> None:
     )
     if not least or least >= logging.WARNING or logger.hasHandlers():
         logger.handle(record)
-    elif logger.filter(record):
-        # It was asked for, and nobody listens.
-        _on_standard_error().handle(record)
+    elif kept := logger.filter(record):
+        # It was asked for, and nobody listens. Since Python 3.12 a filter may give another record.
+        _on_standard_error().handle(record if kept is True else kept)
 
 
 def _is_enabled(logger: logging.Logger, number: int, least: int) -> bool:

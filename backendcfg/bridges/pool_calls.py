@@ -221,7 +221,7 @@ def _call(handle: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
 
 
 def _quick(handle: ctypes.CDLL, name: str, *prototype: Any) -> Any:
-    """The same for what scopes ask whenever they are entered and left, without ctypes between."""
+    """The same without ctypes between, for what scopes call whenever they are entered and left."""
     import ctypes
 
     function = _call(handle, name, *prototype)
@@ -243,7 +243,7 @@ def _pair(
     missing: dict[str, str],
     prototypes: tuple[Any, Any],
     *,
-    stores: bool = True,
+    stores: bool,
 ) -> tuple[Any, Any]:
     """A getter and a setter, or two None and the reason in `missing`.
 
@@ -253,8 +253,8 @@ def _pair(
         switch: whose they are.
         missing: see `Inventory`.
         prototypes: what the getter returns and what the setter takes.
-        stores: whether the setter only stores the value. One that starts threads is called without
-            the interpreter lock.
+        stores: whether the setter only stores the value. One that waits for a lock, or starts
+            threads, is called without the interpreter lock.
     """
     result, argument = prototypes
     get = _quick(handle, names[0], result)
@@ -316,9 +316,11 @@ def _mkl(
         return style.format(words if inside_torch else words.title())
 
     names, counts = (name("get_max_threads"), name("set_num_threads")), (ctypes.c_int, ctypes.c_int)
-    get, set_ = _pair(handle, names, f"{label}.threads", missing, counts)
+    get, set_ = _pair(handle, names, f"{label}.threads", missing, counts, stores=True)
     names, whether = (name("get_dynamic"), name("set_dynamic")), (ctypes.c_bool, ctypes.c_int)
-    get_dynamic, set_dynamic = _pair(handle, names, f"{label}.dynamic", missing, whether)
+    get_dynamic, set_dynamic = _pair(
+        handle, names, f"{label}.dynamic", missing, whether, stores=True
+    )
     if get is None:
         return None
     local = _quick(handle, name("set_num_threads_local"), ctypes.c_int, ctypes.c_int)
@@ -378,10 +380,14 @@ def _openmp(
 ) -> Pool | None:
     import ctypes
 
+    # The runtimes of Intel and LLVM wait for a lock there, and end threads that are too many.
+    stores = os.path.basename(library.path).startswith(LIBGOMP.name)
     names, counts = (LIBGOMP.symbol, "omp_set_num_threads"), (ctypes.c_int, ctypes.c_int)
-    get, set_ = _pair(handle, names, f"{label}.threads", missing, counts)
+    get, set_ = _pair(handle, names, f"{label}.threads", missing, counts, stores=stores)
     names, whether = ("omp_get_dynamic", "omp_set_dynamic"), (ctypes.c_bool, ctypes.c_int)
-    get_dynamic, set_dynamic = _pair(handle, names, f"{label}.dynamic", missing, whether)
+    get_dynamic, set_dynamic = _pair(
+        handle, names, f"{label}.dynamic", missing, whether, stores=stores
+    )
     if get is None:
         return None
     return Pool(label, "openmp", library.path, get, set_, get_dynamic, set_dynamic)

@@ -124,7 +124,8 @@ def leave_switches(prepared: Prepared | None, scope: Scope | None, claim: Claim)
             again when the interrupt came before the first line.
     """
     interrupt: BaseException | None = None
-    while claim.held:
+    has_woken = False
+    while claim.held or (busy.WAITERS and not has_woken):
         try:
             if owners.is_changing():
                 owners.deferred.append(claim)
@@ -133,6 +134,7 @@ def leave_switches(prepared: Prepared | None, scope: Scope | None, claim: Claim)
                 owners.give_back(claim)
                 if busy.WAITERS:
                     busy.wake_all()
+                has_woken = True
         except Exception as error:
             log.error("leaving a scope of profile %s: %r", claim.prepared.name, error)
             break

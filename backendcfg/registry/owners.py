@@ -10,9 +10,9 @@ set, or else the one that the switch had while no scope claimed it. The setter i
 the value in force changes.
 
 Most scopes come and go while no other is open, or change nothing because every switch holds what
-they want. Cells learn of the claims of these when somebody looks at theirs, or another profile's
-scope comes. A scope that changes nothing reads every switch, when it is entered and when it is
-left.
+they want. Their claims are kept apart, in `_unnoted`, and C goes through their switches. The cells
+get such a claim when somebody reads a cell's claims or base, or another scope comes. Whatever a
+scope changes, it reads every switch when it is entered and when it is left.
 
 Claims are tied weakly to the thread that laid them: those of a thread that has ended are dropped
 when the table is next used. A forked child keeps the claims of the thread that forked.
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from backendcfg.transact.protocol import Switch
     from backendcfg.transact.switch import Setting
 
-    Unnoted = tuple["Wanted", list["Line"], list[Any]]
-    """What a claim wants, here, and what each switch is given back; [] if that is what it wants."""
+    Unnoted = tuple["Wanted", list[Any]]
+    """What a claim wants, and what each switch held before; [] where that is what it wants."""
     Line = tuple["Cell", Any, Callable[[], Any], Callable[[Any], None], Setting]
     """A setting that scopes may write: its cell, the value, how to read and write it."""
 
@@ -177,8 +177,8 @@ class Wanted(list["Setting"]):
 
 CELLS: dict[str, Cell] = {}
 _unnoted: dict[Claim, Unnoted] = {}
-"""Claims of which their cells do not know yet: one alone, or several of a profile that changed
-nothing."""
+"""Claims that their cells do not have yet: one on switches that nobody else claims, or several of
+one profile that changed nothing."""
 # By ident, which the system gives again to later threads. Not a WeakSet: threads begin while
 # another one looks, and a set that grows cannot be walked.
 _THREADS: dict[int, ref[Thread]] = {}
@@ -252,25 +252,27 @@ def take(
         thread = this_thread()
         known = thread.wanted is settings
         lines = thread.lines if known else _of_this_thread(thread, settings, lines)
+    if not lines:
+        return []
     held = claim.held
     first = len(held)
     begun: list[tuple[Line, Any]] = []
     try:
         if first == 0:
-            targets: list[Any] = []
+            before_all: list[Any] = []
             if _unnoted:
                 entered = _changes_nothing(settings, lines)
                 if entered:
                     held += lines
             else:
-                entered = enter_lines(lines, held, begun, targets, restoring.refuse_reading)
+                entered = enter_lines(lines, held, begun, before_all, restoring.refuse_reading)
             if entered:
-                _unnoted[claim] = settings, lines, targets
+                _unnoted[claim] = settings, before_all
                 return []
         _note_claims()
         if blocked := _in_the_way(lines, ancestors):
             return blocked
-        for line in lines:
+        for line in lines:  # as C's `enter_line`, for switches that have claims
             cell, wanted, read, write, setting = line
             claims = cell._claims
             if claims:
@@ -295,13 +297,10 @@ def take(
 
 def _changes_nothing(settings: Wanted, lines: list[Line]) -> bool:
     """Whether other scopes of this profile alone are open, and changed nothing, and this is one."""
-    for others, _, targets in _unnoted.values():
-        if others is not settings or targets:
+    for others, before in _unnoted.values():
+        if others is not settings or before:
             return False
         break
-    for cell, wanted, _, _, _ in lines:
-        if cell._claims or (cell.known and cell._base != wanted):
-            return False
     try:
         return all(read() == wanted for _, wanted, read, _, _ in lines)
     except Exception:
@@ -310,12 +309,12 @@ def _changes_nothing(settings: Wanted, lines: list[Line]) -> bool:
 
 def _note_claims() -> None:
     """Let cells know of every claim. Can be called again after an interrupt."""
-    for claim, (_, _, targets) in _unnoted.items():
+    for claim, (_, before) in _unnoted.items():
         for at, (cell, wanted, _, _, setting) in enumerate(claim.held):
             if not cell._claims:
                 cell.switch = setting.switch
                 if not cell.known:
-                    cell._base = targets[at] if targets else wanted
+                    cell._base = before[at] if before else wanted
             cell._claims[claim] = wanted
     _unnoted.clear()
 
@@ -365,18 +364,11 @@ def give_back(claim: Claim) -> None:
     """
     held = claim.held
     here = this_thread().reference
-    if claim in _unnoted and claim.thread is here and not STUCK:
-        _, lines, targets = _unnoted[claim]
-        try:
-            done = leave_lines(held, targets)
-        finally:
-            if claim not in _unnoted:
-                # A setter, or a signal handler during one, has looked at the cells.
-                for line in lines[len(held) :]:
-                    line[0]._claims.pop(claim, None)
-        if done:
-            _unnoted.pop(claim, None)
-            return
+    is_quick = claim in _unnoted and claim.thread is here and not STUCK
+    if is_quick and leave_lines(held, _unnoted[claim][1]):
+        _unnoted.pop(claim, None)
+        return
+    # Also where a switch fails, or somebody looked at the cells meanwhile, who may change bases.
     _note_claims()
     while held:
         cell, wanted, read, write, _ = held[-1]

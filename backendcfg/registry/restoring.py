@@ -9,6 +9,7 @@ from backendcfg import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from backendcfg.registry.owners import Cell, Claim, Line
@@ -127,11 +128,8 @@ def undo(
         for step, (line, _) in zip(done, begun, strict=True):
             step.written = places[id(line)] < len(mine)
         rest = lines[max(len(mine), places[id(begun[-1][0])] + 1 if begun else 0) :]
-        planned = done + [
-            journal.Step(setting, cell.now())
-            for cell, wanted, _, _, setting in rest
-            if cell.now() != wanted
-        ]
+        now = [(line, _now(line[0], line[2])) for line in rest]
+        planned = done + [journal.Step(line[4], value) for line, value in now if value != line[1]]
         profile = claim.prepared.name
         try:
             journal.roll_back(planned, done, cause, profile=profile, deed="entering")
@@ -142,3 +140,13 @@ def undo(
                         line[0].base = step.before
                     note_stuck(line[0], step.before, None, step.stuck, profile)
             raise
+
+
+def _now(cell: Cell, read: Callable[[], Any]) -> Any:
+    """What a switch holds; None where it cannot be read."""
+    if cell.claims:
+        return cell.now()
+    try:
+        return read()
+    except Exception:
+        return None

@@ -294,7 +294,7 @@ class Log(Document):
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
         Flag(
-            "Least level of what the logger `backendcfg` is told, unless it has a level itself.",
+            "Lowest level that is logged, unless the program gives the logger `backendcfg` one.",
             ("backendcfg",),
             bits=False,
         ),

@@ -196,11 +196,11 @@ def _set(
 ) -> tuple[Outcome, ...]:
     active = stack[-1].prepared.name if stack else ""
     settings = wiring.merged(plans)
-    log.applying = prepared
+    log.begin_applying(prepared)
     try:
         outcomes = base.set_base(prepared, settings, strict=strict, active=active)
     finally:
-        log.applying = None
+        log.begin_applying(None)
     threads.base_changed(settings, outcomes, base.left())
     surroundings.clear()
     surroundings.update(watched())

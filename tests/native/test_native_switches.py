@@ -32,39 +32,65 @@ def names(lines):
 def test_what_differs_is_written_and_given_back():
     values = {"one": 1, "two": 2}
     lines = [line(values, "one", 5), line(values, "two", 2)]
-    held, begun, targets = [], [], []
-    assert enter_lines(lines, held, begun, targets, refuse)
-    assert (values, held, targets) == ({"one": 5, "two": 2}, lines, [1, 2])
+    held, begun, before = [], [], []
+    assert enter_lines(lines, held, begun, before, refuse)
+    assert (values, held, before) == ({"one": 5, "two": 2}, lines, [1, 2])
     assert begun == [(lines[0], 1)]
-    assert leave_lines(held, targets)
+    assert leave_lines(held, before)
     assert (values, held) == ({"one": 1, "two": 2}, [])
 
 
-def test_where_nothing_differs_there_are_no_targets():
+def test_where_nothing_differs_no_value_is_kept():
     values = {"one": 1}
     lines = [line(values, "one", 1)]
-    held, begun, targets = [], [], []
-    assert enter_lines(lines, held, begun, targets, refuse)
-    assert (held, begun, targets) == (lines, [], [])
-    assert leave_lines(held, targets)
+    held, begun, before = [], [], []
+    assert enter_lines(lines, held, begun, before, refuse)
+    assert (held, begun, before) == (lines, [], [])
+    assert leave_lines(held, before)
     assert held == []
 
 
 def test_what_is_known_is_given_back_and_not_what_was_found():
     values = {"one": 1}
-    held, targets = [], []
-    assert enter_lines([line(values, "one", 1, known=True, _base=7)], held, [], targets, refuse)
-    assert targets == [7]
-    assert leave_lines(held, targets)
+    held, before = [], []
+    assert enter_lines([line(values, "one", 1, known=True, _base=7)], held, [], before, refuse)
+    assert before == [1]
+    assert leave_lines(held, before)
     assert values == {"one": 7}
+
+
+def test_what_becomes_known_while_a_scope_is_open_is_given_back():
+    values = {"one": 1, "two": 2}
+    lines = [line(values, "one", 5), line(values, "two", 2)]
+    held, before = [], []
+    assert enter_lines(lines, held, [], before, refuse)
+    for cell, *_ in lines:
+        cell.known, cell._base = True, 9
+    assert leave_lines(held, before)
+    assert values == {"one": 9, "two": 9}
+
+
+def test_leaving_stops_once_somebody_has_looked_at_the_cells():
+    values = {"one": 1, "two": 2}
+    one, two = line(values, "one", 5), line(values, "two", 6)
+
+    def write(value):
+        values["two"] = value
+        one[0]._claims["claim"] = 5
+        two[0]._claims["claim"] = 6
+
+    held, before = [one, (*two[:3], write, "two")], [1, 2]
+    values.update(one=5, two=6)
+    assert not leave_lines(held, before)
+    assert (values, names(held)) == ({"one": 5, "two": 2}, ["one", "two"])
 
 
 def test_where_somebody_claims_one_nothing_is_done():
     values = {"one": 1, "two": 2}
     lines = [line(values, "one", 5), line(values, "two", 6, _claims={"somebody": 2})]
-    held, begun, targets = [], [], []
-    assert not enter_lines(lines, held, begun, targets, refuse)
-    assert (values, held, begun, targets) == ({"one": 1, "two": 2}, [], [], [])
+    held, begun, before = [], [], []
+    assert not enter_lines(lines, held, begun, before, refuse)
+    assert (values, held, begun, before) == ({"one": 1, "two": 2}, [], [], [])
 
 
 def test_a_switch_that_does_not_take_its_value_is_refused_with_both():
@@ -108,15 +134,15 @@ def test_leaving_stops_at_a_switch_that_fails_and_an_interrupt_comes_through(bro
     lines = [line(values, name, 5) for name in values]
     other = lines[1]
     lines[1] = (*other[:2], *((fail, other[3]) if broken == "read" else (other[2], fail)), "two")
-    held, targets = [*lines], [1, 2, 3]
+    held, before = [*lines], [1, 2, 3]
     errors = [KeyboardInterrupt, OSError]
-    assert not leave_lines(held, targets)
+    assert not leave_lines(held, before)
     assert names(held) == ["one", "two"]
     with pytest.raises(KeyboardInterrupt):
-        leave_lines(held, targets)
+        leave_lines(held, before)
     assert names(held) == ["one", "two"]
     held[1] = other
-    assert leave_lines(held, targets)
+    assert leave_lines(held, before)
     assert values == {"one": 1, "two": 2, "three": 3}
 
 
@@ -157,7 +183,7 @@ def test_a_line_is_a_tuple_of_five(wrong):
         leave_lines([wrong], [])
 
 
-def test_more_lines_than_targets_are_refused():
+def test_more_lines_than_values_are_refused():
     values = {"one": 1}
-    with pytest.raises(IndexError, match="more lines are held than have targets"):
+    with pytest.raises(IndexError, match="more lines are held than have a value before"):
         leave_lines([line(values, "one", 5)] * 2, [1])

@@ -41,6 +41,12 @@ def in_thread(function, *arguments):
     return result
 
 
+def pass_through(a_scope):
+    """Enter and leave, and look at nothing: what nobody looks at goes another way."""
+    with a_scope:
+        pass
+
+
 def enter_and_leave(a_scope):
     with a_scope:
         return [(h.switch, h.now) for h in entering.holdings()]
@@ -401,7 +407,7 @@ def test_a_stuck_value_never_becomes_the_base(caplog):
     enter_and_leave(scope("fast", (threads, 4)))
     assert threads.value == 4
     threads.refuse = ()
-    enter_and_leave(scope("fast", (threads, 4)))
+    pass_through(scope("fast", (threads, 4)))
     assert threads.value == 8
     assert entering.stuck() == ()
 
@@ -725,34 +731,223 @@ def test_a_cancelled_wait_leaves_nothing_behind():
     assert threads.value == 8
 
 
+class Setter(Switch):
+    """A switch whose setter does something else, too, when it is given a value."""
+
+    def __init__(self, name, value, *, at=8, before=None, after=None):
+        super().__init__(name, value)
+        self.at, self.before, self.after = at, before, after
+
+    def write(self, value):
+        if value == self.at and self.before is not None:
+            self.before()
+        super().write(value)
+        if value == self.at and self.after is not None:
+            self.after()
+
+
+def once(error):
+    """A function that raises, the first time it is called."""
+    left = [error]
+
+    def fail():
+        if left:
+            raise left.pop()
+
+    return fail
+
+
 @pytest.mark.parametrize("then", [None, OSError, KeyboardInterrupt])
 def test_a_setter_that_looks_who_holds_it_while_a_scope_is_left_leaves_no_claim(then):
     """Whether the scope is left at once, another switch fails first, or an interrupt comes."""
-    found, raised = [], []
+    found = []
 
-    class Looking(Switch):
-        def write(self, value):
-            super().write(value)
-            if value == 8:
-                found.append([(each.switch, each.base) for each in entering.holdings()])
+    def look():
+        found.append([(each.switch, each.base) for each in entering.holdings()])
 
-    class Failing(Switch):
-        def write(self, value):
-            super().write(value)
-            if value == 8 and then is not None and not raised:
-                raised.append(then)
-                raise then
-
-    one, two, three = Failing("one", 8), Switch("two", 8), Looking("three", 8)
+    fail = None if then is None else once(then)
+    one, two, three = (
+        Setter("one", 8, before=fail),
+        Switch("two", 8),
+        Setter("three", 8, after=look),
+    )
     a_scope = scope("fast", (one, 1), (two, 2), (three, 3))
     a_scope.__enter__()
     with pytest.raises(KeyboardInterrupt) if then is KeyboardInterrupt else nullcontext():
         a_scope.__exit__(None, None, None)
-    assert found == [[("one", 8), ("two", 8), ("three", 8)]]
-    assert raised == ([] if then is None else [then])
-    assert (one.value, two.value, three.value) == (8, 8, 8)
-    assert not [cell for cell in owners.CELLS.values() if cell.claims]
+    assert found[0] == [("one", 8), ("two", 8), ("three", 8)]
+    # What raises is not written again here, and is put back by the next scope.
+    left = ["one"] if then is OSError else []
+    assert [each.switch for each in entering.stuck()] == left
+    enter_and_leave(a_scope)
     assert entering.stuck() == ()
+    assert [switch.value for switch in (one, two, three)] == [8, 8, 8]
+    assert not [cell for cell in owners.CELLS.values() if cell.claims]
+    assert owners._unnoted == {}
+
+
+@pytest.mark.parametrize("moment", ["entered", "left"])
+def test_a_base_that_a_setter_changes_while_a_scope_is_entered_or_left_is_given_back(moment):
+    one = Switch("one", 8)
+
+    def apply():
+        process_base.set_base(None, [Setting(one, 5, "one")])
+
+    two = Setter("two", 8, at=2 if moment == "entered" else 8, after=apply)
+    enter_and_leave(scope("fast", (one, 1), (two, 2)))
+    try:
+        assert (one.value, owners.CELLS["one"].base, entering.stuck()) == (5, 5, ())
+    finally:
+        process_base.set_base(None, [])
+
+
+def test_a_profile_whose_switches_no_scope_may_set_leaves_nothing():
+    pass_through(scope("fast", (Switch("late", 8, late="it is too late"), 4)))
+    assert owners._unnoted == {}
+
+
+@pytest.mark.parametrize("applied", [None, 5])
+def test_a_switch_that_stays_behind_at_an_entry_is_given_back_later(applied):
+    """To what it held, or to what `apply` had set though the program changed that."""
+
+    class Half(Switch):
+        is_broken = False
+
+        def write(self, value):
+            if self.is_broken and value == 8:
+                raise OSError("no way back")
+            super().write(value)
+            if self.is_broken:
+                raise OSError("half")
+
+    one = Half("one", 8)
+    if applied is not None:
+        process_base.set_base(None, [Setting(one, applied, "one")])
+        one.value = 8
+    one.is_broken = True
+    with pytest.raises(RollbackIncompleteError):
+        scope("fast", (one, 1)).__enter__()
+    one.is_broken = False
+    pass_through(scope("fast", (one, 2)))
+    assert (one.value, entering.stuck()) == (applied or 8, ())
+    process_base.set_base(None, [])
+
+
+def test_a_scope_that_changes_nothing_is_in_the_way_of_one_that_would_not_either():
+    one = Switch("one", 8)
+    with scope("quiet", (one, 8)):
+        one.value = 3
+        with pytest.raises(ProfileBusyError):
+            in_thread(pass_through, scope("other", (one, 3)))
+    assert one.value == 8
+
+
+def test_whoever_waits_is_woken_though_an_interrupt_comes_at_any_point():
+    class Waiter:
+        is_woken = False
+
+        def wake(self):
+            self.is_woken = True
+
+    points, at = 0, 1
+    while at > points:
+        waiter, one, two = Waiter(), Switch("one", 8), Switch("two", 8)
+        a_scope = scope("fast", (one, 1), (two, 2))
+        a_scope.__enter__()
+        busy.WAITERS.add(waiter)
+        try:
+            seen = interrupted(lambda: a_scope.__exit__(None, None, None), at)  # noqa: B023
+        finally:
+            busy.WAITERS.discard(waiter)
+        assert waiter.is_woken, f"point {at}"
+        assert (one.value, two.value) == (8, 8), f"point {at}"
+        if seen < at:
+            break
+        points, at = at, at + 1
+    assert points > 10
+
+
+def test_the_steps_of_an_entry_that_fails_are_those_that_would_have_been_made():
+    one, two, three = Switch("one", 8), Switch("two", 8), Switch("three", 4)
+    fast = scope("fast", (one, 1), (two, 2), (three, 4))
+    pass_through(fast)
+    one.refuse = (1,)
+    with pytest.raises(RolledBackError) as refused:
+        fast.__enter__()
+    assert "step 1 of 2" in refused.value.message
+    assert owners._unnoted == {}
+
+
+class Own(Switch):
+    """A switch that each thread has for itself."""
+
+    def __init__(self, name):
+        super().__init__(name, 8, reach="thread", latch="each-thread")
+        self.values = threading.local()
+
+    def read(self):
+        return getattr(self.values, "value", 8)
+
+    def write(self, value):
+        self.values.value = value
+
+
+def test_scopes_that_change_nothing_are_shared_with_a_thread_that_returns_to_something_else():
+    own = Own("own")
+    quiet = profile("quiet", (own, 8))
+
+    def enter_quietly():
+        with _native.Scope(quiet, RAISE):
+            return own.read(), len(owners._unnoted)
+
+    def over_a_base():
+        cell = owners.cell_of(own)
+        cell.base, cell.known = 5, True
+        return enter_quietly(), own.read()
+
+    # Another scope is around one that shares: the cell of this thread has its claim.
+    own.write(5)
+    with scope("another", (own, 8)):
+        entering.holdings()
+        entered, leave = threading.Event(), threading.Event()
+
+        def share():
+            with _native.Scope(quiet, RAISE):
+                entered.set()
+                leave.wait()
+
+        thread = threading.Thread(target=share)
+        thread.start()
+        entered.wait()
+        try:
+            assert (enter_quietly(), own.read()) == ((8, 2), 8)
+        finally:
+            leave.set()
+            thread.join()
+    assert own.read() == 5
+    own.write(8)
+    with _native.Scope(quiet, RAISE):
+        assert in_thread(over_a_base) == ((8, 2), 5)
+    assert owners._unnoted == {}
+    assert not [cell for cell in owners.this_thread().cells.values() if cell.claims]
+
+
+def test_a_switch_that_cannot_be_read_is_told_where_others_share_it():
+    class Blind(Switch):
+        is_blind = False
+
+        def read(self):
+            if self.is_blind:
+                raise OSError("blind")
+            return super().read()
+
+    one = Blind("one", 8)
+    quiet = profile("quiet", (one, 8))
+    with _native.Scope(quiet, RAISE):
+        one.is_blind = True
+        enter_and_leave(_native.Scope(quiet, RAISE))
+        one.is_blind = False
+    assert (one.value, owners._unnoted) == (8, {})
 
 
 def test_a_base_that_was_found_while_nobody_looked_is_told_to_who_looks():
@@ -766,34 +961,43 @@ def test_a_base_that_was_found_while_nobody_looked_is_told_to_who_looks():
     assert (one.value, two.value) == (5, 5)
 
 
-@pytest.mark.parametrize("wanted", [(1, 2), (8, 8)], ids=["changes both", "changes nothing"])
-def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind(wanted):
-    # CPython runs signal handlers when a function is entered and when a call has returned; the
-    # profiler sees exactly these points, those inside a switch too.
+def interrupted(work, at):
+    """Work that is interrupted at one point; how many points were seen.
+
+    CPython runs signal handlers when a function is entered and when a call has returned; the
+    profiler sees exactly these points, those inside a switch too.
+    """
     files = {owners.__file__, restoring.__file__, entering.__file__, fake_switches.__file__}
+    seen = 0
+
+    def interrupt(frame, event, argument):
+        nonlocal seen
+        if event in {"call", "c_return"} and frame.f_code.co_filename in files:
+            seen += 1
+            if seen == at:
+                raise KeyboardInterrupt
+
+    was_interrupted = False
+    sys.setprofile(interrupt)
+    try:
+        work()
+    except KeyboardInterrupt:
+        was_interrupted = True
+    finally:
+        sys.setprofile(None)
+    assert was_interrupted or seen < at, f"point {at}: the interrupt was swallowed"
+    return seen
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["", "a setter looks"])
+@pytest.mark.parametrize("wanted", [(1, 2), (8, 8)], ids=["changes both", "changes nothing"])
+def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind(wanted, looks):
     points, at = 0, 1
     while at > points:
-        one, two = Switch("one", 8), Switch("two", 8)
+        one = Switch("one", 8)
+        two = Setter("two", 8, after=entering.holdings if looks else None)
         both = scope("fast", (one, wanted[0]), (two, wanted[1]))
-        seen = 0
-
-        def interrupt(frame, event, argument):
-            nonlocal seen
-            code = frame.f_code
-            if event in {"call", "c_return"} and code.co_filename in files:
-                seen += 1
-                if seen == at:  # noqa: B023
-                    raise KeyboardInterrupt
-
-        interrupted = False
-        sys.setprofile(interrupt)
-        try:
-            with both:
-                pass
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            sys.setprofile(None)
+        seen = interrupted(lambda: pass_through(both), at)  # noqa: B023
         assert (one.value, two.value) == (8, 8), f"point {at}"
         assert not [cell for cell in owners.CELLS.values() if cell.claims], f"point {at}"
         assert owners.LOCK.acquire(blocking=False)
@@ -801,7 +1005,6 @@ def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind(
         assert _native.chain() == ()
         if seen < at:
             break
-        assert interrupted, f"point {at}: the interrupt was swallowed"
         points, at = at, at + 1
     assert points > 15
 

@@ -67,7 +67,65 @@ with adjust.overlay({"log.level": "debug"}):
     ) == ["a surprise", "a defect"]
 
 
-def test_a_profile_that_is_applied_tells_of_its_own_steps_and_of_their_end(said):
+def test_a_scope_that_asks_for_no_level_leaves_the_one_around_it(said):
+    lines = said(
+        """
+from backendcfg.session import adjust
+backendcfg.apply(settings={"log.level": "info"})
+talkative = adjust.overlay({"log.level": "debug"})
+with backendcfg.profile("fast"):
+    log.info("in a scope")
+    with talkative, backendcfg.profile("fast"):
+        log.debug("in scopes")
+    log.debug("nobody hears this")
+"""
+    )
+    assert lines[-2:] == ["backendcfg: in a scope", "backendcfg: in scopes"]
+
+
+def test_an_undo_tells_its_steps_where_the_profile_that_it_takes_back_asks_for_them(said):
+    lines = said(
+        """
+import numpy
+from backendcfg.bridges.pools import inventory
+[pool] = inventory().pools
+backendcfg.apply(settings={"threads.count": 1})
+backendcfg.apply(settings={"threads.count": 2, "log.level": "debug"})
+print("undo")
+backendcfg.undo()
+log.debug("nobody hears this")
+"""
+    )
+    assert lines[-1] == "backendcfg: openblas[numpy].threads: 2 -> 1"
+    assert "undo" in lines
+
+
+def test_the_level_of_a_profile_that_is_being_applied_is_that_of_its_thread(said):
+    assert said(
+        """
+import threading
+from backendcfg.session import installed
+backendcfg.apply(settings={"log.level": "debug"})
+prepared = installed.prepared()
+backendcfg.undo()
+print("begin")
+def apply():
+    log.begin_applying(prepared)
+    log.debug("in the thread that applies")
+    told.set()
+    end.wait()
+told, end = threading.Event(), threading.Event()
+thread = threading.Thread(target=apply)
+thread.start()
+told.wait()
+log.debug("nobody hears this")
+end.set()
+thread.join()
+"""
+    )[-2:] == ["begin", "backendcfg: in the thread that applies"]
+
+
+def test_a_profile_that_is_applied_tells_its_steps_and_those_of_its_undo(said):
     before, *lines = said(
         """
 import numpy
@@ -138,7 +196,9 @@ from backendcfg.session import adjust
 loaded = []
 log.debug("nobody hears this")
 loaded.append("logging" in sys.modules)
-with adjust.overlay({"log.level": "warning"}):
+with adjust.overlay({"log.level": "error"}):
+    log.debug("nor this")
+    log.info("nor this")
     loaded.append("logging" in sys.modules)
 print(loaded)
 """)

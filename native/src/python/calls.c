@@ -1,7 +1,7 @@
 /* Functions of libraries that scopes call whenever they are entered and left, as Python's own.
  *
- * ctypes takes several times as long. The interpreter lock is kept: these answer at once and wait
- * for nobody.
+ * ctypes takes several times as long. The interpreter lock is kept: `pool_calls.py` gives addresses here
+ * of functions that answer at once and wait for nobody.
  */
 #include "glue.h"
 

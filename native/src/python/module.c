@@ -61,11 +61,13 @@ static PyMethodDef methods[] = {
      "chain()\n--\n\nThe Prepared of every open scope of this context, innermost first."},
     {"claims", bcfg_chain_claims, METH_NOARGS,
      "claims()\n--\n\nWhat enter_switches returned for those scopes, innermost first."},
+    {"base", bcfg_get_base, METH_NOARGS,
+     "base()\n--\n\nWhat set_base was given last; None for nothing."},
     {"enter_lines", (PyCFunction)(void (*)(void))bcfg_enter_lines, METH_FASTCALL,
-     "enter_lines(lines, held, begun, targets, refuse, /)\n--\n\nSet the switches of a scope; False "
+     "enter_lines(lines, held, begun, before, refuse, /)\n--\n\nSet the switches of a scope; False "
      "where another scope claims one."},
     {"leave_lines", (PyCFunction)(void (*)(void))bcfg_leave_lines, METH_FASTCALL,
-     "leave_lines(held, targets, /)\n--\n\nGive them back; False at one that does not take it."},
+     "leave_lines(held, before, /)\n--\n\nGive them back; False at one that does not take it."},
     {"set_base", bcfg_set_base, METH_O,
      "set_base(prepared)\n--\n\nWhat holds where no scope is open; None for nothing."},
     {"snapshot", bcfg_snapshot_here, METH_NOARGS,

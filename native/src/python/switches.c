@@ -1,5 +1,7 @@
-/* The switches of a scope, set and given back one after the other: the loops of `registry.owners`,
- * which says what they mean. A line is (cell, wanted, read, write, setting), `owners.Line`. */
+/* The switches of a scope, set and given back one after the other: the quick way of `take` and
+ * `give_back` of `registry/owners.py`, where the rest is. What changes here changes there.
+ *
+ * A line is (cell, wanted, read, write, setting), `owners.Line`. */
 #include "glue.h"
 
 #include <structmember.h>
@@ -30,6 +32,13 @@ static void cell_dealloc(PyObject *object) {
     cell_clear(object);
     Py_TYPE(object)->tp_free(object);
 }
+
+static bool is_claimed(const Cell *cell) {
+    return cell->claims != NULL && PyDict_Check(cell->claims) && PyDict_GET_SIZE(cell->claims) > 0;
+}
+
+/* Its base, borrowed; None where there is none yet. */
+static PyObject *base_of(const Cell *cell) { return cell->base == NULL ? Py_None : cell->base; }
 
 static PyMemberDef cell_members[] = {
     {"_claims", T_OBJECT_EX, offsetof(Cell, claims), 0, "The values wanted, a dictionary."},
@@ -89,18 +98,15 @@ static int change(PyObject *line, PyObject *before, PyObject *begun, PyObject *r
 }
 
 /* Sets one switch. Whether it changes: now, or when it is given back; -1 with an exception set. */
-static int enter_line(PyObject *line, PyObject *begun, PyObject *targets, PyObject *refuse) {
+static int enter_line(PyObject *line, PyObject *begun, PyObject *values, PyObject *refuse) {
     const Cell *cell = (Cell *)PyTuple_GET_ITEM(line, CELL);
     PyObject *wanted = PyTuple_GET_ITEM(line, WANTED);
     PyObject *before = PyObject_CallNoArgs(PyTuple_GET_ITEM(line, READ));
     if (before == NULL) return -1;
     int same = are_equal(before, wanted);
     if (same == 0 && change(line, before, begun, refuse) < 0) same = -1;
-    if (same >= 0 && cell->known) {
-        Py_SETREF(before, Py_NewRef(cell->base == NULL ? Py_None : cell->base));
-        if (same > 0) same = are_equal(before, wanted);
-    }
-    if (same >= 0 && PyList_Append(targets, before) < 0) same = -1;
+    if (same >= 0 && PyList_Append(values, before) < 0) same = -1;
+    if (same > 0 && cell->known) same = are_equal(base_of(cell), wanted);
     Py_DECREF(before);
     return same < 0 ? -1 : !same;
 }
@@ -112,25 +118,24 @@ PyObject *bcfg_enter_lines(PyObject *module, PyObject *const *given, Py_ssize_t 
         PyErr_SetString(PyExc_TypeError, "enter_lines takes four lists and a function");
         return NULL;
     }
-    PyObject *lines = given[0], *held = given[1], *begun = given[2], *targets = given[3];
+    PyObject *lines = given[0], *held = given[1], *begun = given[2], *before = given[3];
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(lines); i++) {
         PyObject *line = line_at(lines, i);
         if (line == NULL) return NULL;
-        PyObject *claims = ((Cell *)PyTuple_GET_ITEM(line, CELL))->claims;
-        bool is_claimed = claims != NULL && PyDict_Check(claims) && PyDict_GET_SIZE(claims) > 0;
+        bool taken = is_claimed((Cell *)PyTuple_GET_ITEM(line, CELL));
         Py_DECREF(line);
-        if (is_claimed) Py_RETURN_FALSE;
+        if (taken) Py_RETURN_FALSE;
     }
     bool any = false;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(lines); i++) {
         PyObject *line = line_at(lines, i);
-        int changes = line == NULL ? -1 : enter_line(line, begun, targets, given[4]);
+        int changes = line == NULL ? -1 : enter_line(line, begun, before, given[4]);
         if (changes >= 0 && PyList_Append(held, line) < 0) changes = -1;
         Py_XDECREF(line);
         if (changes < 0) return NULL;
         any |= changes;
     }
-    if (!any && PyList_SetSlice(targets, 0, PY_SSIZE_T_MAX, NULL) < 0) return NULL;
+    if (!any && PyList_SetSlice(before, 0, PY_SSIZE_T_MAX, NULL) < 0) return NULL;
     Py_RETURN_TRUE;
 }
 
@@ -150,18 +155,23 @@ PyObject *bcfg_leave_lines(PyObject *module, PyObject *const *given, Py_ssize_t 
         PyErr_SetString(PyExc_TypeError, "leave_lines takes two lists");
         return NULL;
     }
-    PyObject *held = given[0], *targets = given[1];
-    bool is_quiet = PyList_GET_SIZE(targets) == 0;
+    PyObject *held = given[0], *before = given[1];
+    bool is_quiet = PyList_GET_SIZE(before) == 0;
     for (Py_ssize_t last; (last = PyList_GET_SIZE(held) - 1) >= 0;) {
-        if (!is_quiet && last >= PyList_GET_SIZE(targets)) {
-            PyErr_SetString(PyExc_IndexError, "more lines are held than have targets");
+        if (!is_quiet && last >= PyList_GET_SIZE(before)) {
+            PyErr_SetString(PyExc_IndexError, "more lines are held than have a value before");
             return NULL;
         }
         PyObject *line = line_at(held, last);
         if (line == NULL) return NULL;
-        PyObject *target =
-            Py_NewRef(is_quiet ? PyTuple_GET_ITEM(line, WANTED) : PyList_GET_ITEM(targets, last));
+        const Cell *cell = (Cell *)PyTuple_GET_ITEM(line, CELL);
+        /* What was found when the scope was entered, unless somebody recorded a base since. */
+        PyObject *target = Py_NewRef(cell->known ? base_of(cell)
+                                     : is_quiet  ? PyTuple_GET_ITEM(line, WANTED)
+                                                 : PyList_GET_ITEM(before, last));
         int holds = leave_line(line, target);
+        /* Somebody looked at the cells meanwhile, and may have changed the bases. */
+        if (holds > 0 && is_claimed(cell)) holds = 0;
         Py_DECREF(target);
         Py_DECREF(line);
         if (holds < 0) {
