@@ -561,16 +561,34 @@ def _when_path_is_complete(action: "Callable[[], None]") -> None:
 
     Once, although `site` runs the `.pth` files of a virtual environment twice.
     """
+    from _frozen_importlib import ModuleSpec
 
     class Finder:
-        """A finder that finds nothing."""
+        """A finder of a module that stands before every other `sitecustomize`."""
 
-        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-            if name == "sitecustomize":
-                # Also those of other folders: the user's and the environment's may both have one.
-                ours = type(self).__module__
-                sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != ours]
-                action()
+        def find_spec(
+            self, name: str, path: object = None, target: object = None
+        ) -> "ModuleSpec | None":
+            if name != "sitecustomize":
+                return None
+            # Also those of other folders: the user's and the environment's may both have one.
+            ours = type(self).__module__
+            sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != ours]
+            # Not here: whoever looks for a module holds a lock that all imports take, also those of
+            # threads that a start waits for. Whoever runs one does not.
+            return ModuleSpec(name, Loader())  # type: ignore[arg-type]
+
+    class Loader:
+        """What runs that module."""
+
+        def create_module(self, spec: object) -> None:
+            """The usual."""
+
+        def exec_module(self, module: object) -> None:
+            action()
+            # The module that `site` looks for takes this one's place, or is missing as ever.
+            del sys.modules["sitecustomize"]
+            __import__("sitecustomize")
 
     sys.meta_path.insert(0, Finder())
 

@@ -151,6 +151,42 @@ def test_a_sitecustomize_of_the_environment_runs_after_it(environment):
     assert environment.said(*PROGRAM, **ASKED)[0] == "started\ntheirs\nprogram\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (None, []),
+        ("1 / 0", ["ZeroDivisionError: division by zero"]),
+        ("import nowhere", ["ModuleNotFoundError: No module named 'nowhere'"]),
+    ],
+)
+def test_a_sitecustomize_that_is_missing_or_broken_is_told_as_python_does(environment, text, shown):
+    if text is not None:
+        (environment.site / "sitecustomize.py").write_text(text)
+    code = "import sys; print('sitecustomize' in sys.modules)"
+    stdout, stderr, status = environment.said("-c", code, **ASKED)
+    intro = ["Error in sitecustomize; set PYTHONVERBOSE for traceback:"]
+    assert (stdout, status) == ("started\nFalse\n", 0)
+    assert stderr.splitlines() == (intro + shown if shown else [])
+
+
+def test_threads_that_a_start_waits_for_can_import(environment):
+    """A start that resolves asks the libraries from threads, and waits for them."""
+    environment.stand_in(
+        """
+import threading
+def look():
+    import colorsys
+    print("looked")
+thread = threading.Thread(target=look, daemon=True)
+thread.start()
+thread.join(20)
+print("waits" if thread.is_alive() else "ended")
+"""
+    )
+    (environment.site / "sitecustomize.py").write_text("print('theirs')")
+    assert environment.said(*PROGRAM, **ASKED)[0] == "looked\nended\ntheirs\nprogram\n"
+
+
 def test_it_acts_although_another_file_imported_sitecustomize_before(environment):
     (environment.site / "sitecustomize.py").write_text("print('theirs')")
     (environment.site / "aa-early.pth").write_text("import sitecustomize\n")
