@@ -1,4 +1,4 @@
-"""Say once how this machine computes, in a TOML profile; every numeric library obeys.
+"""One TOML profile sets threads, precision, determinism and seeds of every numeric library.
 
     import backendcfg
 
@@ -7,9 +7,10 @@
 
 The public names are `profile`, `apply`, `undo`, `plan`, `verify`, `detect`, `active`, `flags`,
 `reload`, `guard`, `capture`, `numerics_token`, `probe_precision`, `record`, `evidence`, `backends`,
-`fleet`, `ops` and `errors`. Importing this package applies the profile that BACKENDCFG_PROFILE
-names, else the active one of the project, else of the user; where there is none it opens no
-library, sets no variable and costs a few milliseconds.
+`fleet`, `ops` and `errors`. Importing this package applies the profile that `backendcfg status`
+shows: one that BACKENDCFG_PROFILE names, that was applied for the project, the user or the
+environment, or that a settings file picks. Where there is none it opens no library, sets no
+variable and costs a few milliseconds.
 
 PYTEST_DONT_REWRITE, because pytest would warn of a package that a start-up file imported already.
 """

@@ -66,7 +66,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, asked: b
 )
 @common_options
 def group() -> None:
-    """One TOML profile says how this machine computes.
+    """One TOML profile sets threads, precision, determinism and seeds.
 
     A profile is validated, resolved against the hardware and libraries that are here, applied to
     every numeric library or to none, and read back.

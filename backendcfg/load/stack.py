@@ -241,8 +241,8 @@ class Family:
                 f"{shown_path(str(folder / 'profiles' / f'{name}.toml'))} is there, and is not "
                 f"searched: {shown_path(str(folder / PROJECT))} is missing"
             )
-            where = "" if folder == self.locations.cwd else f" in {folder}"
-            helps.insert(0, f"run `backendcfg init {name}`{where}, which writes it")
+            there = "" if folder == self.locations.cwd else f" in {folder}"
+            helps.insert(0, f"run `backendcfg init {name}`{there}, which writes it")
         return UnknownProfileError(
             message,
             spans=[_relabelled(pick.span, "no profile has this name")] if pick.span else [],

@@ -195,6 +195,8 @@ def test_a_profile_without_a_project_is_named_and_taken_by_init(call, empty):
     assert lines[1] == (
         "  note: profiles/mine.toml is there, and is not searched: backendcfg.toml is missing"
     )
+    assert lines[2].startswith("  note: searched, in order: ")
+    assert lines[2].endswith(", and the profiles installed with backendcfg")
     assert lines[-2:] == [
         "  help: run `backendcfg init mine`, which writes it",
         "  help: run `backendcfg list` to see them all",
