@@ -22,18 +22,10 @@ PACKAGE = "backendcfg"
 PREFIX = "BACKENDCFG_"
 # Of the variables of ours, those that put nothing in force; the others name a profile or a flag.
 SILENT = (
-    "BACKENDCFG_CONFIG_DIR",
-    "BACKENDCFG_SYSTEM_DIR",
-    "BACKENDCFG_STATE_DIR",
-    "BACKENDCFG_CACHE_DIR",
-    "BACKENDCFG_STARTED_BY",
-    "BACKENDCFG_STARTED_ANEW",
-    "BACKENDCFG_CARRIED",
-    "BACKENDCFG_GUARD",
-    "BACKENDCFG_TRACE",
-    "BACKENDCFG_RECORDS",
-    "BACKENDCFG_WORKER",
-    "BACKENDCFG_DISABLE",
+    *("BACKENDCFG_CONFIG_DIR", "BACKENDCFG_SYSTEM_DIR", "BACKENDCFG_STATE_DIR"),
+    *("BACKENDCFG_CACHE_DIR", "BACKENDCFG_STARTED_BY", "BACKENDCFG_STARTED_ANEW"),
+    *("BACKENDCFG_CARRIED", "BACKENDCFG_GUARD", "BACKENDCFG_TRACE", "BACKENDCFG_RECORDS"),
+    *("BACKENDCFG_WORKER", "BACKENDCFG_DISABLE"),
 )
 # pip runs the last two by their paths while it builds a package.
 INSTALLERS = ("ensurepip", "venv", "virtualenv", "__pip-runner__.py", "_in_process.py")
@@ -108,9 +100,6 @@ def working_directory() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return "/"
-
-
-# What is there.
 
 
 def read(path: str, own: bool = False) -> "bytes | None":
@@ -345,9 +334,6 @@ def _nearest(rows: "dict[str, int]", here: str) -> str:
     return at
 
 
-# What this interpreter is, and what is done about it.
-
-
 def disabled() -> bool:
     """Whether BACKENDCFG_DISABLE turns everything off, or a package is being built."""
     if os.environ.get(PREFIX + "DISABLE", "") not in ("", "0"):  # noqa: TID251
@@ -564,11 +550,9 @@ def _when_path_is_complete(action: "Callable[[], None]") -> None:
     from _frozen_importlib import ModuleSpec
 
     class Finder:
-        """A finder of a module that stands before every other `sitecustomize`."""
+        """A finder, and the loader, of a module that stands before every other `sitecustomize`."""
 
-        def find_spec(
-            self, name: str, path: object = None, target: object = None
-        ) -> "ModuleSpec | None":
+        def find_spec(self, name: str, *_: object) -> "ModuleSpec | None":
             if name != "sitecustomize":
                 return None
             # Also those of other folders: the user's and the environment's may both have one.
@@ -576,13 +560,10 @@ def _when_path_is_complete(action: "Callable[[], None]") -> None:
             sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != ours]
             # Not here: whoever looks for a module holds a lock that all imports take, also those of
             # threads that a start waits for. Whoever runs one does not.
-            return ModuleSpec(name, Loader())  # type: ignore[arg-type]
-
-    class Loader:
-        """What runs that module."""
+            return ModuleSpec(name, self)  # type: ignore[arg-type]
 
         def create_module(self, spec: object) -> None:
-            """The usual."""
+            """As ever."""
 
         def exec_module(self, module: object) -> None:
             action()
