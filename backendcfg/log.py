@@ -17,23 +17,33 @@ from _thread import _local as local
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from backendcfg._native import Prepared
+    from backendcfg.transact.compiled import Compiled
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 """As `logging` counts."""
 
+_base: Sequence[Compiled] = ()
+"""The plans that hold for the process, the one that wins last."""
+
 _applying = local()
 
 
-def begin_applying(prepared: Prepared | None) -> None:
-    """This thread applies a profile to the process: its level holds for these steps too.
+def begin_applying(plans: Sequence[Compiled]) -> None:
+    """This thread applies plans to the process: their level holds for these steps too."""
+    _applying.plans = plans
+
+
+def end_applying(base: Sequence[Compiled]) -> None:
+    """It is done.
 
     Args:
-        prepared: the profile; None ends it.
+        base: the plans that hold for the process now, the one that wins last.
     """
-    _applying.prepared = prepared
+    global _base
+    _base, _applying.plans = base, ()
 
 
 def debug(text: str, *values: object) -> None:
@@ -68,17 +78,20 @@ def _asked() -> int:
     That is the innermost scope that asks for one, or else the profile of the process. While one is
     applied, the more talkative of the old and the new decides.
     """
-    # Where the compiled part was never loaded, no profile can be in force.
+    # Where the compiled part was never loaded, no scope can be open.
     native = sys.modules.get("backendcfg._native")
-    if native is None:
-        return 0
-    in_force = next(filter(None, map(_level, (*native.chain(), native.base()))), 0)
-    return min(filter(None, (in_force, _level(getattr(_applying, "prepared", None)))), default=0)
+    scopes = () if native is None else [each.payload for each in native.chain()]
+    in_force = _first_level([*scopes, *reversed(_base)])
+    applied = _first_level(reversed(getattr(_applying, "plans", ())))
+    return min(filter(None, (in_force, applied)), default=0)
 
 
-def _level(prepared: Prepared | None) -> int:
-    plan: Any = None if prepared is None else prepared.payload
-    return _LEVELS[plan.values["log.level"]] if "log.level" in getattr(plan, "asked", ()) else 0
+def _first_level(plans: Iterable[Any]) -> int:
+    """The level of the first plan that asks for one; 0 where none does."""
+    for plan in plans:
+        if "log.level" in getattr(plan, "asked", ()):
+            return _LEVELS[plan.values["log.level"]]
+    return 0
 
 
 def _say(kind: str, text: str, values: tuple[object, ...]) -> None:

@@ -16,6 +16,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
 OLDEST = (3, 11)
 PACKAGE = "backendcfg"
@@ -552,23 +553,22 @@ def _when_path_is_complete(action: "Callable[[], None]") -> None:
     class Finder:
         """A finder, and the loader, of a module that stands before every other `sitecustomize`."""
 
-        def find_spec(self, name: str, *_: object) -> "ModuleSpec | None":
-            if name != "sitecustomize":
-                return None
-            # Also those of other folders: the user's and the environment's may both have one.
-            ours = type(self).__module__
-            sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != ours]
-            # Not here: whoever looks for a module holds a lock that all imports take, also those of
-            # threads that a start waits for. Whoever runs one does not.
-            return ModuleSpec(name, self)  # type: ignore[arg-type]
+        def find_spec(self, name: str, *_: object, **__: object) -> "ModuleSpec | None":
+            # It starts nothing: whoever looks for a module holds a lock that all imports take, also
+            # those of threads that a start waits for. Whoever runs one does not.
+            loader: Any = self
+            return ModuleSpec(name, loader) if name == "sitecustomize" else None
 
         def create_module(self, spec: object) -> None:
             """As ever."""
 
         def exec_module(self, module: object) -> None:
+            # Also those of other folders: the user's and the environment's may both have one.
+            ours = type(self).__module__
+            sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != ours]
             action()
             # The module that `site` looks for takes this one's place, or is missing as ever.
-            del sys.modules["sitecustomize"]
+            sys.modules.pop("sitecustomize", None)
             __import__("sitecustomize")
 
     sys.meta_path.insert(0, Finder())

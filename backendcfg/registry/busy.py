@@ -76,12 +76,13 @@ class Waiter:
 
     def wake(self) -> None:
         """Let it look again; from any thread, which holds LOCK."""
+        from contextlib import suppress
+
         if self._gate is not None:
-            self._gate.release()
+            with suppress(RuntimeError):  # an interrupt came after it was opened, just here
+                self._gate.release()
             self._gate = None
         if self._loop is not None:
-            from contextlib import suppress
-
             with suppress(RuntimeError):  # its loop was closed under it
                 self._loop.call_soon_threadsafe(self._resolve)
 

@@ -124,8 +124,9 @@ def leave_switches(prepared: Prepared | None, scope: Scope | None, claim: Claim)
             again when the interrupt came before the first line.
     """
     interrupt: BaseException | None = None
-    has_woken = False
-    while claim.held or (busy.WAITERS and not has_woken):
+    # Whoever waits is told, also where an interrupt came when all was given back.
+    owes = bool(claim.held)
+    while claim.held or (owes and busy.WAITERS):
         try:
             if owners.is_changing():
                 owners.deferred.append(claim)
@@ -134,13 +135,13 @@ def leave_switches(prepared: Prepared | None, scope: Scope | None, claim: Claim)
                 owners.give_back(claim)
                 if busy.WAITERS:
                     busy.wake_all()
-                has_woken = True
+                owes = False
         except Exception as error:
             log.error("leaving a scope of profile %s: %r", claim.prepared.name, error)
             break
         except BaseException as error:
             interrupt = error
-    if owners.deferred and not owners.is_changing():
+    if owners.deferred:
         give_back_deferred()
     if interrupt is not None:
         raise interrupt
@@ -148,7 +149,7 @@ def leave_switches(prepared: Prepared | None, scope: Scope | None, claim: Claim)
 
 def give_back_deferred() -> None:
     """Leave the scopes that were left while this thread was inside a change."""
-    while owners.deferred:
+    while owners.deferred and not owners.is_changing():
         leave_switches(None, None, owners.deferred.pop(0))
 
 

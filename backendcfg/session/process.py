@@ -150,6 +150,7 @@ def undo() -> Report | None:
             _follow()
             return stack[-1].report
         outcomes = base.set_base(None, [], active=stack[-1].prepared.name)
+        log.end_applying(())
         outcomes = threads.with_keepers(outcomes)
         lost = [one for one in stack[-1].outcomes if one.state == "irreversible"]
         stack.clear()
@@ -196,11 +197,14 @@ def _set(
 ) -> tuple[Outcome, ...]:
     active = stack[-1].prepared.name if stack else ""
     settings = wiring.merged(plans)
-    log.begin_applying(prepared)
+    before = stack[-1].plans if stack else ()
+    log.begin_applying(plans)
     try:
         outcomes = base.set_base(prepared, settings, strict=strict, active=active)
-    finally:
-        log.begin_applying(None)
+    except BaseException:
+        log.end_applying(before)
+        raise
+    log.end_applying(plans)
     threads.base_changed(settings, outcomes, base.left())
     surroundings.clear()
     surroundings.update(watched())

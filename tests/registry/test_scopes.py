@@ -678,6 +678,33 @@ def test_a_parent_that_exits_before_its_child_task_leaves_the_child_s_value():
     assert threads.writes == [4, 2, 8]
 
 
+def test_a_task_that_waits_looks_again_only_when_something_is_given_back(monkeypatch):
+    one = Switch("one", 8)
+    tries = []
+    take = owners.take
+    monkeypatch.setattr(owners, "take", lambda *given: tries.append(given[0]) or take(*given))
+
+    async def work():
+        entered = asyncio.Event()
+
+        async def wait():
+            entered.set()
+            async with scope("waits", (one, 2), busy=WAIT):
+                return one.value
+
+        with scope("holds", (one, 1)):
+            waiting = asyncio.create_task(wait(), context=contextvars.Context())
+            await entered.wait()
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+        return await waiting
+
+    assert asyncio.run(work()) == 2
+    # Of the one that holds; in vain, and again as one who waits; and once that was left.
+    assert len(tries) == 4
+
+
 def test_async_with_waits_without_blocking_the_loop():
     threads = Switch("threads", 8)
     seen = []
@@ -892,7 +919,10 @@ class Own(Switch):
         self.values.value = value
 
 
-def test_scopes_that_change_nothing_are_shared_with_a_thread_that_returns_to_something_else():
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_scopes_that_change_nothing_are_shared_with_a_thread_that_returns_to_something_else(
+    is_applied,
+):
     own = Own("own")
     quiet = profile("quiet", (own, 8))
 
@@ -906,6 +936,8 @@ def test_scopes_that_change_nothing_are_shared_with_a_thread_that_returns_to_som
         return enter_quietly(), own.read()
 
     # Another scope is around one that shares: the cell of this thread has its claim.
+    if is_applied:
+        process_base.set_base(None, [Setting(own, 5, "own")])
     own.write(5)
     with scope("another", (own, 8)):
         entering.holdings()
@@ -925,6 +957,7 @@ def test_scopes_that_change_nothing_are_shared_with_a_thread_that_returns_to_som
             leave.set()
             thread.join()
     assert own.read() == 5
+    process_base.set_base(None, [])
     own.write(8)
     with _native.Scope(quiet, RAISE):
         assert in_thread(over_a_base) == (8, 5)

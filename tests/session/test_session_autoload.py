@@ -169,6 +169,15 @@ def test_a_sitecustomize_that_is_missing_or_broken_is_told_as_python_does(enviro
     assert stderr.splitlines() == (intro + shown if shown else [])
 
 
+def test_whoever_only_looks_for_sitecustomize_does_not_take_the_start_away(environment):
+    (environment.site / "sitecustomize.py").write_text("print('theirs')")
+    look = "import importlib.util; print(importlib.util.find_spec('sitecustomize').name)\n"
+    (environment.site / "zz-look.pth").write_text(look)
+    # `site` runs the `.pth` files of a virtual environment twice, the second time with it started.
+    started = environment.said(*PROGRAM, **ASKED)[0].splitlines()
+    assert started == ["sitecustomize", "sitecustomize", "started", "theirs", "program"]
+
+
 def test_threads_that_a_start_waits_for_can_import(environment):
     """A start that resolves asks the libraries from threads, and waits for them."""
     environment.stand_in(

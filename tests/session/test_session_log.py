@@ -96,8 +96,9 @@ backendcfg.undo()
 log.debug("nobody hears this")
 """
     )
-    assert lines[-1] == "backendcfg: openblas[numpy].threads: 2 -> 1"
-    assert "undo" in lines
+    written, applied = lines[-2:]
+    assert written == "backendcfg: openblas[numpy].threads: 2 -> 1"
+    assert applied.startswith("backendcfg: applied default: ")
 
 
 def test_the_level_of_a_profile_that_is_being_applied_is_that_of_its_thread(said):
@@ -106,11 +107,11 @@ def test_the_level_of_a_profile_that_is_being_applied_is_that_of_its_thread(said
 import threading
 from backendcfg.session import installed
 backendcfg.apply(settings={"log.level": "debug"})
-prepared = installed.prepared()
+plans = installed.in_force().plans
 backendcfg.undo()
 print("begin")
 def apply():
-    log.begin_applying(prepared)
+    log.begin_applying(plans)
     log.debug("in the thread that applies")
     told.set()
     end.wait()
@@ -147,6 +148,7 @@ log.debug("after")
         f"backendcfg: applied default: {written // 2 + 1} of {written // 2 + 1} written",
         "backendcfg: between",
         f"backendcfg: openblas[numpy].threads: {after} -> {before}",
+        f"backendcfg: applied settings: {written // 2 + 1} of {written // 2 + 1} written",
     ]
 
 
@@ -203,3 +205,29 @@ with adjust.overlay({"log.level": "error"}):
 print(loaded)
 """)
     assert loaded == "[False, False]"
+
+
+def test_a_worker_has_the_level_of_the_profile_around_the_scope_that_starts_it(lines):
+    assert lines(
+        """
+        import json, logging, multiprocessing
+        import backendcfg
+        from backendcfg import log
+
+        class Listener(logging.Handler):
+            def emit(self, record):
+                if "worker" in record.getMessage():
+                    print(json.dumps(record.getMessage()), flush=True)
+
+        def work():
+            logging.getLogger().addHandler(Listener())
+            log.debug("in a worker")
+
+        if __name__ == "__main__":
+            backendcfg.apply(settings={"log.level": "debug"})
+            with backendcfg.profile("fast"):
+                worker = multiprocessing.get_context("spawn").Process(target=work)
+                worker.start()
+                worker.join()
+        """
+    ) == ["in a worker"]

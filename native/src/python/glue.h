@@ -116,7 +116,6 @@ PyObject *bcfg_leave_lines(PyObject *module, PyObject *const *given, Py_ssize_t 
 extern Prepared *bcfg_base;
 int bcfg_innermost(Prepared **prepared);
 PyObject *bcfg_current_prepared(PyObject *module, PyObject *ignored);
-PyObject *bcfg_get_base(PyObject *module, PyObject *ignored);
 PyObject *bcfg_set_base(PyObject *module, PyObject *prepared);
 
 /* The rest of the module's functions: arrays.c, matmul.c, stats.c. */

@@ -61,8 +61,6 @@ static PyMethodDef methods[] = {
      "chain()\n--\n\nThe Prepared of every open scope of this context, innermost first."},
     {"claims", bcfg_chain_claims, METH_NOARGS,
      "claims()\n--\n\nWhat enter_switches returned for those scopes, innermost first."},
-    {"base", bcfg_get_base, METH_NOARGS,
-     "base()\n--\n\nWhat set_base was given last; None for nothing."},
     {"enter_lines", (PyCFunction)(void (*)(void))bcfg_enter_lines, METH_FASTCALL,
      "enter_lines(lines, held, begun, before, refuse, /)\n--\n\nSet the switches of a scope; False "
      "where another scope claims one."},

@@ -118,11 +118,6 @@ PyObject *bcfg_current_prepared(PyObject *module, PyObject *ignored) {
     return Py_NewRef(prepared != NULL ? (PyObject *)prepared : Py_None);
 }
 
-PyObject *bcfg_get_base(PyObject *module, PyObject *ignored) {
-    (void)module, (void)ignored;
-    return Py_NewRef(bcfg_base != NULL ? (PyObject *)bcfg_base : Py_None);
-}
-
 PyObject *bcfg_set_base(PyObject *module, PyObject *value) {
     (void)module;
     if (value != Py_None && !Py_IS_TYPE(value, &bcfg_PreparedType))

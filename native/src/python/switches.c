@@ -165,6 +165,10 @@ PyObject *bcfg_leave_lines(PyObject *module, PyObject *const *given, Py_ssize_t 
         PyObject *line = line_at(held, last);
         if (line == NULL) return NULL;
         const Cell *cell = (Cell *)PyTuple_GET_ITEM(line, CELL);
+        if (is_claimed(cell)) {
+            Py_DECREF(line);
+            Py_RETURN_FALSE;
+        }
         /* What was found when the scope was entered, unless somebody recorded a base since. */
         PyObject *target = Py_NewRef(cell->known ? base_of(cell)
                                      : is_quiet  ? PyTuple_GET_ITEM(line, WANTED)
