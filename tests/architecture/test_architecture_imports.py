@@ -203,6 +203,59 @@ def test_the_check_sees_an_import_that_points_the_wrong_way():
     ]
 
 
+IN_THREADS = (
+    "probe",
+    "childprocess",
+    "catalogue",
+    "schema",
+    "environ",
+    "progress",
+    "log",
+    "records",
+)
+"""Stages that threads of detection run, also while `import backendcfg` waits for them."""
+
+BY_THE_STARTING_THREAD = {"probe/stamp.py"}
+
+
+def imports_that_wait(files):
+    """Imports inside functions that take the package itself.
+
+    They wait until it is wholly imported; `from backendcfg.probe.x import y` does not.
+    """
+    for name, source in files.items():
+        if stage(name.removesuffix(".py")) not in IN_THREADS:
+            continue
+        skipped = type_checking_only(parsed(source))
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        inside = {
+            node
+            for function in ast.walk(parsed(source))
+            if isinstance(function, functions)
+            for node in ast.walk(function)
+            if id(node) not in skipped
+        }
+        for node in inside:
+            named = isinstance(node, ast.ImportFrom) and node.module == "backendcfg"
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if named or any(each.partition(".")[0] == "backendcfg" for each in names):
+                yield name
+
+
+def test_threads_that_a_start_waits_for_import_nothing_that_waits_for_it():
+    assert set(imports_that_wait(sources())) == BY_THE_STARTING_THREAD
+
+
+def test_the_check_sees_an_import_that_waits():
+    files = {
+        "probe/a.py": "def f():\n    from backendcfg import environ\n",
+        "probe/b.py": "def f():\n    import backendcfg.environ as e\n    import os\n",
+        "probe/c.py": "from backendcfg import environ\ndef f():\n    from backendcfg.a import b\n",
+        "cli/d.py": "def f():\n    from backendcfg import environ\n",
+    }
+    assert sorted(imports_that_wait(files)) == ["probe/a.py", "probe/b.py"]
+
+
 def test_light_modules_import_nothing_heavy_when_they_are_imported():
     light = {
         name: source
