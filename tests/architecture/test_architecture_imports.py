@@ -115,6 +115,17 @@ def type_checking_only(tree):
     }
 
 
+def inside_functions(tree):
+    """Nodes inside functions, which run when somebody calls them."""
+    return {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for inner in ast.walk(node)
+        if inner is not node
+    }
+
+
 def imported(source, everywhere=True):
     """The modules that a file imports, with line numbers.
 
@@ -125,13 +136,7 @@ def imported(source, everywhere=True):
     tree = parsed(source)
     skipped = type_checking_only(tree)
     if not everywhere:
-        skipped |= {
-            id(inner)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            for inner in ast.walk(node)
-            if inner is not node
-        }
+        skipped |= inside_functions(tree)
     for node in ast.walk(tree):
         if id(node) in skipped:
             continue
@@ -216,26 +221,23 @@ IN_THREADS = (
 """Stages that threads of detection run, also while `import backendcfg` waits for them."""
 
 BY_THE_STARTING_THREAD = {"probe/stamp.py"}
+"""Files of these stages whose functions only the thread that imports backendcfg calls then."""
 
 
 def imports_that_wait(files):
-    """Imports inside functions that take the package itself.
+    """Files with a function that imports by the name of the package itself.
 
-    They wait until it is wholly imported; `from backendcfg.probe.x import y` does not.
+    `from backendcfg import x` and `import backendcfg.x` wait until the package has been imported;
+    `from backendcfg.x import y` does not.
     """
     for name, source in files.items():
         if stage(name.removesuffix(".py")) not in IN_THREADS:
             continue
-        skipped = type_checking_only(parsed(source))
-        functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-        inside = {
-            node
-            for function in ast.walk(parsed(source))
-            if isinstance(function, functions)
-            for node in ast.walk(function)
-            if id(node) not in skipped
-        }
-        for node in inside:
+        tree = parsed(source)
+        looked_at = inside_functions(tree) - type_checking_only(tree)
+        for node in ast.walk(tree):
+            if id(node) not in looked_at:
+                continue
             named = isinstance(node, ast.ImportFrom) and node.module == "backendcfg"
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if named or any(each.partition(".")[0] == "backendcfg" for each in names):

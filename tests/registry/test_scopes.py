@@ -12,6 +12,7 @@ from contextlib import nullcontext
 
 import fake_switches
 import pytest
+from elsewhere import open_elsewhere
 from fake_switches import RAISE, SKIP, WAIT, Switch, profile, scope
 
 from backendcfg import _native
@@ -42,7 +43,7 @@ def in_thread(function, *arguments):
 
 
 def pass_through(a_scope):
-    """Enter and leave, and look at nothing: what nobody looks at goes another way."""
+    """Enter and leave without looking at the cells, so that C does both."""
     with a_scope:
         pass
 
@@ -340,21 +341,10 @@ def test_a_ctrl_c_while_waiting_leaves_nothing_behind(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(busy.Waiter, "wait", interrupted)
-    entered, leave = threading.Event(), threading.Event()
-
-    def holder():
-        with scope("reproducible", (threads, 1)):
-            entered.set()
-            leave.wait()
-
-    thread = threading.Thread(target=holder)
-    thread.start()
-    entered.wait()
-    with pytest.raises(KeyboardInterrupt), scope("fast", (threads, 4), busy=WAIT):
-        pass
-    assert not busy.WAITERS
-    leave.set()
-    thread.join()
+    with open_elsewhere(scope("reproducible", (threads, 1))):
+        with pytest.raises(KeyboardInterrupt):
+            pass_through(scope("fast", (threads, 4), busy=WAIT))
+        assert not busy.WAITERS
     assert threads.value == 8
 
 
@@ -552,17 +542,7 @@ def test_a_scope_whose_context_dies_is_given_back():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_forked_inside_a_scope_keeps_its_parent_s_and_drops_other_threads():
     mine, others = Switch("mine", 8), Switch("others", 8)
-    entered, leave = threading.Event(), threading.Event()
-
-    def holder():
-        with scope("theirs", (others, 1)):
-            entered.set()
-            leave.wait()
-
-    thread = threading.Thread(target=holder)
-    thread.start()
-    entered.wait()
-    with scope("ours", (mine, 4)):
+    with open_elsewhere(scope("theirs", (others, 1))), scope("ours", (mine, 4)):
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -582,8 +562,6 @@ def test_a_child_forked_inside_a_scope_keeps_its_parent_s_and_drops_other_thread
         os.close(reading)
         os.waitpid(child, 0)
         assert (mine.value, others.value) == (4, 1)
-    leave.set()
-    thread.join()
     assert (mine.value, others.value) == (8, 8)
 
 
@@ -759,7 +737,7 @@ def test_a_cancelled_wait_leaves_nothing_behind():
 
 
 class Setter(Switch):
-    """A switch whose setter does something else, too, when it is given a value."""
+    """A switch whose setter calls functions before and after it sets one of its values."""
 
     def __init__(self, name, value, *, at=8, before=None, after=None):
         super().__init__(name, value)
@@ -869,6 +847,42 @@ def test_a_scope_that_changes_nothing_is_in_the_way_of_one_that_would_not_either
     assert one.value == 8
 
 
+def interrupted(work, at):
+    """Work that is interrupted at one point; how many points were seen.
+
+    CPython runs signal handlers when a function is entered and when a call has returned; the
+    profiler sees exactly these points, those inside a switch too.
+    """
+    files = {owners.__file__, restoring.__file__, entering.__file__, fake_switches.__file__}
+    seen = 0
+
+    def interrupt(frame, event, argument):
+        nonlocal seen
+        if event in {"call", "c_return"} and frame.f_code.co_filename in files:
+            seen += 1
+            if seen == at:
+                raise KeyboardInterrupt
+
+    was_interrupted = False
+    sys.setprofile(interrupt)
+    try:
+        work()
+    except KeyboardInterrupt:
+        was_interrupted = True
+    finally:
+        sys.setprofile(None)
+    assert was_interrupted or seen < at, f"point {at}: the interrupt was swallowed"
+    return seen
+
+
+def at_every_point(attempt):
+    """Call `attempt(at)` with the points at which `interrupted` interrupts; how many there are."""
+    at = 1
+    while attempt(at) >= at:
+        at += 1
+    return at - 1
+
+
 def test_whoever_waits_is_woken_though_an_interrupt_comes_at_any_point():
     class Waiter:
         is_woken = False
@@ -876,22 +890,20 @@ def test_whoever_waits_is_woken_though_an_interrupt_comes_at_any_point():
         def wake(self):
             self.is_woken = True
 
-    points, at = 0, 1
-    while at > points:
+    def attempt(at):
         waiter, one, two = Waiter(), Switch("one", 8), Switch("two", 8)
         a_scope = scope("fast", (one, 1), (two, 2))
         a_scope.__enter__()
         busy.WAITERS.add(waiter)
         try:
-            seen = interrupted(lambda: a_scope.__exit__(None, None, None), at)  # noqa: B023
+            seen = interrupted(lambda: a_scope.__exit__(None, None, None), at)
         finally:
             busy.WAITERS.discard(waiter)
         assert waiter.is_woken, f"point {at}"
         assert (one.value, two.value) == (8, 8), f"point {at}"
-        if seen < at:
-            break
-        points, at = at, at + 1
-    assert points > 10
+        return seen
+
+    assert at_every_point(attempt) > 10
 
 
 def test_the_steps_of_an_entry_that_fails_are_those_that_would_have_been_made():
@@ -941,21 +953,8 @@ def test_scopes_that_change_nothing_are_shared_with_a_thread_that_returns_to_som
     own.write(5)
     with scope("another", (own, 8)):
         entering.holdings()
-        entered, leave = threading.Event(), threading.Event()
-
-        def share():
-            with _native.Scope(quiet, RAISE):
-                entered.set()
-                leave.wait()
-
-        thread = threading.Thread(target=share)
-        thread.start()
-        entered.wait()
-        try:
+        with open_elsewhere(_native.Scope(quiet, RAISE)):
             assert (enter_quietly(), own.read()) == (8, 8)
-        finally:
-            leave.set()
-            thread.join()
     assert own.read() == 5
     process_base.set_base(None, [])
     own.write(8)
@@ -994,52 +993,22 @@ def test_a_base_that_was_found_while_nobody_looked_is_told_to_who_looks():
     assert (one.value, two.value) == (5, 5)
 
 
-def interrupted(work, at):
-    """Work that is interrupted at one point; how many points were seen.
-
-    CPython runs signal handlers when a function is entered and when a call has returned; the
-    profiler sees exactly these points, those inside a switch too.
-    """
-    files = {owners.__file__, restoring.__file__, entering.__file__, fake_switches.__file__}
-    seen = 0
-
-    def interrupt(frame, event, argument):
-        nonlocal seen
-        if event in {"call", "c_return"} and frame.f_code.co_filename in files:
-            seen += 1
-            if seen == at:
-                raise KeyboardInterrupt
-
-    was_interrupted = False
-    sys.setprofile(interrupt)
-    try:
-        work()
-    except KeyboardInterrupt:
-        was_interrupted = True
-    finally:
-        sys.setprofile(None)
-    assert was_interrupted or seen < at, f"point {at}: the interrupt was swallowed"
-    return seen
-
-
 @pytest.mark.parametrize("looks", [False, True], ids=["", "a setter looks"])
 @pytest.mark.parametrize("wanted", [(1, 2), (8, 8)], ids=["changes both", "changes nothing"])
 def test_an_interrupt_at_any_point_of_entering_or_leaving_leaves_nothing_behind(wanted, looks):
-    points, at = 0, 1
-    while at > points:
+    def attempt(at):
         one = Switch("one", 8)
         two = Setter("two", 8, after=entering.holdings if looks else None)
         both = scope("fast", (one, wanted[0]), (two, wanted[1]))
-        seen = interrupted(lambda: pass_through(both), at)  # noqa: B023
+        seen = interrupted(lambda: pass_through(both), at)
         assert (one.value, two.value) == (8, 8), f"point {at}"
         assert not [cell for cell in owners.CELLS.values() if cell.claims], f"point {at}"
         assert owners.LOCK.acquire(blocking=False)
         owners.LOCK.release()
         assert _native.chain() == ()
-        if seen < at:
-            break
-        points, at = at, at + 1
-    assert points > 15
+        return seen
+
+    assert at_every_point(attempt) > 15
 
 
 def test_two_tasks_that_would_wait_for_each_other_are_told():

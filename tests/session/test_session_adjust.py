@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import pathlib
-import threading
 
 import pytest
+from elsewhere import open_elsewhere
 
 from backendcfg import _native, errors, session
 from backendcfg.schema.host import Host
@@ -382,17 +382,7 @@ def test_an_unknown_way_to_wait_is_an_error(busy, named):
 def test_overlays_that_disagree_over_a_process_wide_switch_are_busy():
     import numpy as np  # noqa: F401 - its OpenBLAS has such a switch
 
-    inside, leave = threading.Event(), threading.Event()
-
-    def hold():
-        with adjust.overlay({"threads.count": 1}):
-            inside.set()
-            leave.wait()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    inside.wait()
-    try:
+    with open_elsewhere(adjust.overlay({"threads.count": 1})):
         with (
             pytest.raises(errors.ProfileBusyError, match=r"wants `openblas\[\w+\]\.threads`"),
             adjust.overlay({"threads.count": 2}),
@@ -400,9 +390,6 @@ def test_overlays_that_disagree_over_a_process_wide_switch_are_busy():
             pass
         with adjust.overlay({"threads.count": 2}, busy="skip"):
             assert session.flags["threads.count"] == 2
-    finally:
-        leave.set()
-        thread.join()
 
 
 def test_a_disabled_backendcfg_changes_nothing(monkeypatch):

@@ -73,15 +73,21 @@ def test_a_second_apply_returns_what_only_the_first_had_set(python):
     python(
         READ_POOLS
         + """
-import backendcfg
+import backendcfg, logging
+from backendcfg import log
+heard = []
+logger = logging.getLogger("backendcfg")
+logger.addFilter(lambda record: heard.append(record.getMessage()))
 before = pools()
 backendcfg.apply(settings={"threads.count": 1})
 backendcfg.apply(settings={"log.level": "info"})
 assert before == pools()
-assert "info" == backendcfg.flags["log.level"]
+log.info("under the second")
+assert "under the second" in heard
 backendcfg.undo()
 assert 1 == pools()[0][1]
-assert "warning" == backendcfg.flags["log.level"]
+log.info("under the first")
+assert "under the first" not in heard
 backendcfg.undo()
 assert before == pools()
 try:
