@@ -26,9 +26,14 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 """As `logging` counts."""
 
 _base: Sequence[Compiled] = ()
-"""The plans that hold for the process, the one that wins last."""
 
 _applying = local()
+
+
+def set_base(plans: Sequence[Compiled]) -> None:
+    """Take the plans that hold for the process, the one that wins last."""
+    global _base
+    _base = plans
 
 
 def begin_applying(plans: Sequence[Compiled]) -> None:
@@ -36,14 +41,9 @@ def begin_applying(plans: Sequence[Compiled]) -> None:
     _applying.plans = plans
 
 
-def end_applying(base: Sequence[Compiled]) -> None:
-    """It is done.
-
-    Args:
-        base: the plans that hold for the process now, the one that wins last.
-    """
-    global _base
-    _base, _applying.plans = base, ()
+def end_applying() -> None:
+    """It is done, or has failed."""
+    _applying.plans = ()
 
 
 def debug(text: str, *values: object) -> None:

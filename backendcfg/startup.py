@@ -551,23 +551,23 @@ def _when_path_is_complete(action: "Callable[[], None]") -> None:
     from _frozen_importlib import ModuleSpec
 
     class Finder:
-        """A finder, and the loader, of a module that stands before every other `sitecustomize`."""
+        """Finds and runs a module that stands before every other `sitecustomize`."""
 
         def find_spec(self, name: str, *_: object, **__: object) -> "ModuleSpec | None":
-            # It starts nothing: whoever looks for a module holds a lock that all imports take, also
-            # those of threads that a start waits for. Whoever runs one does not.
+            # Nothing starts here: importlib holds a lock of all imports while finders look, and a
+            # start waits for threads that import. While a module runs, that lock is free.
             loader: Any = self
             return ModuleSpec(name, loader) if name == "sitecustomize" else None
 
         def create_module(self, spec: object) -> None:
-            """As ever."""
+            """None: Python makes it."""
 
         def exec_module(self, module: object) -> None:
             # Also those of other folders: the user's and the environment's may both have one.
             ours = type(self).__module__
             sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != ours]
             action()
-            # The module that `site` looks for takes this one's place, or is missing as ever.
+            # The module that `site` looks for takes this one's place, if there is one.
             sys.modules.pop("sitecustomize", None)
             __import__("sitecustomize")
 

@@ -124,7 +124,7 @@ def leave_switches(prepared: Prepared | None, scope: Scope | None, claim: Claim)
             again when the interrupt came before the first line.
     """
     interrupt: BaseException | None = None
-    # Whoever waits is told, also where an interrupt came when all was given back.
+    # Those who wait are still to be woken where an interrupt came after all was given back.
     owes = bool(claim.held)
     while claim.held or (owes and busy.WAITERS):
         try:

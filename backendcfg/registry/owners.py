@@ -296,7 +296,7 @@ def take(
 
 
 def _changes_nothing(settings: Wanted, lines: list[Line]) -> bool:
-    """Whether other scopes of this profile alone are open, and changed nothing, and this is one."""
+    """Whether every open scope is of this profile and changed nothing, and a new one would not."""
     for others, before in _unnoted.values():
         if others is not settings or before:
             return False
@@ -304,7 +304,7 @@ def _changes_nothing(settings: Wanted, lines: list[Line]) -> bool:
     try:
         return all(read() == wanted for _, wanted, read, _, _ in lines)
     except Exception:
-        return False  # whoever reads them one by one says which
+        return False  # `take` reads them one by one, and says which
 
 
 def _note_claims() -> None:
@@ -368,7 +368,7 @@ def give_back(claim: Claim) -> None:
     if is_quick and leave_lines(held, _unnoted[claim][1]):
         _unnoted.pop(claim, None)
         return
-    # Also where a switch fails, or somebody looked at the cells meanwhile, who may change bases.
+    # One by one: other scopes are open, or a switch failed, or the cells got the claims meanwhile.
     _note_claims()
     while held:
         cell, wanted, read, write, _ = held[-1]

@@ -9,7 +9,6 @@ from backendcfg import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from backendcfg.registry.owners import Cell, Claim, Line
@@ -128,8 +127,12 @@ def undo(
         for step, (line, _) in zip(done, begun, strict=True):
             step.written = places[id(line)] < len(mine)
         rest = lines[max(len(mine), places[id(begun[-1][0])] + 1 if begun else 0) :]
-        now = [(line, _now(line[0], line[2])) for line in rest]
-        planned = done + [journal.Step(line[4], value) for line, value in now if value != line[1]]
+        now = [c.now() if c.claims else journal.reading(read)[0] for c, _, read, _, _ in rest]
+        planned = done + [
+            journal.Step(line[4], value)
+            for line, value in zip(rest, now, strict=True)
+            if value != line[1]
+        ]
         profile = claim.prepared.name
         try:
             journal.roll_back(planned, done, cause, profile=profile, deed="entering")
@@ -140,13 +143,3 @@ def undo(
                         line[0].base = step.before
                     note_stuck(line[0], step.before, None, step.stuck, profile)
             raise
-
-
-def _now(cell: Cell, read: Callable[[], Any]) -> Any:
-    """What a switch holds; None where it cannot be read."""
-    if cell.claims:
-        return cell.now()
-    try:
-        return read()
-    except Exception:
-        return None

@@ -150,7 +150,7 @@ def undo() -> Report | None:
             _follow()
             return stack[-1].report
         outcomes = base.set_base(None, [], active=stack[-1].prepared.name)
-        log.end_applying(())
+        log.set_base(())
         outcomes = threads.with_keepers(outcomes)
         lost = [one for one in stack[-1].outcomes if one.state == "irreversible"]
         stack.clear()
@@ -197,14 +197,12 @@ def _set(
 ) -> tuple[Outcome, ...]:
     active = stack[-1].prepared.name if stack else ""
     settings = wiring.merged(plans)
-    before = stack[-1].plans if stack else ()
     log.begin_applying(plans)
     try:
         outcomes = base.set_base(prepared, settings, strict=strict, active=active)
-    except BaseException:
-        log.end_applying(before)
-        raise
-    log.end_applying(plans)
+        log.set_base(plans)
+    finally:
+        log.end_applying()
     threads.base_changed(settings, outcomes, base.left())
     surroundings.clear()
     surroundings.update(watched())

@@ -87,7 +87,7 @@ class Step:
         if not self.known:
             raise ReadBackError("it could not be read before it was written")
         if self.failed:
-            self.touched = _reading(switch.read) != (self.before, "")
+            self.touched = reading(switch.read) != (self.before, "")
         obstacle: Exception | None = None
         try:
             switch.write(self.before)
@@ -268,15 +268,15 @@ def foresee(settings: Iterable[Setting]) -> Foreseen:
     irreversible: list[Step] = []
     for setting in settings:
         switch = setting.switch
-        idle, obstacle = _reading(told, switch, "dormant")
+        idle, obstacle = reading(told, switch, "dormant")
         cannot = because = ""
         if not idle and not obstacle:
-            cannot, obstacle = _reading(told, switch, "unsupported")
+            cannot, obstacle = reading(told, switch, "unsupported")
         if not idle and not cannot and not obstacle:
-            because, obstacle = _reading(switch.too_late)
+            because, obstacle = reading(switch.too_late)
         if obstacle:
             _refuse_unreadable(setting, obstacle)
-        before, obstacle = _reading(switch.read)
+        before, obstacle = reading(switch.read)
         if not obstacle and before == setting.wanted:
             # Also when it is too late: the process was started with it.
             outcomes.append(_outcome(setting, before, "unchanged"))
@@ -326,7 +326,7 @@ def _refuse_pending(outcomes: Iterable[Outcome]) -> None:
         )
 
 
-def _reading(read: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
+def reading(read: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
     """What `read` returns and "", or None and why it cannot."""
     try:
         return read(*arguments), ""

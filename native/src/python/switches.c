@@ -93,11 +93,12 @@ static int change(PyObject *line, PyObject *before, PyObject *begun, PyObject *r
     if (same == 0) Py_XDECREF(PyObject_CallFunctionObjArgs(refuse, wanted, found, NULL));
     Py_DECREF(found);
     if (same == 0 && !PyErr_Occurred())
-        PyErr_SetString(PyExc_RuntimeError, "refusing a value raises");
+        PyErr_SetString(PyExc_RuntimeError, "refuse() has to raise");
     return same > 0 ? 0 : -1;
 }
 
-/* Sets one switch. Whether it changes: now, or when it is given back; -1 with an exception set. */
+/* Sets one switch. 1 if that changes it, or giving it back will; 0 if neither does; -1 with an exception
+ * set. */
 static int enter_line(PyObject *line, PyObject *begun, PyObject *values, PyObject *refuse) {
     const Cell *cell = (Cell *)PyTuple_GET_ITEM(line, CELL);
     PyObject *wanted = PyTuple_GET_ITEM(line, WANTED);
@@ -139,14 +140,21 @@ PyObject *bcfg_enter_lines(PyObject *module, PyObject *const *given, Py_ssize_t 
     Py_RETURN_TRUE;
 }
 
-/* Gives back one switch. Whether it holds its target then; -1 with an exception set. */
-static int leave_line(PyObject *line, PyObject *target) {
-    int same = are_equal(target, PyTuple_GET_ITEM(line, WANTED));
-    if (same < 0 || (same == 0 && call_write(line, target) < 0)) return -1;
-    PyObject *found = PyObject_CallNoArgs(PyTuple_GET_ITEM(line, READ));
-    int holds = found == NULL ? -1 : are_equal(found, target);
-    Py_XDECREF(found);
-    return holds;
+/* Gives back one switch: its recorded base, or what it held before. 1 if it holds that then; 0 if not, or
+ * if its cell has claims, which the caller does not know; -1 with an exception set. */
+static int leave_line(PyObject *line, PyObject *before) {
+    const Cell *cell = (Cell *)PyTuple_GET_ITEM(line, CELL);
+    if (is_claimed(cell)) return 0;
+    PyObject *target = Py_NewRef(cell->known ? base_of(cell) : before);
+    int same = are_equal(target, PyTuple_GET_ITEM(line, WANTED)), holds = -1;
+    if (same > 0 || (same == 0 && call_write(line, target) == 0)) {
+        PyObject *found = PyObject_CallNoArgs(PyTuple_GET_ITEM(line, READ));
+        if (found != NULL) holds = are_equal(found, target);
+        Py_XDECREF(found);
+    }
+    Py_DECREF(target);
+    /* A setter may have looked at the cells, which then have the claims, or changed their bases. */
+    return holds > 0 && is_claimed(cell) ? 0 : holds;
 }
 
 PyObject *bcfg_leave_lines(PyObject *module, PyObject *const *given, Py_ssize_t count) {
@@ -164,19 +172,8 @@ PyObject *bcfg_leave_lines(PyObject *module, PyObject *const *given, Py_ssize_t 
         }
         PyObject *line = line_at(held, last);
         if (line == NULL) return NULL;
-        const Cell *cell = (Cell *)PyTuple_GET_ITEM(line, CELL);
-        if (is_claimed(cell)) {
-            Py_DECREF(line);
-            Py_RETURN_FALSE;
-        }
-        /* What was found when the scope was entered, unless somebody recorded a base since. */
-        PyObject *target = Py_NewRef(cell->known ? base_of(cell)
-                                     : is_quiet  ? PyTuple_GET_ITEM(line, WANTED)
-                                                 : PyList_GET_ITEM(before, last));
-        int holds = leave_line(line, target);
-        /* Somebody looked at the cells meanwhile, and may have changed the bases. */
-        if (holds > 0 && is_claimed(cell)) holds = 0;
-        Py_DECREF(target);
+        int holds =
+            leave_line(line, is_quiet ? PyTuple_GET_ITEM(line, WANTED) : PyList_GET_ITEM(before, last));
         Py_DECREF(line);
         if (holds < 0) {
             if (!PyErr_ExceptionMatches(PyExc_Exception)) return NULL;
