@@ -113,9 +113,7 @@ def flag_settings(flags: Iterable[str]) -> dict[str, tuple[str, str]]:
     names = {flag_variable(flag): flag for flag in flags}
     reject_unknown(names)
     return {
-        names[name]: (name, text)
-        for name, text in sorted(os.environ.items())
-        if text and name in names
+        names[name]: (name, text) for name, text in sorted(copy().items()) if text and name in names
     }
 
 
@@ -144,13 +142,22 @@ def reject_unknown(flag_variables: Iterable[str]) -> None:
 
 
 def current() -> MutableMapping[str, str]:
-    """The environment of this process, for the few callers that write it or hand it to a child."""
+    """The environment of this process itself, to write one variable or to look one up."""
     return os.environ
+
+
+def copy() -> dict[str, str]:
+    """The environment of this process as it is now.
+
+    `dict(os.environ)` fails with a KeyError when another thread takes a variable away meanwhile, as
+    `import numpy` does with OPENBLAS_MAIN_FREE.
+    """
+    return {name: text for name in os.environ if (text := os.environ.get(name)) is not None}
 
 
 def foreign(names: Iterable[str]) -> dict[str, str]:
     """Other software's variables that are set here, of the given names."""
-    return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
+    return {name: text for name in sorted(names) if (text := os.environ.get(name))}
 
 
 def carried(variables: Mapping[str, str]) -> dict[str, str]:

@@ -319,7 +319,7 @@ def asked() -> bool:
     """Whether a variable of this process asks for a profile or a flag."""
     for name in os.environ:  # noqa: TID251
         # Looking up takes longer than looking over, so few are.
-        if name.startswith(PREFIX) and name not in SILENT and os.environ[name]:  # noqa: TID251
+        if name.startswith(PREFIX) and name not in SILENT and os.environ.get(name):  # noqa: TID251
             return True
     return False
 

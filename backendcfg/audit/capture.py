@@ -199,7 +199,7 @@ def _unset() -> dict[str, str]:
     steering = environment.watched()
     return {
         name: text
-        for name, text in environ.current().items()
+        for name, text in environ.copy().items()
         if not name.startswith(environ.PREFIX)
         and (name not in steering or name.startswith("LD_") or name.endswith("_VISIBLE_DEVICES"))
     } | {environ.DISABLE.name: "1"}

@@ -388,7 +388,7 @@ def _outranked(setting: Setting, found: Any, dormant: Collection[str]) -> str:
         return ""
     # Limits are read once, when a library is loaded; what came later into this process's
     # environment may have come too late, so both are looked at.
-    seen = {**environ.current(), **started_with()}
+    seen = {**environ.copy(), **started_with()}
     if need := table.PRECISIONS.get(setting.flag, {}).get(found):
         # Read in NVIDIA's documentation, not run.
         said = seen.get(table.TF32_OVERRIDE, "")

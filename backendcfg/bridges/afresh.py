@@ -59,7 +59,7 @@ def ask(subject: str, what: str, variables: Mapping[str, Any]) -> Any:
     Raises:
         LookupError: nobody can know; the message says why.
     """
-    environment = dict(environ.current())
+    environment = environ.copy()
     for name, text in texts(variables).items():
         environment.pop(name, None)
         if text is not None:

@@ -108,7 +108,7 @@ def _child(program: str, path: str, told: str = "") -> Ended:
 
     clean = {
         key: text
-        for key, text in environ.current().items()
+        for key, text in environ.copy().items()
         if not key.startswith(("BLIS_", environ.PREFIX, "LD_PRELOAD"))
     }
     environment = {**clean, VARIABLE: told} if told else clean

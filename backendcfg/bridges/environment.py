@@ -136,7 +136,7 @@ def contradictions(
 ) -> list[str]:
     """The variables of an environment (this process's) that contradict the plan, in words."""
     return table.contradictions(
-        values, asked, environ.current() if environment is None else environment
+        values, asked, environ.copy() if environment is None else environment
     )
 
 
@@ -189,7 +189,8 @@ class EnvironmentVariable:
 
     def read(self) -> str | None:
         at_start = self.row.latch == "before-process"
-        found = (started_with() if at_start else environ.current()).get(self.name) or None
+        get = started_with().get if at_start else environ.current().get
+        found = get(self.name) or None
         if self.name != self.row.name:
             return found
         return Meaning.of(self.wanted, found) if self.row.says(found, self.wanted) else found
@@ -238,7 +239,7 @@ def started_with() -> Mapping[str, str]:
         with open("/proc/self/environ", "rb") as file:
             entries = file.read().split(b"\0")
     except OSError:
-        return environ.current()
+        return environ.copy()
     pairs = (os.fsdecode(entry).partition("=") for entry in entries if entry)
     return {name: text for name, _, text in pairs}
 

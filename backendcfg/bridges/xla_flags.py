@@ -175,7 +175,7 @@ def _jaxlib() -> str:
 
 def _ask(text: str) -> str | None:
     """What a child says whose XLA is started with a text; None when it does not get that far."""
-    environment = {**environ.current(), VARIABLE: text, environ.DISABLE.name: "1"}
+    environment = {**environ.copy(), VARIABLE: text, environ.DISABLE.name: "1"}
     environment["JAX_PLATFORMS"] = "cpu"
     from backendcfg import childprocess
     from backendcfg.progress import Step

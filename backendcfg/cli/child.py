@@ -68,7 +68,7 @@ def verification(name: str | None, *, measure: bool = False) -> dict[str, Any]:
     Raises:
         BackendCfgError: what the child raised, or InternalError when it died or hung.
     """
-    environment = dict(environ.current())
+    environment = environ.copy()
     if name is not None:
         environment[environ.PROFILE.name] = name
     return childprocess.testimony(

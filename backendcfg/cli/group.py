@@ -307,7 +307,7 @@ def reject_unknown_variables() -> None:
     from backendcfg import environ
 
     fixed = {variable.name for variable in environ.VARIABLES}
-    derived = [name for name in environ.current() if name.startswith(environ.PREFIX)]
+    derived = [name for name in environ.copy() if name.startswith(environ.PREFIX)]
     if fixed.issuperset(derived):
         return
     from backendcfg.schema.profile import flags

@@ -269,7 +269,7 @@ def launch(
     from backendcfg.launch import launcher
 
     output = current()
-    ready = launcher.prepare(argv, options, changes, environ.current())
+    ready = launcher.prepare(argv, options, changes, environ.copy())
     for note in ready.notes:
         output.note(f"note: {note}")
     if len(ready.shares) == 1 and not options.log_path:

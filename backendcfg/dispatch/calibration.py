@@ -191,7 +191,7 @@ def threads(values: Mapping[str, Any], asked: tuple[str, ...] = ()) -> int:
 
 def kernels(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables that choose kernels, as they are set."""
-    source = environ.current() if environment is None else environment
+    source = environ.copy() if environment is None else environment
     return {name: source[name] for name in KERNELS if source.get(name)}
 
 

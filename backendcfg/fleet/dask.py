@@ -298,10 +298,9 @@ async def _instantiated(
     last = _pid(nanny)
     await asyncio.to_thread(_spawning.acquire)
     try:
-        present = environ.current()
-        before = {name: present.get(name) for name in (*variables, *unset)}
+        before = {name: environ.current().get(name) for name in (*variables, *unset)}
         for name in unset:
-            present.pop(name, None)
+            environ.current().pop(name, None)
         started = asyncio.ensure_future(instantiate())
         try:
             # Dask tells of no process before its worker has connected.
@@ -313,10 +312,10 @@ async def _instantiated(
         finally:
             for name, text in before.items():
                 # What the program has set meanwhile is its own.
-                if present.get(name) == variables.get(name):
-                    present.pop(name, None)
+                if environ.current().get(name) == variables.get(name):
+                    environ.current().pop(name, None)
                     if text is not None:
-                        present[name] = text
+                        environ.current()[name] = text
     finally:
         _spawning.release()
     return await started

@@ -43,7 +43,7 @@ class SharedCores(Callback):  # type: ignore[misc]
             return
         processes = trainer.num_devices
         # A launcher such as torchrun has said already how many share the host.
-        shares = processes > 1 and local_rank(environ.current()) is None
+        shares = processes > 1 and local_rank(environ.copy()) is None
         if shares and workers.leaves_threads_open(applied.plans[-1].request):
             cores = read_cores(read_limits()).count
             adjust.assign({"threads.count": max(1, cores // processes)})

@@ -268,7 +268,7 @@ def prepare(
         BackendCfgError: what `changes` raises.
     """
     machine, limits, notes = arrangement.read(), read_limits(), []
-    rank = local_rank(environ.current()) if options.request.part == WHOLE else None
+    rank = local_rank(environ.copy()) if options.request.part == WHOLE else None
     if rank is not None and (own := read_cores(limits)).rank is not None:
         machine = machine.of_rank(rank.number, own.count)
         notes.append(f"this is {own.sentence}; it gets {machine}")

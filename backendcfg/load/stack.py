@@ -353,7 +353,7 @@ def load(request: Request) -> Stack:
     locations = locate(request.cwd)
     sources = _settings(locations)
     variables = from_environment() if request.use_environment else ()
-    wishes = environ.current() if request.environment is None else request.environment
+    wishes = environ.copy() if request.environment is None else request.environment
     initial = from_initial(environ.wishes(wishes)) if request.use_environment else ()
     arguments = from_arguments(request.arguments)
     rank, pick = _picked(request, sources)

@@ -51,7 +51,7 @@ def probe_nvidia(
         timeout: seconds that the driver may take to answer.
         environment: instead of this process's.
     """
-    source = environ.current() if environment is None else environment
+    source = environ.copy() if environment is None else environment
     driver = _driver_version(root)
     path = library or _library(root, source.get("LD_LIBRARY_PATH", ""))
     if path is None:
@@ -258,7 +258,7 @@ def probe_amd(root: str = "/", *, environment: Mapping[str, str] | None = None) 
         root: where /sys and /opt are found.
         environment: instead of this process's.
     """
-    source = environ.current() if environment is None else environment
+    source = environ.copy() if environment is None else environment
     drivers = {}
     rocm = text_of(os.path.join(source.get("ROCM_PATH") or f"{root}/opt/rocm", ".info/version"))
     if rocm:

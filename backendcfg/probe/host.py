@@ -99,7 +99,7 @@ def _guarded(name: str, ask: Callable[[], T], otherwise: T, probes: list[Probe])
 def _memory(allowed: limits.Limits) -> Memory:
     total = limits.total_memory()
     limit = allowed.memory
-    rank = local_rank(environ.current())
+    rank = local_rank(environ.copy())
     return Memory(
         total=total,
         limit=limit if limit is not None and limit < total else None,

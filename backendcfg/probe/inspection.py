@@ -74,7 +74,7 @@ def ask(
         timeout: seconds for each request.
         environment: for the children, instead of this process's.
     """
-    variables = {**(environ.current() if environment is None else environment), **_CHEAP}
+    variables = {**(environ.copy() if environment is None else environment), **_CHEAP}
     answers: dict[Request, Answer] = {}
     waiting = [
         # Daemons, so that an interrupt ends the program at once; the children end with it.

@@ -99,7 +99,7 @@ class Store:
             processor: names the processor and its features; a home directory may be shared.
             environment: that the libraries are asked under, instead of this process's.
         """
-        source = environ.current() if environment is None else environment
+        source = environ.copy() if environment is None else environment
         asker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "symbols.py")
         self._context = [
             os.stat(asker).st_mtime_ns,

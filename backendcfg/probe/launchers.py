@@ -63,7 +63,7 @@ def _number(text: str) -> int:
 
 def this_rank() -> Rank | None:
     """The rank that this process is, or that started it; a launcher is none."""
-    return None if is_launcher(sys.orig_argv) else rank_of_job(environ.current())
+    return None if is_launcher(sys.orig_argv) else rank_of_job(environ.copy())
 
 
 def may_be_rank() -> bool:

@@ -171,7 +171,7 @@ def implied_threads(
         affinity: processors of the affinity mask.
         environment: instead of this process's.
     """
-    source = environ.current() if environment is None else environment
+    source = environ.copy() if environment is None else environment
     kind, most = facts["kind"], facts.get("max_threads") or 4096
     names = _THREADS.get(kind, ())
     if kind == OPENBLAS.kind and facts.get("threading") == OPENMP:

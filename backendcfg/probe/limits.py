@@ -295,7 +295,7 @@ def read_cores(limits: Limits, root: str = "/") -> Cores:
     own = limits.usable
     if hasattr(os, "sched_getaffinity"):
         own = min(own, count_cores(os.sched_getaffinity(0), root))
-    rank = local_rank(environ.current())
+    rank = local_rank(environ.copy())
     if rank is None:
         return Cores(1, worker="Ray") if is_worker_of_ray() and own > 1 else Cores(own)
     all_ranks, shares_quota = _of_launcher(rank, root)
@@ -334,7 +334,7 @@ def is_worker_of_ray() -> bool:
 
     The driver of a submitted job is started by a worker, and told what the job is.
     """
-    environment = environ.current()
+    environment = environ.copy()
     return "RAY_RAYLET_PID" in environment and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in environment
 
 

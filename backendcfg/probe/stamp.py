@@ -168,7 +168,7 @@ def _python() -> dict[str, str]:
 
 def relevant_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables that can change what a profile means: other software's, and our flags."""
-    source = environ.current() if environment is None else environment
+    source = environ.copy() if environment is None else environment
     ours = {
         name: value
         for name, value in source.items()

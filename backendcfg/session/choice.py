@@ -119,7 +119,7 @@ def _picks(name: str | None) -> Iterator[Picked]:
     ours = {variable.name for variable in environ.VARIABLES}
     if any(
         text and name.startswith(environ.PREFIX) and name not in ours
-        for name, text in environ.current().items()
+        for name, text in environ.copy().items()
     ):
         yield Picked(None, "environment", "environment variables")
 

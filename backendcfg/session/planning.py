@@ -279,7 +279,7 @@ def _cache_key(
     variables = sorted(relevant_environment(environment).items())
     # Neither hosts that share a home nor ranks and workers, which have fewer cores, replace each
     # other's plans.
-    local = local_rank(environ.current())
+    local = local_rank(environ.copy())
     machine = [os.uname().nodename, local.size if local is not None else int(is_worker_of_ray())]
     asked = plain_json.dumps(
         [__version__, machine, name, rank, sorted(arguments.items()), directory, variables]
@@ -320,7 +320,7 @@ def _environment_before() -> dict[str, str]:
 
     What it set is no wish of the user's: a plan neither contradicts it nor is stored under it.
     """
-    environment = environ.wishes(environ.current())
+    environment = environ.wishes(environ.copy())
     if (base := sys.modules.get("backendcfg.registry.base")) is None:
         return environment  # nothing was applied
     from backendcfg.bridges.environment import EnvironmentVariable

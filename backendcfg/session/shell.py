@@ -115,9 +115,7 @@ def rehearse(compiled: Compiled) -> Report:
     from backendcfg.transact.outcome import Outcome, Report
 
     environment = {
-        name: value
-        for name, value in environ.current().items()
-        if not name.startswith(environ.PREFIX)
+        name: value for name, value in environ.copy().items() if not name.startswith(environ.PREFIX)
     }
     # Nothing but the plan on standard input may act in the child.
     environment[environ.DISABLE.name] = "1"

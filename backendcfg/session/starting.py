@@ -50,7 +50,7 @@ def _pins(wanted: Compiled, name: str | None) -> dict[str, str | None]:
 def _other_spellings(flags: list[str]) -> list[str]:
     """Variables set here that spell one of the flags in the legacy way; both would conflict."""
     fixed = {variable.name for variable in environ.VARIABLES}
-    mine = [n for n in environ.current() if n.startswith(environ.PREFIX) and n not in fixed]
+    mine = [n for n in environ.copy() if n.startswith(environ.PREFIX) and n not in fixed]
     if not mine or not flags:
         return []
     from backendcfg.schema.profile import flags as declared

@@ -99,7 +99,7 @@ def _environment(compiled: Compiled) -> dict[str, str]:
     """The variables of a process that `backendcfg run` starts under the profile."""
     from backendcfg.session.shell import run_environment
 
-    environment = dict(environ.current())
+    environment = environ.copy()
     for name, value in run_environment(compiled).items():
         environment.pop(name, None)
         if value is not None:

@@ -58,7 +58,7 @@ class Prover:
         self.config = config
         self.runs = int(asked)
         # As it is before a profile is applied to this process, or a test leaves something in it.
-        self.environment = dict(environ.current())
+        self.environment = environ.copy()
         self.environment.pop("PYTEST_ADDOPTS", None)  # `one_run` hands on what of it is for a run
         self.relayed = pytest.StashKey["Report"]()
         self.sections = pytest.StashKey[list[tuple[str, str]]]()

@@ -100,6 +100,43 @@ def test_files_are_read_by_one_reader(trees):
     assert readers == set(OTHER_READERS)
 
 
+def whole_environments(tree):
+    """The lines where `environ.current()` is more than one variable, written or looked up."""
+    one_variable = {
+        id(node.value.func)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        or (isinstance(node, ast.Attribute) and node.attr in {"get", "pop", "setdefault"})
+        if isinstance(node.value, ast.Call)
+    }
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "environ.current"
+        if id(node) not in one_variable
+    ]
+
+
+def test_who_reads_the_environment_whole_reads_a_copy(trees):
+    # Another thread may take a variable away meanwhile.
+    assert {
+        name: found for name, tree in trees.items() if (found := whole_environments(tree))
+    } == {}
+
+
+def test_the_check_sees_an_environment_that_is_read_whole():
+    source = (
+        "environ.current().get(name)\n"
+        "environ.current()[name] = text\n"
+        "dict(environ.current())\n"
+        "environ.current().items()\n"
+        "source = environ.current() if given is None else given\n"
+        "{**environ.current()}\n"
+        "field(default_factory=environ.current)\n"
+    )
+    assert sorted(whole_environments(parsed(source))) == [3, 4, 5, 6, 7]
+
+
 def test_nothing_is_left_to_do():
     marker = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     assert [str(path) for path in PACKAGE.rglob("*.py") if marker.search(path.read_text())] == []

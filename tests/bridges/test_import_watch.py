@@ -565,6 +565,9 @@ def test_libraries_that_threads_import_while_profiles_change_have_the_last_one(a
     """No import is missed, none gets the profile before, and nobody waits for ever."""
     code = """
 import faulthandler, json, sys, threading
+# NumPy uses it by its full name, which another thread that imports it first makes wrong for a
+# moment: Python puts a submodule into `sys.modules` before it puts it into its package.
+import importlib.metadata
 faulthandler.dump_traceback_later(120, exit=True)
 import backendcfg
 sys.setswitchinterval(1e-5)

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
 
 import pytest
 
-from backendcfg.probe import environment, installed
+from backendcfg import environ
+from backendcfg.probe import environment, installed, stamp
 from backendcfg.probe import host as module
 from backendcfg.probe.host import detect
 from backendcfg.schema.host import Broken, Host
@@ -128,6 +130,43 @@ def test_the_core_type_in_force_is_that_of_the_variable():
 def test_families_of_variables_are_recorded_whole():
     found = environment.relevant({"MKL_SOMETHING_NEW": "1", "OMPI_RANK": "0", "HOME": "/"})
     assert found == {"MKL_SOMETHING_NEW": "1"}
+
+
+@pytest.fixture(name="passing")
+def _passing(monkeypatch):
+    """A variable that another thread takes away once it is listed, or once it is read."""
+    name, (to_name, to_text) = "OPENBLAS_PASSING", (os.environ.decodekey, os.environ.decodevalue)
+
+    def taken_away(found: str) -> str:
+        if found in (name, f"the text of {name}"):
+            with suppress(KeyError):
+                del os.environ[name]
+        return found
+
+    monkeypatch.setenv(name, f"the text of {name}")
+    monkeypatch.setattr(os.environ, "decodekey", lambda key: taken_away(to_name(key)))
+    monkeypatch.setattr(os.environ, "decodevalue", lambda text: taken_away(to_text(text)))
+    return name
+
+
+@pytest.mark.parametrize(
+    "read",
+    [environ.copy, environment.relevant, environment.watched, stamp.relevant_environment],
+)
+def test_a_variable_that_is_taken_away_while_they_are_listed_is_left_out(read, passing):
+    assert passing not in read()
+    assert passing not in os.environ
+
+
+def test_a_variable_that_is_taken_away_while_it_is_read_is_as_it_was(passing):
+    assert environ.foreign([passing]) == {passing: f"the text of {passing}"}
+    assert environ.foreign([passing]) == {}
+
+
+def test_what_numpy_sets_while_it_is_imported_is_no_part_of_a_host():
+    assert environment.relevant({"OPENBLAS_MAIN_FREE": "1", "OPENBLAS_L2_SIZE": "9"}) == {
+        "OPENBLAS_L2_SIZE": "9"
+    }
 
 
 def test_no_variable_is_in_both_tables():

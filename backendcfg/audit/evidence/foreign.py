@@ -53,7 +53,7 @@ class Reader:
         try:
             if self._child is None:
                 # No profile concerns it, and none is to slow it down.
-                environment = {**environ.current(), environ.DISABLE.name: "1"}
+                environment = {**environ.copy(), environ.DISABLE.name: "1"}
                 self._child = childprocess.Dialogue(["-c", _PROGRAM], environment)
             self._child.tell({"path": path})
             found = self._child.hear(LIMIT_SECONDS)["parts"]

@@ -38,7 +38,7 @@ def side_of(
         guard: the folder in which a run that does not count says what it did; "" for none.
         environment: what it has beside what the plan sets; None for all that this process has.
     """
-    variables = dict(environ.current() if environment is None else environment)
+    variables = environ.copy() if environment is None else dict(environment)
     for variable, value in held(plan).items():
         variables.pop(variable, None)
         if value is not None:

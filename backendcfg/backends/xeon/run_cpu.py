@@ -113,7 +113,7 @@ def main(args: Namespace) -> int:
         StateUnwritableError: a log file cannot be written.
     """
     options = _options(args)
-    launch = launcher.prepare(_command(args), options, dict, environ.current())
+    launch = launcher.prepare(_command(args), options, dict, environ.copy())
     for note in launch.notes:
         logger.warning("%s", note)
     for share in launch.shares:
@@ -161,7 +161,7 @@ def _preloads(args: Namespace) -> tuple[Preload, ...]:
         allocator = "jemalloc"
     elif not args.use_default_allocator:
         kinds: tuple[Preload, ...] = ("tcmalloc", "jemalloc")
-        allocator = next((kind for kind in kinds if launcher.find(kind, environ.current())), None)
+        allocator = next((kind for kind in kinds if launcher.find(kind, environ.copy())), None)
         if allocator is None:
             logger.warning("neither tcmalloc nor jemalloc is installed, so neither is preloaded")
     runtime: tuple[Preload, ...] = () if args.disable_iomp else ("iomp5",)

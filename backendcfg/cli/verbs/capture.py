@@ -91,7 +91,7 @@ def _run(argv: list[str], folder: str) -> int:
     from backendcfg.cli import child
     from backendcfg.session.starting import python_path
 
-    environment = dict(environ.current())
+    environment = environ.copy()
     environment[environ.CAPTURE.name] = folder
     environment["PYTHONPATH"] = python_path(environment.get("PYTHONPATH", ""))
     return child.wait_for(argv, environment)

@@ -99,7 +99,7 @@ def _explain_operation(operation: str, profile: str | None) -> None:
     """Say whose code computes an operation in a process that this shell starts."""
     from backendcfg import childprocess, environ
 
-    environment = dict(environ.current())
+    environment = environ.copy()
     if profile is not None:
         environment[environ.PROFILE.name] = profile
     found = childprocess.testimony(

@@ -200,7 +200,7 @@ def command(
 
         if options is not None:
             return launch(argv, options, changes, wait=bool(folder))
-        environment = dict(environ.current())
+        environment = environ.copy()
         for variable, value in changes().items():
             environment.pop(variable, None)
             if value is not None:

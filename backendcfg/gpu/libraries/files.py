@@ -82,7 +82,7 @@ class World:
     root: str = "/"
     entries: Sequence[str] = field(default_factory=lambda: tuple(sys.path))
     prefix: str = sys.prefix
-    environment: Mapping[str, str] = field(default_factory=environ.current)
+    environment: Mapping[str, str] = field(default_factory=environ.copy)
     mapped: Sequence[str] = field(default_factory=_mapped)
     toolkit: Mapping[str, int] = field(default_factory=framework_toolkits)
 
