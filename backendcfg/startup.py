@@ -404,7 +404,7 @@ def start(required: bool = False) -> None:
             profile; else it is one line on standard error.
     """
     if sys.version_info < OLDEST:
-        _say("warning: backendcfg does not act in " + sys.executable + ": it needs Python 3.11")
+        say("warning: backendcfg does not act in " + sys.executable + ": it needs Python 3.11")
         return
     started_anew = _is_anew()
     try:
@@ -420,7 +420,7 @@ def start(required: bool = False) -> None:
     except Exception as error:
         if getattr(error, "name", "") == "backendcfg":
             if required:  # else it was uninstalled
-                _say("warning: backendcfg does not act in " + sys.executable + ": " + str(error))
+                say("warning: backendcfg does not act in " + sys.executable + ": " + str(error))
         elif required or os.environ.get(PREFIX + "PROFILE"):  # noqa: TID251
             _stop(error)
         else:
@@ -435,7 +435,7 @@ def warn(error: "Exception") -> None:
     if hasattr(sys, _SAID):
         return
     what = str(error).split("\n")[0] or type(error).__name__
-    _say(
+    say(
         "warning: what is active was not applied to this process: "
         + what
         + "; `backendcfg status` says more, BACKENDCFG_DISABLE=1 starts without it"
@@ -467,7 +467,7 @@ def anew(wanted: "dict[str, str | None]", profile: str) -> None:
             os.execve(sys.executable, sys.orig_argv, environment)  # noqa: S606 - no shell
         except OSError as error:
             why = "it cannot be started anew: " + str(error)
-    _say(
+    say(
         "note: {} of profile `{}` must be set before Python starts, and {}; "
         "`backendcfg run {} -- COMMAND` sets it".format(", ".join(wanted), profile, why, profile)
     )
@@ -519,12 +519,12 @@ def _in_the_way() -> str:
 def _stop(error: "Exception") -> None:
     """End the process, unless it is an installer: `site` would swallow an exception."""
     if hasattr(error, "render") and hasattr(error, "exit_code"):
-        _say(error.render())
+        say(error.render())
         status = error.exit_code
     else:
         import traceback
 
-        _say("".join(traceback.format_exc()) + "error[internal]: backendcfg failed")
+        say("".join(traceback.format_exc()) + "error[internal]: backendcfg failed")
         status = 70
     if is_spared(getattr(sys, "orig_argv", sys.argv)):
         return
@@ -534,7 +534,8 @@ def _stop(error: "Exception") -> None:
     os._exit(status)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Write a line to standard error, if there is one, and note that something was said."""
     if sys.stderr is not None:
         sys.stderr.write(text.rstrip("\n") + "\n")
         setattr(sys, _SAID, True)
@@ -586,7 +587,7 @@ def begin() -> None:
 
     def action() -> None:
         if ignored:
-            _say(
+            say(
                 "note: this Python starts without a profile, because you neither applied nor "
                 "trusted " + ignored + "; see `backendcfg status`"
             )

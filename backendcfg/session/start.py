@@ -99,7 +99,14 @@ def start_alone() -> None:
     # After that, because an interpreter that is about to start anew needs nothing of it.
     from backendcfg.session.process import install
 
-    install(plan, picked.source, found=True)
+    report = install(plan, picked.source, found=True)
+    if anew is None and not environ.STARTED_BY.read():
+        from backendcfg.transact.outcome import what_comes_too_late
+
+        # No warning: where a program makes errors of them, `import backendcfg` would fail.
+        rested_on = [one for one in report.outcomes if plan.tier_rests_on(one.flag)]
+        for sentence in what_comes_too_late(report.tier, report.profile, rested_on):
+            startup.say(f"note: {sentence}")
 
 
 def receive(given: str) -> None:

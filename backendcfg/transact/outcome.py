@@ -89,33 +89,43 @@ class Report:
         return asdict(self)
 
 
-_warned: set[str] = set()
+_told: set[str] = set()
 
 
-def warn_of_pending(tier: str, profile: str, outcomes: Iterable[Outcome], *, depth: int) -> None:
-    """Warn, once for each reason in a process, of what a tier rests on and comes too late.
+def what_comes_too_late(tier: str, profile: str, outcomes: Iterable[Outcome]) -> list[str]:
+    """What a tier rests on and can no longer be set: a sentence for each reason that is new here.
 
     Args:
         tier: the tier; "none" rests on nothing.
         profile: whose it is.
         outcomes: what became of the switches that the tier rests on.
-        depth: how many functions lie between this one and the program's line.
     """
     late: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        if tier != "none" and outcome.state == "pending" and outcome.because not in _warned:
+        if tier != "none" and outcome.state == "pending" and outcome.because not in _told:
             late.setdefault(outcome.because, []).append(outcome)
-    for because, those in late.items():
+    _told.update(late)
+    return [
+        f"the tier `{tier}` of profile `{profile}` is not in force in this process:"
+        f" {listed([one.switch for one in those])} can no longer be set, {because}"
+        + (f"; start it with `{those[0].remedy}`" if those[0].remedy else "")
+        for because, those in late.items()
+    ]
+
+
+def warn_of_pending(tier: str, profile: str, outcomes: Iterable[Outcome], *, depth: int) -> None:
+    """Warn of what a tier rests on and comes too late; the arguments are `what_comes_too_late`'s.
+
+    Args:
+        tier: the tier.
+        profile: whose it is.
+        outcomes: of its switches.
+        depth: how many functions lie between this one and the program's line.
+    """
+    for sentence in what_comes_too_late(tier, profile, outcomes):
         import warnings
 
-        _warned.add(because)
-        remedy = f"; start it with `{those[0].remedy}`" if those[0].remedy else ""
-        warnings.warn(
-            f"the tier `{tier}` of profile `{profile}` is not in force in this process:"
-            f" {listed([one.switch for one in those])} can no longer be set, {because}{remedy}",
-            PendingWarning,
-            stacklevel=depth + 2,
-        )
+        warnings.warn(sentence, PendingWarning, stacklevel=depth + 2)
 
 
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

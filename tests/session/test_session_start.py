@@ -119,6 +119,26 @@ def test_the_command_is_told_from_programs(words, expected):
     assert expected is startup.is_command_line(words)
 
 
+@pytest.mark.parametrize(
+    ("profile", "late"), [("reproducible", "`PYTHONHASHSEED` can"), ("fast", None)]
+)
+def test_a_program_that_puts_a_profile_in_force_too_late_for_its_tier_is_told(
+    python, tmp_path, profile, late
+):
+    (tmp_path / "backendcfg.toml").write_text(f'profile = "{profile}"\n')
+    said = python(
+        "import sys, warnings; warnings.simplefilter('error'); sys.stderr = sys.stdout\n"
+        "import backendcfg\n"
+        "print(backendcfg.active().name)\n"
+    )
+    told = (
+        f"note: the tier `run-to-run` of profile `reproducible` is not in force in this process:"
+        f" {late} no longer be set, this interpreter has started; start it with"
+        " `backendcfg run reproducible -- python ...`\n"
+    )
+    assert said == f"{told if late else ''}{profile}\n"
+
+
 def test_a_removed_working_directory_is_no_project(tmp_path, monkeypatch):
     gone = tmp_path / "gone"
     gone.mkdir()
