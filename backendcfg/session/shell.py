@@ -282,7 +282,7 @@ class Kept:
     """A file or directory that backendcfg wrote.
 
     Attributes:
-        kind: "state", "cache", "trust" or "start-up".
+        kind: "state", "cache", "code", "trust" or "start-up".
         path: where it is.
         files: how many files that is.
         bytes: how large they are together.
@@ -295,13 +295,15 @@ class Kept:
 
 
 def kept() -> tuple[Kept, ...]:
-    """What is there of the state, the cache, the record of trust and the start-up files."""
+    """What is there of the state, the caches, the record of trust and the start-up files."""
+    from backendcfg.bridges.torch.compiled import folders
     from backendcfg.load.trust import store
     from backendcfg.session import autoload
 
     places = [("state", path) for path in _states()]
     cache = environ.cache_directory()
     places += [("cache", os.path.join(cache, name)) for name in CACHED]
+    places += [("code", path) for path in folders()]
     places += [("trust", str(path)) for path in (store(), store().with_suffix(".lock"))]
     places += [("start-up", path) for path in (*autoload.off_files(), *autoload.old_files())]
     return tuple(Kept(kind, path, *_size(path)) for kind, path in places if os.path.lexists(path))

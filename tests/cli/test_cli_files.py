@@ -441,15 +441,20 @@ def test_a_question_that_fails_hides_no_other(host, monkeypatch, project):
 def test_purge_shows_what_is_kept_and_removes_it_when_told(call, project, monkeypatch, tmp_path):
     for name in ("STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
         monkeypatch.setenv(f"BACKENDCFG_{name}", str(tmp_path / name))
+    monkeypatch.setattr("backendcfg.bridges.torch.compiled._default", lambda: f"{tmp_path}/code")
     assert call("purge").out == "nothing is kept\n"
     call("apply", "mine")
     call("trust")
+    code = tmp_path / "code" / "backendcfg-0123456789ab"
+    code.mkdir(parents=True)
+    (code / "code.so").write_text("")
     result = call("purge")
     assert (result.code, result.err) == (0, "")
     kept = json.loads(call("purge", "--json").out)["kept"]
     assert [(one["kind"], one["path"], one["files"]) for one in kept] == [
         ("state", f"{tmp_path}/STATE_DIR/v2", 3),
         ("cache", f"{tmp_path}/CACHE_DIR/libraries.json", 1),
+        ("code", str(code), 1),
         ("trust", f"{tmp_path}/CONFIG_DIR/trusted.json", 1),
         ("trust", f"{tmp_path}/CONFIG_DIR/trusted.lock", 1),
     ]

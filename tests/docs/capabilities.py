@@ -313,6 +313,7 @@ def user() -> Iterator[Callable[[Block, list[str]], list[list[str]]]]:
     project, names = home / "project", home / "bin"
     project.mkdir()
     names.mkdir()
+    (home / "tmp").mkdir()
     for host in HOSTS.glob("*.json"):
         (project / host.name.replace(f"--{host.stem.split('--')[1]}", "")).symlink_to(host)
     shutil.copytree(TREE / "docs" / "tutorial", project / "docs" / "tutorial")
@@ -325,6 +326,7 @@ def user() -> Iterator[Callable[[Block, list[str]], list[list[str]]]]:
         shim.chmod(0o755)
     environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {
         "HOME": str(home),
+        "TMPDIR": str(home / "tmp"),
         "LANG": "C.UTF-8",
         "NO_COLOR": "1",
         "PATH": os.pathsep.join([str(names), os.path.dirname(python), os.environ["PATH"]]),

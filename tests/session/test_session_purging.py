@@ -8,6 +8,7 @@ import pytest
 
 import backendcfg
 from backendcfg import environ, session, startup
+from backendcfg.bridges.torch import compiled
 from backendcfg.errors import StateUnwritableError
 from backendcfg.load.trust import trust
 from backendcfg.session import shell
@@ -39,12 +40,18 @@ def _used(tmp_path, monkeypatch):
     own.write_text("threads.count = 1\n")
     other = tmp_path / "CACHE_DIR" / "of-somebody-else"
     other.write_text("")
-    return own, other
+    compiled_without_us = tmp_path / "torchinductor_me" / "fxgraph"
+    ours = tmp_path / "torchinductor_me" / "backendcfg-0123456789ab"
+    ours.mkdir(parents=True)
+    (ours / "code.so").write_text("")
+    compiled_without_us.write_text("")
+    monkeypatch.setattr(compiled, "_default", lambda: str(ours.parent))
+    return own, other, compiled_without_us
 
 
 def test_what_is_kept_is_shown_with_its_size(used):
     found = shell.kept()
-    assert {one.kind for one in found} == {"state", "cache", "trust"}
+    assert {one.kind for one in found} == {"state", "cache", "code", "trust"}
     assert all(one.files for one in found)
     assert sum(one.bytes for one in found) > 1000
     assert session.current() is not None
@@ -71,6 +78,19 @@ def test_what_is_active_for_the_environment_is_removed_and_what_0_1_0_kept_by_ho
     shell.remove(shell.kept())
     assert not (tmp_path / "environment").exists()
     assert not (tmp_path / "STATE_DIR").exists()
+
+
+def test_code_in_a_folder_that_somebody_else_made_is_not_ours(used, tmp_path, monkeypatch):
+    made_by_others = tmp_path / "link"
+    made_by_others.symlink_to(tmp_path / "torchinductor_me")
+    monkeypatch.setattr(compiled, "_default", lambda: str(made_by_others))
+    assert [one for one in shell.kept() if one.kind == "code"] == []
+    monkeypatch.setattr(compiled, "_default", lambda: str(tmp_path / "torchinductor_me"))
+    assert [Path(one.path).name for one in shell.kept() if one.kind == "code"] == [
+        "backendcfg-0123456789ab"
+    ]
+    monkeypatch.setattr(compiled.os, "getuid", lambda: os.stat(tmp_path).st_uid + 1)
+    assert [one for one in shell.kept() if one.kind == "code"] == []
 
 
 def test_a_link_is_removed_and_not_what_it_points_to(used, tmp_path):

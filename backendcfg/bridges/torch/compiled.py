@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 
 from backendcfg import environ
 from backendcfg.bridges.torch.switches import TorchSwitch
@@ -67,6 +68,17 @@ def folder(values: Mapping[str, Any], asked: Collection[str]) -> tuple[str, str]
 
     digest = sha1(json.dumps(matter, sort_keys=True).encode()).hexdigest()[:12]
     return os.path.join(default, f"{OURS}{digest}"), next(iter(matter))
+
+
+def folders() -> list[str]:
+    """Our folders that this user's compilations have filled, where nobody chose one; sorted."""
+    with suppress(OSError):
+        default = _default()
+        # Others can write to the directory of temporary files, and may have made it.
+        if not os.path.islink(default) and os.stat(default).st_uid == os.getuid():
+            names = sorted(name for name in os.listdir(default) if name.startswith(OURS))
+            return [os.path.join(default, name) for name in names]
+    return []
 
 
 def _default() -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MEANS = {
     "state": "what is active, and what was",
     "cache": "made again when it is needed",
+    "code": "what PyTorch compiled under profiles; made again when it is needed",
     "trust": "which projects' files you trust",
     "start-up": "whether plain `python` obeys",
 }
@@ -28,8 +29,8 @@ MEANS = {
 def command(*, yes: bool) -> None:
     """Show everything that backendcfg keeps; with `--yes`, remove it.
 
-    That is the state, the cache, the record of trust and the start-up files of this environment.
-    Settings and profiles that you wrote stay.
+    That is the state, the cache, the code that PyTorch compiled under profiles, the record of trust
+    and the start-up files of this environment. Settings and profiles that you wrote stay.
     """
     from backendcfg.load.locations import user_dir
     from backendcfg.session import shell
