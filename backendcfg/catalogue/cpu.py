@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from backendcfg.catalogue.frameworks import NUMPY, SCIPY, TENSORFLOW, TORCH
+from backendcfg.catalogue.frameworks import FRAMEWORKS, NUMPY, SCIPY, TENSORFLOW, TORCH
 from backendcfg.records import field, record
 
 TYPE_CHECKING = False
@@ -271,6 +271,12 @@ KINDS = {
     OPENMP: "OpenMP runtime",
 }
 """Titles of the kinds of files, as hosts list them."""
+
+PACKAGES = {
+    **{each.name: each.packages for each in FRAMEWORKS if each.in_host},
+    **{name: packages for each in LIBRARIES for name, packages in each.modules.items()},
+}
+"""The packages whose versions a host lists: by import name, their distributions."""
 
 # Texts, which `re` compiles when they are first used and keeps: most processes never ask.
 _PATTERNS = tuple((each.kind, pattern) for each in LIBRARIES for pattern in each.patterns)

@@ -124,3 +124,6 @@ CALLED = (
 
 LIBRARIES = (*CALLED, CK, AOTRITON, NCCL, MIOPEN)
 BY_NAME = {library.name: library for library in LIBRARIES}
+
+DRIVERS = {"cuda": "CUDA", "rocm": "ROCm", "nvidia": "NVIDIA driver"}
+"""Titles of what a host lists the versions of beside packages."""

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from backendcfg.errors import (
     BackendCfgError,
+    UnknownKeyError,
     UnsupportedSchemaError,
     WrongTypeError,
     shown_path,
@@ -31,6 +32,7 @@ from backendcfg.records import record
 from backendcfg.schema import describe
 from backendcfg.schema.base import SCHEMA_VERSION
 from backendcfg.schema.profile import (
+    LIBRARIES,
     Condition,
     Conditional,
     CpuCondition,
@@ -104,14 +106,16 @@ def conditionals(
 
 
 def unknown_names(parsed: Parsed, refused: Refused) -> Iterator[BackendCfgError]:
-    """Version ranges that are none, and microarchitectures that nobody knows.
+    """Version ranges that are none, and libraries and microarchitectures that nobody knows.
 
     Such a condition would never hold, and nobody would notice.
     """
     for path, value in _leaves(parsed.data):
         if path[0] not in ("requires", "when") or refused.touch(path):
             continue
-        if path[-1] == "compute_capability" or path[-2] == "libraries":
+        if path[-2] == "libraries" and path[-1] not in LIBRARIES:
+            yield _unknown_library(parsed, path)
+        elif path[-1] == "compute_capability" or path[-2] == "libraries":
             if not _is_range(value):
                 yield invalid(
                     parsed,
@@ -131,6 +135,17 @@ def unknown_names(parsed: Parsed, refused: Refused) -> Iterator[BackendCfgError]
                 if near
                 else "run `backendcfg detect` to see this machine's",
             )
+
+
+def _unknown_library(parsed: Parsed, path: Path) -> BackendCfgError:
+    name = str(path[-1])
+    near = nearest(name, LIBRARIES)
+    return UnknownKeyError(
+        f"hosts list no version of `{describe.key(name)}`, so the condition would never hold",
+        spans=[parsed.span(path, f"did you mean `{near}`?" if near else "not listed", on="key")],
+        notes=[f"they list {describe.listed([f'`{each}`' for each in LIBRARIES])}"],
+        helps=[f"rename it to `{near}`, or delete the line" if near else "delete the line"],
+    )
 
 
 def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:

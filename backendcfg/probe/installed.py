@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 
 from backendcfg import environ
-from backendcfg.catalogue.cpu import LIBRARIES, kind_of
+from backendcfg.catalogue.cpu import LIBRARIES, PACKAGES, kind_of
 from backendcfg.catalogue.frameworks import FRAMEWORKS
 from backendcfg.schema.host import Broken
 
@@ -65,17 +65,10 @@ def _fits(path: str) -> bool:
     return sys.maxsize <= 2**32 or not path.startswith(("/lib/i386", "/usr/lib/i386", "/usr/lib32"))
 
 
-# By import name; the first distribution that is installed answers.
-_DISTRIBUTIONS = {
-    **{each.name: each.packages for each in FRAMEWORKS if each.in_host},
-    **{name: packages for each in LIBRARIES for name, packages in each.modules.items()},
-}
-
-
 def versions() -> dict[str, str]:
-    """Installed versions by import name, sorted."""
+    """Installed versions by import name, sorted; the first distribution that is there answers."""
     found, folders = {}, _folders()
-    for name, distributions in sorted(_DISTRIBUTIONS.items()):
+    for name, distributions in sorted(PACKAGES.items()):
         for distribution in distributions:
             if version := _version(folders.get(_normal(distribution), "")):
                 found[name] = version

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 from backendcfg.catalogue import cpu
 from backendcfg.catalogue.cpu import MKL
 from backendcfg.catalogue.frameworks import FRAMEWORKS, ON_DEVICES, TORCH
-from backendcfg.catalogue.gpu import AMD, CUBLAS, NCCL, NVIDIA, VENDORS
+from backendcfg.catalogue.gpu import AMD, CUBLAS, DRIVERS, NCCL, NVIDIA, VENDORS
 from backendcfg.resolve.words import listed
 from backendcfg.schema.host import Broken, Found
 from backendcfg.schema.plan import Check
@@ -139,8 +139,6 @@ def dormancy(flag: Flag, host: Host) -> str:
     titles = listed([READERS[reader][0] for reader in flag.readers], "or")
     return f"no {titles} is here" if " or " in titles else f"{titles} is not here"
 
-
-DRIVERS = {"cuda": "CUDA", "rocm": "ROCm", "nvidia": "NVIDIA driver"}
 
 CPU_VENDORS = {**VENDORS, "arm": "Arm", "ibm": "IBM"}
 

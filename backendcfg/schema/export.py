@@ -20,7 +20,15 @@ from backendcfg.schema.base import SCHEMA_VERSION, FlagField, candidates, iterat
 from backendcfg.schema.describe import Kind
 from backendcfg.schema.host import Host
 from backendcfg.schema.plan import Plan
-from backendcfg.schema.profile import Condition, Flags, Profile, Settings, defaults, flags
+from backendcfg.schema.profile import (
+    LIBRARIES,
+    Condition,
+    Flags,
+    Profile,
+    Settings,
+    defaults,
+    flags,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -198,7 +206,8 @@ SUMMARIES = {
     "cpu.microarchitecture": "The CPU is this or a descendant, by archspec's names.",
     "cpu.features": "The CPU has all of these, by the names of /proc/cpuinfo.",
     "os": "The operating system.",
-    "libraries": 'Versions of Python packages: `libraries.torch = ">=2.9"`.',
+    "libraries": 'Versions, as `libraries.torch = ">=2.9"`, of packages, drivers and providers: '
+    f"{', '.join(LIBRARIES)}.",
 }
 
 

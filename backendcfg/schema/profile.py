@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from backendcfg.catalogue.cpu import PACKAGES, PROVIDERS
+from backendcfg.catalogue.gpu import DRIVERS
 from backendcfg.errors import shown_path
 from backendcfg.schema import tables, torch_backends
 from backendcfg.schema.base import Document, Flag, FlagField, Fp32, Rank, iterate
@@ -78,13 +80,20 @@ class CpuCondition(Document):
     features: tuple[str, ...] = ()
 
 
+LIBRARIES = tuple(sorted({*PACKAGES, *DRIVERS, *(each.name for each in PROVIDERS if each.kind)}))
+"""What hosts list the versions of."""
+
+
 class Condition(Document):
     """What the host must be; every line must hold."""
 
     gpu: GpuCondition | None = None
     cpu: CpuCondition | None = None
     os: Literal["linux", "macos", "windows"] | None = None
-    libraries: dict[str, VersionRange] = {}
+    libraries: Annotated[
+        dict[str, VersionRange],
+        Field(json_schema_extra={"propertyNames": {"enum": list(LIBRARIES)}}),
+    ] = {}
 
 
 class When(Condition):

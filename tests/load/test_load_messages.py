@@ -288,6 +288,27 @@ def test_a_refused_value_says_why_and_what_to_write(render, text, message, label
     assert lines[6:] == ([f"  help: {cure}"] if cure else [])
 
 
+@pytest.mark.parametrize(
+    ("name", "label", "cure"),
+    [
+        ("nmupy", "did you mean `numpy`?", "rename it to `numpy`, or delete the line"),
+        ("transformers", "not listed", "delete the line"),
+    ],
+)
+def test_a_condition_on_a_library_that_no_host_lists_is_refused(render, name, label, cure):
+    assert render(f'[requires]\nlibraries.{name} = ">=2"\n').splitlines() == [
+        f"error[unknown-key]: hosts list no version of `{name}`, so the condition would never hold",
+        "  --> profiles/fast.toml:2:11",
+        "   |",
+        f' 2 | libraries.{name} = ">=2"',
+        f"   |           {'^' * len(name)} {label}",
+        "  note: they list `blis`, `cuda`, `cupy`, `jax`, `jaxlib`, `mkl`, `numba`, `numexpr`"
+        " and 12 more, see docs/profiles.md",
+        "  state: nothing was changed",
+        f"  help: {cure}",
+    ]
+
+
 @pytest.mark.parametrize("name", ["a+b", "../x", "", "a b", "./x", "x" * 200, "ä"])
 def test_extends_takes_names_only(render, name):
     assert "is not the name of a profile" in render(f'extends = ["{name}"]\n')
