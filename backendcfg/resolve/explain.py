@@ -246,14 +246,24 @@ OTHER_NAMES = {
 """What else people call a flag, where nothing of it says so."""
 
 
+_LITTLE = frozenset(
+    (
+        *("a", "an", "do", "does", "for", "how", "i", "in", "is", "many", "number", "of", "on"),
+        *("the", "to", "what", "which"),
+    )
+)
+"""Words of a question that no flag is found by."""
+
+
 def find_flags(words: str) -> tuple[str, ...]:
     """The flag of this name; else those that every word leads to, first whose name says it.
 
     Args:
-        words: `"tf32"`, `"allow_tf32"`, `"torch.backends.cudnn.benchmark"`, `"deterministic
-            algorithms"`. Each is looked for, in lower case, in names, summaries and values.
+        words: `"tf32"`, `"allow_tf32"`, `"torch.backends.cudnn.benchmark"`, `"how many threads"`.
+            Each is looked for, in lower case, in names, summaries and values.
     """
-    asked = [word.removeprefix("torch.backends.") for word in words.lower().split()]
+    said = [word.removeprefix("torch.backends.") for word in words.lower().split()]
+    asked = [word for word in said if word not in _LITTLE] or said
     if len(asked) == 1 and asked[0] in flags():
         return (asked[0],)
     ranked: dict[str, int] = {}

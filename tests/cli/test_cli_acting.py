@@ -135,6 +135,18 @@ def test_apply_says_that_backendcfg_is_turned_off(call, monkeypatch):
     )
 
 
+def test_apply_says_what_stays_in_force_where_that_comes_first(call, project, monkeypatch):
+    monkeypatch.setenv("BACKENDCFG_PROFILE", "tf32-off")
+    result = call("apply", "mine")
+    assert result.err == "here `tf32-off` stays in force: BACKENDCFG_PROFILE comes first\n"
+    assert result.out.startswith(f"mine is active for {project} (generation 1)\n")
+    monkeypatch.delenv("BACKENDCFG_PROFILE")
+    assert call("apply", "mine").err == ""
+    assert call("apply", "fast", "--user").err == (
+        f"here `mine` stays in force: generation 2 of {project} comes first\n"
+    )
+
+
 def test_status_of_a_wrong_name_is_an_error(call, monkeypatch):
     call("apply", "mine")
     monkeypatch.setenv("BACKENDCFG_PROFILE", "mnie")

@@ -18,6 +18,8 @@ from backendcfg.schema import profile
         ("use_deterministic_algorithms", "determinism.algorithms"),
         ("CUDNN", "cudnn.enabled"),
         ("seed", "seed.value"),
+        ("How many threads", "threads.count"),
+        ("number of threads", "threads.count"),
     ],
 )
 def test_the_flag_that_is_meant_comes_first(words, first):

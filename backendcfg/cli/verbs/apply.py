@@ -53,12 +53,17 @@ def command(
     anew, else the one that the settings files pick. `undo` returns to what was before.
     """
     from backendcfg import environ, session
+    from backendcfg.session.choice import chosen
+    from backendcfg.transact.generations import whose
 
     if environ.disabled():
         current().note("BACKENDCFG_DISABLE turns backendcfg off; the profile acts once it is unset")
     if name is None:
         name, settings = again(settings, **place)
     activation = session.activate(name, arguments=settings, strict=strict, check=check, **place)
+    here, mine = chosen(), (whose(activation.path), activation.generation)
+    if here is not None and here.name and (here.where, here.generation) != mine:
+        current().note(f"here `{here.name}` stays in force: {here.source} comes first")
     current().answer(_document(activation), _lines(activation))
 
 
