@@ -22,6 +22,7 @@ from backendcfg.errors import (
 from backendcfg.launch import arrangement, bound, instances
 from backendcfg.launch.arrangement import WHOLE
 from backendcfg.probe import installed
+from backendcfg.probe.launchers import starts_ranks
 from backendcfg.probe.limits import local_rank, read_cores, read_limits
 
 if TYPE_CHECKING:
@@ -276,6 +277,11 @@ def prepare(
     arranged = arrangement.arrange(machine, options.request, limits.usable)
     _refuse_several(len(arranged.shares), rank)
     notes += arranged.notes
+    if len(arranged.shares) > 1 and starts_ranks(list(command)):
+        notes.append(
+            f"each of the {len(arranged.shares)} instances is a launcher, whose ranks divide the"
+            " cores of its instance among them; without instances, they divide all"
+        )
     memory = options.memory and _memory(machine, arranged.shares, notes)
     found: dict[int, dict[str, str]] = {}
     for share in arranged.shares:

@@ -82,6 +82,12 @@ def is_launcher(words: list[str]) -> bool:
     return startup.program(words)[1] in _OF_PYTHON
 
 
+def starts_ranks(command: list[str]) -> bool:
+    """Whether a command is a launcher, as `torchrun`, `python -m accelerate` or `srun`."""
+    name = os.path.basename(command[0])
+    return name in (*_OF_PYTHON, *_OTHERS, "srun") or is_launcher(command)
+
+
 def above() -> Iterator[int]:
     """The launchers that pass on what this process prints, the nearest first.
 

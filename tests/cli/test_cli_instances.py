@@ -237,6 +237,21 @@ def test_several_instances_as_one_rank_are_refused(process):
 
 
 @two
+@pytest.mark.parametrize("words", [("mpirun", "train"), (sys.executable, "-m", "accelerate")])
+def test_instances_that_are_launchers_are_told_of(process, project, words):
+    folder = project / "bin"
+    folder.mkdir()
+    (folder / "mpirun").write_text("#!/bin/sh\n")
+    (folder / "mpirun").chmod(0o755)
+    variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    told = "note: each of the 2 instances is a launcher, whose ranks divide the cores of its"
+    started = process("run", "mine", "--instances", "2", "--", *words, variables=variables)
+    assert told in started.err
+    other = process("run", "mine", "--instances", "2", "--", "true", variables=variables)
+    assert "launcher" not in other.err
+
+
+@two
 @pytest.mark.torch
 def test_ranks_of_torchrun_together_have_as_many_threads_as_there_are_cores(process, tmp_path):
     (tmp_path / "rank.py").write_text(
