@@ -290,19 +290,22 @@ def test_other_children_of_the_program_are_as_before_while_workers_start(found):
         """
 import subprocess, threading
 ask = "import os; print(os.environ.get('BACKENDCFG_INHERIT'), os.environ['PYTHONHASHSEED'])"
-seen = set()
+def child():
+    return subprocess.check_output([sys.executable, "-S", "-c", ask], text=True)
+found["seen"] = []
 installing = threading.Thread(target=dask.install, args=(client, "reproducible"))
 installing.start()
 while installing.is_alive():
-    seen.add(subprocess.check_output([sys.executable, "-S", "-c", ask], text=True))
-found["seen"] = sorted(seen)
+    found["seen"].append(child())
+found["after"] = child()
 backendcfg.apply("tf32-off")
 found["inherit"] = json.loads(os.environ["BACKENDCFG_INHERIT"])["requests"][0]["name"]
 """
     )
-    # Dask's own seed of hashes; a child that starts within a few milliseconds may have another.
-    assert met["seen"][0] == "None 6640\n"
-    assert len(met["seen"]) <= 2
+    # Dask's own seed of hashes. Children that start in the milliseconds in which a worker does may
+    # have some of its variables; the many others have none.
+    assert met["seen"].count("None 6640\n") > len(met["seen"]) / 2
+    assert met["after"] == "None 6640\n"
     assert met["inherit"] == "tf32-off"
 
 
