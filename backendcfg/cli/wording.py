@@ -49,17 +49,20 @@ def when(seconds: float) -> str:
 
 
 def calibrated(compiled: Compiled | None) -> dict[str, Any]:
-    """Whether our operations go by measured speed under a profile, or under none.
+    """Whether our operations go by measured speed in a process that starts under a profile or none.
 
     Returns:
         `used`; `measured`, the day when the table for its threads was made, "" where there is none;
         `unused`, why it is not used.
     """
     from backendcfg.dispatch import calibration
+    from backendcfg.session.shell import environment_of_run
 
-    found = calibration.table_for(compiled)
-    values, asked = (compiled.values, compiled.asked) if compiled is not None else ({}, ())
-    table = calibration.read(calibration.threads(values, asked))
+    environment = environment_of_run(compiled) if compiled is not None else None
+    table = found = calibration.table_for(compiled, environment)
+    if isinstance(found, str):
+        values, asked = (compiled.values, compiled.asked) if compiled is not None else ({}, ())
+        table = calibration.read(calibration.threads(values, asked))
     return {
         "used": not isinstance(found, str),
         "measured": "" if isinstance(table, str) else table.day,

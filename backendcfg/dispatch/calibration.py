@@ -204,12 +204,19 @@ def identity(path: str) -> tuple[int, ...]:
     return (status.st_mtime_ns, status.st_size)
 
 
-def table_for(compiled: Compiled | None) -> Table | str:
-    """The calibration that a profile, or None for none, may use; else why not."""
+def table_for(
+    compiled: Compiled | None, environment: Mapping[str, str] | None = None
+) -> Table | str:
+    """The calibration that a profile, or None for none, may use; else why not.
+
+    Args:
+        compiled: the profile.
+        environment: of the process that would use it, instead of this process's.
+    """
     if environ.disabled():
         return "BACKENDCFG_DISABLE turns it off"
     if compiled is None:
-        return read(threads({}))
+        return read(threads({}), environment)
     if not compiled.values.get("ops.calibration", True):
         return "`ops.calibration` is off"
     if compiled.tier != "none":
@@ -218,11 +225,11 @@ def table_for(compiled: Compiled | None) -> Table | str:
         return "`blas.path` says which library serves"
     if len(compiled.named) == 1:
         return f"`blas.library` names `{compiled.named[0]}` alone"
-    return read(threads(compiled.values, compiled.asked))
+    return read(threads(compiled.values, compiled.asked), environment)
 
 
-def read(threads: int) -> Table | str:
-    """This machine's table, or why there is none that may be used."""
+def read(threads: int, environment: Mapping[str, str] | None = None) -> Table | str:
+    """This machine's table, or why there is none that may be used in an environment (this one)."""
     try:
         names = os.listdir(directory())
     except OSError:
@@ -236,7 +243,7 @@ def read(threads: int) -> Table | str:
         return _others(os.path.basename(file), names, threads)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return f"{file} cannot be read: `backendcfg tune` makes it anew"
-    return unfit(table, threads) or table
+    return unfit(table, threads, environment) or table
 
 
 def _edition(status: os.stat_result) -> tuple[int, ...]:

@@ -105,6 +105,16 @@ def run_environment(compiled: Compiled) -> dict[str, str | None]:
     return variables(compiled.values, compiled.effective, compiled.libraries)
 
 
+def environment_of_run(compiled: Compiled) -> dict[str, str]:
+    """The environment of a process that `backendcfg run` starts under a profile from here."""
+    environment = environ.copy()
+    for name, value in run_environment(compiled).items():
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = value
+    return environment
+
+
 def rehearse(compiled: Compiled) -> Report:
     """Apply a plan for real in a child process that imports the installed frameworks.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
-from backendcfg import environ, native
+from backendcfg import native
 from backendcfg.catalogue.cpu import BY_NAME, COMPILED_IN
 from backendcfg.dispatch import calibration, tuning
 from backendcfg.dispatch.calibration import Measurable, Table
 from backendcfg.progress import Step
 from backendcfg.records import field, record
+from backendcfg.session.shell import environment_of_run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def tune(
         StateUnwritableError: the table cannot be stored.
         MissingLibraryError: nobody can be measured.
     """
-    environment = _environment(compiled)
+    environment = environment_of_run(compiled)
     threads = calibration.threads(compiled.values, compiled.asked)
     begin = time.monotonic()
     processes: list[Process] = []
@@ -93,18 +94,6 @@ def tune(
         outcome.complete,
         outcome.noise,
     )
-
-
-def _environment(compiled: Compiled) -> dict[str, str]:
-    """The variables of a process that `backendcfg run` starts under the profile."""
-    from backendcfg.session.shell import run_environment
-
-    environment = environ.copy()
-    for name, value in run_environment(compiled).items():
-        environment.pop(name, None)
-        if value is not None:
-            environment[name] = value
-    return environment
 
 
 def _start(

@@ -106,6 +106,21 @@ def test_the_threads_and_variables_are_those_of_the_profile(call, project, fake,
     assert (table.threads, table.environment) == (1, {"OPENBLAS_CORETYPE": "Haswell"})
 
 
+def test_what_the_profile_sets_at_start_is_no_reason_not_to_use_it(
+    call, project, fake, monkeypatch
+):
+    # `fast` sets OPENBLAS_THREAD_TIMEOUT in the processes that start under it, not in this one.
+    used = "used      yes, where no profile or one without a tier is in force"
+    assert used in call("tune", "fast").out.splitlines()
+    assert used in call("tune", "fast", "--show").out.splitlines()
+    monkeypatch.setenv("BACKENDCFG_PROFILE", "fast")
+    assert json.loads(call("status", "--json").out)["calibration"]["used"] is True
+    monkeypatch.setenv("BACKENDCFG_PROFILE", "tf32-off")
+    assert json.loads(call("status", "--json").out)["calibration"]["unused"] == (
+        "OPENBLAS_THREAD_TIMEOUT was 14 when it was made, and is not set now"
+    )
+
+
 def test_under_a_profile_with_a_tier_it_says_that_it_is_not_used(call, project, fake):
     lines = call("tune", "reproducible").out.splitlines()
     assert (

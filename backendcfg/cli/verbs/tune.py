@@ -186,9 +186,10 @@ def _compiled(name: str | None) -> Compiled:
 
 def _show(compiled: Compiled) -> None:
     from backendcfg.dispatch import calibration
+    from backendcfg.session.shell import environment_of_run
 
     threads = calibration.threads(compiled.values, compiled.asked)
-    found = calibration.read(threads)
+    found = calibration.read(threads, environment_of_run(compiled))
     if isinstance(found, str):
         document = {"profile": compiled.name, "table": None, "unused": found}
         current().answer(document, block("stored", [f"nothing to use: {found}"], "bold"))
@@ -200,8 +201,9 @@ def _show(compiled: Compiled) -> None:
 def _document(compiled: Compiled, found: Table, path: str) -> dict[str, Any]:
     """What is stored, and what becomes of it under a profile whose libraries were all open."""
     from backendcfg.dispatch import calibration, speed
+    from backendcfg.session.shell import environment_of_run
 
-    usable = calibration.table_for(compiled)
+    usable = calibration.table_for(compiled, environment_of_run(compiled))
     names = [name for name in compiled.named or compiled.order if name in found.libraries]
     decision = speed.decide(found, names) if names else speed.Decision()
     return {
