@@ -160,8 +160,9 @@ class Watch:
     def remove(self) -> None:
         """Stop watching, also for imports that are under way; twice is once."""
         self.active = False
-        # Not `remove`, which compares with ==: other finders may define that as they like.
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        # A new list: another thread that imports may be going through this one, and would pass over
+        # a finder if the others moved up. Not by ==, which other finders may define as they like.
+        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
     def finish(self, module: ModuleType, name: str) -> None:
         """Call back for a module whose code has run."""

@@ -561,6 +561,26 @@ print(json.dumps(seen))
     assert sorted(seen["scipy.linalg"]) == ["openblas[numpy].threads", "openblas[scipy].threads"]
 
 
+def test_a_watch_that_ends_during_an_import_of_another_thread_hides_no_finder_from_it(answer):
+    code = """
+import json, sys
+from backendcfg.bridges import imports
+watch = imports.watch(lambda name: None)
+class Ending:
+    # Asked just before the last finder, which has the module.
+    def find_spec(self, name, path=None, target=None):
+        if name == "this":
+            watch.remove()
+ending = Ending()
+sys.meta_path.insert(len(sys.meta_path) - 1, ending)
+sys.stdout = None
+import this
+sys.stdout = sys.__stdout__
+print(json.dumps([type(finder).__name__ == "Watch" for finder in sys.meta_path].count(True)))
+"""
+    assert answer(code) == 0
+
+
 def test_libraries_that_threads_import_while_profiles_change_have_the_last_one(answer):
     """No import is missed, none gets the profile before, and nobody waits for ever."""
     code = """
