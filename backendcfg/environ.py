@@ -146,13 +146,18 @@ def current() -> MutableMapping[str, str]:
     return os.environ
 
 
-def copy() -> dict[str, str]:
-    """The environment of this process as it is now.
+def copy(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """The environment of this process as it is now, with changes: None for what must be unset.
 
     `dict(os.environ)` fails with a KeyError when another thread takes a variable away meanwhile, as
-    `import numpy` does with OPENBLAS_MAIN_FREE.
+    `import numpy` did with OPENBLAS_MAIN_FREE before NumPy 2.4.2.
     """
-    return {name: text for name in os.environ if (text := os.environ.get(name)) is not None}
+    found = {name: text for name in os.environ if (text := os.environ.get(name)) is not None}
+    for name, text in (changes or {}).items():
+        found.pop(name, None)
+        if text is not None:
+            found[name] = text
+    return found
 
 
 def foreign(names: Iterable[str]) -> dict[str, str]:

@@ -49,8 +49,6 @@ OTHERS = {
 # Whatever is set under these names was meant for a library that computes.
 _FAMILIES = ("OPENBLAS_", "GOTO_", "OMP_", "MKL_", "BLIS_", "NVPL_", "ONEDNN_", "DNNL_")
 _NAMES = frozenset((*OTHERS, *variables.names()))
-# NumPy sets it while it is being imported; plans that another thread makes meanwhile are the same.
-_PASSING = frozenset({"OPENBLAS_MAIN_FREE"})
 
 # Beside those: what a library reads for its numbers or for the code that it compiles. They are
 # compared within a process; a plan does not depend on them.
@@ -92,7 +90,6 @@ def relevant(environment: Mapping[str, str] | None = None) -> dict[str, str]:
         name: source[name]
         for name in sorted(source)
         if (name in _NAMES or name.startswith(_FAMILIES))
-        and name not in _PASSING
         and (source[name] or name.endswith("_VISIBLE_DEVICES"))
     }
 

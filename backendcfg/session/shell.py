@@ -107,12 +107,7 @@ def run_environment(compiled: Compiled) -> dict[str, str | None]:
 
 def environment_of_run(compiled: Compiled) -> dict[str, str]:
     """The environment of a process that `backendcfg run` starts under a profile from here."""
-    environment = environ.copy()
-    for name, value in run_environment(compiled).items():
-        environment.pop(name, None)
-        if value is not None:
-            environment[name] = value
-    return environment
+    return environ.copy(run_environment(compiled))
 
 
 def rehearse(compiled: Compiled) -> Report:
@@ -356,5 +351,9 @@ def _names(folder: str) -> list[str]:
 def _size(path: str) -> tuple[int, int]:
     if os.path.islink(path) or not os.path.isdir(path):
         return 1, os.lstat(path).st_size
-    files = [os.path.join(where, name) for where, _, names in os.walk(path) for name in names]
-    return len(files), sum(os.lstat(file).st_size for file in files)
+    sizes = []
+    for where, _, names in os.walk(path):
+        for name in names:
+            with suppress(FileNotFoundError):  # somebody is at work there
+                sizes.append(os.lstat(os.path.join(where, name)).st_size)
+    return len(sizes), sum(sizes)

@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
+    from typing import Any
 
 WAIT_SECONDS = 30.0
 """How long to wait for another writer; a write takes milliseconds."""
@@ -188,7 +189,7 @@ def remove(paths: Iterable[str], *, trees: bool = False) -> None:
     for path in paths:
         try:
             if trees and os.path.isdir(path) and not os.path.islink(path):
-                shutil.rmtree(path)
+                shutil.rmtree(path, onerror=_unless_gone)
             else:
                 os.unlink(path)
         except FileNotFoundError:
@@ -200,6 +201,12 @@ def remove(paths: Iterable[str], *, trees: bool = False) -> None:
                 helps=["run it as the owner of that file"],
             ) from error
         gone.append(path)
+
+
+def _unless_gone(_function: object, _path: str, raised: Any) -> None:
+    """Go on where somebody else removed a file of a directory that is being removed."""
+    if not isinstance(raised[1], FileNotFoundError):
+        raise raised[1]
 
 
 def writing(path: str) -> AbstractContextManager[None]:

@@ -306,6 +306,7 @@ found["inherit"] = json.loads(os.environ["BACKENDCFG_INHERIT"])["requests"][0]["
     # have some of its variables; the many others have none.
     assert met["seen"].count("None 6640\n") > len(met["seen"]) / 2
     assert met["after"] == "None 6640\n"
+    assert {seen.split()[-1] for seen in met["seen"]} <= {"6640", "0"}
     assert met["inherit"] == "tf32-off"
 
 

@@ -163,12 +163,6 @@ def test_a_variable_that_is_taken_away_while_it_is_read_is_as_it_was(passing):
     assert environ.foreign([passing]) == {}
 
 
-def test_what_numpy_sets_while_it_is_imported_is_no_part_of_a_host():
-    assert environment.relevant({"OPENBLAS_MAIN_FREE": "1", "OPENBLAS_L2_SIZE": "9"}) == {
-        "OPENBLAS_L2_SIZE": "9"
-    }
-
-
 def test_no_variable_is_in_both_tables():
     assert set(environment.OTHERS) & set(environment.variables.names()) == set()
 

@@ -40,7 +40,7 @@ def _used(tmp_path, monkeypatch):
     own.write_text("threads.count = 1\n")
     other = tmp_path / "CACHE_DIR" / "of-somebody-else"
     other.write_text("")
-    compiled_without_us = tmp_path / "torchinductor_me" / "fxgraph"
+    compiled_without_us = tmp_path / "torchinductor_me" / "backendcfg-notes"
     ours = tmp_path / "torchinductor_me" / "backendcfg-0123456789ab"
     ours.mkdir(parents=True)
     (ours / "code.so").write_text("")
@@ -91,6 +91,38 @@ def test_code_in_a_folder_that_somebody_else_made_is_not_ours(used, tmp_path, mo
     ]
     monkeypatch.setattr(compiled.os, "getuid", lambda: os.stat(tmp_path).st_uid + 1)
     assert [one for one in shell.kept() if one.kind == "code"] == []
+
+
+@pytest.fixture(name="at_work")
+def _at_work(tmp_path, monkeypatch):
+    """A compiler that takes its temporary file away whenever somebody looks at it or removes it."""
+    passing = tmp_path / "torchinductor_me" / "backendcfg-0123456789ab" / "passing"
+    passing.write_text("")
+    unlink = os.unlink
+
+    def gone(real):
+        def called(path, *rest, **options):
+            if os.path.basename(path) == passing.name and os.path.exists(passing):
+                unlink(passing)
+            return real(path, *rest, **options)
+
+        return called
+
+    for name in ("lstat", "unlink"):
+        monkeypatch.setattr(os, name, gone(getattr(os, name)))
+    return passing
+
+
+def test_a_file_that_is_gone_while_it_is_counted_does_not_count(used, at_work):
+    assert [one.files for one in shell.kept() if one.kind == "code"] == [1]
+
+
+def test_a_file_that_is_gone_while_its_folder_is_removed_keeps_nothing_else(used, at_work):
+    found = [one for one in shell.kept() if one.kind == "code"]
+    at_work.write_text("")
+    shell.remove(found)
+    assert [one for one in shell.kept() if one.kind == "code"] == []
+    assert not at_work.parent.exists()
 
 
 def test_a_link_is_removed_and_not_what_it_points_to(used, tmp_path):

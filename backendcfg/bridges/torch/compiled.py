@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from contextlib import suppress
 
 from backendcfg import environ
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 OURS = "backendcfg-"
 """How the names of our folders begin."""
+_NAME = OURS + "[0-9a-f]{12}"
 
 FLAGS = (
     *("threads.", "determinism.algorithms", "determinism.fill_", "fp32_precision", "cuda."),
@@ -75,10 +77,16 @@ def folders() -> list[str]:
     with suppress(OSError):
         default = _default()
         # Others can write to the directory of temporary files, and may have made it.
-        if not os.path.islink(default) and os.stat(default).st_uid == os.getuid():
-            names = sorted(name for name in os.listdir(default) if name.startswith(OURS))
-            return [os.path.join(default, name) for name in names]
+        if _is_folder_of_ours(default):
+            names = sorted(name for name in os.listdir(default) if re.fullmatch(_NAME, name))
+            return list(filter(_is_folder_of_ours, (os.path.join(default, one) for one in names)))
     return []
+
+
+def _is_folder_of_ours(path: str) -> bool:
+    """Whether a path is a folder of this user's, and no link."""
+    found = os.lstat(path)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
 def _default() -> str:

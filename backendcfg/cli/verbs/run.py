@@ -200,11 +200,7 @@ def command(
 
         if options is not None:
             return launch(argv, options, changes, wait=bool(folder))
-        environment = environ.copy()
-        for variable, value in changes().items():
-            environment.pop(variable, None)
-            if value is not None:
-                environment[variable] = value
+        environment = environ.copy(changes())
         if not folder:
             child.become(argv, environment)
         return child.wait_for(argv, environment)
