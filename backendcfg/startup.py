@@ -247,8 +247,8 @@ def project(here: str) -> "tuple[str, str]":
 
 
 def picks(path: str) -> bool:
-    """Whether a settings file may pick a profile."""
-    return b"profile" in (read(path) or b"")
+    """Whether a settings file may pick a profile, or has a key that is meant to."""
+    return b"prof" in (read(path) or b"")
 
 
 def escaped(path: str) -> str:
@@ -436,9 +436,8 @@ def warn(error: "Exception") -> None:
         return
     what = str(error).split("\n")[0] or type(error).__name__
     say(
-        "warning: what is active was not applied to this process: "
-        + what
-        + "; `backendcfg status` says more, BACKENDCFG_DISABLE=1 starts without it"
+        "warning: what is active was not applied to this process: " + what + "; `backendcfg status`"
+        " says more, BACKENDCFG_DISABLE=1 starts without it"
     )
 
 
@@ -528,17 +527,18 @@ def _stop(error: "Exception") -> None:
         status = 70
     if is_spared(getattr(sys, "orig_argv", sys.argv)):
         return
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
     os._exit(status)
 
 
 def say(text: str) -> None:
-    """Write a line to standard error, if there is one, and note that something was said."""
-    if sys.stderr is not None:
+    """Write a line to standard error, if that takes one, and note that something was said."""
+    setattr(sys, _SAID, True)
+    try:  # noqa: SIM105 - contextlib is not imported yet
         sys.stderr.write(text.rstrip("\n") + "\n")
-        setattr(sys, _SAID, True)
+    except (AttributeError, OSError, ValueError):
+        pass  # there is none, or it is full or closed
 
 
 _SAID = "_backendcfg_said"  # what `sys` has after a start said something: one line is enough

@@ -56,12 +56,31 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
     if (environ.STARTED_BY.read() or "").startswith("run "):
         environ.current().setdefault(RAY_HOOK, "backendcfg.fleet.ray.hook")
     if startup.may_have_profile(committed=True)[0] and not (of_ray and _leaves_it_to_ray()):
+        # What starts a Python anew, or by `run`, says itself what it cannot have.
+        told = hasattr(sys, startup.AT_START) or environ.STARTED_BY.read()
         try:
-            start_alone()
+            late = start_alone()
         except Exception as error:
             if not of_ray and (environ.STARTED_BY.read() or startup.asked()):
                 raise
             startup.warn(error)
+            return
+        if late and not told and not of_ray and _is_the_program():
+            # No warning: where a program makes errors of them, `import backendcfg` would fail.
+            startup.say("\n".join(f"note: {sentence}" for sentence in late))
+
+
+def _is_the_program() -> bool:
+    """Whether this process is the program itself, and none of its workers or further ranks."""
+    from backendcfg.probe.launchers import this_rank
+
+    process = sys.modules.get("multiprocessing.process")
+    if startup.is_worker(sys.orig_argv) or (process and process.parent_process()):
+        return False
+    if "_pytest" in sys.modules:
+        return False  # the header of our plugin says it
+    rank = this_rank()
+    return rank is None or rank.number == 0
 
 
 def _is_starting_worker_of_ray() -> bool:
@@ -80,14 +99,18 @@ def _leaves_it_to_ray() -> bool:
     return hook == OUR_WORKER_HOOK or environ.WORKER.read() is not None
 
 
-def start_alone() -> None:
-    """Start as a program does that nobody handed any plans."""
+def start_alone() -> list[str]:
+    """Start as a program does that nobody handed any plans.
+
+    Returns:
+        What the tier rests on and comes too late for, in sentences.
+    """
     if by_variable():
-        return
+        return []
     from backendcfg.session.choice import chosen
 
     if (picked := chosen()) is None:
-        return
+        return []
     from backendcfg.session.planning import compiled_pick
 
     plan = compiled_pick(picked)
@@ -100,13 +123,10 @@ def start_alone() -> None:
     from backendcfg.session.process import install
 
     report = install(plan, picked.source, found=True)
-    if anew is None and not environ.STARTED_BY.read():
-        from backendcfg.transact.outcome import what_comes_too_late
+    from backendcfg.transact.outcome import what_comes_too_late
 
-        # No warning: where a program makes errors of them, `import backendcfg` would fail.
-        rested_on = [one for one in report.outcomes if plan.tier_rests_on(one.flag)]
-        for sentence in what_comes_too_late(report.tier, report.profile, rested_on):
-            startup.say(f"note: {sentence}")
+    rested_on = [one for one in report.outcomes if plan.tier_rests_on(one.flag)]
+    return list(what_comes_too_late(report.tier, report.profile, rested_on).values())
 
 
 def receive(given: str) -> None:

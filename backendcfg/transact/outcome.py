@@ -89,11 +89,8 @@ class Report:
         return asdict(self)
 
 
-_told: set[str] = set()
-
-
-def what_comes_too_late(tier: str, profile: str, outcomes: Iterable[Outcome]) -> list[str]:
-    """What a tier rests on and can no longer be set: a sentence for each reason that is new here.
+def what_comes_too_late(tier: str, profile: str, outcomes: Iterable[Outcome]) -> dict[str, str]:
+    """What a tier rests on and can no longer be set: a sentence for each reason.
 
     Args:
         tier: the tier; "none" rests on nothing.
@@ -102,30 +99,34 @@ def what_comes_too_late(tier: str, profile: str, outcomes: Iterable[Outcome]) ->
     """
     late: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        if tier != "none" and outcome.state == "pending" and outcome.because not in _told:
+        if tier != "none" and outcome.state == "pending":
             late.setdefault(outcome.because, []).append(outcome)
-    _told.update(late)
-    return [
-        f"the tier `{tier}` of profile `{profile}` is not in force in this process:"
+    return {
+        because: f"the tier `{tier}` of profile `{profile}` is not in force in this process:"
         f" {listed([one.switch for one in those])} can no longer be set, {because}"
         + (f"; start it with `{those[0].remedy}`" if those[0].remedy else "")
         for because, those in late.items()
-    ]
+    }
+
+
+_warned: set[str] = set()
 
 
 def warn_of_pending(tier: str, profile: str, outcomes: Iterable[Outcome], *, depth: int) -> None:
-    """Warn of what a tier rests on and comes too late; the arguments are `what_comes_too_late`'s.
+    """Warn, once for each reason in a process, of what a tier rests on and comes too late.
 
     Args:
-        tier: the tier.
-        profile: whose it is.
-        outcomes: of its switches.
+        tier: as for `what_comes_too_late`.
+        profile: the same.
+        outcomes: the same.
         depth: how many functions lie between this one and the program's line.
     """
-    for sentence in what_comes_too_late(tier, profile, outcomes):
-        import warnings
+    for because, sentence in what_comes_too_late(tier, profile, outcomes).items():
+        if because not in _warned:
+            import warnings
 
-        warnings.warn(sentence, PendingWarning, stacklevel=depth + 2)
+            _warned.add(because)
+            warnings.warn(sentence, PendingWarning, stacklevel=depth + 2)
 
 
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

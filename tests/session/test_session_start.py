@@ -139,6 +139,56 @@ def test_a_program_that_puts_a_profile_in_force_too_late_for_its_tier_is_told(
     assert said == f"{told if late else ''}{profile}\n"
 
 
+@pytest.mark.parametrize("stderr", ["sys.stderr.close()", "sys.stderr = None"])
+def test_a_program_that_nobody_can_tell_starts_all_the_same(python, tmp_path, stderr):
+    (tmp_path / "backendcfg.toml").write_text('profile = "reproducible"\n')
+    said = python(f"import sys; {stderr}; import backendcfg; print(backendcfg.active().name)")
+    assert said == "reproducible\n"
+
+
+def test_what_was_told_at_the_import_is_warned_of_at_the_next_apply(python, tmp_path):
+    (tmp_path / "backendcfg.toml").write_text('profile = "reproducible"\n')
+    said = python("""
+        import backendcfg, warnings
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            backendcfg.apply("reproducible"), backendcfg.apply("reproducible")
+        print([one.category.__name__ for one in seen])
+    """)
+    assert said == "['PendingWarning']\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "notes"),
+    [({}, 1), ({"RANK": "0", "WORLD_SIZE": "2"}, 1), ({"RANK": "1", "WORLD_SIZE": "2"}, 0)],
+)
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_the_program_is_told_once_and_neither_its_workers_nor_further_ranks(
+    tmp_path, method, variables, notes
+):
+    (tmp_path / "backendcfg.toml").write_text('profile = "reproducible"\n')
+    (tmp_path / "pool.py").write_text(f"""
+import multiprocessing
+import backendcfg
+def work(number):
+    import backendcfg
+    return backendcfg.active().name
+if __name__ == "__main__":
+    with multiprocessing.get_context("{method}").Pool(2) as pool:
+        print(*pool.map(work, range(2)))
+""")
+    done = subprocess.run(
+        [sys.executable, "pool.py"],
+        cwd=tmp_path,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "reproducible reproducible\n"
+    assert [line[:13] for line in done.stderr.splitlines()] == ["note: the tie"] * notes
+
+
 def test_a_removed_working_directory_is_no_project(tmp_path, monkeypatch):
     gone = tmp_path / "gone"
     gone.mkdir()
