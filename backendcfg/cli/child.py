@@ -36,12 +36,13 @@ def compiled(name: str | None, settings: Mapping[str, str]) -> Compiled:
     Raises:
         UsageError: no profile is named, and none is in force here.
     """
-    from backendcfg.session.choice import chosen
+    from backendcfg.session.choice import chosen, refuse_wrong_files
 
     picked = chosen(name, settings)
     if picked is not None:
         return planning.compiled_pick(picked)
     if not settings:
+        refuse_wrong_files()
         raise UsageError(
             "no profile is named, and none is in force here",
             helps=[

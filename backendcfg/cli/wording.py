@@ -62,7 +62,9 @@ def calibrated(compiled: Compiled | None) -> dict[str, Any]:
     table = found = calibration.table_for(compiled, environment)
     if isinstance(found, str):
         values, asked = (compiled.values, compiled.asked) if compiled is not None else ({}, ())
-        table = calibration.read(calibration.threads(values, asked))
+        threads = calibration.threads(values, asked)
+        read = [calibration.read(threads, environment), calibration.read(threads)]
+        table = next((one for one in read if not isinstance(one, str)), found)
     return {
         "used": not isinstance(found, str),
         "measured": "" if isinstance(table, str) else table.day,

@@ -108,7 +108,10 @@ def unknown_key(parsed: Parsed, model: type[BaseModel], path: Path) -> BackendCf
     where = _table_name(parsed, table)
     near = nearest(str(name), accepted)
     helps = []
-    if near:
+    if name == "flags" and not table:  # as in [[when]]
+        near = ""
+        helps.append("write the flags at the top level, without `flags`")
+    elif near:
         helps.append(f"rename it to `{near}`, or delete the line")
     elif flag := _flag_meant(model, table, str(name)):
         helps.append(f"did you mean `{flag}`?")

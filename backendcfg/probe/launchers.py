@@ -83,9 +83,12 @@ def is_launcher(words: list[str]) -> bool:
 
 
 def starts_ranks(command: list[str]) -> bool:
-    """Whether a command is a launcher, as `torchrun`, `python -m accelerate` or `srun`."""
+    """Whether a command starts ranks on this host: `torchrun`, `python -m deepspeed`, `mpirun`."""
     name = os.path.basename(command[0])
-    return name in (*_OF_PYTHON, *_OTHERS, "srun") or is_launcher(command)
+    if name.startswith("python"):
+        return is_launcher(command)
+    begins = (name, *command[1:2])
+    return begins == ("accelerate", "launch") or name in ("torchrun", "deepspeed", *_OTHERS)
 
 
 def above() -> Iterator[int]:

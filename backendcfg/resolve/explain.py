@@ -248,8 +248,9 @@ OTHER_NAMES = {
 
 _LITTLE = frozenset(
     (
-        *("a", "an", "do", "does", "for", "how", "i", "in", "is", "many", "number", "of", "on"),
-        *("the", "to", "what", "which"),
+        *("a", "an", "are", "can", "do", "does", "for", "have", "how", "i", "in", "is", "many"),
+        *("my", "number", "of", "off", "on", "set", "should", "the", "to", "turn", "use", "what"),
+        *("which", "with"),
     )
 )
 """Words of a question that no flag is found by."""
@@ -262,7 +263,7 @@ def find_flags(words: str) -> tuple[str, ...]:
         words: `"tf32"`, `"allow_tf32"`, `"torch.backends.cudnn.benchmark"`, `"how many threads"`.
             Each is looked for, in lower case, in names, summaries and values.
     """
-    said = [word.removeprefix("torch.backends.") for word in words.lower().split()]
+    said = [word.removeprefix("torch.backends.") for word in words.lower().rstrip("?").split()]
     asked = [word for word in said if word not in _LITTLE] or said
     if len(asked) == 1 and asked[0] in flags():
         return (asked[0],)

@@ -162,6 +162,25 @@ def _by_file(path: str, rank: Rank) -> Iterator[Picked]:
     picked = settings.get("profile") if isinstance(settings, dict) else None
     if isinstance(picked, str) and picked:
         yield Picked(picked, rank, path, path, by_file=True)
+    elif isinstance(settings, dict) and any(str(key).startswith("prof") for key in settings):
+        from backendcfg.load.document import read_settings
+
+        read_settings(path)  # says that the key is another
+
+
+def refuse_wrong_files() -> None:
+    """Say what is wrong with the settings files that count here, where no profile is in force.
+
+    Raises:
+        BackendCfgError: one cannot be read, or is wrong.
+    """
+    from backendcfg.load.document import read_settings
+
+    project = startup.project(startup.working_directory())[1]
+    others = (startup.user_directory(), startup.system_directory())
+    for path in (project, *(os.path.join(folder, "config.toml") for folder in others if folder)):
+        if path and os.path.lexists(path):
+            read_settings(path)
 
 
 def rests_on_these_files(stamp: Mapping[str, Any]) -> bool:

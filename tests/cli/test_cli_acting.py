@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
+from backendcfg import startup
 from backendcfg.cli import output
 from backendcfg.cli.verbs import apply as apply_verb
 
@@ -138,13 +140,49 @@ def test_apply_says_that_backendcfg_is_turned_off(call, monkeypatch):
 def test_apply_says_what_stays_in_force_where_that_comes_first(call, project, monkeypatch):
     monkeypatch.setenv("BACKENDCFG_PROFILE", "tf32-off")
     result = call("apply", "mine")
-    assert result.err == "here `tf32-off` stays in force: BACKENDCFG_PROFILE comes first\n"
+    assert result.err == "here BACKENDCFG_PROFILE comes first: `tf32-off`\n"
     assert result.out.startswith(f"mine is active for {project} (generation 1)\n")
     monkeypatch.delenv("BACKENDCFG_PROFILE")
     assert call("apply", "mine").err == ""
     assert call("apply", "fast", "--user").err == (
-        f"here `mine` stays in force: generation 2 of {project} comes first\n"
+        f"here generation 2 of {project} comes first: `mine`\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('profil = "fast"\n', "unknown key `profil` at the top level"),
+        ('porfile = "fast"\n', "unknown key `porfile` at the top level"),
+        ("#" * 2**20 + "#", "cannot read backendcfg.toml: it has 1,048,577 bytes"),
+    ],
+)
+@pytest.mark.parametrize("words", [("status",), ("run", "--", "true")])
+def test_a_wrong_settings_file_is_told_where_no_profile_is_in_force(
+    call, project, text, said, words
+):
+    (project / "backendcfg.toml").write_text(text)
+    result = call(*words)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err.splitlines()[0]
+
+
+def test_undo_is_shown_with_what_it_needs_to_undo_this(call, project, monkeypatch):
+    assert call("apply", "mine").out.endswith(" backendcfg undo\n")
+    assert call("apply", "mine", "--user").out.endswith(" backendcfg undo --user\n")
+    assert "next      backendcfg undo --user, to" in call("off", "--user").out
+    monkeypatch.chdir(project.parent)
+    assert call("apply", "fast").out.endswith(" backendcfg undo\n")
+
+
+def test_apply_is_done_also_where_the_stronger_one_cannot_be_read(call, project):
+    call("apply", "mine")
+    (stored,) = Path(startup.state_directory(), "generations").glob("*/1.json")
+    stored.write_text("{")
+    result = call("apply", "fast", "--user")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("fast is active for the user (generation 1)\n")
+    assert call("status").code == 3
 
 
 def test_status_of_a_wrong_name_is_an_error(call, monkeypatch):

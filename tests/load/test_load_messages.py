@@ -289,6 +289,12 @@ def test_a_refused_value_says_why_and_what_to_write(render, text, message, label
     assert lines[6:] == ([f"  help: {cure}"] if cure else [])
 
 
+def test_flags_in_a_table_as_in_when_are_told_where_to_go(render):
+    assert render("[flags]\nthreads.count = 1\n").splitlines()[-1] == (
+        "  help: write the flags at the top level, without `flags`"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "label", "cure"),
     [

@@ -20,6 +20,7 @@ from backendcfg.schema import profile
         ("seed", "seed.value"),
         ("How many threads", "threads.count"),
         ("number of threads", "threads.count"),
+        ("How do I turn off TF32?", "cuda.matmul.allow_tf32"),
     ],
 )
 def test_the_flag_that_is_meant_comes_first(words, first):

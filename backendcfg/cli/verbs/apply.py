@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, SCIPY, TENSORFLOW,
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import profile_argument, set_option, whose_options
 from backendcfg.cli.output import LABEL_WIDTH, block, current, limited, listing, one_line
-from backendcfg.errors import UsageError
+from backendcfg.errors import BackendCfgError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,9 +62,10 @@ def command(
     if name is None:
         name, settings = again(settings, **place)
     activation = session.activate(name, arguments=settings, strict=strict, check=check, **place)
-    here, mine = chosen(), (whose(activation.path), activation.generation)
-    if here is not None and here.name and (here.where, here.generation) != mine:
-        current().note(f"here `{here.name}` stays in force: {here.source} comes first")
+    with suppress(BackendCfgError):  # what cannot be read says so where it is to be in force
+        here, mine = chosen(), (whose(activation.path), activation.generation)
+        if here is not None and here.name and (here.where, here.generation) != mine:
+            current().note(f"here {here.source} comes first: `{here.name}`")
     current().answer(_document(activation), _lines(activation))
 
 
@@ -96,7 +98,7 @@ def governed(activation: Activation) -> str:
     from backendcfg.transact.generations import ENVIRONMENT
 
     if activation.path == ENVIRONMENT:
-        where = ""
+        where = " where nothing else is picked"
     else:
         where = " in this project" if activation.path else " where no project picks another"
     if why := autoload.silent():
@@ -143,7 +145,19 @@ def _lines(activation: Activation) -> Iterator[str]:
     if activation.rehearsal is not None:
         yield from _rehearsal(activation.rehearsal)
     yield from limited("overrides", plan.overrides, "bold", "yellow", most=2, see=see)
-    yield from block("next", ["python train.py", "backendcfg undo"], "bold")
+    undo = f"backendcfg undo{scope(activation.path)}"
+    yield from block("next", ["python train.py", undo], "bold")
+
+
+def scope(path: str) -> str:
+    """The option that `undo` needs here to mean the activation of a place, with a space, or ""."""
+    from backendcfg import startup
+    from backendcfg.transact.generations import ENVIRONMENT
+
+    if path == ENVIRONMENT:
+        return " --environment"
+    in_project = startup.project(startup.working_directory())[0]
+    return " --user" if in_project and not path else ""
 
 
 def host_line(summary: str) -> str:

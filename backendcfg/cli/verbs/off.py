@@ -32,6 +32,7 @@ def command(user: bool, environment: bool) -> None:
     else:
         lines = ["no profile was active"]
     if before:
-        lines += block("next", ["backendcfg undo, to make it active again"], "bold")
+        scope = " --environment" if environment else " --user" if user else ""
+        lines += block("next", [f"backendcfg undo{scope}, to make it active again"], "bold")
     name = left.name if left is not None else None
     current().answer({"profile": name, "before": before}, lines)

@@ -55,6 +55,8 @@ def standing() -> dict[str, Any]:
     document["note"] = take_over_old_state()
     picked = choice.chosen(whole=True)
     if picked is None:
+        if not document["disabled"]:
+            choice.refuse_wrong_files()
         return document | {"calibration": calibrated(None)}
     if picked.stored is not None:
         from backendcfg.probe.stamp import holds
