@@ -347,9 +347,11 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
     result = call("verify", "mine")
     assert result.code == code
     told = f"the tier `{tier}` is {'' if in_force else 'not '}in force\n" if tier != "none" else ""
-    assert result.out.endswith(
-        f"1 switch read, none differs\n{told}" + "".join(f"  {one}\n" for one in because)
-    )
+    end = f"1 switch read, none differs\n{told}" + "".join(f"  {one}\n" for one in because)
+    assert result.out.endswith(end)
+    call("apply", "mine")
+    python = "python    not before you run `backendcfg autoload on`\n"
+    assert call("verify").out.endswith(end + (python if code else ""))
 
 
 def measured(

@@ -56,7 +56,8 @@ def command(name: str | None, *, measure: bool, report: str | None) -> None:
             "backendcfg is turned off by BACKENDCFG_DISABLE, so there is nothing to verify",
             helps=["run `unset BACKENDCFG_DISABLE`"],
         )
-    if name is None and not measure and standing()["profile"] is None:
+    here = {"profile": name, "python": ""} if name is not None else standing()
+    if not measure and here["profile"] is None:
         raise UsageError(
             "no profile is in force here, so there is nothing to verify",
             helps=["name one: `backendcfg verify reproducible`", "or run `backendcfg apply`"],
@@ -66,10 +67,12 @@ def command(name: str | None, *, measure: bool, report: str | None) -> None:
         sources.stack(sources.picked(name, {}))
     found = child.verification(name, measure=measure)
     about = About("verify")
-    current().answer(found | {"about": asdict(about)}, _lines(found))
+    broken = found["tier"] != "none" and not found["in_force"]
+    # What a plain `python` starts without, it imports too late.
+    python = block("python", [here["python"]] if broken and here["python"] else [], "bold")
+    current().answer(found | {"about": asdict(about)}, [*_lines(found), *python])
     if report is not None:
         write_report(verified(about, found), report)
-    broken = found["tier"] != "none" and not found["in_force"]
     if broken or any(one["state"] in FAILS for one in found["readings"] + found["measured"]):
         says_no()
 
