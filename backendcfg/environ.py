@@ -146,14 +146,19 @@ def current() -> MutableMapping[str, str]:
     return os.environ
 
 
-def copy(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """The environment of this process as it is now, with changes: None for what must be unset.
+def copy() -> dict[str, str]:
+    """The environment of this process as it is now.
 
     `dict(os.environ)` fails with a KeyError when another thread takes a variable away meanwhile, as
     `import numpy` did with OPENBLAS_MAIN_FREE before NumPy 2.4.2.
     """
-    found = {name: text for name in os.environ if (text := os.environ.get(name)) is not None}
-    for name, text in (changes or {}).items():
+    return {name: text for name in os.environ if (text := os.environ.get(name)) is not None}
+
+
+def changed(environment: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """An environment with variables set or, where the text is None, unset."""
+    found = dict(environment)
+    for name, text in changes.items():
         found.pop(name, None)
         if text is not None:
             found[name] = text

@@ -564,9 +564,9 @@ def _when_path_is_complete(action: "Callable[[], None]") -> None:
             """None: Python makes it."""
 
         def exec_module(self, module: object) -> None:
-            # Also those of other folders: the user's and the environment's may both have one.
-            ours = type(self).__module__
-            sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != ours]
+            # Also those of other folders: the user's and the environment's. A new list, because
+            # another thread that imports may be going through this one.
+            sys.meta_path = [f for f in sys.meta_path if type(f).__module__ != __name__]
             action()
             # The module that `site` looks for takes this one's place, if there is one.
             sys.modules.pop("sitecustomize", None)

@@ -59,7 +59,7 @@ def ask(subject: str, what: str, variables: Mapping[str, Any]) -> Any:
     Raises:
         LookupError: nobody can know; the message says why.
     """
-    environment = environ.copy({**texts(variables), environ.DISABLE.name: "1"})
+    environment = environ.changed(environ.copy(), {**texts(variables), environ.DISABLE.name: "1"})
     found, obstacle = _ask(tuple(sorted(environment.items())), tuple(_files()))
     if obstacle:
         raise LookupError(f"what it would hold without could not be found out: {obstacle}")

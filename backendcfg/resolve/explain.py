@@ -246,14 +246,14 @@ OTHER_NAMES = {
 """What else people call a flag, where nothing of it says so."""
 
 
-_LITTLE = frozenset(
+_STOP_WORDS = frozenset(
     (
         *("a", "an", "are", "can", "do", "does", "for", "have", "how", "i", "in", "is", "many"),
         *("my", "number", "of", "off", "on", "set", "should", "the", "to", "turn", "use", "what"),
         *("which", "with"),
     )
 )
-"""Words of a question that no flag is found by."""
+"""Words that no flag is looked for by."""
 
 
 def find_flags(words: str) -> tuple[str, ...]:
@@ -264,7 +264,7 @@ def find_flags(words: str) -> tuple[str, ...]:
             Each is looked for, in lower case, in names, summaries and values.
     """
     said = [word.removeprefix("torch.backends.") for word in words.lower().rstrip("?").split()]
-    asked = [word for word in said if word not in _LITTLE] or said
+    asked = [word for word in said if word not in _STOP_WORDS] or said
     if len(asked) == 1 and asked[0] in flags():
         return (asked[0],)
     ranked: dict[str, int] = {}

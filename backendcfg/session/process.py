@@ -81,8 +81,7 @@ def apply(
         plan, source = compiled_pick(picked), picked.source or "backendcfg.apply"
         found = name is None and not arguments
     report = install(plan, source, strict=strict, found=found)
-    rested_on = [one for one in report.outcomes if plan.tier_rests_on(one.flag)]
-    warn_of_pending(report.tier, report.profile, rested_on, depth=1)
+    warn_of_pending(plan, report.outcomes, depth=1)
     return report
 
 

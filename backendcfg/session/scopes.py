@@ -62,8 +62,7 @@ def _prepare(name: str) -> Prepared:
             if plan.tier != "none":
                 # A scope writes no variable, but its tier may rest on one.
                 late = foresee(wiring.settings(plan, ("environment",))).outcomes
-                rested_on = [one for one in late if plan.tier_rests_on(one.flag)]
-                warn_of_pending(plan.tier, name, rested_on, depth=2)
+                warn_of_pending(plan, late, depth=2)
             if prepared.switches is not None:
                 process.follow_imports_for_scopes()
             children.scopes_may_open()

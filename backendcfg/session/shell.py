@@ -107,7 +107,7 @@ def run_environment(compiled: Compiled) -> dict[str, str | None]:
 
 def environment_of_run(compiled: Compiled) -> dict[str, str]:
     """The environment of a process that `backendcfg run` starts under a profile from here."""
-    return environ.copy(run_environment(compiled))
+    return environ.changed(environ.copy(), run_environment(compiled))
 
 
 def rehearse(compiled: Compiled) -> Report:

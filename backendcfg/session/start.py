@@ -56,8 +56,8 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
     if (environ.STARTED_BY.read() or "").startswith("run "):
         environ.current().setdefault(RAY_HOOK, "backendcfg.fleet.ray.hook")
     if startup.may_have_profile(committed=True)[0] and not (of_ray and _leaves_it_to_ray()):
-        # What starts a Python anew, or by `run`, says itself what it cannot have.
-        told = hasattr(sys, startup.AT_START) or environ.STARTED_BY.read()
+        # `startup.anew` has said what it could not set; `backendcfg run` sets all of it in time.
+        needs_no_note = hasattr(sys, startup.AT_START) or environ.STARTED_BY.read()
         try:
             late = start_alone()
         except Exception as error:
@@ -65,7 +65,7 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
                 raise
             startup.warn(error)
             return
-        if late and not told and not of_ray and _is_the_program():
+        if late and not needs_no_note and not of_ray and _is_the_program():
             # No warning: where a program makes errors of them, `import backendcfg` would fail.
             startup.say("\n".join(f"note: {sentence}" for sentence in late))
 
@@ -103,7 +103,7 @@ def start_alone() -> list[str]:
     """Start as a program does that nobody handed any plans.
 
     Returns:
-        What the tier rests on and comes too late for, in sentences.
+        Sentences about what the profile's tier rests on and can no longer be set.
     """
     if by_variable():
         return []
@@ -125,8 +125,7 @@ def start_alone() -> list[str]:
     report = install(plan, picked.source, found=True)
     from backendcfg.transact.outcome import what_comes_too_late
 
-    rested_on = [one for one in report.outcomes if plan.tier_rests_on(one.flag)]
-    return list(what_comes_too_late(report.tier, report.profile, rested_on).values())
+    return list(what_comes_too_late(plan, report.outcomes).values())
 
 
 def receive(given: str) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, Literal
 
+    from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.journal import Step
 
     State = Literal[
@@ -89,20 +90,16 @@ class Report:
         return asdict(self)
 
 
-def what_comes_too_late(tier: str, profile: str, outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """What a tier rests on and can no longer be set: a sentence for each reason.
-
-    Args:
-        tier: the tier; "none" rests on nothing.
-        profile: whose it is.
-        outcomes: what became of the switches that the tier rests on.
-    """
+def what_comes_too_late(plan: Compiled, outcomes: Iterable[Outcome]) -> dict[str, str]:
+    """What a profile's tier rests on and can no longer be set: a sentence for each reason."""
+    if plan.tier == "none":
+        return {}
     late: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        if tier != "none" and outcome.state == "pending":
+        if outcome.state == "pending" and plan.tier_rests_on(outcome.flag):
             late.setdefault(outcome.because, []).append(outcome)
     return {
-        because: f"the tier `{tier}` of profile `{profile}` is not in force in this process:"
+        because: f"the tier `{plan.tier}` of profile `{plan.name}` is not in force in this process:"
         f" {listed([one.switch for one in those])} can no longer be set, {because}"
         + (f"; start it with `{those[0].remedy}`" if those[0].remedy else "")
         for because, those in late.items()
@@ -112,16 +109,15 @@ def what_comes_too_late(tier: str, profile: str, outcomes: Iterable[Outcome]) ->
 _warned: set[str] = set()
 
 
-def warn_of_pending(tier: str, profile: str, outcomes: Iterable[Outcome], *, depth: int) -> None:
-    """Warn, once for each reason in a process, of what a tier rests on and comes too late.
+def warn_of_pending(plan: Compiled, outcomes: Iterable[Outcome], *, depth: int) -> None:
+    """Warn, once for each reason in a process, of what comes too late for a profile's tier.
 
     Args:
-        tier: as for `what_comes_too_late`.
-        profile: the same.
-        outcomes: the same.
+        plan: the profile.
+        outcomes: what became of its switches.
         depth: how many functions lie between this one and the program's line.
     """
-    for because, sentence in what_comes_too_late(tier, profile, outcomes).items():
+    for because, sentence in what_comes_too_late(plan, outcomes).items():
         if because not in _warned:
             import warnings
 

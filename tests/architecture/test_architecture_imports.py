@@ -274,6 +274,10 @@ def test_light_modules_import_nothing_heavy_when_they_are_imported():
     assert found == []
 
 
+LATE = "note: the tier `run-to-run` of profile `reproducible` is not in force"
+"""What a program is told that imports backendcfg under it without its PYTHONHASHSEED."""
+
+
 def child(code, told="", **variables):
     """Run code in a fresh interpreter; what it prints is JSON, and what it is told begins so."""
     done = subprocess.run(
@@ -316,7 +320,6 @@ def test_importing_with_nothing_active_opens_no_library_and_sets_no_variable(tmp
 
 
 def test_starting_under_a_profile_imports_nothing_heavy_once_the_plan_is_compiled():
-    late = "note: the tier `run-to-run` of profile `reproducible` is not in force"
-    child(LOOK, late, BACKENDCFG_PROFILE="reproducible")
-    changed = child(LOOK, late, BACKENDCFG_PROFILE="reproducible")
+    child(LOOK, LATE, BACKENDCFG_PROFILE="reproducible")
+    changed = child(LOOK, LATE, BACKENDCFG_PROFILE="reproducible")
     assert [name for name in changed["modules"] if name.partition(".")[0] in HEAVY] == []

@@ -38,11 +38,8 @@ def side_of(
         guard: the folder in which a run that does not count says what it did; "" for none.
         environment: what it has beside what the plan sets; None for all that this process has.
     """
-    variables = environ.copy() if environment is None else dict(environment)
-    for variable, value in held(plan).items():
-        variables.pop(variable, None)
-        if value is not None:
-            variables[variable] = value
+    before = environ.copy() if environment is None else environment
+    variables = environ.changed(before, held(plan))
     first = {environ.GUARD.name: guard} if guard and plan is not None else {}
     return Side(name, variables, first)
 

@@ -73,7 +73,7 @@ def folder(values: Mapping[str, Any], asked: Collection[str]) -> tuple[str, str]
 
 
 def folders() -> list[str]:
-    """Our folders that this user's compilations have filled, where nobody chose one; sorted."""
+    """The folders of this user that `folder` has given PyTorch until now, sorted."""
     with suppress(OSError):
         default = _default()
         # Others can write to the directory of temporary files, and may have made it.

@@ -200,7 +200,7 @@ def command(
 
         if options is not None:
             return launch(argv, options, changes, wait=bool(folder))
-        environment = environ.copy(changes())
+        environment = environ.changed(environ.copy(), changes())
         if not folder:
             child.become(argv, environment)
         return child.wait_for(argv, environment)
