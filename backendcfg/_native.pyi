@@ -171,7 +171,9 @@ def addmm(
 #     mask: bool, float32 or of the element's type, broadcast to (batch, heads, query, key).
 #     is_causal: query i sees keys 0 to i; with a mask too.
 #     scale: of the scores.
-#     dropout_p, seed: of weights, by position; the backward pass drops the same.
+#     dropout_p, seed: of weights, by position; the backward pass drops the same. In the place of a
+#         seed, uint8 (batch, heads, queries, keys): 1 for each weight that is kept; `out`, which
+#         the backward pass takes, is then float32 also for elements of 16 bits.
 #     element: "float32", "float64", "bfloat16" or "float16".
 #     threads: at most so many; 0 for the team's. The bits do not depend on it.
 #
@@ -186,7 +188,7 @@ def attention(
     is_causal: bool,
     scale: float,
     dropout_p: float,
-    seed: int,
+    seed: int | NDArray[Any],
     element: str,
     threads: int = 0,
     /,
@@ -216,12 +218,18 @@ def attention_backward(
     is_causal: bool,
     scale: float,
     dropout_p: float,
-    seed: int,
+    seed: int | NDArray[Any],
     element: str,
     threads: int = 0,
     results: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None = None,
     /,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+
+# Writes `one`, bits of the size of an element of `out`, or 0: numbers that an MT19937 draws, each
+# below p or not. `words` is the generator's state, 624 of uint64, which changes; `start` the word
+# that it draws next, 0 to 624; returns the one of afterwards. Raises ValueError for arrays that are
+# not contiguous.
+def bernoulli(words: NDArray[Any], start: int, p: float, one: int, out: NDArray[Any], /) -> int: ...
 
 # A number of 64 bits for the bytes there.
 def digest(address: int, size: int, seed: int = 0, /) -> int: ...

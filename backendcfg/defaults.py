@@ -89,6 +89,7 @@ DEFAULTS: dict[str, Any] = {
     "torch.cudnn_lru_cache_limit": 10000,
     "route.numpy.matmul": "keep",
     "route.torch.attention": "keep",
+    "route.torch.dropout": "keep",
     "route.torch.matmul": "keep",
     "onednn.default_fpmath_mode": "strict",
     "onednn.max_cpu_isa": "all",

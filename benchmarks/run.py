@@ -31,6 +31,7 @@ GROUPS = (
     ("`ops.matmul`", "matmul.py", (), ()),
     ("NumPy's products", "numpy_products.py", (), ()),
     ("PyTorch's products of 16 bits", "torch_products.py", (), ("torch",)),
+    ("PyTorch's dropout", "torch_dropout.py", (), ("torch",)),
     ("`ops.linalg`", "linalg.py", (), ("scipy", "torch", "threadpoolctl")),
     ("Convolution, einsum and Fourier", "transforms.py", (), ("torch", "scipy", "threadpoolctl")),
     ("Attention", "attention.py", (), ("torch",)),

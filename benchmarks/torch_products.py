@@ -20,34 +20,36 @@ SHAPES = ((1, 1024, 1024), (16, 1024, 1024), (128, 768, 3072), (512, 512, 512))
 
 
 class Route:
-    """Turns the route on and off in a microsecond."""
+    """Turns a route, or several, on and off in a microsecond."""
 
-    def __init__(self) -> None:
+    def __init__(self, *replaced: Any) -> None:
         import torch
 
-        from backendcfg.ops import torch_products
-
-        self.torch, self.replaced = torch, torch_products.REPLACED
+        self.torch, self.replaced = torch, replaced
         # While there is another thread our kernels stay in place and pass calls on.
         self.ended = threading.Event()
         threading.Thread(target=self.ended.wait, daemon=True).start()
         self.on()
 
     def on(self) -> None:
-        self.replaced.serve(self.torch, "benchmark")
+        for each in self.replaced:
+            each.serve(self.torch, "benchmark")
 
     def off(self) -> None:
-        self.replaced.give_back("benchmark")
+        for each in self.replaced:
+            each.give_back("benchmark")
 
 
 def rows(*, quick: bool) -> list[Row]:
     """A row for each call, type and shape."""
     import torch
 
+    from backendcfg.ops import torch_products
+
     small = {"x": torch.randn(8, 8), "torch": torch}
     rounds = 5 if quick else 15
     plain = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
-    route = Route()
+    route = Route(torch_products.REPLACED)
     routed = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
     found = []
     for dtype in (torch.bfloat16, torch.float16):

@@ -58,10 +58,23 @@ class KernelsInC(NamedTuple):
 class Replaced:
     """Some of PyTorch's kernels, all of which are replaced together, or none."""
 
-    def __init__(self, kernels: Sequence[Kernel], in_c: KernelsInC | None = None) -> None:
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        in_c: KernelsInC | None = None,
+        otherwise: Callable[[Any], str] = lambda _: "",
+    ) -> None:
+        """Replace nothing yet.
+
+        Args:
+            kernels: those in Python.
+            in_c: those in C.
+            otherwise: tries a PyTorch; why ours would not do the same, or "".
+        """
         self._theirs: dict[str, Any] = {}
         self._kernels = kernels
         self._in_c = in_c or KernelsInC()
+        self._otherwise = otherwise
         self._lock = threading.Lock()
         self._wanted: set[Hashable] = set()
         self._library: Any = None
@@ -84,7 +97,7 @@ class Replaced:
             return f"PyTorch {torch.__version__} does not give its kernels out"
         if function := self._in_c.lacks(torch._C.__file__):
             return f"PyTorch {torch.__version__} lacks `{function}`"
-        return ""
+        return self._otherwise(torch)
 
     def serve(self, torch: Any, by: Hashable) -> None:
         """Replace them, if nobody has; `by` wants it until it gives them back."""

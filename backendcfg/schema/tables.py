@@ -352,6 +352,16 @@ class TorchRoutes(Document):
             source="https://docs.pytorch.org/docs/2.13/library.html",
         ),
     ] = "keep"
+    dropout: Annotated[
+        Literal["keep", "native"],
+        Flag(
+            'Kernel that draws what PyTorch\'s dropout drops on the CPU: its own ("keep") or ours '
+            '("native"), which drops the same.',
+            ("torch",),
+            source="https://docs.pytorch.org/docs/2.13/library.html",
+            bits=False,
+        ),
+    ] = "keep"
     matmul: Annotated[
         Literal["keep", "native"],
         Flag(

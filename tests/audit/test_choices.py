@@ -239,6 +239,7 @@ AT_FIRST = {
     "memory.keep_freed": 0,
     "route.numpy.matmul": "keep",
     "route.torch.attention": "keep",
+    "route.torch.dropout": "keep",
     "route.torch.matmul": "keep",
     "threads.count": 4,
     "threads.interop": 2,
@@ -253,7 +254,7 @@ def planned(settings):
     values = {**AT_FIRST, **{flag: tomllib.loads(f"a = {t}")["a"] for flag, t in settings.items()}}
     if values["threads.count"] == "auto":
         values["threads.count"] = 4
-    of_torch = ("route.torch.attention", "route.torch.matmul", "threads.interop")
+    of_torch = (*(flag for flag in values if flag.startswith("route.torch.")), "threads.interop")
     dormant = dict.fromkeys(of_torch, "no PyTorch is here")
     return plan(values, ("threads.count", *settings), dormant)
 
@@ -271,6 +272,8 @@ def test_what_has_no_reader_what_is_refused_and_what_the_base_has_is_left_out_wi
         'route.numpy.matmul = "keep"': "as under base",
         'route.torch.attention = "native"': "no PyTorch is here",
         'route.torch.attention = "keep"': "no PyTorch is here",
+        'route.torch.dropout = "native"': "no PyTorch is here",
+        'route.torch.dropout = "keep"': "no PyTorch is here",
         'route.torch.matmul = "native"': "no PyTorch is here",
         'route.torch.matmul = "keep"': "no PyTorch is here",
         "threads.count = 1": "one thread cannot be had",

@@ -159,6 +159,7 @@ def unmet(tier, values, host):
                 **ANYWHERE,
                 "route.numpy.matmul": "native",
                 "route.torch.attention": "native",
+                "route.torch.dropout": "native",
                 "route.torch.matmul": "native",
             },
             [],

@@ -48,6 +48,8 @@ CANDIDATES = (
     Candidate("route.numpy.matmul", "keep", "NumPy's own products.", takes_back=True),
     Candidate("route.torch.attention", "native", "Our kernels of attention are often faster."),
     Candidate("route.torch.attention", "keep", "PyTorch's own attention.", takes_back=True),
+    Candidate("route.torch.dropout", "native", "Our kernel draws for dropout faster."),
+    Candidate("route.torch.dropout", "keep", "PyTorch's own drawing.", takes_back=True),
     Candidate("route.torch.matmul", "native", "Our kernels of 16-bit products may be faster."),
     Candidate("route.torch.matmul", "keep", "PyTorch's own products.", takes_back=True),
     Candidate("threads.count", 1, "Small operations cost less than waking threads for them."),

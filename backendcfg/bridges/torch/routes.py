@@ -1,7 +1,8 @@
 """Which library computes what a program asks of PyTorch: the `[route]` table.
 
 Our kernels replace those that PyTorch's attention ends in on the CPU, as by `ops.serve_torch()`,
-and those of products of 16-bit numbers; `backendcfg/ops/attention/torch_kernels.py` and
+the one that draws for dropout, and those of products of 16-bit numbers;
+`backendcfg/ops/attention/torch_kernels.py`, `backendcfg/ops/torch_dropout.py` and
 `backendcfg/ops/torch_products.py` say which calls reach them.
 """
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from backendcfg.ops.torch_library import Replaced
 
 ATTENTION = "route.torch.attention"
+DROPOUT = "route.torch.dropout"
 MATMUL = "route.torch.matmul"
 FLAGS: frozenset[str] = frozenset()
 """Those of scopes. A route is for the whole process and takes half a millisecond to set."""
@@ -56,6 +58,17 @@ class Attention(Kernels):
         return torch_kernels.REPLACED
 
 
+class Dropout(Kernels):
+    """The one that draws for dropout."""
+
+    name = "torch.dropout.kernel"
+
+    def replaced(self) -> Replaced:
+        from backendcfg.ops import torch_dropout
+
+        return torch_dropout.REPLACED
+
+
 class Products(Kernels):
     """Those of products of bfloat16 and float16."""
 
@@ -71,6 +84,10 @@ def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> li
     """The settings of the routes that a profile asks for; "keep" touches nothing."""
     return [
         Setting(switch(torch), values[flag], flag)
-        for flag, switch in ((ATTENTION, Attention), (MATMUL, Products))
+        for flag, switch in (
+            (ATTENTION, Attention),
+            (DROPOUT, Dropout),
+            (MATMUL, Products),
+        )
         if flag in asked and values[flag] != "keep"
     ]

@@ -10,10 +10,10 @@ they do with PyTorch's own. Which calls reach them is PyTorch's choice, as ever.
 (`native/src/python/torch_attention.c`), and ask Python once for each profile.
 
 PyTorch's fused kernel has no dropout, so calls with dropout come down to plain products: a third
-operator, which is replaced where autograd records, by Python. Its backward pass needs the seed of
-the forward pass, for which PyTorch's operator has no place, so it is a function of autograd's own
-kind. What traces or transforms a program cannot look into such a function and gets PyTorch's
-operator.
+operator, which is replaced where autograd records, by Python. Which weights are kept is drawn as
+PyTorch draws it, so the same ones are. The backward pass needs to know them, for which PyTorch's
+operator has no place, so it is a function of autograd's own kind. What traces or transforms a
+program cannot look into such a function and gets PyTorch's operator.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from backendcfg import _native
 from backendcfg.dispatch import attention
 from backendcfg.dispatch.array_facts import dense_facts
 from backendcfg.dispatch.attention_facts import Call
-from backendcfg.errors import InvalidArgumentError, MissingLibraryError, NotFiniteError
+from backendcfg.errors import MissingLibraryError
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.ops import serving, torch_library
-from backendcfg.ops.attention import calls, scaled_dot_product_attention
+from backendcfg.ops.attention import calls
 from backendcfg.ops.torch_library import array, tensor_of
 
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
@@ -45,16 +45,16 @@ class _Options(NamedTuple):
     Attributes:
         mask: bool, or added to the scores; or None.
         is_causal: whether query i sees keys 0 to i alone.
-        scale: of the scores; None for 1 / sqrt(width).
+        scale: of the scores.
         dropout_p: the probability that a weight is dropped.
-        seed: of dropout.
+        kept: uint8 (batch, heads, queries, keys), 1 for each weight that is kept.
     """
 
     mask: Any
     is_causal: bool
-    scale: float | None
-    dropout_p: float = 0.0
-    seed: int = 0
+    scale: float
+    dropout_p: float
+    kept: Any
 
 
 class TorchAttention:
@@ -76,12 +76,11 @@ def serve_torch() -> TorchAttention:
 
     It holds for the whole process, in every thread, with autograd, in float32, float64, bfloat16
     and float16, for the calls that PyTorch gives to its fused kernel, and for those with dropout;
-    not for a gradient of the mask. What is dropped follows from one number that is drawn from
-    PyTorch's generator, so `torch.manual_seed` decides it, though it is not what PyTorch would
-    drop. The kernel is chosen by the profile in force where the forward
-    pass runs: `flash` or `efficient`. A call for which it has neither stays PyTorch's, and so does
-    one that PyTorch computes by plain products. The backward pass has one kernel, which needs no
-    flag, so that it does not matter in which thread autograd runs it.
+    not for a gradient of the mask. What is dropped is what PyTorch would drop after the same
+    `torch.manual_seed`. The kernel is chosen by the profile in force where the forward pass runs:
+    `flash` or `efficient`. A call for which it has neither stays PyTorch's, and so does one that
+    PyTorch computes by plain products. The backward pass has one kernel, which needs no flag, so
+    that it does not matter in which thread autograd runs it.
 
     What `ops.check_finite` refuses is a `RuntimeError` there, as every error of PyTorch's kernels
     is, and a `NotFiniteError` in a call with dropout.
@@ -149,13 +148,10 @@ def _gradients(
     own = array(query), array(key), array(value)
     # As PyTorch's kernel lays them out in memory: (batch, length, heads, width).
     made: Any = tuple(np.empty_like(x.swapaxes(1, 2), order="C").swapaxes(1, 2) for x in own)
-    mask = options.mask
-    if mask is not None:
-        mask = array(mask.expand(*query.shape[:3], key.shape[2]))
     produced = array(results[0]), array(results[1])
     _native.attention_backward(
-        *(array(grad_out), *own, mask, *produced, options.is_causal, _scale(query, options)),
-        *(options.dropout_p, options.seed, element, 0),
+        *(array(grad_out), *own, _mask(given, options), *produced, options.is_causal),
+        *(options.scale, options.dropout_p, array(options.kept), element, 0),
         made,
     )
     serving.served(
@@ -167,6 +163,32 @@ def _gradients(
     )
     first, second, third = (tensor_of(each, query.dtype) for each in made)
     return first, second, third
+
+
+def _result(given: tuple[Any, Any, Any], options: _Options, choice: tuple[str, str, str]) -> Any:
+    """The result by the kernel that was chosen, and its logsumexp: not rounded to 16 bits."""
+    import torch
+
+    kernel, because, refusal = choice
+    query, key, value = given
+    element = _element(query)
+    own = array(query), array(key), array(value)
+    out, logsumexp = _native.attention(
+        *(kernel, *own, _mask(given, options), options.is_causal, options.scale),
+        *(options.dropout_p, array(options.kept), element, 0),
+    )
+    sizes = (*query.shape[:3], key.shape[2], query.shape[3])
+    serving.served(calls.OPERATION, kernel, because, sizes, element)
+    if refusal and not np.isfinite(out).all():
+        raise calls.not_finite(calls.OPERATION)
+    return torch.from_numpy(out), torch.from_numpy(logsumexp)
+
+
+def _mask(given: tuple[Any, Any, Any], options: _Options) -> Any:
+    query, key, _ = given
+    if options.mask is None:
+        return None
+    return array(options.mask.expand(*query.shape[:3], key.shape[2]))
 
 
 def _plain(  # noqa: PLR0917 - PyTorch's
@@ -184,21 +206,28 @@ def _plain(  # noqa: PLR0917 - PyTorch's
     """(result, weights); where ours serves, the weights are empty: attention does not read them."""
     import torch
 
-    if dropout_p > 0 and dropout_mask is None:
+    if 0 < dropout_p < 1 and dropout_mask is None:
         given = query, key, value, attn_mask
         if _is_eager(torch, given) and _drops(torch, given, enable_gqa=enable_gqa):
-            before = torch.default_generator.get_state()
-            seed = int(torch.empty((), dtype=torch.int64).random_())
-            try:
-                options = _Options(attn_mask, is_causal, scale, float(dropout_p), seed)
-                out = _dropped(torch).apply(query, key, value, options)
-            except NotFiniteError:
-                raise
-            except InvalidArgumentError:  # no kernel is allowed: PyTorch's draws what it would
-                torch.default_generator.set_state(before)
-            else:
+            choice = _choice()
+            if choice[0] in ("flash", "efficient"):
+                scale = query.shape[3] ** -0.5 if scale is None else scale
+                kept = _drawn(torch, query, key, dropout_p)
+                options = _Options(attn_mask, is_causal, scale, float(dropout_p), kept)
+                out = _dropped(torch).apply(query, key, value, options, choice)
                 return out, query.new_empty(0)
     return NotImplemented
+
+
+def _drawn(torch: Any, query: Any, key: Any, dropout_p: float) -> Any:
+    """1 for each weight that PyTorch would keep: it draws for the weights as they lie in memory.
+
+    It draws other numbers for float64 than for all others where it is built to draw by MKL.
+    """
+    shape = *query.shape[:3], key.shape[2]
+    if query.dtype is torch.float64:
+        return torch.empty(shape, dtype=torch.float64).bernoulli_(1 - dropout_p).to(torch.uint8)
+    return torch.empty(shape, dtype=torch.uint8).bernoulli_(1 - dropout_p)
 
 
 def _is_eager(torch: Any, given: tuple[Any, ...]) -> bool:
@@ -216,6 +245,7 @@ def _drops(torch: Any, given: tuple[Any, ...], *, enable_gqa: bool) -> bool:
     query, key, value, mask = given
     return (
         _fits(torch, (query, key, value), mask, _element(query))
+        and query.numel() > 0 < key.numel()
         and (query.shape[0], query.shape[3]) == (key.shape[0], key.shape[3])
         and key.shape[2] == value.shape[2]
         and (enable_gqa or query.shape[1] == key.shape[1])
@@ -237,28 +267,25 @@ def _dropped(torch: Any) -> Any:
         """Attention with dropout by our kernels, forward and backward."""
 
         @staticmethod
-        def forward(context: Any, query: Any, key: Any, value: Any, options: _Options) -> Any:
-            out, logsumexp = scaled_dot_product_attention(
-                *(query, key, value, options.mask, options.dropout_p),
-                *(options.is_causal, options.scale),
-                enable_gqa=query.shape[1] != key.shape[1],
-                seed=options.seed,
-                return_logsumexp=True,
-            )
-            context.save_for_backward(query, key, value, options.mask, out, logsumexp)
-            context.options = options._replace(mask=None)
-            return out
+        def forward(  # noqa: PLR0917 - autograd's
+            context: Any, query: Any, key: Any, value: Any, options: _Options, choice: Any
+        ) -> Any:
+            given = query, key, value
+            out, logsumexp = _result(given, options, choice)
+            context.save_for_backward(*given, options.mask, options.kept, out, logsumexp)
+            context.options = options._replace(mask=None, kept=None)
+            return out.to(query.dtype)
 
         @staticmethod
         def backward(context: Any, grad_out: Any) -> tuple[Any, ...]:
-            query, key, value, mask, *results = context.saved_tensors
+            query, key, value, mask, kept, *results = context.saved_tensors
             given = query, key, value
-            options = context.options._replace(mask=mask)
+            options = context.options._replace(mask=mask, kept=kept)
             if torch.is_grad_enabled():  # gradients of gradients are wanted
                 found = _by_products(grad_out, given, options, context.needs_input_grad[:3])
             else:
                 found = _gradients(grad_out, given, tuple(results), options)
-            return *found, None
+            return *found, None, None
 
     return DroppedAttention
 
@@ -274,16 +301,9 @@ def _by_products(
 
     query, key, value = given
     mask, queries, keys = options.mask, query.shape[2], key.shape[2]
-    # Over equal weights and a value for each key, attention is what dropout left of each weight.
-    ones = torch.eye(keys, dtype=query.dtype).expand(*query.shape[:2], keys, keys)
-    left = scaled_dot_product_attention(
-        *(torch.zeros_like(query), query.new_zeros(*query.shape[:2], keys, query.shape[3]), ones),
-        *(None, options.dropout_p),
-        seed=options.seed,
-    )
     shared = query.shape[1] // key.shape[1]
     key, value = (each.repeat_interleave(shared, 1) for each in (key, value))
-    scores = query @ key.mT * _scale(query, options)
+    scores = query @ key.mT * options.scale
     if options.is_causal:
         mask = torch.ones(queries, keys, dtype=torch.bool).tril()
     if mask is not None and mask.dtype == torch.bool:
@@ -292,15 +312,10 @@ def _by_products(
         scores = scores + mask
     blind = scores.isneginf().all(-1, keepdim=True)  # queries that see nothing: their result is 0
     weights = torch.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
-    factor = 1 / (1 - options.dropout_p) if options.dropout_p < 1 else 0.0
-    out = (weights * (left != 0) * factor).to(value.dtype) @ value
+    out = (weights * options.kept / (1 - options.dropout_p)).to(value.dtype) @ value
     needed = [each for each, is_wanted in zip(given, wanted, strict=True) if is_wanted]
     found = iter(torch.autograd.grad(out, needed, grad_out, create_graph=True))
     return tuple(next(found) if is_wanted else None for is_wanted in wanted)
-
-
-def _scale(query: Any, options: _Options) -> float:
-    return query.shape[3] ** -0.5 if options.scale is None else options.scale
 
 
 def _fits(torch: Any, given: tuple[Any, ...], mask: Any, element: str) -> bool:

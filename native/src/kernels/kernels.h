@@ -74,9 +74,21 @@ typedef struct {
     bcfg_gemm_block *block;
 } bcfg_tiles_kernels;
 
+enum { MERSENNE_WORDS = 624 };
+
+/* The state of MT19937. */
+typedef struct {
+    uint32_t words[MERSENNE_WORDS];
+    int32_t next; /* the word that is drawn next; MERSENNE_WORDS once all are drawn */
+} bcfg_mersenne;
+
 typedef struct {
     bcfg_isa isa;
     const bcfg_arithmetic *of[2];    /* by BCFG_FLOAT32 and BCFG_FLOAT64 */
+    /* Draws `count` numbers of 53 bits and writes `one`, in `size` bytes (1, 2, 4 or 8), for each that
+     * is below `bound`, and 0 for the others. */
+    void (*bernoulli)(bcfg_mersenne *state, int64_t bound, int64_t count, int32_t size, uint64_t one,
+                      void *out);
     const bcfg_pairs_kernels *pairs; /* NULL without BF16 instructions */
     const bcfg_tiles_kernels *tiles; /* NULL without AMX */
 } bcfg_kernels;

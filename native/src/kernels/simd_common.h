@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "kernels.h"
-#include "philox.h"
 
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")

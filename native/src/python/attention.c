@@ -97,6 +97,17 @@ static bool take_arrays(const Given *call, attention_inputs *in) {
            take_mask(call, in);
 }
 
+/* The seed of dropout, or an array that says which weights are kept. */
+static bool take_seed(const Given *call, attention_inputs *in) {
+    PyObject *given = call->numbers[SEED];
+    if (!PyArray_Check(given)) {
+        in->seed = PyLong_AsUnsignedLongLongMask(given);
+        return !PyErr_Occurred();
+    }
+    int64_t shape[] = {in->batch, in->heads, in->queries, in->keys};
+    return take_array(call, given, "kept", NPY_UINT8, 4, shape, &in->kept);
+}
+
 static bool take_inputs(const Given *call, attention_inputs *in, int32_t *threads) {
     PyObject *const *numbers = call->numbers;
     if (!bcfg_array_api_ready) {
@@ -110,7 +121,7 @@ static bool take_inputs(const Given *call, attention_inputs *in, int32_t *thread
     in->is_causal = PyObject_IsTrue(numbers[IS_CAUSAL]) > 0;
     in->scale = PyFloat_AsDouble(numbers[SCALE]);
     in->dropout = PyFloat_AsDouble(numbers[DROPOUT]);
-    in->seed = PyLong_AsUnsignedLongLongMask(numbers[SEED]);
+    if (!take_seed(call, in)) return false;
     *threads = call->number_count > THREADS ? (int32_t)PyLong_AsLong(numbers[THREADS]) : 0;
     if (PyErr_Occurred()) return false;
     if (in->dropout >= 0 && in->dropout <= 1) return true;
@@ -128,7 +139,7 @@ static bool take_kernel(PyObject *given, attention_job *job) {
 static bool make_results(attention_job *job, PyObject *results[2]) {
     const attention_inputs *in = &job->in;
     npy_intp shape[] = {in->batch, in->heads, in->queries, in->value_width};
-    results[0] = PyArray_SimpleNew(4, shape, bcfg_element_types[in->element]);
+    results[0] = PyArray_SimpleNew(4, shape, bcfg_element_types[attention_out_element(in)]);
     results[1] = PyArray_SimpleNew(3, shape, real_type(in));
     if (results[0] == NULL || results[1] == NULL) return false;
     job->out.data = PyArray_DATA((PyArrayObject *)results[0]);
@@ -166,7 +177,8 @@ static bool take_outputs(const Given *call, PyObject *const *given, backward_job
     int type = bcfg_element_types[in->element];
     int64_t out[] = {in->batch, in->heads, in->queries, in->value_width};
     return take_array(call, given[0], "grad_out", type, 4, out, &job->grad_out) &&
-           take_array(call, given[5], "out", type, 4, out, &job->out) &&
+           take_array(call, given[5], "out", bcfg_element_types[attention_out_element(in)], 4, out,
+                      &job->out) &&
            take_array(call, given[6], "logsumexp", real_type(in), 3, out, &job->logsumexp);
 }
 

@@ -80,7 +80,8 @@ static PyMethodDef methods[] = {
      "matmul(a, b, /, out=None)\n--\n\nMatrix product of two arrays; see backendcfg.ops."},
     {"attention", (PyCFunction)(void (*)(void))bcfg_attention_call, METH_FASTCALL,
      "attention(kernel, query, key, value, mask, is_causal, scale, dropout_p, seed, element, "
-     "threads=0, /)\n--\n\nAttention and the logarithms of its sums."},
+     "threads=0, /)\n--\n\nAttention and the logarithms of its sums. The seed of dropout, or uint8 "
+     "(batch, heads, queries, keys): 1 for each weight that is kept."},
     {"kernel_isas", bcfg_kernel_isas, METH_NOARGS,
      "kernel_isas()\n--\n\nFor each instruction set (name, whether it runs here, calls served)."},
     {"has_tiles", bcfg_has_tiles, METH_NOARGS,
@@ -109,6 +110,9 @@ static PyMethodDef methods[] = {
     {"matmul_bfloat16", (PyCFunction)(void (*)(void))bcfg_matmul_bfloat16,
      METH_FASTCALL | METH_KEYWORDS,
      "matmul_bfloat16(a, b, /, out=None)\n--\n\nThe same where uint16 arrays hold bfloat16."},
+    {"bernoulli", (PyCFunction)(void (*)(void))bcfg_bernoulli, METH_FASTCALL,
+     "bernoulli(words, start, p, one, out, /)\n--\n\nWrite `one` to out with probability p, else 0, by "
+     "the state of an MT19937, and change the state; the word that is drawn next."},
     {"convolve", bcfg_convolve_call, METH_VARARGS,
      "convolve(input, weight, bias, out, stride, padding, dilation, groups, threads)\n--\n\n"
      "Write a convolution of dense arrays; see backendcfg.ops.conv2d."},

@@ -1,0 +1,51 @@
+/* bernoulli(words, start, p, one, out): numbers of PyTorch's generator on the CPU, many at a time. */
+#include "arrays.h"
+#include "glue.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The memory of an array that is written: in native order, contiguous, of that type if it is no
+ * NPY_NOTYPE. */
+static void *memory_of(PyObject *given, int type, const char *name) {
+    PyArrayObject *it = (PyArrayObject *)given;
+    if (PyArray_Check(given) && PyArray_ISCARRAY(it) &&
+        (type == NPY_NOTYPE || PyArray_TYPE(it) == type))
+        return PyArray_DATA(it);
+    PyErr_Format(PyExc_ValueError, "bernoulli: %s must be a contiguous array to write to", name);
+    return NULL;
+}
+
+PyObject *bcfg_bernoulli(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    (void)module;
+    if (!bcfg_array_api_ready) {
+        PyErr_SetString(PyExc_RuntimeError, "set_array_api() has not been called");
+        return NULL;
+    }
+    if (count != 5)
+        return PyErr_Format(PyExc_TypeError, "bernoulli takes 5 arguments, not %zd", count);
+    uint64_t *words = memory_of(given[0], NPY_UINT64, "words");
+    void *out = memory_of(given[4], NPY_NOTYPE, "out");
+    if (words == NULL || out == NULL) return NULL;
+    bcfg_mersenne state = {.next = (int32_t)PyLong_AsLong(given[1])};
+    double p = PyFloat_AsDouble(given[2]);
+    uint64_t one = PyLong_AsUnsignedLongLong(given[3]);
+    if (PyErr_Occurred()) return NULL;
+    npy_intp size = PyArray_ITEMSIZE((PyArrayObject *)given[4]);
+    if (PyArray_SIZE((PyArrayObject *)given[0]) != MERSENNE_WORDS || state.next < 0 ||
+        state.next > MERSENNE_WORDS || !(p >= 0 && p <= 1) ||
+        !(size == 1 || size == 2 || size == 4 || size == 8)) {
+        PyErr_SetString(PyExc_ValueError, "bernoulli: no state, probability or size of numbers");
+        return NULL;
+    }
+    /* PyTorch asks whether number / 2^53 < p. */
+    int64_t bound = (int64_t)ceil(ldexp(p, 53));
+    for (int i = 0; i < MERSENNE_WORDS; i++) state.words[i] = (uint32_t)words[i];
+    Py_BEGIN_ALLOW_THREADS
+    bcfg_kernels_for(BCFG_FLOAT32, false)
+        ->bernoulli(&state, bound, PyArray_SIZE((PyArrayObject *)given[4]), (int32_t)size, one, out);
+    Py_END_ALLOW_THREADS
+    for (int i = 0; i < MERSENNE_WORDS; i++) words[i] = state.words[i];
+    return PyLong_FromLong(state.next);
+}
