@@ -6,8 +6,9 @@ times as long as their softmax. Ours draws whole states of the same generator by
 
 What is replaced is `Tensor.bernoulli_`, by which `torch.nn.functional.dropout` and
 `torch.bernoulli(x, p)` draw. The generator's state is taken, used and put back. If another thread
-drew meanwhile, PyTorch draws instead; one that draws between this look and the putting back, about
-a microsecond, gets numbers that the generator gives once more.
+drew meanwhile, PyTorch draws instead. From that look on no other thread runs Python; only one that
+is inside of PyTorch already, and draws within some microseconds, gets numbers that the generator
+gives once more.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _ours(tensor: Any, p: float = 0.5, *, generator: Any = None) -> Any:
     if tensor.numel() < SMALL or not tensor.is_contiguous() or not 0 < p < 1:
         return NotImplemented
     one = ONES.get(str(tensor.dtype).removeprefix("torch."))
-    if one is None:
+    if one is None or tensor.data_ptr() % tensor.element_size():
         return NotImplemented
     if generator is None:
         import torch
@@ -59,7 +60,13 @@ def _ours(tensor: Any, p: float = 0.5, *, generator: Any = None) -> Any:
         generator = torch.default_generator
     before = generator.get_state()
     after = _drawn(before, p, one, array(tensor))
-    if after is None or not before.equal(generator.get_state()):
+    if after is None:
+        return NotImplemented
+    # PyTorch lets other threads run where it compares tensors, and where it frees one: all of these
+    # live until the state is put back.
+    now = generator.get_state()
+    arrays = before.numpy(), now.numpy()
+    if arrays[0].tobytes() != arrays[1].tobytes():
         return NotImplemented
     generator.set_state(after)
     return tensor
@@ -84,8 +91,9 @@ def _otherwise(torch: Any) -> str:
     """Why this PyTorch is not served: builds over other libraries draw other numbers; or ""."""
     theirs = torch.Generator().manual_seed(1)
     before = theirs.get_state()
-    wanted = torch.empty(WORDS).bernoulli_(0.3, generator=theirs)
-    found = torch.empty(WORDS)
+    # Not the defaults, which a program may have changed.
+    wanted, found = (torch.empty(WORDS, dtype=torch.float32, device="cpu") for _ in range(2))
+    wanted.bernoulli_(0.3, generator=theirs)
     after = _drawn(before, 0.3, ONES["float32"], array(found))
     if after is not None and found.equal(wanted) and after.equal(theirs.get_state()):
         return ""

@@ -86,6 +86,9 @@ calls = {{
     "never": lambda: large.clone().bernoulli_(0),
     "always": lambda: large.clone().bernoulli_(1),
     "too probable": lambda: fails(lambda: large.clone().bernoulli_(1.5)),
+    "between two words": lambda: torch.frombuffer(
+        bytearray(4 * SMALL + 1), dtype=torch.float32, count=SMALL, offset=1
+    ).bernoulli_(0.5),
     "no probability": lambda: fails(lambda: large.clone().bernoulli_(float("nan"))),
     "complex": lambda: fails(lambda: large.to(torch.complex64).bernoulli_(0.5)),
     "no type": lambda: fails(lambda: large.to(torch.float8_e4m3fn).bernoulli_(0.5)),
@@ -122,6 +125,56 @@ print(json.dumps(same((*taken, found, torch.rand(3)), wanted)))
 
 
 @pytest.mark.torch
+def test_no_other_thread_runs_python_between_the_last_look_and_the_putting_back(program):
+    code = f"""{BEGINS}
+import sys
+turns, marks, done = [0], [], threading.Event()
+class Watched:
+    def __init__(self, generator):
+        self.generator = generator
+    def get_state(self):
+        state = self.generator.get_state()
+        marks.append(turns[0])
+        return state
+    def set_state(self, state):
+        marks.append(turns[0])
+        self.generator.set_state(state)
+def count():
+    while not done.wait(0.0001):
+        turns[0] += 1
+torch.default_generator = Watched(torch.default_generator)
+backendcfg.apply(settings=NATIVE)
+sys.setswitchinterval(1000)  # a thread gives the GIL up by itself alone
+threads = [threading.Thread(target=count) for _ in range(3)]
+for thread in threads:
+    thread.start()
+large = torch.empty(200 * SMALL)
+for _ in range(300):
+    large.bernoulli_(0.5)
+done.set()
+for thread in threads:
+    thread.join()
+looks = list(zip(marks[0::3], marks[1::3], marks[2::3], strict=True))
+drawing = sum(second - first for first, second, _ in looks)
+print(json.dumps([len(looks), drawing > 0, sum(put - second for _, second, put in looks)]))
+"""
+    assert program(code) == [300, True, 0]
+
+
+@pytest.mark.torch
+def test_what_a_program_makes_its_default_is_no_reason_to_leave_drawing_to_pytorch(program):
+    code = f"""{BEGINS}
+torch.set_default_dtype(torch.float64)
+torch.set_default_device("meta")
+states = [one.state for one in backendcfg.apply(settings=NATIVE).outcomes]
+torch.empty(SMALL, device="cpu").bernoulli_(0.5)
+print(json.dumps([set(states) <= {{"set"}}, len(drawn)]))
+"""
+    # One is that of the trial.
+    assert program(code) == [True, 2]
+
+
+@pytest.mark.torch
 def test_a_variable_is_enough_verify_says_who_draws_and_undo_gives_it_back(program):
     code = f"""{BEGINS}
 def draws():
@@ -153,12 +206,11 @@ class Larger(torch.Generator):
         return torch.cat([super().get_state(), torch.zeros(8, dtype=torch.uint8)])
 def made(**changes):
     other = ModuleType("torch")
-    vars(other).update(__version__="2.99.0", Generator=torch.Generator, empty=torch.empty)
-    vars(other).update(changes)
+    vars(other).update(vars(torch) | {{"__version__": "2.99.0"}} | changes)
     return other
 print(json.dumps([
     torch_dropout._otherwise(torch),
-    torch_dropout._otherwise(made(empty=lambda size: torch.empty(size).as_subclass(Other))),
+    torch_dropout._otherwise(made(empty=lambda *given, **named: torch.empty(*given, **named).as_subclass(Other))),
     torch_dropout._otherwise(made(Generator=Larger)),
 ]))
 """

@@ -197,3 +197,31 @@ say(torch.equal(*results), torch.allclose(results[0], work(x), atol=1e-5),
 """
     )
     assert said(code) == [True, True, True]
+
+
+def test_a_model_that_trains_with_dropout_has_the_losses_that_it_has_without_fast(said):
+    code = """
+import json, sys, torch
+from torch.nn import TransformerEncoder, TransformerEncoderLayer
+
+torch.manual_seed(0)
+model = TransformerEncoder(TransformerEncoderLayer(64, 4, 128, batch_first=True), 2)
+optimizer = torch.optim.AdamW(model.parameters())
+losses = []
+for _ in range(4):
+    loss = model(torch.randn(3, 40, 64)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+served = []
+if "backendcfg" in sys.modules:
+    from backendcfg.ops.serving import counted
+    readings = {one.flag: one.found for one in backendcfg.verify().readings}
+    served = [len(list(counted())), readings["route.torch.dropout"]]
+print(json.dumps([losses, served]))
+"""
+    theirs, alone = said(code)
+    ours, served = said("import backendcfg\n" + code, BACKENDCFG_PROFILE="fast")
+    assert (alone, served) == ([], [2, "native"])  # attention forward and backward
+    assert ours == pytest.approx(theirs, rel=1e-6)

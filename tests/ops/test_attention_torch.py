@@ -355,6 +355,67 @@ def test_gradients_of_dropout_have_gradients(torch, options):
         assert torch.autograd.gradgradcheck(attend, given)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_gradients_of_dropout_have_gradients_where_a_key_is_computed_from_the_query(torch, dtype):
+    def both():
+        x = torch.randn(1, 2, 3, 4, generator=torch.Generator().manual_seed(2))
+        x = x.to(getattr(torch, dtype)).requires_grad_()
+        torch.manual_seed(5)
+        out = torch.nn.functional.scaled_dot_product_attention(x, x, 2 * x, dropout_p=0.3)
+        (first,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x)
+        return first, second
+
+    theirs, before = both(), calls()
+    with ops.serve_torch():
+        ours = both()
+    assert calls() > before
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(
+            mine, other, rtol=1e-2 if dtype == "float16" else 1e-10, atol=1e-3
+        )
+
+
+def changed_in_place(torch, out, query):
+    out = out.clone() if out is query else out
+    out += query.detach()
+    return torch.autograd.grad(out.sum(), query)
+
+
+def many_at_once(torch, out, query):
+    gradients = torch.stack([torch.ones_like(out), out.detach()])
+    return torch.autograd.grad(out, query, gradients, is_grads_batched=True)
+
+
+AFTERWARDS = {
+    "changed in place": changed_in_place,
+    "many gradients at once": many_at_once,
+    "a negative gradient": lambda torch, out, query: torch.autograd.grad(
+        out, query, torch.complex(out.detach(), out.detach()).conj().imag
+    ),
+    "no gradient": lambda torch, out, query: torch.autograd.grad(
+        out, query, torch._efficientzerotensor(out.shape)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", AFTERWARDS)
+def test_what_a_program_does_with_a_result_of_dropout_is_what_it_does_with_pytorch_s(torch, kind):
+    def computed():
+        query = tensors(torch)[0].clone().requires_grad_()
+        torch.manual_seed(1)
+        out = torch.nn.functional.scaled_dot_product_attention(query, query, query, dropout_p=0.5)
+        return AFTERWARDS[kind](torch, out, query)[0]
+
+    torch.manual_seed(0)
+    theirs, before = computed(), calls()
+    torch.manual_seed(0)
+    with ops.serve_torch():
+        ours = computed()
+    assert calls() > before
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
 def by_products(torch, attend, query):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -366,6 +427,22 @@ def forward_mode(torch, attend, query):
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(query, torch.ones_like(query))
         return torch.autograd.forward_ad.unpack_dual(attend(dual)).tangent
+
+
+def unrecorded(torch):
+    with torch.inference_mode():
+        return torch.ones(29, 29)
+
+
+def failed(torch, call):
+    """The words of an error, and what is drawn after it."""
+    try:
+        call()
+    except RuntimeError as error:
+        words = str(error).splitlines()[0]
+    else:
+        words = ""
+    return torch.tensor([*words.encode(), int(torch.randint(1000, ()))])
 
 
 OTHERS = {
@@ -382,13 +459,27 @@ OTHERS = {
         query, attn_mask=torch.zeros(29, 29, requires_grad=True)
     ).detach(),
     "three dimensions": lambda torch, attend, query: attend(query[0]),
+    "always": lambda torch, attend, query: attend(query, dropout_p=1.0),
+    "nothing": lambda torch, attend, query: attend(query[:0]),
+    "the other sign": lambda torch, attend, query: attend(torch.complex(query, query).conj().imag),
+    "a mask of inference": lambda torch, attend, query: attend(query, attn_mask=unrecorded(torch)),
+    "a mask beside is_causal": lambda torch, attend, query: failed(
+        torch, lambda: attend(query, attn_mask=torch.ones(29, 29), is_causal=True)
+    ),
+    "a mask of other sizes": lambda torch, attend, query: failed(
+        torch, lambda: attend(query, attn_mask=torch.ones(7, 11))
+    ),
+    "a mask of five dimensions": lambda torch, attend, query: failed(
+        torch, lambda: attend(query, attn_mask=torch.ones(1, 1, 1, 29, 29))
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_dropout_stays_pytorchs_where_our_kernels_cannot_compute_it(torch, kind):
     def attend(x, **options):
-        return torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5, **options)
+        options = {"dropout_p": 0.5, **options}
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, **options)
 
     def computed():
         torch.manual_seed(1)

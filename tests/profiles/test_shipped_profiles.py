@@ -132,6 +132,14 @@ def test_fast_allows_tf32_and_no_16_bit_sums():
     assert not any(flag.startswith(("mkldnn", "onednn")) for flag in values)
 
 
+def test_fast_routes_what_gives_the_same_results_within_rounding():
+    values = effective("fast")
+    assert {flag: value for flag, value in values.items() if flag.startswith("route.")} == {
+        "route.torch.attention": "native",
+        "route.torch.dropout": "native",
+    }
+
+
 def test_max_throughput_allows_all_that_fast_does_not():
     values = effective("max-throughput")
     for flag in (

@@ -208,7 +208,9 @@ def _plain(  # noqa: PLR0917 - PyTorch's
 
     if 0 < dropout_p < 1 and dropout_mask is None:
         given = query, key, value, attn_mask
-        if _is_eager(torch, given) and _drops(torch, given, enable_gqa=enable_gqa):
+        if _is_eager(torch, given) and _drops(
+            torch, given, is_causal=is_causal, enable_gqa=enable_gqa
+        ):
             choice = _choice()
             if choice[0] in ("flash", "efficient"):
                 scale = query.shape[3] ** -0.5 if scale is None else scale
@@ -224,34 +226,52 @@ def _drawn(torch: Any, query: Any, key: Any, dropout_p: float) -> Any:
 
     It draws other numbers for float64 than for all others where it is built to draw by MKL.
     """
-    shape = *query.shape[:3], key.shape[2]
-    if query.dtype is torch.float64:
-        return torch.empty(shape, dtype=torch.float64).bernoulli_(1 - dropout_p).to(torch.uint8)
-    return torch.empty(shape, dtype=torch.uint8).bernoulli_(1 - dropout_p)
+    dtype = torch.float64 if query.dtype is torch.float64 else torch.uint8
+    weights = query.new_empty((*query.shape[:3], key.shape[2]), dtype=dtype)
+    return weights.bernoulli_(1 - dropout_p).to(torch.uint8)
 
 
 def _is_eager(torch: Any, given: tuple[Any, ...]) -> bool:
     """Whether a call only computes, and autograd at most records it."""
     return (
-        all(each is None or type(each) in (torch.Tensor, torch.nn.Parameter) for each in given)
+        all(each is None or _is_plain(torch, each) for each in given)
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None
         and torch.autograd.forward_ad._current_level < 0
     )
 
 
-def _drops(torch: Any, given: tuple[Any, ...], *, enable_gqa: bool) -> bool:
+def _is_plain(torch: Any, tensor: Any) -> bool:
+    """Whether what a tensor holds is what lies in its memory."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and not tensor.is_neg()
+        and not tensor._is_zerotensor()
+    )
+
+
+def _drops(torch: Any, given: tuple[Any, ...], *, is_causal: bool, enable_gqa: bool) -> bool:
     """Whether our kernels take a call with dropout."""
     query, key, value, mask = given
     return (
         _fits(torch, (query, key, value), mask, _element(query))
-        and query.numel() > 0 < key.numel()
+        and min(query.numel(), key.numel(), value.numel()) > 0
         and (query.shape[0], query.shape[3]) == (key.shape[0], key.shape[3])
         and key.shape[2] == value.shape[2]
         and (enable_gqa or query.shape[1] == key.shape[1])
-        and not (mask is not None and mask.requires_grad)
+        and (mask is None or (not is_causal and _hides(mask, (*query.shape[:3], key.shape[2]))))
         # Who turned both off, as `sdpa_kernel(SDPBackend.MATH)` does, wants plain products.
         and (torch._C._get_flash_sdp_enabled() or torch._C._get_mem_efficient_sdp_enabled())
+    )
+
+
+def _hides(mask: Any, scores: tuple[int, ...]) -> bool:
+    """Whether a mask broadcasts to scores of that shape, and can be kept for the backward pass."""
+    return (
+        not mask.requires_grad
+        and not mask.is_inference()
+        and mask.ndim <= len(scores)
+        and all(own in (1, size) for own, size in zip(mask.shape[::-1], scores[::-1], strict=False))
     )
 
 
@@ -262,6 +282,7 @@ def _element(tensor: Any) -> str:
 @functools.cache
 def _dropped(torch: Any) -> Any:
     """What autograd records of attention with dropout, of PyTorch's own kind."""
+    functorch = torch._C._functorch
 
     class DroppedAttention(torch.autograd.Function):  # type: ignore[misc]
         """Attention with dropout by our kernels, forward and backward."""
@@ -274,16 +295,20 @@ def _dropped(torch: Any) -> Any:
             out, logsumexp = _result(given, options, choice)
             context.save_for_backward(*given, options.mask, options.kept, out, logsumexp)
             context.options = options._replace(mask=None, kept=None)
-            return out.to(query.dtype)
+            return out.to(query.dtype, copy=True)  # the program may change its own
 
         @staticmethod
         def backward(context: Any, grad_out: Any) -> tuple[Any, ...]:
             query, key, value, mask, kept, *results = context.saved_tensors
             given = query, key, value
             options = context.options._replace(mask=mask, kept=kept)
-            if torch.is_grad_enabled():  # gradients of gradients are wanted
+            # Where gradients of gradients are wanted, or many gradients at once.
+            batched = functorch.is_batchedtensor, functorch.is_legacy_batchedtensor
+            if torch.is_grad_enabled() or any(is_batched(grad_out) for is_batched in batched):
                 found = _by_products(grad_out, given, options, context.needs_input_grad[:3])
             else:
+                if not _is_plain(torch, grad_out):
+                    grad_out = torch.zeros_like(results[0], dtype=query.dtype) + grad_out
                 found = _gradients(grad_out, given, tuple(results), options)
             return *found, None, None
 
@@ -299,22 +324,30 @@ def _by_products(
     """The gradients as PyTorch's own operations, which have gradients; all scores are in memory."""
     import torch
 
-    query, key, value = given
-    mask, queries, keys = options.mask, query.shape[2], key.shape[2]
-    shared = query.shape[1] // key.shape[1]
-    key, value = (each.repeat_interleave(shared, 1) for each in (key, value))
-    scores = query @ key.mT * options.scale
-    if options.is_causal:
-        mask = torch.ones(queries, keys, dtype=torch.bool).tril()
-    if mask is not None and mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    elif mask is not None:
-        scores = scores + mask
-    blind = scores.isneginf().all(-1, keepdim=True)  # queries that see nothing: their result is 0
-    weights = torch.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
-    out = (weights * options.kept / (1 - options.dropout_p)).to(value.dtype) @ value
-    needed = [each for each, is_wanted in zip(given, wanted, strict=True) if is_wanted]
-    found = iter(torch.autograd.grad(out, needed, grad_out, create_graph=True))
+    with torch.enable_grad():
+        # Tensors of its own: if one was computed from another, only the last step is wanted here.
+        own = tuple(each.view_as(each) for each in given)
+        # As PyTorch computes it, not in 16 bits.
+        work = torch.float64 if own[0].dtype is torch.float64 else torch.float32
+        query, key, value = (each.to(work) for each in own)
+        mask, queries, keys = options.mask, query.shape[2], key.shape[2]
+        shared = query.shape[1] // key.shape[1]
+        key, value = (each.repeat_interleave(shared, 1) for each in (key, value))
+        scores = query @ key.mT * options.scale
+        if options.is_causal:
+            mask = query.new_ones((queries, keys), dtype=torch.bool).tril()
+        if mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        elif mask is not None:
+            scores = scores + mask
+        # The result of a query that sees nothing is 0.
+        blind = scores.isneginf().all(-1, keepdim=True)
+        weights = torch.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
+        out = (weights * options.kept / (1 - options.dropout_p)) @ value
+    needed = [each for each, is_wanted in zip(own, wanted, strict=True) if is_wanted]
+    found = iter(
+        torch.autograd.grad(out, needed, grad_out.to(work), create_graph=torch.is_grad_enabled())
+    )
     return tuple(next(found) if is_wanted else None for is_wanted in wanted)
 
 

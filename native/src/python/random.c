@@ -10,7 +10,7 @@
  * NPY_NOTYPE. */
 static void *memory_of(PyObject *given, int type, const char *name) {
     PyArrayObject *it = (PyArrayObject *)given;
-    if (PyArray_Check(given) && PyArray_ISCARRAY(it) &&
+    if (PyArray_Check(given) && PyArray_ISCARRAY(it) && PyArray_DATA(it) != NULL &&
         (type == NPY_NOTYPE || PyArray_TYPE(it) == type))
         return PyArray_DATA(it);
     PyErr_Format(PyExc_ValueError, "bernoulli: %s must be a contiguous array to write to", name);

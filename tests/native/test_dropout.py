@@ -1,0 +1,79 @@
+"""Dropout in C: numbers of an MT19937, and attention that is told which weights are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from backendcfg.ops import _native  # which NumPy is ready for
+
+
+@pytest.mark.parametrize("start", [624, 0, 1, 623])
+def test_numbers_are_those_of_numpy_s_generator_and_so_is_the_state_afterwards(start):
+    theirs = np.random.RandomState(5)
+    words = theirs.get_state()[1].astype(np.uint64)
+    theirs.set_state(("MT19937", words.astype(np.uint32), start))
+    out = np.full(2000, 7, np.float32)
+    end = _native.bernoulli(words, start, 0.3, 0x3F800000, out)
+    drawn = theirs.randint(0, 1 << 32, (2000, 2), dtype=np.uint32).astype(np.uint64)
+    numbers = (drawn[:, 0] << np.uint64(32) | drawn[:, 1]) & np.uint64((1 << 53) - 1)
+    assert (out == (numbers * 2.0**-53 < 0.3)).all()
+    _, wanted, position, *_ = theirs.get_state()
+    assert (words == wanted).all()
+    assert end == position
+
+
+WORDS, OUT = np.zeros(624, np.uint64), np.zeros(8, np.float32)
+WRONG = {
+    "words": [(WORDS.astype(np.uint32), 0, 0.5, 1, OUT), (None, 0, 0.5, 1, OUT)],
+    "out": [(WORDS, 0, 0.5, 1, OUT[::2]), (WORDS, 0, 0.5, 1, np.broadcast_to(OUT, (2, 8)))],
+    "": [
+        (WORDS[:600].copy(), 0, 0.5, 1, OUT),
+        (WORDS, -1, 0.5, 1, OUT),
+        (WORDS, 625, 0.5, 1, OUT),
+        (WORDS, 0, 1.5, 1, OUT),
+        (WORDS, 0, float("nan"), 1, OUT),
+        (WORDS, 0, 0.5, 1, OUT.astype(np.complex128)),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_generator_is_refused_before_anything_is_drawn(name):
+    message = (
+        f"{name} must be a contiguous array to write to"
+        if name
+        else ("no state, probability or size of numbers")
+    )
+    for given in WRONG[name]:
+        with pytest.raises(ValueError, match=f"^bernoulli: {message}$"):
+            _native.bernoulli(*given)
+    assert not WORDS.any()
+    assert not OUT.any()
+
+
+def attended(kept, dropout_p=0.25):
+    arrays = [np.random.default_rng(n).standard_normal((1, 2, 5, 4)) for n in range(3)]
+    return arrays, _native.attention(
+        "flash", *arrays, None, True, 0.5, dropout_p, kept, "float64", 1
+    )
+
+
+def test_attention_keeps_the_weights_that_it_is_told_to():
+    kept = np.random.default_rng(9).integers(0, 2, (1, 2, 5, 5)).astype(np.uint8)
+    (query, key, value), (out, _) = attended(kept)
+    scores = np.where(np.tri(5), query @ key.swapaxes(2, 3) * 0.5, -np.inf)
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    np.testing.assert_allclose(out, weights * kept / 0.75 @ value, rtol=1e-12, atol=1e-12)
+    columns = np.asfortranarray(kept)
+    assert (attended(columns)[1][0] == out).all()
+
+
+def test_what_does_not_say_which_weights_are_kept_is_refused():
+    for wrong in (
+        np.ones((1, 2, 5, 4), np.uint8),
+        np.ones((5, 5), np.uint8),
+        np.ones((1, 2, 5, 5)),
+    ):
+        with pytest.raises(ValueError, match=r"^attention: (dimension 3 of )?kept "):
+            attended(wrong)
