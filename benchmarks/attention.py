@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from measure import Row, emit, nanoseconds, side_by_side
+from measure import Row, emit, nanoseconds, options, side_by_side
 
 # Batch, heads, queries, keys, width.
 SHAPES = ((1, 8, 1024, 1024, 64), (1, 8, 4096, 4096, 64), (4, 16, 512, 512, 128))
@@ -81,7 +81,7 @@ def main() -> int:
     """Every shape, dtype and number of threads, and every instruction set on the first shape."""
     from backendcfg import _native, ops  # noqa: F401  ops hands NumPy's C API to _native
 
-    quick = "--quick" in sys.argv
+    quick = options(__doc__).parse_args().quick
     rounds = 5 if quick else 15
     available = [name for name, runs, _ in _native.kernel_isas() if runs]
     rows = []

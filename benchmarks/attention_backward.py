@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from measure import Row, emit, nanoseconds, side_by_side
+from measure import Row, emit, nanoseconds, options, side_by_side
 
 SHAPES = ((1, 8, 1024, 64), (4, 16, 512, 128), (1, 8, 4096, 64))
 TARGET = 1.5
@@ -93,7 +93,7 @@ def training(dropout: float, *, rounds: int) -> Row:
 
 def main() -> int:
     """Every shape, dtype and number of threads."""
-    quick = "--quick" in sys.argv
+    quick = options(__doc__).parse_args().quick
     rows = [
         backward(shape, dtype, threads, causal=causal, rounds=3 if quick else 9)
         for dtype in ("float32", "bfloat16")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from statistics import median
 
-from measure import Row, emit, nanoseconds, side_by_side
+from measure import Row, emit, nanoseconds, options, side_by_side
 
 SHAPES = ((1, 8, 1, 64), (1, 8, 16, 64), (1, 8, 64, 64), (1, 12, 197, 64))
 
@@ -55,7 +55,7 @@ def small(*, rounds: int) -> list[Row]:
 
 def main() -> int:
     """Every shape, in float32 and bfloat16."""
-    emit(small(rounds=3 if "--quick" in sys.argv else 7))
+    emit(small(rounds=3 if options(__doc__).parse_args().quick else 7))
     return 0
 
 

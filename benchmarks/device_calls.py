@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_calls import OVERHEAD_TARGET, scope
-from measure import Row, emit, nanoseconds
+from measure import Row, emit, nanoseconds, options
 
 NATIVE = Path(__file__).parents[1] / "native"
 FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden", "-O2", "-pthread")
@@ -167,7 +167,7 @@ def least(statements: dict[str, str], names: dict[str, object], rounds: int) -> 
 
 def main() -> int:
     """A row for each call."""
-    rounds = 500 if "--quick" in sys.argv else 5000
+    rounds = 500 if options(__doc__).parse_args().quick else 5000
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         libraries = compiled(Path(folder))

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpu_calls import beyond_the_library, scope, small_calls
-from measure import Row, emit, machine, nanoseconds
+from measure import Row, emit, machine, nanoseconds, options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,13 +214,14 @@ def gpu() -> str:
 
 def main() -> int:
     """Print the tables; 2 where there is no GPU."""
+    asked = options(__doc__).parse_args()
     if why := missing():
         print(f"benchmarks/gpu.py: nothing was measured: {why}", file=sys.stderr)
         return 2
-    quick = "--quick" in sys.argv
+    quick = asked.quick
     rounds = 7 if quick else 21
     clock = Events()
-    if "--rows" not in sys.argv:
+    if not asked.rows:
         print(f"{machine()}\n{gpu()}\n")
     emit(
         [

@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 
-from measure import Row, clean_environment, emit, nanoseconds, side_by_side
+from measure import Row, clean_environment, emit, nanoseconds, options, side_by_side
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 DTYPES = ("float64", "float32")
@@ -190,9 +190,14 @@ def stacks(*, quick: bool) -> list[Row]:
 
 def main() -> int:
     """All rows, or one library's seconds."""
-    quick = "--quick" in sys.argv
-    if "--alone" in sys.argv:
-        library, threads = sys.argv[sys.argv.index("--alone") + 1 :][:2]
+    parser = options(__doc__)
+    parser.add_argument(
+        "--alone", nargs=2, metavar=("LIBRARY", "THREADS"), help="one library's seconds"
+    )
+    asked = parser.parse_args()
+    quick = asked.quick
+    if asked.alone:
+        library, threads = asked.alone
         json.dump(alone(library, int(threads), quick=quick), sys.stdout)
         return 0
     operands((2, 2), "float64", (*LIBRARIES, "numpy"))  # loads them all

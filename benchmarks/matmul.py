@@ -16,7 +16,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from measure import Row, clean_environment, emit, nanoseconds, side_by_side
+from measure import Row, clean_environment, emit, nanoseconds, options, side_by_side
 
 if TYPE_CHECKING:
     from backendcfg._native import Scope
@@ -178,10 +178,12 @@ def providers_alone(*, quick: bool) -> list[Row]:
 
 def main() -> int:
     """All rows, or one provider's times."""
-    quick = "--quick" in sys.argv
-    if "--alone" in sys.argv:
-        provider = sys.argv[sys.argv.index("--alone") + 1]
-        json.dump(alone(provider, quick=quick), sys.stdout)
+    parser = options(__doc__)
+    parser.add_argument("--alone", metavar="PROVIDER", help="one provider's times")
+    asked = parser.parse_args()
+    quick = asked.quick
+    if asked.alone:
+        json.dump(alone(asked.alone, quick=quick), sys.stdout)
     else:
         emit([*against_numpy(quick=quick), *providers_alone(quick=quick)])
     return 0

@@ -7,6 +7,7 @@ another day.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -138,6 +139,16 @@ def in_child(script: str, *arguments: str, **variables: str) -> list[Row]:
         text=True,
     )
     return [Row(**row) for row in json.loads(done.stdout)]
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """The options of every script; `--help` prints what the script says of itself."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: a first impression")
+    parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)  # see `emit`
+    return parser
 
 
 def emit(rows: list[Row]) -> None:

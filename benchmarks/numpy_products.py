@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 
-from measure import Row, clean_environment, emit, nanoseconds, side_by_side
+from measure import Row, clean_environment, emit, nanoseconds, options, side_by_side
 
 SHAPES = (
     *(((n, n), (n, n)) for n in (16, 64, 128, 150, 200, 256, 300, 512, 1000, 1024, 2048)),
@@ -67,8 +67,10 @@ def seconds(route: str, *, quick: bool) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    routes = [each.partition("=")[2] for each in sys.argv if each.startswith("--route=")]
-    if routes:
-        print(json.dumps(seconds(routes[0], quick="--quick" in sys.argv)))
+    parser = options(__doc__)
+    parser.add_argument("--route", choices=("native", "keep"), help="its seconds alone")
+    asked = parser.parse_args()
+    if asked.route:
+        print(json.dumps(seconds(asked.route, quick=asked.quick)))
     else:
-        emit(rows(quick="--quick" in sys.argv))
+        emit(rows(quick=asked.quick))

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from measure import Row, clean_environment, emit, nanoseconds
+from measure import Row, clean_environment, emit, nanoseconds, options
 
 PROGRAMS = Path(__file__).with_name("programs")
 TARGETS = {"gpt2_training": 1.6, "numpy_temporaries": 1.4, "mixed": 5.0}
@@ -121,6 +121,8 @@ def interval(ratios: list[float]) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if not word.startswith("--")]
-    chosen = words.pop(0) if "--profile" in sys.argv else "fast"
-    emit(rows(words, chosen, blocks=1 if "--quick" in sys.argv else 5))
+    parser = options(__doc__)
+    parser.add_argument("--profile", default="fast", help="a name or a file; fast")
+    parser.add_argument("names", nargs="*", help="programs; all of them")
+    asked = parser.parse_args()
+    emit(rows(asked.names, asked.profile, blocks=1 if asked.quick else 5))

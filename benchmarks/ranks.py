@@ -20,7 +20,7 @@ import time
 from copy import deepcopy
 
 import torch
-from measure import Row, clean_environment, emit, nanoseconds, side_by_side
+from measure import Row, clean_environment, emit, nanoseconds, options, side_by_side
 
 from backendcfg import fleet, numerics_token
 from backendcfg.fleet import saving
@@ -144,7 +144,7 @@ def sharing(rounds, seconds):
 
 def main() -> int:
     """Watch, merge, then share."""
-    quick = "--quick" in sys.argv
+    quick = options(__doc__).parse_args().quick
     merged = [merging(3 if quick else 7, size) for size in (10_000, 100_000)[: 1 if quick else 2]]
     shared = sharing(2 if quick else 7, 1.0 if quick else 2.0)
     emit([*watching(5 if quick else 31), *merged, shared])

@@ -14,7 +14,7 @@ import tempfile
 
 import numpy as np
 import torch
-from measure import Row, emit, nanoseconds, side_by_side
+from measure import Row, emit, nanoseconds, options, side_by_side
 
 from backendcfg import _native
 from backendcfg.audit.trace import numpy_operations, streams, torch_operations
@@ -95,7 +95,7 @@ def row(what, step, recorded, *, rounds, limit=None):
 
 def main() -> int:
     """A transformer's layer of the size of BERT's, a network of two small layers, and NumPy."""
-    rounds = 5 if "--quick" in sys.argv else 31
+    rounds = 5 if options(__doc__).parse_args().quick else 31
     layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True)
     small = torch.nn.Sequential(torch.nn.Linear(10, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     with tempfile.TemporaryDirectory() as folder:

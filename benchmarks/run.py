@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from chart import bars
-from measure import Row, in_child, machine, table
+from measure import Row, in_child, machine, options, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 CHART = PAGE.with_name("attention-speed.svg")
@@ -89,7 +89,7 @@ def draw(groups: list[tuple[str, list[Row] | str]]) -> None:
 
 def main() -> int:
     """Measure; 1 when a target is missed."""
-    quick = "--quick" in sys.argv
+    quick = options(__doc__).parse_args().quick
     print(machine(), "\n", flush=True)
     groups = measured(quick=quick)
     if not quick:

@@ -11,13 +11,12 @@ operations read. `torch`: PyTorch is in the process, and our profile changes its
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 import warnings
 from pathlib import Path
 
-from measure import Row, emit, nanoseconds, side_by_side
+from measure import Row, emit, nanoseconds, options, side_by_side
 
 NATIVE = "schema = 1\n[ops]\ncheck_finite = true\n"
 ONE_THREAD = "schema = 1\n[threads]\ncount = 1\n"
@@ -263,4 +262,7 @@ GROUPS = {"shipped": rows_shipped, "bare": rows_bare, "jax": rows_jax, "torch": 
 
 
 if __name__ == "__main__":
-    main(next(word for word in sys.argv[1:] if word in GROUPS), quick="--quick" in sys.argv)
+    parser = options(__doc__)
+    parser.add_argument("group", choices=GROUPS)
+    asked = parser.parse_args()
+    main(asked.group, quick=asked.quick)

@@ -15,7 +15,7 @@ import sysconfig
 import tempfile
 import venv
 
-from measure import Row, clean_environment, emit, nanoseconds, processes
+from measure import Row, clean_environment, emit, nanoseconds, options, processes
 
 import backendcfg
 
@@ -162,4 +162,4 @@ def _world(scratch: str, name: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    emit(rows(quick="--quick" in sys.argv))
+    emit(rows(quick=options(__doc__).parse_args().quick))

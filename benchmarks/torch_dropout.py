@@ -9,10 +9,9 @@ leaves to PyTorch.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from measure import Row, emit
+from measure import Row, emit, options
 from torch_products import Route, row
 
 SHAPES = ((512,), (64, 256), (256, 1024), (4, 512, 768))
@@ -55,4 +54,4 @@ def step(attention: Any, q: Any) -> None:
 
 
 if __name__ == "__main__":
-    emit(rows(quick="--quick" in sys.argv))
+    emit(rows(quick=options(__doc__).parse_args().quick))

@@ -9,11 +9,10 @@ costs calls that it leaves to PyTorch.
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any
 
-from measure import Row, emit, nanoseconds, side_by_side
+from measure import Row, emit, nanoseconds, options, side_by_side
 
 SHAPES = ((1, 1024, 1024), (16, 1024, 1024), (128, 768, 3072), (512, 512, 512))
 """Rows of the input, inputs and outputs of a layer: one token, a few, and a batch of training."""
@@ -84,4 +83,4 @@ def row(route: Route, what: str, call: str, names: dict[str, Any], rounds: int) 
 
 
 if __name__ == "__main__":
-    emit(rows(quick="--quick" in sys.argv))
+    emit(rows(quick=options(__doc__).parse_args().quick))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from measure import Row, emit, nanoseconds, side_by_side
+from measure import Row, emit, nanoseconds, options, side_by_side
 
 CONVOLUTIONS = (
     # batch, channels, size, outputs, kernel, stride, padding, groups
@@ -112,13 +112,15 @@ def transforms(torch: Any, rounds: int) -> list[Row]:
 
 def main() -> int:
     """All rows."""
+    parser = options(__doc__)
+    parser.add_argument("--threads", type=int, default=1)
+    asked = parser.parse_args()
     import threadpoolctl
     import torch
 
-    threads = int(sys.argv[sys.argv.index("--threads") + 1]) if "--threads" in sys.argv else 1
-    torch.set_num_threads(threads)
-    rounds = 5 if "--quick" in sys.argv else 15
-    with threadpoolctl.threadpool_limits(threads):
+    torch.set_num_threads(asked.threads)
+    rounds = 5 if asked.quick else 15
+    with threadpoolctl.threadpool_limits(asked.threads):
         rows = convolutions(torch, rounds) + einsums(torch, rounds) + transforms(torch, rounds)
     emit(rows)
     return 0
