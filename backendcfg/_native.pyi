@@ -231,6 +231,10 @@ def attention_backward(
 # not contiguous.
 def bernoulli(words: NDArray[Any], start: int, p: float, one: int, out: NDArray[Any], /) -> int: ...
 
+# Sets the state of a generator of PyTorch's to `after` if it is still `before`, and says whether it
+# was; no other thread runs Python in between.
+def exchange_state(generator: Any, before: Any, after: Any, /) -> bool: ...
+
 # A number of 64 bits for the bytes there.
 def digest(address: int, size: int, seed: int = 0, /) -> int: ...
 

@@ -161,7 +161,7 @@ def _python(tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert fails == child.returncode, child.stderr
         return child.stderr if fails else child.stdout

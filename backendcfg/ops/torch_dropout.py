@@ -6,9 +6,9 @@ times as long as their softmax. Ours draws whole states of the same generator by
 
 What is replaced is `Tensor.bernoulli_`, by which `torch.nn.functional.dropout` and
 `torch.bernoulli(x, p)` draw. The generator's state is taken, used and put back. If another thread
-drew meanwhile, PyTorch draws instead. From that look on no other thread runs Python; only one that
-is inside of PyTorch already, and draws within some microseconds, gets numbers that the generator
-gives once more.
+drew meanwhile, PyTorch draws instead. No other thread runs Python between that look and the putting
+back; only one that is inside of PyTorch already, and draws in that microsecond, gets numbers that
+the generator gives once more.
 """
 
 from __future__ import annotations
@@ -60,15 +60,8 @@ def _ours(tensor: Any, p: float = 0.5, *, generator: Any = None) -> Any:
         generator = torch.default_generator
     before = generator.get_state()
     after = _drawn(before, p, one, array(tensor))
-    if after is None:
+    if after is None or not _native.exchange_state(generator, before, after):
         return NotImplemented
-    # PyTorch lets other threads run where it compares tensors, and where it frees one: all of these
-    # live until the state is put back.
-    now = generator.get_state()
-    arrays = before.numpy(), now.numpy()
-    if arrays[0].tobytes() != arrays[1].tobytes():
-        return NotImplemented
-    generator.set_state(after)
     return tensor
 
 

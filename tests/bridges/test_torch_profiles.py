@@ -209,7 +209,7 @@ model = TransformerEncoder(TransformerEncoderLayer(64, 4, 128, batch_first=True)
 optimizer = torch.optim.AdamW(model.parameters())
 losses = []
 for _ in range(4):
-    loss = model(torch.randn(3, 40, 64)).square().mean()
+    loss = model(torch.randn(8, 40, 64)).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -104,8 +104,8 @@ LIST = {
     Verbose, strict and slow: one thread, deterministic,
     every call of MKL and oneDNN printed
   fast                   shipped  none
-    Speed without surprising accuracy: TF32 allowed,
-    autotuning on, 16-bit sums in 32 bits
+    Speed without surprising accuracy: TF32, autotuning, our
+    kernels of PyTorch's attention and dropout
 """,
     80: """\
   profile                from     tier
@@ -114,15 +114,15 @@ LIST = {
     Verbose, strict and slow: one thread, deterministic, every call of MKL and
     oneDNN printed
   fast                   shipped  none
-    Speed without surprising accuracy: TF32 allowed, autotuning on, 16-bit sums
-    in 32 bits
+    Speed without surprising accuracy: TF32, autotuning, our kernels of
+    PyTorch's attention and dropout
 """,
     120: """\
   profile                from     tier           description
   debug                  shipped  run-to-run     Verbose, strict and slow: one thread, deterministic, every call of MKL
                                                  and oneDNN printed
-  fast                   shipped  none           Speed without surprising accuracy: TF32 allowed, autotuning on, 16-bit
-                                                 sums in 32 bits
+  fast                   shipped  none           Speed without surprising accuracy: TF32, autotuning, our kernels of
+                                                 PyTorch's attention and dropout
 """,
 }
 

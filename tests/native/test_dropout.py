@@ -77,3 +77,49 @@ def test_what_does_not_say_which_weights_are_kept_is_refused():
     ):
         with pytest.raises(ValueError, match=r"^attention: (dimension 3 of )?kept "):
             attended(wrong)
+
+
+class State:
+    """Stands for a tensor that holds a generator's state."""
+
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+    def numpy(self):
+        return self.numbers
+
+
+class Generator:
+    """One of PyTorch's, from which others draw between two looks."""
+
+    def __init__(self, now):
+        self.now = State(now)
+
+    def get_state(self):
+        return self.now
+
+    def set_state(self, state):
+        self.now = state
+
+
+def test_a_state_is_put_back_unless_numbers_were_drawn_since():
+    before, after = State(np.zeros(9, np.uint8)), State(np.ones(9, np.uint8))
+    generator = Generator(np.zeros(9, np.uint8))
+    assert _native.exchange_state(generator, before, after) is True
+    assert generator.now is after
+    for now in (np.eye(3, dtype=np.uint8).ravel(), np.zeros(8, np.uint8)):
+        generator = Generator(now)
+        assert _native.exchange_state(generator, before, after) is False
+        assert generator.now.numbers is now
+
+
+def test_errors_of_a_generator_are_the_caller_s():
+    before = State(np.zeros(9, np.uint8))
+    with pytest.raises(AttributeError, match="get_state"):
+        _native.exchange_state(None, before, before)
+    with pytest.raises(AttributeError, match="numpy"):
+        _native.exchange_state(Generator(np.zeros(9, np.uint8)), None, before)
+    with pytest.raises(ValueError, match=r"^exchange_state: a state is no dense tensor$"):
+        _native.exchange_state(Generator(np.zeros(18, np.uint8)[::2]), before, before)
+    with pytest.raises(TypeError, match=r"^exchange_state takes 3 arguments, not 2$"):
+        _native.exchange_state(None, before)

@@ -36,6 +36,11 @@ def _torch():
     assert not torch_attention.REPLACED.is_on
 
 
+@pytest.fixture(autouse=True)
+def _small_calls_with_dropout_are_served(monkeypatch):
+    monkeypatch.setattr(torch_attention, "FEW", 0)
+
+
 def tensors(torch, dtype="float32", heads=4, groups=4):
     shapes = [(2, heads, 29, 16), (2, groups, 41, 16), (2, groups, 41, 16), (2, heads, 29, 16)]
     return [torch.randn(shape).to(getattr(torch, dtype)) for shape in shapes]
@@ -416,6 +421,28 @@ def test_what_a_program_does_with_a_result_of_dropout_is_what_it_does_with_pytor
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("hidden", [-1e4, -1e9, -3.4028234663852886e38], ids=str)
+def test_gradients_of_a_query_whose_keys_are_all_hidden_by_a_number_are_pytorch_s(torch, hidden):
+    """Its weights are equal ones, which no float32 of that size can tell."""
+
+    def computed():
+        given = [x.clone().requires_grad_() for x in arrays[:3]]
+        torch.manual_seed(1)
+        out = torch.nn.functional.scaled_dot_product_attention(
+            *given, attn_mask=mask, dropout_p=0.5
+        )
+        return [out.detach(), *torch.autograd.grad(out, given, arrays[3])]
+
+    arrays, mask = tensors(torch), torch.zeros(29, 41)
+    mask[3:5] = hidden
+    theirs, before = computed(), calls()
+    with ops.serve_torch():
+        ours = computed()
+    assert calls() > before
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
 def by_products(torch, attend, query):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -427,6 +454,12 @@ def forward_mode(torch, attend, query):
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(query, torch.ones_like(query))
         return torch.autograd.forward_ad.unpack_dual(attend(dual)).tangent
+
+
+def few(attend, query):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_attention, "FEW", 2 * 4 * 29 * 29 + 1)
+        return attend(query)
 
 
 def unrecorded(torch):
@@ -446,6 +479,7 @@ def failed(torch, call):
 
 
 OTHERS = {
+    "few weights": lambda torch, attend, query: few(attend, query),
     "products are asked for": by_products,
     "a gradient of functions": lambda torch, attend, query: torch.func.grad(
         lambda x: attend(x).square().sum()

@@ -38,6 +38,13 @@ BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 PLAIN = "_scaled_dot_product_attention_math"
 """The operator of plain products, which PyTorch calls where no fused kernel can serve."""
 
+FEW = 1 << 15
+"""Calls with dropout and fewer weights stay PyTorch's: ours, made by Python, are slower there."""
+
+COARSE = 1 << 10
+"""A logsumexp of this size is rounded by 2^-14 in float32, and weights that are made of it with it.
+Masks of -1e9 lead to such ones; plain products need none."""
+
 
 class _Options(NamedTuple):
     """What a call was asked for, for its backward pass.
@@ -146,8 +153,7 @@ def _gradients(
     query, key, value = given
     element = _element(query)
     own = array(query), array(key), array(value)
-    # As PyTorch's kernel lays them out in memory: (batch, length, heads, width).
-    made: Any = tuple(np.empty_like(x.swapaxes(1, 2), order="C").swapaxes(1, 2) for x in own)
+    made: Any = tuple(np.empty(x.shape, x.dtype) for x in own)  # dense, as products give them
     produced = array(results[0]), array(results[1])
     _native.attention_backward(
         *(array(grad_out), *own, _mask(given, options), *produced, options.is_causal),
@@ -245,6 +251,7 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
     """Whether what a tensor holds is what lies in its memory."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and not tensor.is_inference()  # which cannot be kept for the backward pass
         and not tensor.is_neg()
         and not tensor._is_zerotensor()
     )
@@ -255,7 +262,8 @@ def _drops(torch: Any, given: tuple[Any, ...], *, is_causal: bool, enable_gqa: b
     query, key, value, mask = given
     return (
         _fits(torch, (query, key, value), mask, _element(query))
-        and min(query.numel(), key.numel(), value.numel()) > 0
+        and query.shape[:3].numel() * key.shape[2] >= FEW
+        and min(key.numel(), value.numel()) > 0
         and (query.shape[0], query.shape[3]) == (key.shape[0], key.shape[3])
         and key.shape[2] == value.shape[2]
         and (enable_gqa or query.shape[1] == key.shape[1])
@@ -266,10 +274,9 @@ def _drops(torch: Any, given: tuple[Any, ...], *, is_causal: bool, enable_gqa: b
 
 
 def _hides(mask: Any, scores: tuple[int, ...]) -> bool:
-    """Whether a mask broadcasts to scores of that shape, and can be kept for the backward pass."""
+    """Whether a mask broadcasts to scores of that shape, and needs no gradient."""
     return (
         not mask.requires_grad
-        and not mask.is_inference()
         and mask.ndim <= len(scores)
         and all(own in (1, size) for own, size in zip(mask.shape[::-1], scores[::-1], strict=False))
     )
@@ -302,9 +309,12 @@ def _dropped(torch: Any) -> Any:
             query, key, value, mask, kept, *results = context.saved_tensors
             given = query, key, value
             options = context.options._replace(mask=mask, kept=kept)
-            # Where gradients of gradients are wanted, or many gradients at once.
             batched = functorch.is_batchedtensor, functorch.is_legacy_batchedtensor
-            if torch.is_grad_enabled() or any(is_batched(grad_out) for is_batched in batched):
+            if (
+                torch.is_grad_enabled()  # gradients of gradients are wanted
+                or any(is_batched(grad_out) for is_batched in batched)  # many gradients at once
+                or (mask is not None and mask.dtype != torch.bool and _is_coarse(results[1]))
+            ):
                 found = _by_products(grad_out, given, options, context.needs_input_grad[:3])
             else:
                 if not _is_plain(torch, grad_out):
@@ -313,6 +323,10 @@ def _dropped(torch: Any) -> Any:
             return *found, None, None
 
     return DroppedAttention
+
+
+def _is_coarse(logsumexp: Any) -> bool:
+    return bool(((logsumexp.abs() >= COARSE) & logsumexp.isfinite()).any())
 
 
 def _by_products(

@@ -145,6 +145,7 @@ PyObject *bcfg_snapshot_here(PyObject *module, PyObject *ignored);
 /* The snapshot of this context, made now if this is its first use. NULL with an exception set. */
 const bcfg_snapshot *bcfg_take_snapshot(void);
 PyObject *bcfg_bernoulli(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *bcfg_exchange_state(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *bcfg_digest_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 /* observed.c */
 PyObject *bcfg_observe(PyObject *module, PyObject *arguments);

@@ -113,6 +113,9 @@ static PyMethodDef methods[] = {
     {"bernoulli", (PyCFunction)(void (*)(void))bcfg_bernoulli, METH_FASTCALL,
      "bernoulli(words, start, p, one, out, /)\n--\n\nWrite `one` to out with probability p, else 0, by "
      "the state of an MT19937, and change the state; the word that is drawn next."},
+    {"exchange_state", (PyCFunction)(void (*)(void))bcfg_exchange_state, METH_FASTCALL,
+     "exchange_state(generator, before, after, /)\n--\n\nSet the state of PyTorch's generator, unless "
+     "numbers were drawn since it was `before`; whether it was set."},
     {"convolve", bcfg_convolve_call, METH_VARARGS,
      "convolve(input, weight, bias, out, stride, padding, dilation, groups, threads)\n--\n\n"
      "Write a convolution of dense arrays; see backendcfg.ops.conv2d."},

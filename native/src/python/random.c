@@ -1,4 +1,5 @@
-/* bernoulli(words, start, p, one, out): numbers of PyTorch's generator on the CPU, many at a time. */
+/* PyTorch's generator on the CPU: bernoulli(words, start, p, one, out) draws many numbers at a time, and
+ * exchange_state(generator, before, after) puts its state back. */
 #include "arrays.h"
 #include "glue.h"
 #include "kernels/kernels.h"
@@ -48,4 +49,37 @@ PyObject *bcfg_bernoulli(PyObject *module, PyObject *const *given, Py_ssize_t co
     Py_END_ALLOW_THREADS
     for (int i = 0; i < MERSENNE_WORDS; i++) words[i] = state.words[i];
     return PyLong_FromLong(state.next);
+}
+
+/* The bytes of a generator's state, which a tensor holds; the array that shows them is new. */
+static PyObject *bytes_of(PyObject *state) {
+    PyObject *array = PyObject_CallMethod(state, "numpy", NULL);
+    if (array == NULL || (PyArray_Check(array) && PyArray_ISCARRAY((PyArrayObject *)array)))
+        return array;
+    Py_DECREF(array);
+    PyErr_SetString(PyExc_ValueError, "exchange_state: a state is no dense tensor");
+    return NULL;
+}
+
+/* In C, where no other thread is let in: Python may switch threads after each call, and PyTorch where
+ * it frees a tensor, so those that are made here live until the state is set. */
+PyObject *bcfg_exchange_state(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    (void)module;
+    if (count != 3)
+        return PyErr_Format(PyExc_TypeError, "exchange_state takes 3 arguments, not %zd", count);
+    PyObject *set = NULL, *now = NULL, *bytes = NULL, *before = bytes_of(given[1]);
+    bool same = false;
+    if (before != NULL && (now = PyObject_CallMethod(given[0], "get_state", NULL)) != NULL &&
+        (bytes = bytes_of(now)) != NULL) {
+        PyArrayObject *one = (PyArrayObject *)before, *other = (PyArrayObject *)bytes;
+        same = PyArray_NBYTES(one) == PyArray_NBYTES(other) &&
+               memcmp(PyArray_DATA(one), PyArray_DATA(other), (size_t)PyArray_NBYTES(one)) == 0;
+        if (same) set = PyObject_CallMethod(given[0], "set_state", "O", given[2]);
+    }
+    bool failed = bytes == NULL || (same && set == NULL);
+    Py_XDECREF(before);
+    Py_XDECREF(now);
+    Py_XDECREF(bytes);
+    Py_XDECREF(set);
+    return failed ? NULL : PyBool_FromLong(same);
 }
