@@ -84,10 +84,6 @@ def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> li
     """The settings of the routes that a profile asks for; "keep" touches nothing."""
     return [
         Setting(switch(torch), values[flag], flag)
-        for flag, switch in (
-            (ATTENTION, Attention),
-            (DROPOUT, Dropout),
-            (MATMUL, Products),
-        )
+        for flag, switch in ((ATTENTION, Attention), (DROPOUT, Dropout), (MATMUL, Products))
         if flag in asked and values[flag] != "keep"
     ]

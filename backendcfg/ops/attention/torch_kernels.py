@@ -19,11 +19,13 @@ program cannot look into such a function and gets PyTorch's operator.
 from __future__ import annotations
 
 import functools
+from math import prod
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from backendcfg import _native
+from backendcfg.cache import ProfileCache
 from backendcfg.dispatch import attention
 from backendcfg.dispatch.array_facts import dense_facts
 from backendcfg.dispatch.attention_facts import Call
@@ -124,7 +126,7 @@ def _torch() -> Any:
 
 
 def _choice() -> tuple[str, str, str]:
-    """What C asks once for each profile: how it serves the forward passes that PyTorch calls.
+    """How the forward passes that PyTorch calls are served: asked once for each profile, by C too.
 
     Returns:
         The kernel, "" for none; why that one; and the words that refuse a result that is not
@@ -141,6 +143,9 @@ def _choice() -> tuple[str, str, str]:
 
 
 _native.bind(attention_choice=_choice)
+
+_choices: ProfileCache[str, tuple[str, str, str]] = ProfileCache(8)
+"""What was chosen for calls with dropout, by profile."""
 
 
 def _gradients(
@@ -164,7 +169,7 @@ def _gradients(
         f"{calls.OPERATION}_backward",
         "flash",
         "the kernel of PyTorch's backward pass",
-        (*query.shape[:3], key.shape[2], query.shape[3]),
+        (*_scores(query, key), query.shape[3]),
         element,
     )
     first, second, third = (tensor_of(each, query.dtype) for each in made)
@@ -183,18 +188,21 @@ def _result(given: tuple[Any, Any, Any], options: _Options, choice: tuple[str, s
         *(kernel, *own, _mask(given, options), options.is_causal, options.scale),
         *(options.dropout_p, array(options.kept), element, 0),
     )
-    sizes = (*query.shape[:3], key.shape[2], query.shape[3])
+    sizes = (*_scores(query, key), query.shape[3])
     serving.served(calls.OPERATION, kernel, because, sizes, element)
     if refusal and not np.isfinite(out).all():
         raise calls.not_finite(calls.OPERATION)
     return torch.from_numpy(out), torch.from_numpy(logsumexp)
 
 
+def _scores(query: Any, key: Any) -> tuple[int, ...]:
+    """The shape of scores and weights."""
+    return *query.shape[:3], key.shape[2]
+
+
 def _mask(given: tuple[Any, Any, Any], options: _Options) -> Any:
-    query, key, _ = given
-    if options.mask is None:
-        return None
-    return array(options.mask.expand(*query.shape[:3], key.shape[2]))
+    """The mask for our kernels, which take one of the scores' shape; or None."""
+    return None if options.mask is None else array(options.mask.expand(_scores(*given[:2])))
 
 
 def _plain(  # noqa: PLR0917 - PyTorch's
@@ -217,7 +225,7 @@ def _plain(  # noqa: PLR0917 - PyTorch's
         if _is_eager(torch, given) and _drops(
             torch, given, is_causal=is_causal, enable_gqa=enable_gqa
         ):
-            choice = _choice()
+            choice = _choices.find(calls.OPERATION, _choice)
             if choice[0] in ("flash", "efficient"):
                 scale = query.shape[3] ** -0.5 if scale is None else scale
                 kept = _drawn(torch, query, key, dropout_p)
@@ -233,7 +241,7 @@ def _drawn(torch: Any, query: Any, key: Any, dropout_p: float) -> Any:
     It draws other numbers for float64 than for all others where it is built to draw by MKL.
     """
     dtype = torch.float64 if query.dtype is torch.float64 else torch.uint8
-    weights = query.new_empty((*query.shape[:3], key.shape[2]), dtype=dtype)
+    weights = query.new_empty(_scores(query, key), dtype=dtype)
     return weights.bernoulli_(1 - dropout_p).to(torch.uint8)
 
 
@@ -262,12 +270,12 @@ def _drops(torch: Any, given: tuple[Any, ...], *, is_causal: bool, enable_gqa: b
     query, key, value, mask = given
     return (
         _fits(torch, (query, key, value), mask, _element(query))
-        and query.shape[:3].numel() * key.shape[2] >= FEW
+        and prod(_scores(query, key)) >= FEW
         and min(key.numel(), value.numel()) > 0
         and (query.shape[0], query.shape[3]) == (key.shape[0], key.shape[3])
         and key.shape[2] == value.shape[2]
         and (enable_gqa or query.shape[1] == key.shape[1])
-        and (mask is None or (not is_causal and _hides(mask, (*query.shape[:3], key.shape[2]))))
+        and (mask is None or (not is_causal and _hides(mask, _scores(query, key))))
         # Who turned both off, as `sdpa_kernel(SDPBackend.MATH)` does, wants plain products.
         and (torch._C._get_flash_sdp_enabled() or torch._C._get_mem_efficient_sdp_enabled())
     )

@@ -36,8 +36,9 @@ static bool take_array(const Given *call, PyObject *given, const char *name, int
     PyArrayObject *it = (PyArrayObject *)given;
     if (!PyArray_Check(given) || PyArray_TYPE(it) != type || !PyArray_ISNOTSWAPPED(it) ||
         PyArray_NDIM(it) != dimensions) {
-        PyErr_Format(PyExc_ValueError, "%s: %s must have %d dimensions and be of %s type",
-                     call->name, name, dimensions, type == NPY_UINT8 ? "uint8's" : "the element's");
+        PyErr_Format(PyExc_ValueError, "%s: %s must have %d dimensions and be of %s",
+                     call->name, name, dimensions,
+                     type == NPY_UINT8 ? "type uint8" : "the element's type");
         return false;
     }
     *array = (attention_array){.data = PyArray_DATA(it)};
