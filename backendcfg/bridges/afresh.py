@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 
 from backendcfg import environ
 from backendcfg.catalogue import variables as table
-from backendcfg.catalogue.cpu import MKL
+from backendcfg.catalogue.cpu import MKL, is_torch
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.probe import limits, loaded
 
@@ -73,14 +73,10 @@ def _files() -> list[str]:
     from backendcfg.bridges.pool_calls import inventory
 
     found = inventory().files
-    torch = [path for path in loaded.mapped_files() if _is_torch(path)]
+    torch = [path for path in loaded.mapped_files() if is_torch(path)]
     blas = [path for label, path in found.items() if not label.startswith("openmp[")]
     plain = [path for path in blas if path not in torch]
     return list(dict.fromkeys([*plain, *torch, *found.values()]))
-
-
-def _is_torch(path: str) -> bool:
-    return os.path.basename(path).startswith("libtorch_cpu.")
 
 
 @lru_cache(maxsize=4)
@@ -131,7 +127,7 @@ def answer(request: Mapping[str, Any]) -> None:
             found[pool.path]["begins"] = pool.get()
     for path, library in opened.items():
         # PyTorch gives the count that it takes to its OpenMP runtime.
-        count = getattr(library, "_ZN2at15get_num_threadsEv", None) if _is_torch(path) else None
+        count = getattr(library, "_ZN2at15get_num_threadsEv", None) if is_torch(path) else None
         if count is not None:
             found[TORCH.name] = {"threads": count()}
     for pool in pools:

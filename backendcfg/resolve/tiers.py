@@ -230,6 +230,14 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         old_torch_on_nvidia,
         'set `torch.cublas_workspace_config = ":4096:8"`',
     ),
+    exactly(
+        RUN,
+        "torch.mkl_detection",
+        "at-load",
+        "two threads may otherwise make the first call of MKL's sqrt, exp or log in PyTorch at "
+        "once, and one of them then computes to fewer bits",
+        lambda ground: with_torch(ground) and has_mkl(ground.host),
+    ),
     Requirement(
         RUN,
         "nccl.algo",

@@ -338,6 +338,16 @@ class Torch(Document):
             bits=False,
         ),
     ] = 10000
+    mkl_detection: Annotated[
+        Literal["first-call", "at-load"],
+        Flag(
+            "When MKL finds out what CPU this is, for sqrt, exp, log, tanh, ...: in the first call "
+            'of one, which may then get 12 bits where two threads make it ("first-call"), or '
+            'as soon as PyTorch is loaded ("at-load").',
+            ("mkl",),
+            source="https://github.com/pytorch/pytorch/issues/188792",
+        ),
+    ] = "first-call"
 
 
 class TorchRoutes(Document):

@@ -9,7 +9,7 @@ from backendcfg.bridges import imports
 from backendcfg.registry import entering
 from backendcfg.registry.owners import Wanted
 from backendcfg.transact.compiled import Compiled
-from backendcfg.transact.switch import told
+from backendcfg.transact.switch import stays, told
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,12 +100,15 @@ class ScopeSwitches:
         libraries = mapped() or imports.sought
         finished = imports.finished
         if libraries != self.libraries or finished != self.finished:
-            found = settings(self.compiled, SCOPED, scoped=True)
-            self.settings = Wanted(
+            found = [
                 one
-                for one in found
+                for one in settings(self.compiled, SCOPED, scoped=True)
                 if not (told(one.switch, "dormant") or told(one.switch, "unsupported"))
-            )
+            ]
+            for one in found:
+                if stays(one.switch) and one.switch.read() != one.wanted:
+                    one.switch.write(one.wanted)
+            self.settings = Wanted(one for one in found if not stays(one.switch))
             # As they were before: what comes while this collects is collected by the next entry.
             self.libraries = libraries
             self.finished = finished

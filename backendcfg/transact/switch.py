@@ -51,6 +51,11 @@ def told(
     return str(method()) if method is not None else ""
 
 
+def stays(switch: Switch) -> bool:
+    """Whether a scope writes it once and leaves it; see `protocol.Switch`."""
+    return getattr(switch, "stays", False)
+
+
 def in_force(switch: Switch) -> Any:
     """What holds where a switch is looked at: its value, or what it takes from elsewhere."""
     effective = getattr(switch, "in_force", None)

@@ -153,7 +153,8 @@ print(json.dumps(sorted(flag for flag, can in found.items() if True in can)))
 """
     )
     after_cuda_started = {"cuda.cublas_workspace_size", "cuda.cublaslt_workspace_size"}
-    assert set(answer(code)) == bridge.SCOPED_FLAGS - after_cuda_started
+    once = {"torch.mkl_detection"}  # it stays, and need not be put back
+    assert set(answer(code)) == bridge.SCOPED_FLAGS - after_cuda_started - once
 
 
 @since_2_13
@@ -370,3 +371,20 @@ def test_an_order_of_kernels_is_completed_and_nothing_else_reaches_pytorch():
     assert told == []
     switch.write(kernels.complete(()))
     assert told == [[1, 2, 0, 3, 4]]
+
+
+@real
+def test_a_pytorch_without_mkl_has_nothing_to_find_out(answer, tmp_path):
+    """As builds for other processors are: its library has no vector functions."""
+    code = (
+        PRELUDE
+        + """
+from backendcfg.bridges.torch import switches
+switches.mapped_files = lambda: [path for path in found() if "libtorch_cpu." not in path]
+[setting] = settings({"torch.mkl_detection": "at-load"})
+print(json.dumps([why_not(setting), torch.__version__, settings({"torch.mkl_detection": "first-call"})]))
+"""
+    )
+    code = code.replace("switches.mapped", "found = switches.mapped_files\nswitches.mapped", 1)
+    because, release, untouched = answer(code)
+    assert (because, untouched) == (f"PyTorch {release} computes without MKL", [])

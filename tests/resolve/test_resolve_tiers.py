@@ -24,7 +24,11 @@ from backendcfg.schema.base import Tier
 from backendcfg.schema.profile import defaults
 
 TORCH = [("torch", "2.13.0")]
-RUN_TO_RUN = {"determinism.algorithms": "deterministic", "threads.dynamic": False}
+RUN_TO_RUN = {
+    "determinism.algorithms": "deterministic",
+    "threads.dynamic": False,
+    "torch.mkl_detection": "at-load",
+}
 ON_GPU = {**RUN_TO_RUN, "cudnn.deterministic": True}
 OLD_TORCH = [("torch", "2.8.0")]
 OLD_GPU = {**ON_GPU, "torch.cublas_workspace_config": ":4096:8"}
@@ -68,7 +72,12 @@ def unmet(tier, values, host):
     ("tier", "host", "values", "expected"),
     [
         ("run-to-run", a_host(), {}, []),
-        ("run-to-run", a_host(packages=TORCH), {}, ["determinism.algorithms", "threads.dynamic"]),
+        (
+            "run-to-run",
+            a_host(packages=TORCH),
+            {},
+            ["determinism.algorithms", "torch.mkl_detection", "threads.dynamic"],
+        ),
         ("run-to-run", a_host(packages=TORCH), RUN_TO_RUN, []),
         ("run-to-run", a_host(libraries=(NUMPY_OPENBLAS, MKL)), {}, ["threads.dynamic"]),
         ("run-to-run", a_host(packages=TORCH, gpus=(H100,)), RUN_TO_RUN, ["cudnn.deterministic"]),

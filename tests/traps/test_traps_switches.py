@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -340,3 +342,62 @@ def held_t42():
 def test_t42_whether_memory_is_filled_with_nan_is_a_switch_of_its_own(bare, held):
     assert bare("t42") is True
     assert held("t42") == {"True": True, "False": False}
+
+
+# --- T45 --------------------------------------------------------------------------------------
+
+ROW = """
+import ctypes, torch
+from backendcfg.catalogue.cpu import is_torch
+from backendcfg.probe.loaded import mapped_files
+# Which row of its tables MKL takes; -1 while it does not know. Its function begins by loading that number.
+library = ctypes.CDLL(next(filter(is_torch, mapped_files())))
+function = ctypes.cast(library.mkl_vml_serv_cpu_detect, ctypes.c_void_p).value
+code = ctypes.string_at(function, 6)
+assert code[:2] == bytes([0x8B, 0x05]), code
+place = function + 6 + int.from_bytes(code[2:], "little", signed=True)
+row = ctypes.c_int.from_address(place)
+"""
+MKL_INSIDE = pytest.mark.skipif(
+    platform.machine() != "x86_64" or sys.platform == "darwin",
+    reason="PyTorch has MKL inside on x86-64 alone",
+)
+
+
+@MKL_INSIDE
+def test_t45_mkl_knows_the_processor_before_threads_can_ask_at_once(python, backendcfg):
+    status, out, err = python(f"{ROW}print(row.value); torch.ones(1).sqrt(); print(row.value)")
+    assert status == 0, err
+    before, after = map(int, out.split())
+    assert (before, after >= 0) == (-1, True)
+    for profile in ("reproducible", "debug", "tf32-off", "fast", "max-throughput"):
+        words = ("run", profile, "--", sys.executable, "-c", f"{ROW}print(row.value)")
+        status, out, err = backendcfg(*words)
+        assert (status, out.splitlines()[-1:]) == (0, [f"{after}"]), (profile, err)
+
+
+@MKL_INSIDE
+def test_t45_a_scope_lets_mkl_find_out_as_it_is_entered(python):
+    program = f"""{ROW}
+import backendcfg
+print(row.value)
+for again in range(2):
+    with backendcfg.profile("tf32-off"):
+        [read] = [one for one in backendcfg.verify().readings if one.switch == "torch.mkl_detection"]
+        print(row.value >= 0, read.state, read.found)
+print(backendcfg.apply(settings={{"torch.mkl_detection": "at-load"}}).outcomes[0].state)
+"""
+    status, out, err = python(program)
+    assert (status, out) == (0, "-1\nTrue ok at-load\nTrue ok at-load\nunchanged\n"), err
+
+
+@MKL_INSIDE
+def test_t45_pytorch_imported_inside_a_scope_lets_mkl_find_out_too(python):
+    program = f"""
+import backendcfg
+with backendcfg.profile("tf32-off"):
+    {ROW.strip().replace(chr(10), chr(10) + "    ")}
+    print(row.value >= 0)
+"""
+    status, out, err = python(program)
+    assert (status, out) == (0, "True\n"), err

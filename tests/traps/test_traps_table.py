@@ -33,7 +33,7 @@ def every_test():
 
 
 def test_every_trap_has_one_row():
-    assert [*rows()] == [f"T{number}" for number in range(1, 45)]
+    assert [*rows()] == [f"T{number}" for number in range(1, 46)]
     assert {len(row) for row in rows().values()} == {4}
 
 

@@ -14,11 +14,14 @@ but `cudnn.benchmark_limit`. What those of a GPU do was read in PyTorch's source
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
+
 from backendcfg.bridges import afresh, imports
-from backendcfg.bridges.pool_calls import inventory
-from backendcfg.catalogue.cpu import MKL
+from backendcfg.bridges.pool_calls import handle, inventory
+from backendcfg.catalogue.cpu import MKL, is_torch
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.defaults import TORCH_CALLS
+from backendcfg.probe.loaded import mapped_files
 from backendcfg.transact.switch import AnytimeSwitch, Setting
 
 TYPE_CHECKING = False
@@ -37,8 +40,9 @@ REDUCTIONS = {
     ),
 }
 FAST_PATH = "mha.fastpath_enabled"
+DETECTION = "torch.mkl_detection"
 FLAGS = frozenset(
-    {*TORCH_CALLS, *(flag for pair in REDUCTIONS.values() for flag in pair), FAST_PATH}
+    {*TORCH_CALLS, *(flag for pair in REDUCTIONS.values() for flag in pair), FAST_PATH, DETECTION}
 )
 
 
@@ -149,6 +153,52 @@ class FastPath(TorchSwitch):
 
     def unsupported(self) -> str:
         return "" if hasattr(self.module, "set_fastpath_enabled") else absent(self.torch)
+
+
+class Detection(TorchSwitch):
+    """When MKL, inside PyTorch, finds out what CPU this is for its vector functions.
+
+    By itself it does in the first call of any of them, without a lock, and MKL 2024.2 stores two
+    numbers: that of the CPU, then the row of that CPU in its tables of kernels. A thread that reads
+    the first one as the second takes kernels of another row for that call; where AVX-512 is used,
+    those of 12 bits. A call while no other thread computes leaves nothing to find out. Measured by
+    storing the first number between two calls, with PyTorch 2.13.
+
+    MKL does not tell whether it knows, so what is read is whether it was told to find out here.
+    """
+
+    name = DETECTION
+    reversible = False
+    stays = True
+
+    def read(self) -> str:
+        return "at-load" if _detected else "first-call"
+
+    def write(self, value: str) -> None:
+        if call := _vector_call():
+            call()
+            _detected.append(True)
+
+    def unsupported(self) -> str:
+        return "" if _vector_call() else f"PyTorch {self.torch.__version__} computes without MKL"
+
+
+_detected: list[bool] = []
+_HIGH_ACCURACY = 2
+"""VML_HA of MKL's headers, which PyTorch asks for."""
+
+
+@lru_cache(maxsize=1)
+def _vector_call() -> Callable[[], object] | None:
+    """A call of MKL's sqrt for one number, or None where this PyTorch has no MKL."""
+    import ctypes
+
+    library = next((handle(path) for path in mapped_files() if is_torch(path)), None)
+    function = getattr(library, "vmsSqrt", None)
+    if function is None:
+        return None
+    numbers = ctypes.c_int64(1), (ctypes.c_float * 1)(), (ctypes.c_float * 1)()
+    return partial(function, *numbers, ctypes.c_int64(_HIGH_ACCURACY))
 
 
 class Algorithms(TorchSwitch):
@@ -279,4 +329,6 @@ def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> li
             result.append(Setting(Reduction(torch, kind, wanted), wanted, by[0]))
     if FAST_PATH in asked:
         result.append(Setting(FastPath(torch), values[FAST_PATH], FAST_PATH))
+    if DETECTION in asked and values[DETECTION] == "at-load":
+        result.append(Setting(Detection(torch), "at-load", DETECTION))
     return result
