@@ -341,9 +341,9 @@ class Torch(Document):
     mkl_detection: Annotated[
         Literal["first-call", "at-load"],
         Flag(
-            "When MKL finds out what CPU this is, for sqrt, exp, log, tanh, ...: in the first call "
-            'of one, which may then get 12 bits where two threads make it ("first-call"), or '
-            'as soon as PyTorch is loaded ("at-load").',
+            "When MKL, inside PyTorch, finds out what CPU this is: in its first sqrt, exp, log, ..."
+            ' ("first-call"), where one of two threads that make it at once may compute to 12 bits,'
+            ' or when PyTorch is loaded ("at-load").',
             ("mkl",),
             source="https://github.com/pytorch/pytorch/issues/188792",
         ),

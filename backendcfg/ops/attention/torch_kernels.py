@@ -40,7 +40,7 @@ BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 PLAIN = "_scaled_dot_product_attention_math"
 """The operator of plain products, which PyTorch calls where no fused kernel can serve."""
 
-FEW = 1 << 15
+FEW = 1 << 14
 """Calls with dropout and fewer weights stay PyTorch's: ours, made by Python, are slower there."""
 
 COARSE = 1 << 10
