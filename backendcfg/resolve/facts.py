@@ -93,7 +93,12 @@ def has_kind(host: Host, kind: str) -> bool:
 
 def has_mkl(host: Host) -> bool:
     """Whether MKL computes for somebody here: as a library, or inside PyTorch on x86-64."""
-    return has_kind(host, MKL.kind) or (
+    return has_kind(host, MKL.kind) or has_mkl_inside(host)
+
+
+def has_mkl_inside(host: Host) -> bool:
+    """Whether PyTorch is here, built for x86-64: such builds have MKL inside."""
+    return (
         has_package(host, *MKL.inside)
         and host.cpu.architecture == "x86_64"
         and host.system.os != "macos"
@@ -117,6 +122,7 @@ READERS: dict[str, tuple[str, Callable[[Host], bool]]] = {
     **{each.name: (each.title, _package(each.name)) for each in FRAMEWORKS},
     **{each.name: (each.title, _kind(each.kind)) for each in (cpu.OPENBLAS, cpu.BLIS)},
     cpu.MKL.name: (cpu.MKL.title, has_mkl),
+    "torch-mkl": (f"{TORCH.title} with {cpu.MKL.title} inside", has_mkl_inside),
     cpu.OPENMP: (
         "OpenMP",
         lambda host: has_kind(host, cpu.OPENMP) or has_package(host, TORCH.name),

@@ -23,7 +23,14 @@ from backendcfg.catalogue.gpu import AMD, NVIDIA
 from backendcfg.records import record
 from backendcfg.resolve import libraries
 from backendcfg.resolve.conflicts import ONEDNN_LEAVES
-from backendcfg.resolve.facts import has_kind, has_mkl, has_package, is_older, visible_gpus
+from backendcfg.resolve.facts import (
+    has_kind,
+    has_mkl,
+    has_mkl_inside,
+    has_package,
+    is_older,
+    visible_gpus,
+)
 from backendcfg.resolve.ground import ENVIRONMENT
 from backendcfg.resolve.words import assignment, listed, literal, set_by
 from backendcfg.schema.plan import Check, Origin
@@ -236,7 +243,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         "at-load",
         "two threads may otherwise make the first call of MKL's sqrt, exp or log in PyTorch at "
         "once, and one of them then computes to fewer bits",
-        lambda ground: with_torch(ground) and has_mkl(ground.host),
+        lambda ground: has_mkl_inside(ground.host),
     ),
     Requirement(
         RUN,

@@ -344,7 +344,7 @@ class Torch(Document):
             "When MKL, inside PyTorch, finds out what CPU this is: in its first sqrt, exp, log, ..."
             ' ("first-call"), where one of two threads that make it at once may compute to 12 bits,'
             ' or when PyTorch is loaded ("at-load").',
-            ("mkl",),
+            ("torch-mkl",),
             source="https://github.com/pytorch/pytorch/issues/188792",
         ),
     ] = "first-call"

@@ -38,8 +38,8 @@ class Switch(Protocol):
 
     A switch with `follows = False` is set by an apply alone, and not where a later import finds it.
     One with `is_numeric = False` decides no number: guards and captures pass over it.
-    One with `stays = True` cannot be put back and need not be: a scope writes it where it first
-    finds it, and leaves it so.
+    One with `stays = True` need not be put back: a scope writes it where it first finds it, and
+    leaves it so.
 
     Attributes:
         name: unique in the process: "openblas[numpy].threads".

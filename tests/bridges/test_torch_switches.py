@@ -143,6 +143,7 @@ def test_the_flags_that_scopes_may_set_are_those_with_a_switch_that_can_be_put_b
 values = {"threads.count": 1, "threads.interop": 1, "cuda.cublas_workspace_size": 1,
           "cuda.cublaslt_workspace_size": 1, "cuda.sdp_priority": ["math"],
           "quantized.engine": "x86", "cuda.preferred_blas_library": "cublas",
+          "torch.mkl_detection": "at-load",
           "cuda.preferred_linalg_library": "default", "cuda.preferred_rocm_fa_library": "default"}
 found = {}
 for flag in {**defaults(), **values}:
@@ -153,8 +154,7 @@ print(json.dumps(sorted(flag for flag, can in found.items() if True in can)))
 """
     )
     after_cuda_started = {"cuda.cublas_workspace_size", "cuda.cublaslt_workspace_size"}
-    once = {"torch.mkl_detection"}  # it stays, and need not be put back
-    assert set(answer(code)) == bridge.SCOPED_FLAGS - after_cuda_started - once
+    assert set(answer(code)) == bridge.SCOPED_FLAGS - after_cuda_started
 
 
 @since_2_13
@@ -374,17 +374,25 @@ def test_an_order_of_kernels_is_completed_and_nothing_else_reaches_pytorch():
 
 
 @real
-def test_a_pytorch_without_mkl_has_nothing_to_find_out(answer, tmp_path):
-    """As builds for other processors are: its library has no vector functions."""
+def test_a_pytorch_without_mkl_has_nothing_to_find_out_and_keeps_the_tier(program):
+    """As builds for other processors and BLAS are: its library has no vector functions."""
     code = (
         PRELUDE
         + """
+import backendcfg
 from backendcfg.bridges.torch import switches
-switches.mapped_files = lambda: [path for path in found() if "libtorch_cpu." not in path]
-[setting] = settings({"torch.mkl_detection": "at-load"})
-print(json.dumps([why_not(setting), torch.__version__, settings({"torch.mkl_detection": "first-call"})]))
+mapped = switches.mapped_files
+switches.mapped_files = lambda: [path for path in mapped() if "libtorch_cpu." not in path]
+backendcfg.apply(settings={"torch.mkl_detection": "at-load"})
+[read] = [one for one in backendcfg.verify().readings if one.flag == "torch.mkl_detection"]
+backendcfg.apply("reproducible")
+bare = [read.state, read.because, backendcfg.verify().because]
+switches.mapped_files = mapped
+[read] = [one for one in backendcfg.verify().readings if one.flag == "torch.mkl_detection"]
+print(json.dumps([bare, torch.__version__, read.state, read.by]))
 """
     )
-    code = code.replace("switches.mapped", "found = switches.mapped_files\nswitches.mapped", 1)
-    because, release, untouched = answer(code)
-    assert (because, untouched) == (f"PyTorch {release} computes without MKL", [])
+    (state, because, kept), release, later, by = program(code)
+    assert (state, because) == ("dormant", f"PyTorch {release} computes without MKL")
+    assert not [one for one in kept if "mkl_detection" in one]
+    assert (later, by) == ("differs", "the profile was not in force where PyTorch was imported")

@@ -115,9 +115,9 @@ def test_reproducible_anywhere_promises_other_machines():
     }
 
 
-def test_tf32_off_sets_precision_and_nothing_else():
+def test_tf32_off_sets_what_takes_bits_from_float32_and_nothing_else():
     values = effective("tf32-off")
-    assert values.pop("torch.mkl_detection") == "at-load"  # or sqrt may have 12 bits
+    assert values.pop("torch.mkl_detection") == "at-load"  # else sqrt may have 12 bits
     assert all(
         word in flag
         for flag in values

@@ -86,14 +86,13 @@ def test_after_a_hundred_profiles_pytorch_is_as_if_it_had_never_had_any(walk, se
     assert difference(never["before"], had["after"]) == {}
     generators, afterwards = had["generators"]
     assert generators == afterwards
-    # PyTorch's hidden default of cuDNN's precision has no setter, nor what glibc had chosen by itself, and
-    # MKL does not forget what CPU this is; the report says so.
+    # PyTorch's hidden default of cuDNN's precision has no setter, nor what glibc had chosen by itself;
+    # the report says so.
     assert never["under a parent"] == ["ieee", "ieee"]
     assert had["under a parent"] == ["tf32", "tf32"]
     assert had["irreversible"] == [
         "malloc.keep_freed",
         "torch.backends.cudnn.fp32_precision_unset",
-        "torch.mkl_detection",
     ]
 
 

@@ -14,7 +14,7 @@ but `cudnn.benchmark_limit`. What those of a GPU do was read in PyTorch's source
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 
 from backendcfg.bridges import afresh, imports
 from backendcfg.bridges.pool_calls import handle, inventory
@@ -164,41 +164,45 @@ class Detection(TorchSwitch):
     those of 12 bits. A call while no other thread computes leaves nothing to find out. Measured by
     storing the first number between two calls, with PyTorch 2.13.
 
-    MKL does not tell whether it knows, so what is read is whether it was told to find out here.
+    MKL does not tell whether it knows, and does not forget it: this holds what it was told last.
     """
 
     name = DETECTION
-    reversible = False
     stays = True
 
     def read(self) -> str:
-        return "at-load" if _detected else "first-call"
+        return _detection[0]
 
     def write(self, value: str) -> None:
-        if call := _vector_call():
+        if value == "at-load" and (call := _vector_call()):
             call()
-            _detected.append(True)
+        _detection[0] = value
 
-    def unsupported(self) -> str:
+    def dormant(self) -> str:
         return "" if _vector_call() else f"PyTorch {self.torch.__version__} computes without MKL"
 
+    def writer(self) -> str:
+        return "the profile was not in force where PyTorch was imported"
 
-_detected: list[bool] = []
+
+_detection = ["first-call"]
+_vector_calls: list[Callable[[], object]] = []
 _HIGH_ACCURACY = 2
 """VML_HA of MKL's headers, which PyTorch asks for."""
 
 
-@lru_cache(maxsize=1)
 def _vector_call() -> Callable[[], object] | None:
     """A call of MKL's sqrt for one number, or None where this PyTorch has no MKL."""
-    import ctypes
+    if not _vector_calls:
+        import ctypes
 
-    library = next((handle(path) for path in mapped_files() if is_torch(path)), None)
-    function = getattr(library, "vmsSqrt", None)
-    if function is None:
-        return None
-    numbers = ctypes.c_int64(1), (ctypes.c_float * 1)(), (ctypes.c_float * 1)()
-    return partial(function, *numbers, ctypes.c_int64(_HIGH_ACCURACY))
+        library = next((handle(path) for path in mapped_files() if is_torch(path)), None)
+        function = getattr(library, "vmsSqrt", None)
+        if function is None:
+            return None
+        numbers = ctypes.c_int64(1), (ctypes.c_float * 1)(), (ctypes.c_float * 1)()
+        _vector_calls.append(partial(function, *numbers, ctypes.c_int64(_HIGH_ACCURACY)))
+    return _vector_calls[0]
 
 
 class Algorithms(TorchSwitch):
