@@ -88,6 +88,7 @@ DEFAULTS: dict[str, Any] = {
     "torch.cublas_workspace_config": "auto",
     "torch.cudnn_lru_cache_limit": 10000,
     "torch.mkl_detection": "first-call",
+    "route.numpy.elementwise": "keep",
     "route.numpy.matmul": "keep",
     "route.torch.attention": "keep",
     "route.torch.dropout": "keep",

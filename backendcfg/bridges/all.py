@@ -24,7 +24,7 @@ GENERATORS = ("random", "numpy.random", NUMBA.name, TORCH.name, TENSORFLOW.name)
 
 _FLAGS = {
     "memory": {"memory.keep_freed"},
-    NUMPY.name: {"route.numpy.matmul"},
+    NUMPY.name: {"route.numpy.elementwise", "route.numpy.matmul"},
     "ranks": {"fleet.agree"},
     "verbose": {"mkl.verbose", "mkldnn.verbose"},
 }

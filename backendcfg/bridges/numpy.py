@@ -1,7 +1,7 @@
-"""Which kernels compute NumPy's matmul: the `[route.numpy]` table.
+"""Who computes NumPy's matmul and its element-wise functions: the `[route.numpy]` table.
 
 NumPy's C API replaces the loop of a ufunc, the function that computes it for one element type; see
-`native/src/python/numpy_matmul.c`. `np.dot` and `np.linalg` call the BLAS themselves.
+`native/src/python/numpy_loops.h`. `np.dot` and `np.linalg` call the BLAS themselves.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ SCOPED_FLAGS: frozenset[str] = frozenset()
 """None: a route is for the whole process."""
 
 MATMUL = "route.numpy.matmul"
+ELEMENTWISE = "route.numpy.elementwise"
 
 
 class Matmul(AnytimeSwitch):
@@ -46,11 +47,28 @@ class Matmul(AnytimeSwitch):
         return ""
 
 
+class Elementwise(AnytimeSwitch):
+    """On which threads element-wise functions run: "keep", the caller's, or "threads", the team."""
+
+    name = "numpy.elementwise"
+    only = "base"
+    is_numeric = False
+
+    def read(self) -> str:
+        return "threads" if _native.numpy_elementwise() else "keep"
+
+    def write(self, value: str) -> None:
+        _native.numpy_elementwise(value == "threads")
+
+
 def settings(
     values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
 ) -> list[Setting]:
-    """The settings, if the profile asks for the route; "keep" touches nothing."""
-    if MATMUL not in asked or values[MATMUL] == "keep":
-        return []
-    types = ("float16", "float32", "float64")
-    return [Setting(Matmul(dtype), values[MATMUL], MATMUL) for dtype in types]
+    """The settings, for the routes that the profile asks for; "keep" touches nothing."""
+    result = []
+    if MATMUL in asked and values[MATMUL] != "keep":
+        types = ("float16", "float32", "float64")
+        result += [Setting(Matmul(dtype), values[MATMUL], MATMUL) for dtype in types]
+    if ELEMENTWISE in asked and values[ELEMENTWISE] != "keep":
+        result.append(Setting(Elementwise(), values[ELEMENTWISE], ELEMENTWISE))
+    return result

@@ -386,6 +386,16 @@ class TorchRoutes(Document):
 class NumpyRoutes(Document):
     """`[route.numpy]`: what a program asks of NumPy."""
 
+    elementwise: Annotated[
+        Literal["keep", "threads"],
+        Flag(
+            "Threads of NumPy's element-wise functions (+, <, sqrt, exp, ...) of large arrays: the "
+            'caller\'s ("keep") or as many as `threads.count` says ("threads").',
+            ("numpy",),
+            source="https://numpy.org/doc/stable/reference/c-api/ufunc.html",
+            bits=False,
+        ),
+    ] = "keep"
     matmul: Annotated[
         Literal["keep", "native"],
         Flag(

@@ -23,6 +23,9 @@ typedef struct {
     _Atomic bool one_thread;
 } Ledger;
 
+/* Every test is for both: threads that stay awake between two regions, and threads that sleep. */
+static void (*team)(int32_t threads, int64_t tasks, bcfg_task task, void *context) = bcfg_team_run;
+
 static void note(void *context, int64_t index, int32_t worker) {
     Ledger *ledger = context;
     CHECK(worker >= 0 && worker < (ledger->threads > 0 ? ledger->threads : BCFG_TEAM_MOST));
@@ -55,7 +58,7 @@ static void every_index_runs_once(void) {
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++)
         for (size_t n = 0; n < sizeof tasks / sizeof *tasks; n++) {
             Ledger *ledger = new_ledger(threads[t]);
-            bcfg_team_run(threads[t], tasks[n], note, ledger);
+            team(threads[t], tasks[n], note, ledger);
             check_all_ran(ledger, tasks[n]);
             if (threads[t] == 1 || tasks[n] < 2) CHECK(ledger->one_thread);
             free(ledger);
@@ -67,7 +70,7 @@ static void any_number_of_threads_will_do(void) {
     const int32_t threads[] = {0, -1, 100000, INT32_MAX};
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         Ledger *ledger = new_ledger(0);
-        bcfg_team_run(threads[t], TASKS, note, ledger);
+        team(threads[t], TASKS, note, ledger);
         check_all_ran(ledger, TASKS);
         free(ledger);
     }
@@ -78,7 +81,7 @@ static void nest(void *context, int64_t index, int32_t worker) {
     Ledger *outer = context;
     CHECK(bcfg_team_size() == 1);
     Ledger *inner = new_ledger(1); /* however many are asked for, one works */
-    bcfg_team_run(8, TASKS, note, inner);
+    team(8, TASKS, note, inner);
     check_all_ran(inner, TASKS);
     CHECK(inner->one_thread);
     free(inner);
@@ -87,7 +90,7 @@ static void nest(void *context, int64_t index, int32_t worker) {
 
 static void a_region_inside_a_region_is_serial(void) {
     Ledger *ledger = new_ledger(4);
-    bcfg_team_run(4, 40, nest, ledger);
+    team(4, 40, nest, ledger);
     for (int i = 0; i < 40; i++) CHECK(ledger->runs[i] == 1);
     free(ledger);
     CHECK(bcfg_team_size() >= 1);
@@ -97,7 +100,7 @@ static void a_thread_can_be_made_to_work_alone(void) {
     Ledger *ledger = new_ledger(1);
     bcfg_team_alone(true);
     CHECK(bcfg_team_size() == 1);
-    bcfg_team_run(4, TASKS, note, ledger);
+    team(4, TASKS, note, ledger);
     bcfg_team_alone(false);
     check_all_ran(ledger, TASKS);
     CHECK(ledger->one_thread);
@@ -125,7 +128,7 @@ static void the_caller_hears_of_overflows_elsewhere(void) {
         Meeting meeting = {.caller = pthread_self(), .raised = raised[i]};
         (void)feclearexcept(FE_ALL_EXCEPT);
         (void)feraiseexcept(FE_DIVBYZERO); /* what the caller had before stays */
-        bcfg_team_run(2, 2, raise_elsewhere, &meeting);
+        team(2, 2, raise_elsewhere, &meeting);
         CHECK(fetestexcept(FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO) == (raised[i] | FE_DIVBYZERO));
     }
 }
@@ -133,7 +136,7 @@ static void the_caller_hears_of_overflows_elsewhere(void) {
 static void *call_often(void *unused) {
     for (int i = 0; i < ROUNDS; i++) {
         Ledger *ledger = new_ledger(3);
-        bcfg_team_run(3, TASKS, note, ledger);
+        team(3, TASKS, note, ledger);
         check_all_ran(ledger, TASKS);
         free(ledger);
     }
@@ -153,7 +156,7 @@ static void in_their_region(void *unused) {
     (void)unused;
     CHECK(bcfg_team_size() == 1);
     Ledger *ledger = new_ledger(1);
-    bcfg_team_run(5, TASKS, note, ledger);
+    team(5, TASKS, note, ledger);
     check_all_ran(ledger, TASKS);
     CHECK(ledger->one_thread);
     free(ledger);
@@ -186,7 +189,7 @@ static void a_forked_child_works_alone(void) {
         if (child == 0) {
             CHECK(bcfg_team_size() == 1);
             Ledger *ledger = new_ledger(1);
-            bcfg_team_run(4, TASKS, note, ledger);
+            team(4, TASKS, note, ledger);
             check_all_ran(ledger, TASKS);
             CHECK(ledger->one_thread);
             _exit(0);
@@ -204,11 +207,40 @@ static void the_system_is_asked_for_threads_before_libgomp_is(void) {
     }
 }
 
-int main(void) {
 #ifndef WITHOUT_FORK
-    a_forked_child_works_alone(); /* before the first region too */
+static int32_t threads_here(void) {
+    char line[256];
+    int32_t threads = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    if (status == NULL) return 0; /* nobody tells */
+    while (fgets(line, sizeof line, status) != NULL)
+        if (strncmp(line, "Threads:", 8) == 0) threads = (int32_t)strtol(line + 8, NULL, 10);
+    (void)fclose(status);
+    return threads;
+}
+
+/* So that nobody warns of a fork where threads run; a region after it has new ones. */
+static void threads_that_sleep_end_before_a_fork(void) {
+    const int32_t before = threads_here();
+    Ledger *ledger = new_ledger(4);
+    bcfg_team_run_asleep(4, TASKS, note, ledger);
+    check_all_ran(ledger, TASKS);
+    if (before > 0) CHECK(threads_here() > before);
+    free(ledger);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) _exit(0);
+    if (before > 0) CHECK(threads_here() <= before);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    ledger = new_ledger(4);
+    bcfg_team_run_asleep(4, TASKS, note, ledger);
+    check_all_ran(ledger, TASKS);
+    free(ledger);
+}
 #endif
-    the_system_is_asked_for_threads_before_libgomp_is();
+
+static void check_team(void) {
     every_index_runs_once();
     any_number_of_threads_will_do();
     a_region_inside_a_region_is_serial();
@@ -220,6 +252,19 @@ int main(void) {
 #endif
 #ifndef WITHOUT_FORK
     a_forked_child_works_alone();
+#endif
+}
+
+int main(void) {
+#ifndef WITHOUT_FORK
+    a_forked_child_works_alone(); /* before the first region too */
+#endif
+    the_system_is_asked_for_threads_before_libgomp_is();
+    check_team();
+    team = bcfg_team_run_asleep;
+    check_team();
+#ifndef WITHOUT_FORK
+    threads_that_sleep_end_before_a_fork();
 #endif
     return 0;
 }

@@ -237,6 +237,7 @@ def plan(values, asked=(), dormant=None, name="base", arguments=None):
 
 AT_FIRST = {
     "memory.keep_freed": 0,
+    "route.numpy.elementwise": "keep",
     "route.numpy.matmul": "keep",
     "route.torch.attention": "keep",
     "route.torch.dropout": "keep",
@@ -263,12 +264,14 @@ def test_what_has_no_reader_what_is_refused_and_what_the_base_has_is_left_out_wi
     found, left_out = choices(planned({}), planned)
     assert [one.name for one in found] == [
         'memory.keep_freed = "auto"',
+        'route.numpy.elementwise = "threads"',
         'route.numpy.matmul = "native"',
         "blas.openblas.thread_timeout = 14",
         "threads.count = 2",
     ]
     assert left_out == {
         "memory.keep_freed = 0": "as under base",
+        'route.numpy.elementwise = "keep"': "as under base",
         'route.numpy.matmul = "keep"': "as under base",
         'route.torch.attention = "native"': "no PyTorch is here",
         'route.torch.attention = "keep"': "no PyTorch is here",

@@ -137,6 +137,7 @@ def test_fast_allows_tf32_and_no_16_bit_sums():
 def test_fast_routes_what_gives_the_same_results_within_rounding():
     values = effective("fast")
     assert {flag: value for flag, value in values.items() if flag.startswith("route.")} == {
+        "route.numpy.elementwise": "threads",
         "route.torch.attention": "native",
         "route.torch.dropout": "native",
     }

@@ -44,6 +44,8 @@ class Candidate:
 CANDIDATES = (
     Candidate("memory.keep_freed", "auto", "Pages of freed arrays are not cleared anew."),
     Candidate("memory.keep_freed", 0, "Freed memory goes back as glibc has it.", takes_back=True),
+    Candidate("route.numpy.elementwise", "threads", "NumPy computes large arrays on all threads."),
+    Candidate("route.numpy.elementwise", "keep", "NumPy computes on one thread.", takes_back=True),
     Candidate("route.numpy.matmul", "native", "Our kernels of NumPy's products are often faster."),
     Candidate("route.numpy.matmul", "keep", "NumPy's own products.", takes_back=True),
     Candidate("route.torch.attention", "native", "Our kernels of attention are often faster."),

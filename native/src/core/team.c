@@ -6,11 +6,11 @@
 #ifdef __linux__
 #define _GNU_SOURCE
 #include <link.h>
-#include <sched.h>
 #endif
 #include <dlfcn.h>
 #include <fenv.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -45,10 +45,11 @@ static _Thread_local bool lone;   /* since bcfg_team_alone(true) */
 static _Thread_local int32_t proven; /* how many threads libgomp could have for this one, so far */
 
 static void note_fork(void) { atomic_store_explicit(&forked, true, memory_order_relaxed); }
+static void end_sleepers(void);
 
 /* Before anybody can fork: the pool that a child lacks may be one that another library started. */
 __attribute__((constructor)) static void watch_forks(void) {
-    (void)pthread_atfork(NULL, NULL, note_fork);
+    (void)pthread_atfork(end_sleepers, NULL, note_fork);
 }
 
 #if defined(__linux__) && !defined(__SANITIZE_THREAD__)
@@ -160,15 +161,18 @@ static bool may_have(int32_t threads) {
     return true;
 }
 
-void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context) {
-    if (threads != 1 && tasks > 1) {
-        int32_t size = threads > 0 && !alone() ? threads : bcfg_team_size();
-        if (openmp.limit != NULL && openmp.limit() < size) size = openmp.limit();
-        if (size > BCFG_TEAM_MOST) size = BCFG_TEAM_MOST;
-        threads = size < tasks ? size : (int32_t)tasks;
-    } else {
-        threads = 1;
-    }
+/* How many threads a region of so many tasks gets, for `threads` that were asked for. */
+static int32_t granted(int32_t threads, int64_t tasks) {
+    if (threads == 1 || tasks <= 1) return 1;
+    int32_t size = threads > 0 && !alone() ? threads : bcfg_team_size();
+    if (openmp.limit != NULL && openmp.limit() < size) size = openmp.limit();
+    if (size > BCFG_TEAM_MOST) size = BCFG_TEAM_MOST;
+    return size < tasks ? size : (int32_t)tasks;
+}
+
+static void run(int32_t threads, int64_t tasks, bcfg_task task, void *context,
+                void (*with)(Region *)) {
+    threads = granted(threads, tasks);
     if (threads == 1) {
         for (int64_t i = 0; i < tasks; i++) task(context, i, 0);
         return;
@@ -177,11 +181,113 @@ void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context
     fexcept_t flags;
     const int before = fetestexcept(EXCEPTIONS);
     if (before != 0) (void)fegetexceptflag(&flags, before);
-    if (openmp.parallel != NULL && may_have(threads))
-        openmp.parallel(take_tasks, &region, (unsigned)threads, 0);
-    else
-        run_with_threads(&region);
+    with(&region);
     if (before != 0) (void)fesetexceptflag(&flags, before);
     int raised = atomic_load_explicit(&region.raised, memory_order_relaxed);
     if (raised != 0) (void)feraiseexcept(raised);
+}
+
+static void run_awake(Region *region) {
+    if (openmp.parallel != NULL && may_have(region->threads))
+        openmp.parallel(take_tasks, region, (unsigned)region->threads, 0);
+    else
+        run_with_threads(region);
+}
+
+void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context) {
+    run(threads, tasks, task, context, run_awake);
+}
+
+/* The threads that sleep. They end before the process forks, as OpenBLAS's do: Python warns of a fork
+ * where there are threads. A process that ends does not wait for them. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    /* Under the lock: */
+    Region *region; /* while there is one */
+    int32_t busy;
+    bool ending;
+    /* Changes under the lock, with each region. */
+    _Atomic uint64_t turn;
+    /* Whether a thread has what follows for itself, from the start of a region to its end. */
+    _Atomic bool taken;
+    pthread_t threads[BCFG_TEAM_MOST];
+    int32_t started;
+} sleepers = {.lock = PTHREAD_MUTEX_INITIALIZER,
+              .work = PTHREAD_COND_INITIALIZER,
+              .done = PTHREAD_COND_INITIALIZER};
+
+/* How often a worker gives its processor away before it sleeps: about 30 us, for what comes at once. */
+enum { LOOKS = 100 };
+
+static void *sleep_and_work(void *ignored) {
+    (void)ignored;
+    uint64_t seen = 0;
+    (void)pthread_mutex_lock(&sleepers.lock);
+    while (!sleepers.ending) {
+        if (sleepers.region == NULL || sleepers.turn == seen) {
+            (void)pthread_cond_wait(&sleepers.work, &sleepers.lock);
+            continue;
+        }
+        seen = sleepers.turn;
+        Region *region = sleepers.region;
+        sleepers.busy++;
+        (void)pthread_mutex_unlock(&sleepers.lock);
+        take_tasks(region);
+        (void)pthread_mutex_lock(&sleepers.lock);
+        if (--sleepers.busy == 0) (void)pthread_cond_signal(&sleepers.done);
+        (void)pthread_mutex_unlock(&sleepers.lock);
+        for (int look = 0; look < LOOKS && sleepers.turn == seen; look++) (void)sched_yield();
+        (void)pthread_mutex_lock(&sleepers.lock);
+    }
+    (void)pthread_mutex_unlock(&sleepers.lock);
+    return NULL;
+}
+
+/* As many sleepers as the region wants beside its caller, or as the system grants. Signals go to the
+ * threads that the program made. */
+static void start_sleepers(int32_t wanted) {
+    if (sleepers.started >= wanted) return;
+    sigset_t every, before;
+    (void)sigfillset(&every);
+    (void)pthread_sigmask(SIG_SETMASK, &every, &before);
+    while (sleepers.started < wanted && pthread_create(&sleepers.threads[sleepers.started], NULL,
+                                                       sleep_and_work, NULL) == 0)
+        sleepers.started++;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Unless they work, for another thread. */
+static void end_sleepers(void) {
+    if (atomic_exchange(&sleepers.taken, true)) return;
+    (void)pthread_mutex_lock(&sleepers.lock);
+    sleepers.ending = true;
+    (void)pthread_cond_broadcast(&sleepers.work);
+    (void)pthread_mutex_unlock(&sleepers.lock);
+    while (sleepers.started > 0) (void)pthread_join(sleepers.threads[--sleepers.started], NULL);
+    sleepers.ending = false;
+    atomic_store(&sleepers.taken, false);
+}
+
+static void run_asleep(Region *region) {
+    if (atomic_exchange(&sleepers.taken, true)) {
+        take_tasks(region);
+        return;
+    }
+    start_sleepers(region->threads - 1);
+    (void)pthread_mutex_lock(&sleepers.lock);
+    sleepers.region = region;
+    sleepers.turn++;
+    for (int32_t i = 1; i < region->threads; i++) (void)pthread_cond_signal(&sleepers.work);
+    (void)pthread_mutex_unlock(&sleepers.lock);
+    take_tasks(region);
+    (void)pthread_mutex_lock(&sleepers.lock);
+    sleepers.region = NULL;
+    while (sleepers.busy > 0) (void)pthread_cond_wait(&sleepers.done, &sleepers.lock);
+    (void)pthread_mutex_unlock(&sleepers.lock);
+    atomic_store(&sleepers.taken, false);
+}
+
+void bcfg_team_run_asleep(int32_t threads, int64_t tasks, bcfg_task task, void *context) {
+    run(threads, tasks, task, context, run_asleep);
 }

@@ -37,6 +37,13 @@ int32_t bcfg_team_size(void);
  * and libgomp's own start is not guarded against. */
 void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context);
 
+/* The same on threads that sleep between two regions, beside libraries that have threads of their own:
+ * libgomp's keep a processor for a while after each region, and a product of OpenBLAS that follows takes
+ * up to twice as long. A worker that wakes late finds the work done and delays nobody, so more tasks
+ * than threads are better. One region at a time: another, from another thread, runs on its caller
+ * alone. */
+void bcfg_team_run_asleep(int32_t threads, int64_t tasks, bcfg_task task, void *context);
+
 /* true: from now on the calling thread works alone, as it does inside a parallel region; false: with a
  * team again. */
 void bcfg_team_alone(bool alone);

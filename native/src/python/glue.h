@@ -136,7 +136,8 @@ PyObject *bcfg_attention_backward_call(PyObject *module, PyObject *const *given,
 PyObject *bcfg_torch_attention_lacks(PyObject *module, PyObject *file);
 PyObject *bcfg_serve_torch_attention(PyObject *module, PyObject *file);
 PyObject *bcfg_restore_torch_attention(PyObject *module, PyObject *ignored);
-/* numpy_matmul.c */
+/* numpy_elementwise.c, numpy_matmul.c */
+PyObject *bcfg_numpy_elementwise(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *bcfg_numpy_matmul(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *bcfg_addmm_call(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *bcfg_matmul_bfloat16(PyObject *module, PyObject *const *arguments, Py_ssize_t given,

@@ -104,6 +104,9 @@ static PyMethodDef methods[] = {
     {"numpy_matmul", (PyCFunction)(void (*)(void))bcfg_numpy_matmul, METH_FASTCALL,
      "numpy_matmul(dtype, ours=None, /)\n--\n\nHave our kernels compute NumPy's matmul of a type, or "
      "give it back; whether they compute it now."},
+    {"numpy_elementwise", (PyCFunction)(void (*)(void))bcfg_numpy_elementwise, METH_FASTCALL,
+     "numpy_elementwise(threads=None, /)\n--\n\nHave NumPy's element-wise functions compute large arrays "
+     "on all threads, or give them back; of how many loops they do now."},
     {"addmm", (PyCFunction)(void (*)(void))bcfg_addmm_call, METH_FASTCALL,
      "addmm(added, a, b, out, /)\n--\n\nout = added + a @ b of float16, or of bfloat16 as uint16, "
      "rounded once."},

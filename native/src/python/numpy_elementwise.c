@@ -1,0 +1,233 @@
+/* NumPy's element-wise functions of large arrays on the thread team: `x + y`, `np.exp(x)`, `x < y`.
+ *
+ * Each part of the arrays goes to NumPy's own loop, so no bit of a result changes. What NumPy hands over in
+ * small pieces stays on one thread: arrays that do not lie evenly in memory, and casts. So do reductions. */
+#include "numpy_loops.h"
+
+#include <fenv.h>
+
+#include "../core/core.h"
+#include "../core/team.h"
+
+#define FLAG(name, NAME, kind, choices) FLAG_##NAME,
+enum {
+#include "backendcfg_flags.inc"
+};
+#undef FLAG
+
+/* What a thread should have to do at least, and a call for two of them: for functions that take about as
+ * long as memory does, bytes of the first operand; for slower ones, elements. */
+enum { LEAST_BYTES = 1 << 18, LEAST_SLOW = 1 << 14, LEAST_PARTS = 4 };
+/* Elements that a part has a multiple of, so that each but the last is one of whole vectors. */
+enum { PART = 1 << 10 };
+enum { PARTS_EACH = 4 }; /* of each thread: one that wakes late leaves its parts to the others */
+
+#define LOOP(row, column)                                                                          \
+    static void loop_##row##_##column(char **, const npy_intp *, const npy_intp *, void *);
+#define EVERY_COLUMN(LOOP, row)                                                                    \
+    LOOP(row, 0) LOOP(row, 1) LOOP(row, 2) LOOP(row, 3) LOOP(row, 4) LOOP(row, 5) LOOP(row, 6)     \
+    LOOP(row, 7) LOOP(row, 8) LOOP(row, 9)
+#define EVERY(LOOP)                                                                                \
+    EVERY_COLUMN(LOOP, 0) EVERY_COLUMN(LOOP, 1) EVERY_COLUMN(LOOP, 2) EVERY_COLUMN(LOOP, 3)        \
+    EVERY_COLUMN(LOOP, 4) EVERY_COLUMN(LOOP, 5) EVERY_COLUMN(LOOP, 6) EVERY_COLUMN(LOOP, 7)        \
+    EVERY_COLUMN(LOOP, 8) EVERY_COLUMN(LOOP, 9) EVERY_COLUMN(LOOP, 10) EVERY_COLUMN(LOOP, 11)      \
+    EVERY_COLUMN(LOOP, 12) EVERY_COLUMN(LOOP, 13)
+EVERY(LOOP)
+#undef LOOP
+#define LOOP(row, column) loop_##row##_##column,
+static const PyUFuncGenericFunction functions[] = {EVERY(LOOP)};
+#undef LOOP
+
+enum { MOST = sizeof functions / sizeof *functions };
+
+typedef enum { SAME, BOOLEAN, REAL } Result;
+
+/* One ufunc of two types each: of real numbers, or of complex ones. */
+static const struct {
+    const char *name;
+    int inputs;
+    bool slow;
+    Result result;
+    bool is_complex;
+} ufuncs[] = {
+    {"absolute", 1, false, SAME, false}, {"fabs", 1, false, SAME, false},
+    {"negative", 1, false, SAME, false}, {"sign", 1, false, SAME, false},
+    {"square", 1, false, SAME, false}, {"reciprocal", 1, false, SAME, false},
+    {"sqrt", 1, false, SAME, false}, {"cbrt", 1, true, SAME, false},
+    {"floor", 1, false, SAME, false}, {"ceil", 1, false, SAME, false},
+    {"trunc", 1, false, SAME, false}, {"rint", 1, false, SAME, false},
+    {"deg2rad", 1, false, SAME, false}, {"rad2deg", 1, false, SAME, false},
+    {"exp", 1, true, SAME, false}, {"exp2", 1, true, SAME, false},
+    {"expm1", 1, true, SAME, false}, {"log", 1, true, SAME, false},
+    {"log2", 1, true, SAME, false}, {"log10", 1, true, SAME, false},
+    {"log1p", 1, true, SAME, false}, {"sin", 1, true, SAME, false},
+    {"cos", 1, true, SAME, false}, {"tan", 1, true, SAME, false},
+    {"arcsin", 1, true, SAME, false}, {"arccos", 1, true, SAME, false},
+    {"arctan", 1, true, SAME, false}, {"sinh", 1, true, SAME, false},
+    {"cosh", 1, true, SAME, false}, {"tanh", 1, true, SAME, false},
+    {"arcsinh", 1, true, SAME, false}, {"arccosh", 1, true, SAME, false},
+    {"arctanh", 1, true, SAME, false}, {"isnan", 1, false, BOOLEAN, false},
+    {"isinf", 1, false, BOOLEAN, false}, {"isfinite", 1, false, BOOLEAN, false},
+    {"signbit", 1, false, BOOLEAN, false}, {"add", 2, false, SAME, false},
+    {"subtract", 2, false, SAME, false}, {"multiply", 2, false, SAME, false},
+    {"divide", 2, false, SAME, false}, {"maximum", 2, false, SAME, false},
+    {"minimum", 2, false, SAME, false}, {"fmax", 2, false, SAME, false},
+    {"fmin", 2, false, SAME, false}, {"copysign", 2, false, SAME, false},
+    {"power", 2, true, SAME, false}, {"floor_divide", 2, true, SAME, false},
+    {"remainder", 2, true, SAME, false}, {"fmod", 2, true, SAME, false},
+    {"arctan2", 2, true, SAME, false}, {"hypot", 2, true, SAME, false},
+    {"logaddexp", 2, true, SAME, false}, {"less", 2, false, BOOLEAN, false},
+    {"less_equal", 2, false, BOOLEAN, false}, {"greater", 2, false, BOOLEAN, false},
+    {"greater_equal", 2, false, BOOLEAN, false}, {"equal", 2, false, BOOLEAN, false},
+    {"not_equal", 2, false, BOOLEAN, false}, {"absolute", 1, true, REAL, true},
+    {"negative", 1, false, SAME, true}, {"square", 1, false, SAME, true},
+    {"exp", 1, true, SAME, true}, {"add", 2, false, SAME, true},
+    {"subtract", 2, false, SAME, true}, {"multiply", 2, false, SAME, true},
+    {"divide", 2, true, SAME, true},
+};
+
+enum { UFUNCS = sizeof ufuncs / sizeof *ufuncs, LOOPS = 2 * UFUNCS };
+_Static_assert((int)LOOPS <= (int)MOST, "a function for each loop");
+
+static bcfg_numpy_loop loops[LOOPS];
+
+static npy_intp size_of(int type) {
+    switch (type) {
+    case NPY_BOOL: return 1;
+    case NPY_FLOAT: return 4;
+    case NPY_DOUBLE: case NPY_CFLOAT: return 8;
+    default: return 16;
+    }
+}
+
+/* The bytes that an operand reaches, from `low` up to `high`. */
+typedef struct {
+    const char *low, *high;
+} Extent;
+
+static Extent extent(const char *data, npy_intp count, npy_intp step, npy_intp size) {
+    const char *last = data + (count - 1) * step;
+    return step < 0 ? (Extent){last, data + size} : (Extent){data, last + size};
+}
+
+/* Whether parts may be computed in any order: each element of the result lies by itself, and no other
+ * part reads it. A reduction writes all into one place, and `accumulate` reads what it wrote before. */
+static bool may_part(const bcfg_numpy_loop *loop, char **data, npy_intp count,
+                     const npy_intp *steps) {
+    const int out = loop->inputs;
+    const npy_intp size = size_of(loop->types[out]), step = steps[out];
+    if (step > -size && step < size) return false;
+    const Extent result = extent(data[out], count, step, size);
+    for (int i = 0; i < out; i++) {
+        const npy_intp wide = size_of(loop->types[i]);
+        if (data[i] == data[out] && steps[i] == step && wide == size) continue;
+        const Extent input = extent(data[i], count, steps[i], wide);
+        if (input.low < result.high && result.low < input.high) return false;
+    }
+    return true;
+}
+
+typedef struct {
+    bcfg_numpy_loop *loop;
+    char **data;
+    npy_intp count, part;
+    const npy_intp *steps;
+    void *own;
+    fenv_t environment; /* of the calling thread: how to round, and what of denormal numbers */
+} Call;
+
+static void compute_part(void *context, int64_t index, int32_t worker) {
+    (void)worker;
+    const Call *call = context;
+    const npy_intp from = index * call->part, left = call->count - from;
+    const npy_intp count = left < call->part ? left : call->part;
+    char *data[BCFG_NUMPY_OPERANDS];
+    for (int i = 0; i <= call->loop->inputs; i++) data[i] = call->data[i] + from * call->steps[i];
+    fenv_t mine;
+    (void)feholdexcept(&mine);
+    (void)fesetenv(&call->environment);
+    bcfg_numpy_go_on(call->loop, data, &count, call->steps, call->own);
+    (void)feupdateenv(&mine); /* with what was raised meanwhile */
+}
+
+/* How many calls of large arrays there are: with several threads of the program, each computes alone. */
+static _Atomic int32_t running;
+
+static void run(int at, char **data, const npy_intp *dimensions, const npy_intp *steps, void *own) {
+    if (bcfg_numpy_only_asked()) return;
+    bcfg_numpy_loop *loop = &loops[at];
+    const npy_intp count = dimensions[0];
+    const int64_t work = ufuncs[at / 2].slow ? count / LEAST_SLOW
+                                             : count * size_of(loop->types[0]) / LEAST_BYTES;
+    if (work < LEAST_PARTS || !atomic_load_explicit(&loop->wanted, memory_order_relaxed) ||
+        !may_part(loop, data, count, steps)) {
+        bcfg_numpy_go_on(loop, data, dimensions, steps, own);
+        return;
+    }
+    /* Whoever tells OpenMP of fewer threads than the profile, as pools of workers do, means these, too. */
+    const int64_t wanted = bcfg_current()->values[FLAG_THREADS_COUNT];
+    int64_t threads = bcfg_team_size();
+    if (wanted > 0 && wanted < threads) threads = wanted;
+    if (threads > work) threads = work;
+    if (atomic_fetch_add(&running, 1) > 0 || threads == 1) {
+        bcfg_numpy_go_on(loop, data, dimensions, steps, own);
+    } else {
+        Call call = {.loop = loop, .data = data, .count = count, .steps = steps, .own = own};
+        const npy_intp even = count / (threads * PARTS_EACH);
+        call.part = (even / PART + 1) * PART;
+        const int before = fetestexcept(FE_ALL_EXCEPT);
+        (void)fegetenv(&call.environment);
+        bcfg_team_run_asleep((int32_t)threads, (count + call.part - 1) / call.part, compute_part, &call);
+        if (before != 0) (void)feraiseexcept(before);
+    }
+    atomic_fetch_sub(&running, 1);
+}
+
+#define LOOP(row, column)                                                                          \
+    static void loop_##row##_##column(char **data, const npy_intp *dimensions,                     \
+                                      const npy_intp *steps, void *own) {                          \
+        run(10 * row + column, data, dimensions, steps, own);                                      \
+    }
+EVERY(LOOP)
+#undef LOOP
+
+static void prepare(void) {
+    for (int at = 0; at < LOOPS; at++) {
+        const int wide = at % 2, index = at / 2;
+        const int real = wide ? NPY_DOUBLE : NPY_FLOAT, paired = wide ? NPY_CDOUBLE : NPY_CFLOAT;
+        const int type = ufuncs[index].is_complex ? paired : real;
+        bcfg_numpy_loop *loop = &loops[at];
+        loop->ufunc = ufuncs[index].name;
+        loop->inputs = ufuncs[index].inputs;
+        for (int i = 0; i < loop->inputs; i++) loop->types[i] = type;
+        loop->types[loop->inputs] = ufuncs[index].result == BOOLEAN ? NPY_BOOL
+                                    : ufuncs[index].result == REAL  ? real
+                                                                    : type;
+        loop->ours = functions[at];
+    }
+}
+
+PyObject *bcfg_numpy_elementwise(PyObject *module, PyObject *const *arguments, Py_ssize_t given) {
+    if (given > 1 || (given == 1 && !PyBool_Check(arguments[0]))) {
+        PyErr_SetString(PyExc_TypeError, "numpy_elementwise takes at most one bool");
+        return NULL;
+    }
+    PyObject *ready = bcfg_set_array_api(module, NULL);
+    if (ready == NULL) return NULL;
+    Py_DECREF(ready);
+    if (loops[0].ufunc == NULL) prepare();
+    long served = 0;
+    for (int at = 0; at < LOOPS; at++) {
+        const int found = given == 0                 ? bcfg_numpy_serves(&loops[at])
+                          : arguments[0] == Py_False ? bcfg_numpy_give_back(&loops[at])
+                                                     : bcfg_numpy_serve(&loops[at]);
+        if (found >= 0) {
+            served += found;
+        } else if (PyErr_ExceptionMatches(PyExc_RuntimeError)) {
+            PyErr_Clear(); /* what something replaced is left to it */
+        } else {
+            return NULL;
+        }
+    }
+    return PyLong_FromLong(given == 1 && arguments[0] == Py_False ? 0 : served);
+}

@@ -1,0 +1,255 @@
+"""NumPy's element-wise functions on the thread team: `route.numpy.elementwise`."""
+
+from __future__ import annotations
+
+import pytest
+
+THREADS = {"route.numpy.elementwise": "threads", "threads.count": 3}
+
+BEGINS = f"""
+import json, threading, warnings
+import numpy as np
+import backendcfg
+from backendcfg import _native
+
+THREADS = {THREADS!r}
+LARGE = (1 << 17) + 4099  # no whole number of parts, nor of vectors
+random = np.random.default_rng(0)
+
+def numbers(dtype, count=LARGE):
+    found = random.standard_normal(count) * 10.0 ** random.integers(-9, 9, count)
+    found[:: 1013] = [0.0, -0.0, np.inf, -np.inf, np.nan][count % 5]
+    found[5:: 911], found[7:: 887] = np.inf, np.nan
+    if np.dtype(dtype).kind == "c":
+        found = found + 1j * np.roll(found, 3)
+    with np.errstate(all="ignore"):
+        return found.astype(dtype)
+
+def same(one, other):
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+def with_route(calls):
+    '''What each gives without the route, and whether it gives the same with it.'''
+    with np.errstate(all="ignore"):
+        theirs = {{name: call() for name, call in calls.items()}}
+        backendcfg.apply(settings=THREADS)
+        return [name for name, call in calls.items() if not same(call(), theirs[name])]
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_no_bit_of_any_ufunc_changes(program, dtype):
+    code = f"""{BEGINS}
+a, b = numbers("{dtype}"), numbers("{dtype}")
+calls = {{}}
+for name, ufunc in vars(np).items():
+    if isinstance(ufunc, np.ufunc) and ufunc.signature is None and ufunc.nout == 1:
+        given = (a, b)[: ufunc.nin]
+        try:
+            with np.errstate(all="ignore"):
+                ufunc(*(each[:9] for each in given))
+        except TypeError:
+            continue
+        calls[name] = lambda ufunc=ufunc, given=given: ufunc(*given)
+assert len(calls) > (50 if "float" in "{dtype}" else 20), sorted(calls)
+print(json.dumps(with_route(calls)))
+"""
+    assert program(code) == []
+
+
+def test_whatever_lies_otherwise_in_memory_is_the_same(program):
+    code = f"""{BEGINS}
+a, b = numbers("float64"), numbers("float64")
+wide, square = numbers("float64", 3 * LARGE), numbers("float64", 600 * 600).reshape(600, 600)
+def into(call):
+    out = a.copy()
+    call(out)
+    return out
+calls = {{
+    "a number": lambda: a * 2.5,
+    "a number first": lambda: 1.0 / a,
+    "in place": lambda: into(lambda out: np.multiply(out, b, out=out)),
+    "in place by +=": lambda: into(lambda out: out.__iadd__(b)),
+    "squared in place": lambda: into(lambda out: np.multiply(out, out, out=out)),
+    "every third": lambda: wide[::3] + wide[1::3],
+    "backwards": lambda: a[::-1] - b,
+    "into backwards": lambda: into(lambda out: np.add(a, b, out=out[::-1])),
+    "into every third": lambda: (out := wide.copy(), np.add(a, b, out=out[::3]))[0],
+    "by columns": lambda: square.T + square.T,
+    "in both orders": lambda: square + square.T,
+    "a row each": lambda: square + square[0],
+    "a column each": lambda: square * square[:, :1],
+    "one place read by all": lambda: into(lambda out: np.add(out, out[5:6], out=out)),
+    "shifted": lambda: into(lambda out: np.add(out[:-1], out[1:], out=out[1:])),
+    "shifted backwards": lambda: into(lambda out: np.add(out[:-1], out[1:], out=out[:-1])),
+    "unaligned": lambda: np.frombuffer(b" " + a.tobytes(), "f8", offset=1) + b,
+    "other byte order": lambda: a.astype(">f8") + b,
+    "of two types": lambda: a.astype("f4") * b,
+    "where": lambda: np.add(a, b, out=np.zeros_like(a), where=b > 0),
+    "compared": lambda: np.less(a, b),
+    "compared into every second": lambda: np.less(a, b, out=np.zeros(2 * LARGE, bool)[::2]),
+    "a sum": lambda: np.add.reduce(np.nan_to_num(a)),
+    "a product": lambda: np.multiply.reduce(1 + 1e-9 * np.nan_to_num(a, posinf=1, neginf=1)),
+    "a maximum": lambda: np.maximum.reduce(a),
+    "sums by rows": lambda: np.add.reduce(square, axis=0),
+    "running": lambda: np.add.accumulate(a),
+    "running in place": lambda: into(lambda out: np.add.accumulate(out, out=out)),
+    "running by rows": lambda: np.multiply.accumulate(square, axis=0),
+    "by pieces": lambda: np.add.reduceat(a, [0, LARGE // 2]),
+    "at places": lambda: into(lambda out: np.add.at(out, np.arange(LARGE), b)),
+    "outer": lambda: np.multiply.outer(a[:700], b[:700]),
+    "a subclass": lambda: np.asarray(np.asmatrix(square) + square),
+    "none": lambda: a[:0] + b[:0],
+    "few": lambda: a[:9] + b[:9],
+    "a stack": lambda: numbers.__call__ and (square[None] + square[None]),
+}}
+print(json.dumps(with_route(calls)))
+"""
+    assert program(code) == []
+
+
+def test_large_calls_are_shared_by_the_team_and_small_ones_are_not(program):
+    """The team's threads start with its first work."""
+    code = f"""{BEGINS}
+def running():
+    [line] = [line for line in open("/proc/self/status") if line.startswith("Threads:")]
+    return int(line.split()[1])
+backendcfg.apply(settings=THREADS)
+x, wide = np.ones(1 << 20), np.ones(1 << 21)[::2]
+counts = [running()]
+for call in (lambda: x[:1000] + x[:1000], lambda: np.add.reduce(x), lambda: np.add.accumulate(x),
+             lambda: x.astype("f4") + x, lambda: wide + x):
+    call()
+    counts.append(running())
+print(json.dumps([count - counts[0] for count in counts]))
+"""
+    assert program(code) == [0, 0, 0, 0, 0, 2]
+
+
+def test_warnings_and_errors_are_numpys(program):
+    code = f"""{BEGINS}
+from backendcfg.bridges.start import __name__ as _
+cases = {{
+    "divide": lambda x: 1 / x, "invalid": lambda x: np.sqrt(x - 1), "overflow": lambda x: np.exp(x + 1000),
+    "underflow": lambda x: np.exp(x - 1000), "none": lambda x: x + 1,
+}}
+def said():
+    found = {{}}
+    x = np.zeros(LARGE)
+    for name, call in cases.items():
+        with warnings.catch_warnings(record=True) as caught, np.errstate(all="warn"):
+            warnings.simplefilter("always")
+            call(x)
+        found[name] = [str(each.message) for each in caught]
+        with np.errstate(all="raise"):
+            try: call(x); found[name].append("")
+            except FloatingPointError as error: found[name].append(str(error))
+        # One element alone, in the last part.
+        y = np.ones(LARGE) * 2; y[-1] = 0
+        with np.errstate(all="raise"):
+            try: call(y); found[name].append("")
+            except FloatingPointError as error: found[name].append(str(error))
+    return found
+theirs = said()
+backendcfg.apply(settings=THREADS)
+print(json.dumps([theirs, said()]))
+"""
+    code = code.replace("from backendcfg.bridges.start import __name__ as _\n", "")
+    theirs, ours = program(code)
+    assert theirs["divide"] == ["divide by zero encountered in divide"] * 3
+    assert ours == theirs
+
+
+def test_how_the_calling_thread_rounds_holds_for_all_parts(program):
+    """PyTorch's `set_flush_denormal` and C libraries set it for their thread."""
+    code = f"""{BEGINS}
+import ctypes
+c = ctypes.CDLL("libm.so.6")
+x = np.full(LARGE, 1.0); y = np.full(LARGE, 1e-17)
+backendcfg.apply(settings=THREADS)
+up = 0x800
+assert c.fesetround(up) == 0
+found = x + y
+left = c.fegetround()
+c.fesetround(0)
+print(json.dumps([left == up, bool((found > 1).all()), bool((x + y == 1).all())]))
+"""
+    import platform
+
+    if platform.machine() != "x86_64":
+        code = code.replace("0x800", "0x400000")
+    assert program(code) == [True, True, True]
+
+
+def test_threads_of_a_program_compute_the_right_thing_at_once(program):
+    code = f"""{BEGINS}
+backendcfg.apply(settings=THREADS)
+x = [np.full(LARGE, float(i)) for i in range(8)]
+wrong = []
+def work(i):
+    for turn in range(60):
+        if not ((x[i] * 2 + 1) == 2 * i + 1).all(): wrong.append(i)
+several = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+for each in several: each.start()
+for turn in range(30):
+    backendcfg.undo(); backendcfg.apply(settings=THREADS)
+for each in several: each.join()
+print(json.dumps(wrong))
+"""
+    assert program(code) == []
+
+
+def test_a_forked_child_computes_alone(program):
+    code = f"""{BEGINS}
+import os
+backendcfg.apply(settings=THREADS)
+x = np.arange(LARGE, dtype=float)
+x + x
+read, write = os.pipe()
+if (child := os.fork()) == 0:
+    os.write(write, str(float((x + x).sum())).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+print(json.dumps(float(os.read(read, 100)) == float((x + x).sum())))
+"""
+    assert program(code) is True
+
+
+def test_the_switch_is_set_read_and_undone(program):
+    code = f"""{BEGINS}
+report = backendcfg.apply(settings=THREADS)
+[one] = [each for each in report.outcomes if each.flag == "route.numpy.elementwise"]
+held = [one.switch, one.before, one.state, _native.numpy_elementwise() > 100]
+[read] = [each for each in backendcfg.verify().readings if each.switch == "numpy.elementwise"]
+backendcfg.undo()
+print(json.dumps([*held, read.state, _native.numpy_elementwise()]))
+"""
+    assert program(code) == ["numpy.elementwise", "keep", "set", True, "ok", 0]
+
+
+def test_a_function_that_something_replaced_is_left_and_the_others_are_shared(program):
+    code = f"""{BEGINS}
+exp = np.exp
+np.exp = lambda x: exp(x)
+del np.hypot
+report = backendcfg.apply(settings=THREADS)
+count = _native.numpy_elementwise()
+np.exp = exp
+[one] = [each for each in report.outcomes if each.switch == "numpy.elementwise"]
+print(json.dumps([count, one.state]))
+"""
+    count, state = program(code)
+    assert (count > 100, state) == (True, "set")
+
+
+def test_other_arguments_are_refused(program):
+    code = """
+import json
+from backendcfg import _native
+said = []
+for given in ((1,), (True, False), ("add",)):
+    try: _native.numpy_elementwise(*given)
+    except TypeError as error: said.append(str(error))
+print(json.dumps(said))
+"""
+    assert program(code) == ["numpy_elementwise takes at most one bool"] * 3
