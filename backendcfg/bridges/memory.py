@@ -69,12 +69,13 @@ def settings(
 
 def _share(kept: int) -> int:
     """What this process keeps: a worker of a pool an equal part, as one per processor may run."""
-    if not (_forked or _is_worker()):
+    if not (_forked or is_worker()):
         return kept
     return max(min(kept, LEAST), kept // _processors())
 
 
-def _is_worker() -> bool:
+def is_worker() -> bool:
+    """Whether this process was started by `multiprocessing` or a library on top of it."""
     if "multiprocessing.process" not in sys.modules:
         return False
     from backendcfg.bridges import lineage

@@ -7,6 +7,7 @@ NumPy's C API replaces the loop of a ufunc, the function that computes it for on
 from __future__ import annotations
 
 from backendcfg import _native
+from backendcfg.bridges.memory import is_worker
 from backendcfg.catalogue.frameworks import NUMPY
 from backendcfg.transact.switch import AnytimeSwitch, Setting
 
@@ -69,6 +70,7 @@ def settings(
     if MATMUL in asked and values[MATMUL] != "keep":
         types = ("float16", "float32", "float64")
         result += [Setting(Matmul(dtype), values[MATMUL], MATMUL) for dtype in types]
-    if ELEMENTWISE in asked and values[ELEMENTWISE] != "keep":
+    # Workers have siblings on the other cores.
+    if ELEMENTWISE in asked and values[ELEMENTWISE] != "keep" and not is_worker():
         result.append(Setting(Elementwise(), values[ELEMENTWISE], ELEMENTWISE))
     return result

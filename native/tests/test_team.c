@@ -219,6 +219,44 @@ static int32_t threads_here(void) {
     return threads;
 }
 
+static _Atomic bool working;
+
+static void *work_asleep(void *unused) {
+    while (working) {
+        Ledger *ledger = new_ledger(3);
+        bcfg_team_run_asleep(3, TASKS, note, ledger);
+        check_all_ran(ledger, TASKS);
+        free(ledger);
+    }
+    return unused;
+}
+
+/* The child has their records and none of the threads; it may fork, too. */
+static void a_child_of_a_working_team_may_fork(void) {
+    pthread_t worker;
+    working = true;
+    CHECK(pthread_create(&worker, NULL, work_asleep, NULL) == 0);
+    for (int i = 0; i < 200; i++) {
+        int status;
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            const pid_t grandchild = fork();
+            CHECK(grandchild >= 0);
+            if (grandchild == 0) _exit(0);
+            CHECK(waitpid(grandchild, &status, 0) == grandchild && status == 0);
+            Ledger *ledger = new_ledger(1);
+            bcfg_team_run_asleep(3, TASKS, note, ledger);
+            check_all_ran(ledger, TASKS);
+            CHECK(ledger->one_thread);
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    working = false;
+    CHECK(pthread_join(worker, NULL) == 0);
+}
+
 /* So that nobody warns of a fork where threads run; a region after it has new ones. */
 static void threads_that_sleep_end_before_a_fork(void) {
     const int32_t before = threads_here();
@@ -265,6 +303,7 @@ int main(void) {
     check_team();
 #ifndef WITHOUT_FORK
     threads_that_sleep_end_before_a_fork();
+    a_child_of_a_working_team_may_fork();
 #endif
     return 0;
 }

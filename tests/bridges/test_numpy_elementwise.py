@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
+
 import pytest
 
 THREADS = {"route.numpy.elementwise": "threads", "threads.count": 3}
@@ -35,6 +39,14 @@ def with_route(calls):
         backendcfg.apply(settings=THREADS)
         return [name for name, call in calls.items() if not same(call(), theirs[name])]
 """
+
+RUNNING = """
+def running():
+    [line] = [line for line in open("/proc/self/status") if line.startswith("Threads:")]
+    return int(line.split()[1])
+"""
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no /proc")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
@@ -101,7 +113,10 @@ calls = {{
     "a subclass": lambda: np.asarray(np.asmatrix(square) + square),
     "none": lambda: a[:0] + b[:0],
     "few": lambda: a[:9] + b[:9],
-    "a stack": lambda: numbers.__call__ and (square[None] + square[None]),
+    "a stack": lambda: square[None] + square[None],
+    "sums by wide rows": lambda: np.add.reduce(np.nan_to_num(wide[: 2 * LARGE]).reshape(2, -1), axis=0),
+    "beside the result": lambda: into(lambda out: np.add(out[:70000], 1, out=out[70000:140000])
+                                      if len(out) > 140000 else None),
 }}
 print(json.dumps(with_route(calls)))
 """
@@ -109,11 +124,9 @@ print(json.dumps(with_route(calls)))
 
 
 def test_large_calls_are_shared_by_the_team_and_small_ones_are_not(program):
-    """The team's threads start with its first work."""
+    """The team's threads start with its first work, one for each other processor at most."""
     code = f"""{BEGINS}
-def running():
-    [line] = [line for line in open("/proc/self/status") if line.startswith("Threads:")]
-    return int(line.split()[1])
+{RUNNING}
 backendcfg.apply(settings=THREADS)
 x, wide = np.ones(1 << 20), np.ones(1 << 21)[::2]
 counts = [running()]
@@ -123,12 +136,11 @@ for call in (lambda: x[:1000] + x[:1000], lambda: np.add.reduce(x), lambda: np.a
     counts.append(running())
 print(json.dumps([count - counts[0] for count in counts]))
 """
-    assert program(code) == [0, 0, 0, 0, 0, 2]
+    assert program(code) == [0, 0, 0, 0, 0, min(PROCESSORS, 3) - 1]
 
 
 def test_warnings_and_errors_are_numpys(program):
     code = f"""{BEGINS}
-from backendcfg.bridges.start import __name__ as _
 cases = {{
     "divide": lambda x: 1 / x, "invalid": lambda x: np.sqrt(x - 1), "overflow": lambda x: np.exp(x + 1000),
     "underflow": lambda x: np.exp(x - 1000), "none": lambda x: x + 1,
@@ -154,7 +166,6 @@ theirs = said()
 backendcfg.apply(settings=THREADS)
 print(json.dumps([theirs, said()]))
 """
-    code = code.replace("from backendcfg.bridges.start import __name__ as _\n", "")
     theirs, ours = program(code)
     assert theirs["divide"] == ["divide by zero encountered in divide"] * 3
     assert ours == theirs
@@ -174,8 +185,6 @@ left = c.fegetround()
 c.fesetround(0)
 print(json.dumps([left == up, bool((found > 1).all()), bool((x + y == 1).all())]))
 """
-    import platform
-
     if platform.machine() != "x86_64":
         code = code.replace("0x800", "0x400000")
     assert program(code) == [True, True, True]
@@ -199,20 +208,99 @@ print(json.dumps(wrong))
     assert program(code) == []
 
 
-def test_a_forked_child_computes_alone(program):
+def test_a_forked_child_computes_alone_and_so_does_its_own(program):
+    """Also when it was forked while another thread computed on the team."""
+    code = f"""{BEGINS}
+import os
+{RUNNING}
+backendcfg.apply(settings=THREADS)
+x = np.arange(LARGE, dtype=float)
+right, ended = x + x, threading.Event()
+def work():
+    out = np.empty_like(x)
+    while not ended.is_set(): np.add(x, x, out)
+busy = threading.Thread(target=work)
+busy.start()
+bad = []
+def alone():
+    before = running()
+    return bool((x + x == right).all()) and running() == before == 1
+for turn in range(40):
+    if (child := os.fork()) == 0:
+        if (grandchild := os.fork()) == 0: os._exit(0 if alone() else 1)
+        os._exit(os.waitpid(grandchild, 0)[1] or not alone())
+    bad.append(os.waitpid(child, 0)[1])
+ended.set()
+busy.join()
+print(json.dumps(bad))
+"""
+    assert program(code) == [0] * 40
+
+
+def test_no_thread_is_there_when_the_process_forks(program):
+    """Python 3.12 and later warns of a fork with threads."""
+    code = f"""{BEGINS}
+import os
+{RUNNING}
+backendcfg.apply(settings=THREADS)
+before = running()
+x = np.ones(1 << 20)
+x + x
+during = running()
+if (child := os.fork()) == 0: os._exit(0)
+after = running()
+os.waitpid(child, 0)
+x + x
+print(json.dumps([during - before, after, running()]))
+"""
+    others = min(PROCESSORS, 3) - 1
+    assert program(code, OPENBLAS_NUM_THREADS="1") == [others, 1, 1 + others]
+
+
+def test_threads_run_where_their_caller_may(program):
+    code = f"""{BEGINS}
+import os
+{RUNNING}
+backendcfg.apply(settings=THREADS)
+x, every = np.ones(1 << 20), os.sched_getaffinity(0)
+def masks():
+    return [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
+os.sched_setaffinity(0, {{min(every)}})
+before = running()
+x + x
+pinned = running() - before
+os.sched_setaffinity(0, every)
+x + x
+print(json.dumps([pinned, running() - before, all(mask == every for mask in masks())]))
+"""
+    assert program(code, OPENBLAS_NUM_THREADS="1") == [0, min(PROCESSORS, 3) - 1, True]
+
+
+def test_no_openmp_runtime_is_loaded_for_it(program):
+    """libgomp binds the thread that loads it to one processor where OMP_PROC_BIND is set."""
     code = f"""{BEGINS}
 import os
 backendcfg.apply(settings=THREADS)
-x = np.arange(LARGE, dtype=float)
+x, every = np.ones(1 << 20), os.sched_getaffinity(0)
 x + x
-read, write = os.pipe()
-if (child := os.fork()) == 0:
-    os.write(write, str(float((x + x).sum())).encode())
-    os._exit(0)
-os.waitpid(child, 0)
-print(json.dumps(float(os.read(read, 100)) == float((x + x).sum())))
+print(json.dumps([os.sched_getaffinity(0) == every, "libgomp" in open("/proc/self/maps").read()]))
 """
-    assert program(code) is True
+    assert program(code, OMP_PROC_BIND="true") == [True, False]
+
+
+def test_workers_stay_on_one_thread_each(lines):
+    """They have siblings on the other cores."""
+    script = f"""
+import json, multiprocessing, backendcfg, numpy as np
+from backendcfg import _native
+def served(_):
+    return _native.numpy_elementwise()
+if __name__ == "__main__":
+    backendcfg.apply(settings={THREADS!r})
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(json.dumps([served(0) > 100, pool.map(served, [0])]))
+"""
+    assert lines(script, BACKENDCFG_DISABLE="0") == [[True, [0]]]
 
 
 def test_the_switch_is_set_read_and_undone(program):

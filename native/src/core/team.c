@@ -20,11 +20,14 @@
 
 #include "team.h"
 
-/* The functions of libgomp that are called; all NULL where there is no libgomp. */
+/* The functions of libgomp that are called; all NULL where there is no libgomp. Written once, under
+ * `finding`; read where `found` is true, or after prepare(). */
 static struct {
     void (*parallel)(void (*body)(void *), void *context, unsigned threads, unsigned flags);
     int (*most)(void), (*limit)(void), (*nested)(void);
 } openmp;
+static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool found;
 
 /* One region in progress. */
 typedef struct {
@@ -44,8 +47,8 @@ static _Thread_local bool inside; /* a parallel region of ours */
 static _Thread_local bool lone;   /* since bcfg_team_alone(true) */
 static _Thread_local int32_t proven; /* how many threads libgomp could have for this one, so far */
 
-static void note_fork(void) { atomic_store_explicit(&forked, true, memory_order_relaxed); }
 static void end_sleepers(void);
+static void note_fork(void);
 
 /* Before anybody can fork: the pool that a child lacks may be one that another library started. */
 __attribute__((constructor)) static void watch_forks(void) {
@@ -68,13 +71,14 @@ static int is_renamed(struct dl_phdr_info *file, size_t size, void *found) {
 }
 #endif
 
-static void find_openmp(void) {
+/* `load`: also one that nobody has loaded. The caller holds `finding`. */
+static void find_openmp(bool load) {
 #if defined(__linux__) && !defined(__SANITIZE_THREAD__)
     void *library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     static char renamed[LONGEST_NAME];
     if (library == NULL && dl_iterate_phdr(is_renamed, renamed) != 0)
         library = dlopen(renamed, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    if (library == NULL) library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL && load) library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) return;
     void *parallel = dlsym(library, "GOMP_parallel"), *most = dlsym(library, "omp_get_max_threads");
     void *limit = dlsym(library, "omp_get_thread_limit"), *nested = dlsym(library, "omp_in_parallel");
@@ -83,12 +87,46 @@ static void find_openmp(void) {
     memcpy(&openmp.most, &most, sizeof most);
     memcpy(&openmp.limit, &limit, sizeof limit);
     memcpy(&openmp.nested, &nested, sizeof nested);
+    atomic_store(&found, true);
+#else
+    (void)load;
 #endif
+}
+
+static void load_openmp(void) {
+    (void)pthread_mutex_lock(&finding);
+    if (!found) find_openmp(true);
+    (void)pthread_mutex_unlock(&finding);
 }
 
 static void prepare(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, find_openmp);
+    (void)pthread_once(&once, load_openmp);
+}
+
+#ifdef __linux__
+/* The first file that is walked tells how many were loaded so far. */
+static int count_loads(struct dl_phdr_info *file, size_t size, void *loads) {
+    (void)size;
+    *(unsigned long long *)loads = file->dlpi_adds;
+    return 1;
+}
+#endif
+
+/* Whether there is a libgomp; looked for again when something was loaded since. */
+static bool is_openmp_here(void) {
+#ifdef __linux__
+    static _Atomic unsigned long long looked;
+    unsigned long long loads = 0;
+    if (atomic_load(&found)) return true;
+    (void)dl_iterate_phdr(count_loads, &loads);
+    if (loads == atomic_load(&looked)) return false;
+    (void)pthread_mutex_lock(&finding);
+    if (!found) find_openmp(false);
+    (void)pthread_mutex_unlock(&finding);
+    atomic_store(&looked, loads);
+#endif
+    return atomic_load(&found);
 }
 
 static int32_t count_cpus(void) {
@@ -102,9 +140,13 @@ static int32_t count_cpus(void) {
 
 void bcfg_team_alone(bool alone) { lone = alone; }
 
-/* Whether this thread must work alone. */
+/* Whether this thread must work alone, whatever libgomp says. */
+static bool is_lone(void) {
+    return inside || lone || atomic_load_explicit(&forked, memory_order_relaxed);
+}
+
 static bool alone(void) {
-    if (inside || lone || atomic_load_explicit(&forked, memory_order_relaxed)) return true;
+    if (is_lone()) return true;
     prepare();
     return openmp.nested != NULL && openmp.nested();
 }
@@ -115,6 +157,12 @@ int32_t bcfg_team_size(void) {
     if (openmp.limit != NULL && openmp.limit() < size) size = openmp.limit();
     if (size > BCFG_TEAM_MOST) size = BCFG_TEAM_MOST;
     return size > 1 ? size : 1;
+}
+
+int32_t bcfg_team_size_asleep(void) {
+    if (is_lone()) return 1;
+    const int32_t cpus = count_cpus(), size = is_openmp_here() ? bcfg_team_size() : cpus;
+    return size < cpus ? size : cpus;
 }
 
 static void take_tasks(void *context) {
@@ -161,19 +209,11 @@ static bool may_have(int32_t threads) {
     return true;
 }
 
-/* How many threads a region of so many tasks gets, for `threads` that were asked for. */
-static int32_t granted(int32_t threads, int64_t tasks) {
-    if (threads == 1 || tasks <= 1) return 1;
-    int32_t size = threads > 0 && !alone() ? threads : bcfg_team_size();
-    if (openmp.limit != NULL && openmp.limit() < size) size = openmp.limit();
-    if (size > BCFG_TEAM_MOST) size = BCFG_TEAM_MOST;
-    return size < tasks ? size : (int32_t)tasks;
-}
-
+/* A region, on threads that `with` provides. */
 static void run(int32_t threads, int64_t tasks, bcfg_task task, void *context,
                 void (*with)(Region *)) {
-    threads = granted(threads, tasks);
-    if (threads == 1) {
+    if (threads > tasks) threads = (int32_t)tasks;
+    if (threads <= 1) {
         for (int64_t i = 0; i < tasks; i++) task(context, i, 0);
         return;
     }
@@ -195,6 +235,11 @@ static void run_awake(Region *region) {
 }
 
 void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context) {
+    if (threads != 1 && tasks > 1) {
+        threads = threads > 0 && !alone() ? threads : bcfg_team_size();
+        if (openmp.limit != NULL && openmp.limit() < threads) threads = openmp.limit();
+        if (threads > BCFG_TEAM_MOST) threads = BCFG_TEAM_MOST;
+    }
     run(threads, tasks, task, context, run_awake);
 }
 
@@ -217,7 +262,15 @@ static struct {
               .work = PTHREAD_COND_INITIALIZER,
               .done = PTHREAD_COND_INITIALIZER};
 
-/* How often a worker gives its processor away before it sleeps: about 30 us, for what comes at once. */
+/* In a child, which works alone. It has none of the threads, whatever their records say, if another thread
+ * worked with them while it was forked; so nobody may touch these any more. */
+static void note_fork(void) {
+    atomic_store_explicit(&forked, true, memory_order_relaxed);
+    atomic_store(&sleepers.taken, true);
+}
+
+/* How often a worker gives its processor away before it sleeps: about 30 us of one that nobody else wants,
+ * for a region that comes at once. */
 enum { LOOKS = 100 };
 
 static void *sleep_and_work(void *ignored) {
@@ -257,16 +310,34 @@ static void start_sleepers(int32_t wanted) {
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Unless they work, for another thread. */
-static void end_sleepers(void) {
-    if (atomic_exchange(&sleepers.taken, true)) return;
+/* The caller has taken them. */
+static void stop_sleepers(void) {
     (void)pthread_mutex_lock(&sleepers.lock);
     sleepers.ending = true;
+    sleepers.turn++; /* which those look at that do not sleep yet */
     (void)pthread_cond_broadcast(&sleepers.work);
     (void)pthread_mutex_unlock(&sleepers.lock);
     while (sleepers.started > 0) (void)pthread_join(sleepers.threads[--sleepers.started], NULL);
     sleepers.ending = false;
+}
+
+/* Unless they work, for another thread. */
+static void end_sleepers(void) {
+    if (atomic_exchange(&sleepers.taken, true)) return;
+    stop_sleepers();
     atomic_store(&sleepers.taken, false);
+}
+
+/* Threads run where the one that started them may: another caller, or one that was given other CPUs
+ * since, has them started anew. The caller has taken them. */
+static void follow_caller(void) {
+#ifdef __linux__
+    static cpu_set_t theirs;
+    cpu_set_t mine;
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_EQUAL(&mine, &theirs)) return;
+    stop_sleepers();
+    theirs = mine;
+#endif
 }
 
 static void run_asleep(Region *region) {
@@ -274,12 +345,13 @@ static void run_asleep(Region *region) {
         take_tasks(region);
         return;
     }
+    follow_caller();
     start_sleepers(region->threads - 1);
     (void)pthread_mutex_lock(&sleepers.lock);
     sleepers.region = region;
     sleepers.turn++;
-    for (int32_t i = 1; i < region->threads; i++) (void)pthread_cond_signal(&sleepers.work);
     (void)pthread_mutex_unlock(&sleepers.lock);
+    for (int32_t i = 1; i < region->threads; i++) (void)pthread_cond_signal(&sleepers.work);
     take_tasks(region);
     (void)pthread_mutex_lock(&sleepers.lock);
     sleepers.region = NULL;
@@ -289,5 +361,9 @@ static void run_asleep(Region *region) {
 }
 
 void bcfg_team_run_asleep(int32_t threads, int64_t tasks, bcfg_task task, void *context) {
+    const bool nested = is_lone() || (is_openmp_here() && openmp.nested());
+    if (nested || tasks < 2) threads = 1;
+    if (threads <= 0 && !nested) threads = bcfg_team_size_asleep();
+    if (threads > BCFG_TEAM_MOST) threads = BCFG_TEAM_MOST;
     run(threads, tasks, task, context, run_asleep);
 }

@@ -44,6 +44,10 @@ void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context
  * alone. */
 void bcfg_team_run_asleep(int32_t threads, int64_t tasks, bcfg_task task, void *context);
 
+/* How many threads such a region may use: as bcfg_team_size, but no more than the CPUs that the calling
+ * thread may run on. Loads no libgomp, which binds the thread that loads it where OMP_PROC_BIND is set. */
+int32_t bcfg_team_size_asleep(void);
+
 /* true: from now on the calling thread works alone, as it does inside a parallel region; false: with a
  * team again. */
 void bcfg_team_alone(bool alone);

@@ -1,7 +1,8 @@
 /* NumPy's element-wise functions of large arrays on the thread team: `x + y`, `np.exp(x)`, `x < y`.
  *
  * Each part of the arrays goes to NumPy's own loop, so no bit of a result changes. What NumPy hands over in
- * small pieces stays on one thread: arrays that do not lie evenly in memory, and casts. So do reductions. */
+ * small pieces stays on one thread: arrays that do not lie evenly in memory, and casts. So do reductions
+ * into one place. */
 #include "numpy_loops.h"
 
 #include <fenv.h>
@@ -122,7 +123,8 @@ static bool may_part(const bcfg_numpy_loop *loop, char **data, npy_intp count,
         const npy_intp wide = size_of(loop->types[i]);
         if (data[i] == data[out] && steps[i] == step && wide == size) continue;
         const Extent input = extent(data[i], count, steps[i], wide);
-        if (input.low < result.high && result.low < input.high) return false;
+        /* NumPy's loops tell operands that touch from others, too. */
+        if (input.low <= result.high && result.low <= input.high) return false;
     }
     return true;
 }
@@ -164,9 +166,8 @@ static void run(int at, char **data, const npy_intp *dimensions, const npy_intp 
         bcfg_numpy_go_on(loop, data, dimensions, steps, own);
         return;
     }
-    /* Whoever tells OpenMP of fewer threads than the profile, as pools of workers do, means these, too. */
     const int64_t wanted = bcfg_current()->values[FLAG_THREADS_COUNT];
-    int64_t threads = bcfg_team_size();
+    int64_t threads = wanted != 1 ? bcfg_team_size_asleep() : 1;
     if (wanted > 0 && wanted < threads) threads = wanted;
     if (threads > work) threads = work;
     if (atomic_fetch_add(&running, 1) > 0 || threads == 1) {
@@ -175,10 +176,8 @@ static void run(int at, char **data, const npy_intp *dimensions, const npy_intp 
         Call call = {.loop = loop, .data = data, .count = count, .steps = steps, .own = own};
         const npy_intp even = count / (threads * PARTS_EACH);
         call.part = (even / PART + 1) * PART;
-        const int before = fetestexcept(FE_ALL_EXCEPT);
         (void)fegetenv(&call.environment);
         bcfg_team_run_asleep((int32_t)threads, (count + call.part - 1) / call.part, compute_part, &call);
-        if (before != 0) (void)feraiseexcept(before);
     }
     atomic_fetch_sub(&running, 1);
 }
