@@ -47,12 +47,12 @@ static _Thread_local bool inside; /* a parallel region of ours */
 static _Thread_local bool lone;   /* since bcfg_team_alone(true) */
 static _Thread_local int32_t proven; /* how many threads libgomp could have for this one, so far */
 
-static void end_sleepers(void);
+static void stop_before_fork(void);
 static void note_fork(void);
 
 /* Before anybody can fork: the pool that a child lacks may be one that another library started. */
 __attribute__((constructor)) static void watch_forks(void) {
-    (void)pthread_atfork(end_sleepers, NULL, note_fork);
+    (void)pthread_atfork(stop_before_fork, NULL, note_fork);
 }
 
 #if defined(__linux__) && !defined(__SANITIZE_THREAD__)
@@ -140,19 +140,18 @@ static int32_t count_cpus(void) {
 
 void bcfg_team_alone(bool alone) { lone = alone; }
 
-/* Whether this thread must work alone, whatever libgomp says. */
-static bool is_lone(void) {
-    return inside || lone || atomic_load_explicit(&forked, memory_order_relaxed);
-}
-
-static bool alone(void) {
-    if (is_lone()) return true;
-    prepare();
+/* Whether this thread must work alone. `load`: libgomp, if nobody has loaded one. */
+static bool alone(bool load) {
+    if (inside || lone || atomic_load_explicit(&forked, memory_order_relaxed)) return true;
+    if (load)
+        prepare();
+    else if (!is_openmp_here())
+        return false;
     return openmp.nested != NULL && openmp.nested();
 }
 
 int32_t bcfg_team_size(void) {
-    if (alone()) return 1;
+    if (alone(true)) return 1;
     int32_t size = openmp.most != NULL ? openmp.most() : count_cpus();
     if (openmp.limit != NULL && openmp.limit() < size) size = openmp.limit();
     if (size > BCFG_TEAM_MOST) size = BCFG_TEAM_MOST;
@@ -160,8 +159,8 @@ int32_t bcfg_team_size(void) {
 }
 
 int32_t bcfg_team_size_asleep(void) {
-    if (is_lone()) return 1;
-    const int32_t cpus = count_cpus(), size = is_openmp_here() ? bcfg_team_size() : cpus;
+    if (alone(false)) return 1;
+    const int32_t cpus = count_cpus(), size = atomic_load(&found) ? bcfg_team_size() : cpus;
     return size < cpus ? size : cpus;
 }
 
@@ -236,7 +235,7 @@ static void run_awake(Region *region) {
 
 void bcfg_team_run(int32_t threads, int64_t tasks, bcfg_task task, void *context) {
     if (threads != 1 && tasks > 1) {
-        threads = threads > 0 && !alone() ? threads : bcfg_team_size();
+        threads = threads > 0 && !alone(true) ? threads : bcfg_team_size();
         if (openmp.limit != NULL && openmp.limit() < threads) threads = openmp.limit();
         if (threads > BCFG_TEAM_MOST) threads = BCFG_TEAM_MOST;
     }
@@ -322,7 +321,7 @@ static void stop_sleepers(void) {
 }
 
 /* Unless they work, for another thread. */
-static void end_sleepers(void) {
+static void stop_before_fork(void) {
     if (atomic_exchange(&sleepers.taken, true)) return;
     stop_sleepers();
     atomic_store(&sleepers.taken, false);
@@ -361,9 +360,8 @@ static void run_asleep(Region *region) {
 }
 
 void bcfg_team_run_asleep(int32_t threads, int64_t tasks, bcfg_task task, void *context) {
-    const bool nested = is_lone() || (is_openmp_here() && openmp.nested());
-    if (nested || tasks < 2) threads = 1;
-    if (threads <= 0 && !nested) threads = bcfg_team_size_asleep();
+    if (alone(false)) threads = 1;
+    if (threads <= 0) threads = bcfg_team_size_asleep();
     if (threads > BCFG_TEAM_MOST) threads = BCFG_TEAM_MOST;
     run(threads, tasks, task, context, run_asleep);
 }

@@ -16,15 +16,21 @@ enum {
 };
 #undef FLAG
 
-/* What a thread should have to do at least, and a call for two of them: for functions that take about as
- * long as memory does, bytes of the first operand; for slower ones, elements. */
-enum { LEAST_BYTES = 1 << 18, LEAST_SLOW = 1 << 14, LEAST_PARTS = 4 };
-/* Elements that a part has a multiple of, so that each but the last is one of whole vectors. */
+/* The least work of a thread: for functions that take about as long as memory does, bytes of the first
+ * operand; for slower ones, elements. A call with less than four times that stays on one thread. */
+enum { LEAST_BYTES = 1 << 18, LEAST_SLOW = 1 << 14, LEAST_SHARES = 4 };
+/* Each part but the last has a multiple of so many elements: whole vectors. */
 enum { PART = 1 << 10 };
 enum { PARTS_EACH = 4 }; /* of each thread: one that wakes late leaves its parts to the others */
 
+/* NumPy does not tell a loop for which function and type it is called, so each has a C function. */
+static void run(int at, char **data, const npy_intp *dimensions, const npy_intp *steps, void *own);
+
 #define LOOP(row, column)                                                                          \
-    static void loop_##row##_##column(char **, const npy_intp *, const npy_intp *, void *);
+    static void loop_##row##_##column(char **data, const npy_intp *dimensions,                     \
+                                      const npy_intp *steps, void *own) {                          \
+        run(10 * row + column, data, dimensions, steps, own);                                      \
+    }
 #define EVERY_COLUMN(LOOP, row)                                                                    \
     LOOP(row, 0) LOOP(row, 1) LOOP(row, 2) LOOP(row, 3) LOOP(row, 4) LOOP(row, 5) LOOP(row, 6)     \
     LOOP(row, 7) LOOP(row, 8) LOOP(row, 9)
@@ -161,7 +167,7 @@ static void run(int at, char **data, const npy_intp *dimensions, const npy_intp 
     const npy_intp count = dimensions[0];
     const int64_t work = ufuncs[at / 2].slow ? count / LEAST_SLOW
                                              : count * size_of(loop->types[0]) / LEAST_BYTES;
-    if (work < LEAST_PARTS || !atomic_load_explicit(&loop->wanted, memory_order_relaxed) ||
+    if (work < LEAST_SHARES || !atomic_load_explicit(&loop->wanted, memory_order_relaxed) ||
         !may_part(loop, data, count, steps)) {
         bcfg_numpy_go_on(loop, data, dimensions, steps, own);
         return;
@@ -181,14 +187,6 @@ static void run(int at, char **data, const npy_intp *dimensions, const npy_intp 
     }
     atomic_fetch_sub(&running, 1);
 }
-
-#define LOOP(row, column)                                                                          \
-    static void loop_##row##_##column(char **data, const npy_intp *dimensions,                     \
-                                      const npy_intp *steps, void *own) {                          \
-        run(10 * row + column, data, dimensions, steps, own);                                      \
-    }
-EVERY(LOOP)
-#undef LOOP
 
 static void prepare(void) {
     for (int at = 0; at < LOOPS; at++) {
