@@ -27,6 +27,8 @@ from backendcfg.cli.main import main
 from backendcfg.probe.launchers import rank_of_job
 from backendcfg.probe.limits import Rank
 
+pytestmark = pytest.mark.usefixtures("idle")
+
 
 def needs(module):
     missing = importlib.util.find_spec(module) is None

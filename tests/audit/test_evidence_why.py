@@ -11,7 +11,7 @@ import pytest
 
 from backendcfg.cli.main import main
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("idle")]
 
 UNSEEDED = """
 import torch

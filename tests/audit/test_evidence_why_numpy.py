@@ -10,6 +10,8 @@ import pytest
 
 from backendcfg.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("idle")
+
 FAULTS = {
     "a generator without a seed": (
         """
