@@ -87,13 +87,12 @@ class Examination:
         return (*self.requires, *self.conditions, *(kept.check for kept in self.tier))
 
 
-def examine(stack: Stack, host: Host, candidates: Sequence[str] = ()) -> Examination:
+def examine(stack: Stack, host: Host) -> Examination:
     """Look at a profile on a host from every side.
 
     Args:
         stack: the layers.
         host: the machine.
-        candidates: names of profiles that fit, to be offered when this one does not.
     """
     folded, whens = fold(stack, host)
     adapted = adapt(folded, host)
@@ -108,7 +107,7 @@ def examine(stack: Stack, host: Host, candidates: Sequence[str] = ()) -> Examina
     kept = tiers.examine(ground.value(tiers.TIER), ground)
     clashed = tuple(clashes(CONFLICTS, ground))
     found: list[BackendCfgError] = []
-    hardware = unsupported_hardware(stack.name, requires, host, candidates)
+    hardware = unsupported_hardware(stack.name, requires, host)
     found += [hardware] if hardware else []
     found += libraries.misnamed(adapted.entries)
     found += [conflicting_flags(clash, stack) for clash in clashed]
@@ -214,7 +213,7 @@ def _won(ground: Ground) -> Iterator[str]:
             yield f"{name}={text} wins over `{assignment(flag, lost.value)}` of {lost.origin.title}"
 
 
-def resolve(stack: Stack, host: Host, *, candidates: Sequence[str] = ()) -> Plan:
+def resolve(stack: Stack, host: Host) -> Plan:
     """What a profile means on a host: every flag with its value, its origin and its adaptation.
 
     The same layers and the same host give the same plan, anywhere.
@@ -222,8 +221,6 @@ def resolve(stack: Stack, host: Host, *, candidates: Sequence[str] = ()) -> Plan
     Args:
         stack: the layers, weakest first.
         host: the machine, detected here or captured elsewhere.
-        candidates: names of profiles that fit the host, offered when this one needs other
-            hardware; see `backendcfg.resolve.recommend`.
 
     Raises:
         UnsupportedHardwareError: a requirement is not met.
@@ -233,7 +230,7 @@ def resolve(stack: Stack, host: Host, *, candidates: Sequence[str] = ()) -> Plan
         MissingLibraryError: a required library is not usable.
         TierNotKeptError: the flags do not keep the tier here.
     """
-    found = examine(stack, host, candidates)
+    found = examine(stack, host)
     if found.refusals:
         raise _first(found)
     return Plan(
@@ -260,11 +257,8 @@ def _first(found: Examination) -> Exception:
     return SeveralErrors(f"{len(alike)} errors in profile `{found.name}`", errors=alike)
 
 
-_MOST_NAMES = 8
-
-
 def unsupported_hardware(
-    name: str, checks: Iterable[Check], host: Host, fitting: Sequence[str]
+    name: str, checks: Iterable[Check], host: Host
 ) -> UnsupportedHardwareError | None:
     """The error for requirements that the host does not meet, or None when it meets all."""
     unmet = [check for check in checks if not check.met]
@@ -273,12 +267,6 @@ def unsupported_hardware(
     first = unmet[0]
     spans = [span for check in unmet if (span := value_span(check.place, "required here"))]
     about_gpus = any("GPU" in check.need or "CUDA" in check.need for check in unmet)
-    helps = []
-    if fitting:
-        more = len(fitting) - _MOST_NAMES
-        names = quoted(fitting[:_MOST_NAMES])
-        tail = f", and {more} more, see `backendcfg list`" if more > 0 else ""
-        helps.append(f"profiles that fit this machine: {names}{tail}")
     return UnsupportedHardwareError(
         f"profile `{name}` needs {first.need}; {first.found}",
         spans=list(dict.fromkeys(spans)),
@@ -286,7 +274,7 @@ def unsupported_hardware(
             *(f"it also needs {check.need}; {check.found}" for check in unmet[1:]),
             *(gpu_notes(host) if about_gpus else []),
         ],
-        helps=[*helps, _why_not(name)],
+        helps=[_why_not(name)],
     )
 
 
