@@ -42,9 +42,8 @@ SHARED = "somebody else may write its folder"
 MARKERS = ("backendcfg.toml", "pyproject.toml")
 """Files that can make a folder a project; the first always does."""
 
-USER = "*user*"
-ENVIRONMENT = "*environment*"
-"""What the index of active profiles has instead of a project's path."""
+USER, ENVIRONMENT, TRUSTED = "*user*", "*environment*", "*trusted*"
+"""What the index of active profiles has instead of a project's path; the last one before it."""
 
 ANEW = "BACKENDCFG_STARTED_ANEW"
 """The variable that says which process was started anew, and what its variables were before."""
@@ -215,12 +214,12 @@ def marker(folder: str) -> str:
                 continue
         except (OSError, ValueError):
             continue
-        if name == MARKERS[0] or _has_table(read(path) or b""):
+        if name == MARKERS[0] or has_table(read(path) or b""):
             return path
     return ""
 
 
-def _has_table(content: "bytes") -> bool:
+def has_table(content: "bytes") -> bool:
     """Whether a pyproject.toml has [tool.backendcfg], in any spelling; no TOML is parsed."""
     if b"backendcfg" not in content:
         return False
@@ -286,7 +285,7 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
     """Whether a process that starts here may have a profile.
 
     Args:
-        committed: whether a project's file counts that this user neither applied nor trusted.
+        committed: whether a project's file counts that this user does not trust.
 
     Returns:
         Whether it may; and a file that does not count, where without it something would.
@@ -310,7 +309,7 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
     )
     if not file:
         return others, ""
-    if committed or escaped(root) in mine:
+    if committed or TRUSTED + escaped(root) in mine:
         return others or picks(file), ""
     return False, file if others else ""
 

@@ -43,6 +43,33 @@ def tier_lines(tier: str, unkept: Sequence[str]) -> list[str]:
     return [tier, f"not in force: this release does not set {', '.join(unkept)} yet"]
 
 
+def not_in_python() -> str:
+    """When a plain `python` would have what is in force here; "" where it has."""
+    from backendcfg.session import autoload
+
+    return autoload.silent() or _untrusted()
+
+
+def _untrusted() -> str:
+    from backendcfg import startup
+
+    if startup.may_have_profile(committed=False)[0]:
+        return ""
+    return "not before you run `backendcfg trust` or `backendcfg apply` here"
+
+
+def left_in_force() -> tuple[str | None, list[str]]:
+    """The profile that is in force here where none is active any more, and lines that say so."""
+    from backendcfg.cli.output import block
+    from backendcfg.session.choice import chosen
+
+    left = chosen()
+    if left is None or not left.name:
+        return None, []
+    lines = [f"{left.name} is in force here, by {left.source}"]
+    return left.name, lines + block("python", filter(None, [_untrusted()]), "bold")
+
+
 def when(seconds: float) -> str:
     """A time as people read it, in local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

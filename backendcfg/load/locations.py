@@ -73,6 +73,14 @@ class Locations:
             self.user_dir / "profiles": "user",
         }.get(directory, "project")
 
+    def passed_over(self) -> Path | None:
+        """The `pyproject.toml` whose table does not count beside a `backendcfg.toml`."""
+        file = self.project_file
+        if file is None or file.name != PROJECT:
+            return None
+        beside = file.with_name(PYPROJECT)
+        return beside if startup.has_table(startup.read(str(beside)) or b"") else None
+
     def is_own(self, path: str) -> bool:
         """Whether a file belongs to the user, the system or backendcfg, and not to a project."""
         own = (self.user_dir, self.system_dir, self.shipped_dir)

@@ -16,6 +16,7 @@ from backendcfg.errors import (
     UntrustedProjectError,
     UsageError,
 )
+from backendcfg.transact import disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,13 +86,14 @@ class Checked:
 
 
 def files() -> tuple[str, ...]:
-    """The settings file and the profiles of the project that this folder is in; () in none."""
+    """The settings files and the profiles of the project that this folder is in; () in none."""
     from backendcfg.load.locations import locate, profile_files
 
     places = locate()
     if places.project_file is None or places.project_profiles is None:
         return ()
-    every = (places.project_file, *profile_files(places.project_profiles))
+    settings = filter(None, (places.project_file, places.passed_over()))
+    every = (*settings, *profile_files(places.project_profiles))
     return tuple(os.path.relpath(path) for path in every)
 
 
@@ -103,7 +105,7 @@ def check(path: str, host: Host) -> Checked:
         host: what conditions are compared with and conflicts looked for on.
     """
     from backendcfg.load.document import SETTINGS_FILES, is_name, read_settings
-    from backendcfg.load.locations import locate
+    from backendcfg.load.locations import PROJECT, locate
     from backendcfg.load.stack import Request, load
     from backendcfg.resolve.plan import examine
 
@@ -113,6 +115,11 @@ def check(path: str, host: Host) -> Checked:
         name: str | None = f"./{whole.name}"
         if whole.name in SETTINGS_FILES:
             read_settings(path)
+            if places.passed_over() == whole:
+                why = (
+                    f"{PROJECT} beside it is this project's settings file, and this one is not read"
+                )
+                return Checked(path, obstacles=(UsageError(why),))
             if places.project_file != whole:
                 return Checked(path)
             name = None
@@ -120,8 +127,28 @@ def check(path: str, host: Host) -> Checked:
             name = whole.stem
         stack = load(Request(name, cwd=whole.parent, use_environment=False))
     except BackendCfgError as error:
-        return _checked(path, error.errors if isinstance(error, SeveralErrors) else (error,))
+        found = _each(error)
+        if not any(span.path == path for one in found for span in one.spans):
+            # The settings are wrong, which are read first; the profile may be, too.
+            found = (*found, *_own_faults(path))
+        return _checked(path, found)
     return _checked(path, examine(stack, host).refusals)
+
+
+def _own_faults(path: str) -> tuple[BackendCfgError, ...]:
+    """What is wrong with a file itself, whatever else it needs."""
+    from backendcfg.load.document import SETTINGS_FILES, read_profile
+
+    try:
+        if os.path.basename(path) not in SETTINGS_FILES:
+            read_profile(path)
+    except BackendCfgError as error:
+        return _each(error)
+    return ()
+
+
+def _each(error: BackendCfgError) -> tuple[BackendCfgError, ...]:
+    return tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
 
 
 def _checked(path: str, found: Iterable[BackendCfgError]) -> Checked:
@@ -130,13 +157,14 @@ def _checked(path: str, found: Iterable[BackendCfgError]) -> Checked:
     return Checked(path, faults, tuple(error for error in every if isinstance(error, NO_FAULT)))
 
 
-def begin(folder: str, name: str, extends: str) -> tuple[str, ...]:
+def begin(folder: str, name: str, extends: str | None = None) -> tuple[str, ...]:
     """Write `backendcfg.toml`, `profiles/NAME.toml` and schemas; files that are there stay.
 
     Args:
         folder: the project's.
         name: the profile that the project uses.
-        extends: the profile that a new one begins with.
+        extends: the profile that a new one begins with; None for the one that has its name so far,
+            or `reproducible`.
 
     Returns:
         The files that were written.
@@ -164,8 +192,11 @@ def begin(folder: str, name: str, extends: str) -> tuple[str, ...]:
     files = {}
     profile = os.path.join(folder, "profiles", f"{name}.toml")
     if not os.path.lexists(profile):
-        if extends != name:
-            load(Request(extends, use_environment=False))
+        if extends is None:
+            others = [one for one in locations.search() if one != locations.project_profiles]
+            is_there = any((one / f"{name}.toml").is_file() for one in others)
+            extends = name if is_there else "reproducible"
+        load(Request(extends, use_environment=False))
         files[profile] = PROFILE.format(name=name, extends=extends, schemas=SCHEMAS)
     for document in ("profile", "settings"):
         path = os.path.join(folder, SCHEMAS, f"{document}.json")
@@ -180,8 +211,7 @@ def begin(folder: str, name: str, extends: str) -> tuple[str, ...]:
 def _write_new(path: str, text: str) -> None:
     try:
         os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(text)
+        disk.write_whole(path, text.encode(), new=True)
     except OSError as error:
         raise StateUnwritableError(
             f"cannot write {path}: {error.strerror}",

@@ -42,8 +42,8 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
     on: it did not ask for it here.
 
     Raises:
-        BackendCfgError: a variable or `backendcfg run` asks for what cannot be applied; a wrong
-            name never falls back to none.
+        BackendCfgError: BACKENDCFG_PROFILE, `backendcfg run` or the process that started this one
+            asks for what cannot be applied; a wrong name never falls back to none.
     """
     if not startup.is_command_line(sys.orig_argv) and (folder := environ.CAPTURE.read()):
         environ.current().pop(environ.CAPTURE.name)
@@ -61,7 +61,8 @@ def start(capture_at_exit: Callable[[str], None]) -> None:
         try:
             late = start_alone()
         except Exception as error:
-            if not of_ray and (environ.STARTED_BY.read() or startup.asked()):
+            asked = (environ.STARTED_BY, environ.PROFILE, environ.INHERIT)
+            if not of_ray and any(variable.read() for variable in asked):
                 raise
             startup.warn(error)
             return

@@ -70,27 +70,8 @@ def replace(path: str, content: bytes, *, commits: bool = False, shared: bool = 
     Raises:
         StateUnwritableError: `state` says whether the new content is visible.
     """
-    # A name that nobody can foresee, and no file that was there before: a link that somebody put
-    # there would send the content elsewhere.
-    temporary = f"{path}.{os.urandom(8).hex()}{UNFINISHED}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        try:
-            handle = os.open(temporary, flags, 0o600)
-            try:
-                os.fchmod(handle, 0o600)  # whatever umask took away
-                view = memoryview(content)
-                while view:
-                    view = view[os.write(handle, view) :]
-                if shared:
-                    os.fchmod(handle, 0o644)
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            os.rename(temporary, path)
-        except BaseException:
-            discard(temporary)
-            raise
+        write_whole(path, content, shared=shared)
     except OSError as error:
         raise unwritable(path, error, "write") from error
     try:
@@ -99,6 +80,56 @@ def replace(path: str, content: bytes, *, commits: bool = False, shared: bool = 
         if commits:
             error.state = "the new profile is active, and may not survive a power failure"
         raise
+
+
+def write_whole(path: str, content: bytes, *, shared: bool = True, new: bool = False) -> None:
+    """Write a file that nobody sees before it is whole; its directory exists already.
+
+    Args:
+        path: the file.
+        content: all of it.
+        shared: as for `replace`.
+        new: whether nothing may be there yet.
+
+    Raises:
+        OSError: it cannot be written; FileExistsError where something is there.
+    """
+    # A name that nobody can foresee, and no file that was there before: a link that somebody put
+    # there would send the content elsewhere.
+    temporary = f"{path}.{os.urandom(8).hex()}{UNFINISHED}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        handle = os.open(temporary, flags, 0o600)
+        try:
+            os.fchmod(handle, 0o600)  # whatever umask took away
+            view = memoryview(content)
+            while view:
+                view = view[os.write(handle, view) :]
+            if shared:
+                os.fchmod(handle, 0o644)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        if new and _linked(temporary, path):
+            os.unlink(temporary)
+        elif new and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        else:
+            os.rename(temporary, path)
+    except BaseException:
+        discard(temporary)
+        raise
+
+
+def _linked(temporary: str, path: str) -> bool:
+    """Give a file another name, which may not be taken; False where a file has one name at most."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            return False
+        raise
+    return True
 
 
 def replace_named(path: str, content: bytes) -> None:

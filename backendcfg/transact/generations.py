@@ -19,7 +19,7 @@ import time
 
 from backendcfg import log, startup
 from backendcfg.errors import NothingToUndoError, StateUnwritableError
-from backendcfg.startup import ENVIRONMENT, USER
+from backendcfg.startup import ENVIRONMENT, TRUSTED, USER
 from backendcfg.transact import disk, store
 from backendcfg.transact.store import KEPT, Generation, Row
 
@@ -126,6 +126,7 @@ def commit(
             "format": store.FORMAT,
             "generation": number,
             "parent": row.generation,
+            "beyond": 0 if row.generation else row.back,
             "path": path or "",
             "name": name,
             "arguments": dict(arguments),
@@ -148,8 +149,6 @@ def commit(
 def note(path: str, *, trusted: bool) -> None:
     """Note that this user trusts a project, so that plain `python` obeys its settings file.
 
-    Taking the note back leaves alone a project where something was applied.
-
     Raises:
         StateUnwritableError: the state cannot be written; it is as before.
     """
@@ -159,13 +158,13 @@ def note(path: str, *, trusted: bool) -> None:
     disk.make_directory(state)
     with disk.writing(_lock(state)):
         rows = store.read_index(_index(state))
-        row = rows.get(scope)
-        if trusted and row is None:
-            rows[scope] = _new_row(scope)
-        elif not trusted and row is not None and not row.highest:
-            del rows[scope]
-        else:
+        scope = TRUSTED + scope
+        if trusted == (scope in rows):
             return
+        if trusted:
+            rows[scope] = _new_row(scope)
+        else:
+            del rows[scope]
         _publish(state, rows)
 
 
@@ -199,10 +198,18 @@ def undo(path: str | None) -> Generation | None:
         if row.back and row.back not in store.numbers(os.path.join(state, "generations", row.key)):
             _refuse_undo(path, f"generation {row.back} is no longer kept; the last {KEPT} are")
         target = store.load(state, row, row.back) if row.back else None
-        rows[scope] = row.to(row.back, target.parent if target else 0)
+        rows[scope] = row.to(row.back, target.parent if target else _beyond(state, row))
         _publish(state, rows)
         log.info("back to generation %d of %s", row.back, whose(path))
         return target and _marked(target)
+
+
+def _beyond(state: str, row: Row) -> int:
+    """What `undo` returns to after it returned from the active generation to none."""
+    try:
+        return store.load(state, row, row.generation).beyond if row.generation else 0
+    except StateUnwritableError:
+        return 0
 
 
 def off(path: str | None) -> int:

@@ -7,8 +7,8 @@
 The index is the only commit point. Its first line counts the others, so that a truncated file is
 noticed. A row is: the active generation (0 is none), the key that names the scope's directory, the
 project's path, the highest generation committed so far, and the generation that `undo` returns to.
-A project with a row has been applied or trusted by this user. A generation's document is final once
-the index names it.
+A project that this user trusts has a row of its own, with `*trusted*` before its path. A
+generation's document is final once the index names it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Row:
     Attributes:
         generation: the active one, or 0.
         key: name of the directory that holds its generations.
-        path: the project's absolute path, escaped, or `USER` or `ENVIRONMENT`.
+        path: the project's absolute path, escaped, or `USER` or `ENVIRONMENT`; after `TRUSTED` for
+            one that is trusted.
         highest: the highest generation that was ever committed.
         back: what `undo` returns to, 0 for no profile.
     """
@@ -174,6 +175,7 @@ class Generation:
     Attributes:
         number: from 1, per project.
         parent: the generation that was active before it, 0 for none.
+        beyond: where that is none, what was active before `off`, 0 for nothing.
         path: the project's root, "" for the user, `ENVIRONMENT` for the environment.
         name: the profile: "fast", "base+tf32-off".
         arguments: flags set beside it, as TOML text.
@@ -195,6 +197,7 @@ class Generation:
     compiled: Compiled | None
     plan: dict[str, Any] = field(repr=False)
     active: bool = False
+    beyond: int = 0
 
 
 def load(state: str, row: Row, number: int) -> Generation:
@@ -222,8 +225,9 @@ def load(state: str, row: Row, number: int) -> Generation:
             created=float(data["created"]),
             compiled=_compiled(_typed(data, "compiled", dict)),
             plan=_typed(data, "plan", dict),
+            beyond=_typed({"beyond": 0} | data, "beyond", int),
         )
-        if generation.number != number or generation.parent >= number:
+        if generation.number != number or max(generation.parent, generation.beyond) >= number:
             raise ValueError(f"it says that it is generation {generation.number}")
         return generation
     except (ValueError, TypeError, KeyError, OverflowError) as error:

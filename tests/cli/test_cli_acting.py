@@ -216,8 +216,16 @@ def test_undo_goes_back_one_and_off_and_undo_are_inverse(call, project):
     )
     assert call("off").out == "no profile was active\n"
     assert call("undo").out == f"base is active again for {project} (generation 1)\n"
-    assert call("undo").out == (
-        "no profile is active now, as before the first `backendcfg apply`\n"
+    assert call("undo").out == "no profile is active now, as before\n"
+
+
+def test_undo_to_no_profile_says_what_the_project_s_file_picks(call, project):
+    (project / "backendcfg.toml").write_text('profile = "base"\n')
+    call("apply", "mine")
+    assert call("undo").out.startswith(
+        "no profile is active now, as before; base is in force here, by"
+        f" {project}/backendcfg.toml\n"
+        "python    not before you run `backendcfg trust` or `backendcfg apply` here\n"
     )
 
 

@@ -491,12 +491,29 @@ def test_a_committed_file_is_obeyed_once_its_checkout_is_trusted(real):
 
 
 @pytest.mark.exhaustive
-def test_a_committed_file_is_obeyed_once_something_was_applied_in_its_checkout(real):
+@pytest.mark.parametrize("verb", ["off", "undo"])
+def test_a_committed_file_is_not_obeyed_any_more_where_nothing_applied_is_active(real, verb):
     (real.root / "backendcfg.toml").write_text(PICKS)
     assert real.run("-m", "backendcfg", "apply", "tf32-off").returncode == 0
     assert real.said("-c", SHOW) == ("True\ntf32-off\n", "", 0)
-    assert real.run("-m", "backendcfg", "off").returncode == 0
-    assert real.said("-c", SHOW) == ("True\nfast\n", "", 0)
+    assert real.run("-m", "backendcfg", verb).returncode == 0
+    assert real.said("-c", SHOW) == ("False\nfast\n", "", 0)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_trust_outlasts_what_is_applied_and_turned_off(real, again):
+    (real.root / "backendcfg.toml").write_text(PICKS)
+    for words in (["trust"], ["apply", "tf32-off"], ["off"], *[["trust", "--revoke"]] * again):
+        assert real.run("-m", "backendcfg", *words).returncode == 0
+    assert real.said("-c", SHOW) == (f"{not again}\nfast\n", "", 0)
+
+
+def test_a_variable_that_is_wrong_is_one_line_whoever_finds_it(real):
+    assert real.run("-m", "backendcfg", "apply", "fast").returncode == 0
+    out, err, code = real.said("-c", SHOW, BACKENDCFG_THREADS_COUNT="x")
+    assert (out, code) == ("True\nNone\n", 0)
+    assert err.startswith("warning: what is active was not applied to this process: environment")
+    assert err.count("\n") == 1
 
 
 def test_where_a_file_that_nobody_trusted_stands_in_the_way_one_line_says_so(real):

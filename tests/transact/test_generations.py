@@ -265,14 +265,30 @@ def test_what_is_active_for_the_environment_is_kept_below_its_prefix(monkeypatch
 def test_a_trusted_project_has_a_row_until_it_is_trusted_no_longer(state):
     generations.note("/p", trusted=False)
     assert not state.exists()
-    generations.note("/p", trusted=True)
-    assert generations.known("/p")
-    assert generations.active("/p") is None
-    generations.note("/p", trusted=False)
+    for _ in range(2):
+        generations.note("/p", trusted=True)
+        assert startup.TRUSTED + "/p" in startup.active_rows(str(state))
     assert not generations.known("/p")
+    assert generations.active("/p") is None
     commit("/p", "fast")
-    generations.note("/p", trusted=False)
+    for _ in range(2):
+        generations.note("/p", trusted=False)
+        assert startup.active_rows(str(state)) == {"/p": 1}
     assert named(generations.current("/p")) == (1, "fast")
+
+
+def test_undo_goes_back_beyond_an_off(state):
+    commit("/p", "one")
+    assert generations.off("/p") == 1
+    commit("/p", "two")
+    commit("/p", "three")
+    assert named(generations.undo("/p")) == (2, "two")
+    assert generations.undo("/p") is None
+    assert generations.current("/p") is None
+    assert named(generations.undo("/p")) == (1, "one")
+    assert generations.undo("/p") is None
+    with pytest.raises(NothingToUndoError):
+        generations.undo("/p")
 
 
 DAMAGE = {

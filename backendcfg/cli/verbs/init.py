@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     "--extends",
     metavar="PROFILE",
     type=ProfileName(),
-    default="reproducible",
-    show_default=True,
-    help="The profile that the new one begins with.",
+    help="The profile that the new one begins with; NAME where there is one, else reproducible.",
 )
-def command(name: str, extends: str) -> None:
+def command(name: str, extends: str | None) -> None:
     """Make this folder a project, with a profile of its own.
 
     Writes backendcfg.toml, which picks the profile NAME (`team` unless given), profiles/NAME.toml,

@@ -20,19 +20,17 @@ def command(user: bool, environment: bool) -> None:
     environment's. Processes that run keep what they have.
     """
     from backendcfg import session
-    from backendcfg.session.choice import chosen
+    from backendcfg.cli.wording import left_in_force
 
     before = session.off(user=user, environment=environment)
-    left = chosen()
-    if left is not None and left.name:
-        was = f"generation {before} is no longer active" if before else "no profile was active"
-        lines = [f"{was}; {left.name} is in force here, by {left.source}"]
+    name, left = left_in_force()
+    if name and before:
+        lines = [f"generation {before} is no longer active; {left[0]}", *left[1:]]
     elif before:
         lines = [f"no profile is active any more (it was generation {before})"]
     else:
-        lines = ["no profile was active"]
+        lines = ["; ".join(["no profile was active", *left[:1]]), *left[1:]]
     if before:
         scope = " --environment" if environment else " --user" if user else ""
         lines += block("next", [f"backendcfg undo{scope}, to make it active again"], "bold")
-    name = left.name if left is not None else None
     current().answer({"profile": name, "before": before}, lines)

@@ -11,8 +11,6 @@ from backendcfg.cli.output import block, current
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backendcfg.session.choice import Picked
-
 
 @verb("status", "Look")
 def command() -> None:
@@ -32,8 +30,8 @@ def standing() -> dict[str, Any]:
         `calibration` says whether our own operations go by measured speed.
     """
     from backendcfg import environ
-    from backendcfg.cli.wording import calibrated
-    from backendcfg.session import autoload, choice, planning
+    from backendcfg.cli.wording import calibrated, not_in_python
+    from backendcfg.session import choice, planning
     from backendcfg.transact.generations import take_over_old_state
 
     document: dict[str, Any] = {
@@ -72,18 +70,9 @@ def standing() -> dict[str, Any]:
         "unkept": list(valid.unkept),
         "overrides": list(valid.overrides),
         "instead": [{"profile": one.name, "source": one.source} for one in picked.overrides],
-        "python": autoload.silent() or _unheeded(picked),
+        "python": not_in_python(),
         "calibration": calibrated(valid),
     }
-
-
-def _unheeded(picked: Picked) -> str:
-    """Why a plain `python` does not heed a pick, or ""."""
-    from backendcfg import startup
-
-    if startup.may_have_profile(committed=False)[0]:
-        return ""
-    return "not before you run `backendcfg trust` or `backendcfg apply` here"
 
 
 def _passed_over() -> str:

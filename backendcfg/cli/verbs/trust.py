@@ -22,7 +22,8 @@ from backendcfg.errors import UsageError
 def command(path: str | None, listing: bool, revoke: bool) -> None:
     """Trust a project's files as they are now, or one file.
 
-    Without PATH it is the project of this folder. A file that changes is untrusted again.
+    Without PATH it is the project of this folder. A file that changes may not run code any more. A
+    plain `python` starts under what the project picks until `--revoke`.
     """
     from backendcfg import session
     from backendcfg.load import trust

@@ -20,14 +20,14 @@ def command(user: bool, environment: bool) -> None:
     environment's.
     """
     from backendcfg import session
+    from backendcfg.cli.wording import left_in_force
     from backendcfg.transact.generations import whose
 
     generation = session.undo_generation(user=user, environment=environment)
     if generation is None:
-        current().answer(
-            {"profile": None, "generation": 0},
-            ["no profile is active now, as before the first `backendcfg apply`"],
-        )
+        _, left = left_in_force()
+        lines = ["; ".join(["no profile is active now, as before", *left[:1]]), *left[1:]]
+        current().answer({"profile": None, "generation": 0}, lines)
         return
     where = whose(generation.path)
     current().answer(
