@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 
 from backendcfg import errors
-from backendcfg.errors import BackendCfgError, InternalError
+from backendcfg.errors import BackendCfgError, InternalError, StateUnwritableError
 from backendcfg.progress import Step
 from backendcfg.records import record
 
@@ -19,10 +19,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from subprocess import Popen
+    from tempfile import TemporaryDirectory
     from typing import IO, Any
 
 LIMIT_SECONDS = 120.0
 """How long a child may take that imports every framework."""
+
+GRACE_SECONDS = 5.0
+"""How long a child that was interrupted may take to end."""
 
 
 @record(frozen=True)
@@ -110,8 +114,9 @@ def run(
         seconds: after which it is killed; None for `LIMIT_SECONDS`.
         isolated: as for `command`.
         python: as for `command`.
-        alone: start it in a session of its own: Ctrl-C reaches this process alone, which then kills
-            the child and all that the child started; so does the time limit.
+        alone: start it in a session of its own: Ctrl-C reaches this process alone, which passes it
+            on, and kills the child and all that the child started if they go on for GRACE_SECONDS;
+            the time limit kills them at once.
     """
     import subprocess
 
@@ -134,9 +139,43 @@ def run(
             _kill(child, group=alone)
             return Ended(None, obstacle=f"did not end within {seconds:g} s")
         except BaseException:
-            _kill(child, group=alone)
+            try:
+                if alone:
+                    _interrupt(child)
+            finally:
+                _kill(child, group=alone)
             raise
     return Ended(child.returncode, output, complaints)
+
+
+def scratch() -> TemporaryDirectory[str]:
+    """A folder for what a child writes, which is gone after the `with` block.
+
+    Raises:
+        StateUnwritableError: no folder for temporary files can be written.
+    """
+    from tempfile import TemporaryDirectory
+
+    try:
+        return TemporaryDirectory(prefix="backendcfg-")
+    except OSError as error:
+        # Without a name, Python's own message has the folders that it tried.
+        where = f" in {os.path.dirname(error.filename)}" if error.filename else ""
+        raise StateUnwritableError(
+            f"no temporary folder can be made{where}: {error.strerror}",
+            state="nothing was started",
+            helps=["set TMPDIR to a folder that you may write, on a disk that has space"],
+        ) from error
+
+
+def _interrupt(child: Popen[bytes]) -> None:
+    """Give a child and what it started the time to end as they do after Ctrl-C."""
+    import signal
+    from subprocess import TimeoutExpired
+
+    with suppress(ProcessLookupError, PermissionError, TimeoutExpired):
+        os.killpg(child.pid, signal.SIGINT)
+        child.wait(GRACE_SECONDS)
 
 
 def _kill(child: Popen[bytes], *, group: bool) -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import tomllib
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import __version__, _native, childprocess, environ
@@ -24,6 +24,7 @@ from backendcfg.bridges.environment import started_with
 from backendcfg.catalogue.variables import VARIABLES
 from backendcfg.errors import BackendCfgError, InvalidArgumentError
 from backendcfg.probe import environment
+from backendcfg.transact import disk
 from backendcfg.transact.outcome import shown
 
 if TYPE_CHECKING:
@@ -252,9 +253,13 @@ class Captured:
             InvalidArgumentError: the file is there already, and `overwrite` is false.
             OSError: it cannot be written.
         """
+        content = self.to_toml().encode()
+        if overwrite and os.path.exists(path) and not os.path.isfile(path):
+            Path(path).write_bytes(content)  # a pipe or a terminal
+            return
+        target = os.path.realpath(path) if overwrite else os.path.abspath(path)
         try:
-            with open(path, "w" if overwrite else "x", encoding="utf-8") as file:
-                file.write(self.to_toml())
+            disk.write_whole(target, content, new=not overwrite)
         except FileExistsError:
             raise InvalidArgumentError(
                 f"{os.fspath(path)} is there already",
@@ -429,7 +434,7 @@ def _refusals(made: Captured) -> list[str]:
     if not made.flags:
         return []
     tomllib.loads(made.to_toml())
-    with tempfile.TemporaryDirectory() as folder:
+    with childprocess.scratch() as folder:
         path = os.path.join(folder, "captured.toml")
         made.write(path)
         try:

@@ -13,7 +13,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -165,7 +164,7 @@ def guarded(start: Callable[[str], int], strictness: Strictness) -> int:
     """
     from backendcfg.audit.recording import read
 
-    with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
+    with childprocess.scratch() as folder:
         status = start(folder)
         found = read(folder)
     output = current()

@@ -14,10 +14,10 @@ from backendcfg.audit.evidence.sides import NOTHING, side_of
 from backendcfg.cli import child
 from backendcfg.cli.options import refuse_unwritable
 from backendcfg.cli.output import block, current, table
-from backendcfg.cli.sources import write_text
 from backendcfg.errors import UsageError, shown_path
 from backendcfg.resolve.words import counted, duration
 from backendcfg.session.choice import chosen
+from backendcfg.transact import disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -67,11 +67,11 @@ def measure(
     found = tune(program, planned, rounds=rounds, announce=current().note)
     if (made := len(found.rounds.base)) < rounds:
         current().note(f"the time of {seconds:g} s was up after {made} of {rounds} rounds")
-    if path is not None and found.text:
-        write_text(path, found.text)
     document = {"path": path if found.text else None, **_document(found, command, source)}
     current().answer(document, _lines(found, command, source))
     if path is not None:
+        if found.text:
+            disk.replace_named(path, found.text.encode())
         shown = shown_path(path)
         current().note(f"{shown} was written" if found.text else f"{shown} was not written")
 

@@ -6,11 +6,10 @@ not at all.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from backendcfg import session
-from backendcfg.errors import InvalidHostError, StateUnwritableError, UnreadableFileError
+from backendcfg.errors import InvalidHostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from backendcfg.schema.plan import Plan
     from backendcfg.schema.profile import Stack
     from backendcfg.session.choice import Picked
+
+HOST_MARK = rb'"microarchitecture": '
+"""What every file of a host has, and hardly any other."""
 
 
 def picked(name: str | None, settings: Mapping[str, str]) -> Picked:
@@ -76,23 +78,7 @@ def write_host(host: Host, path: str) -> None:
     Raises:
         UnreadableFileError: the file cannot be written.
     """
+    from backendcfg.transact.disk import replace_named
+
     nameless = host.model_copy(update={"system": host.system.model_copy(update={"name": ""})})
-    text = nameless.model_dump_json(by_alias=True, indent=2) + "\n"
-    write_text(path, text)
-
-
-def write_text(path: str, text: str) -> None:
-    """Store a file that others may read; a reader sees the old file or the new one.
-
-    Raises:
-        UnreadableFileError: the file cannot be written.
-    """
-    from backendcfg.transact.disk import replace
-
-    try:
-        replace(os.path.abspath(path), text.encode(), shared=True)
-    except StateUnwritableError as error:
-        raise UnreadableFileError(
-            error.message.replace(os.path.abspath(path), path),
-            helps=["name a file in a folder that you may write"],
-        ) from error
+    replace_named(path, nameless.model_dump_json(by_alias=True, indent=2).encode() + b"\n")

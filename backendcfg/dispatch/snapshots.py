@@ -154,7 +154,7 @@ def _first(
         return compiled_in(name)
     files = list(dict.fromkeys(files_of(name, libraries)))
     if not files:
-        return "absent: no file of it was found"
+        return f"absent: no file of it {'is in the process' if loaded_only else 'was found'}"
     refusals = []
     for file in files:
         if not is_loaded(file.path):

@@ -79,6 +79,9 @@ class Unlike(Document):
 MOST_SHOWN = 200
 """Characters of a value that a message has."""
 
+MARK = rb'"builds": '
+"""What every file of a fleet plan has, and hardly any other."""
+
 
 class FleetPlan(Document):
     """One plan for all hosts of a fleet.

@@ -279,7 +279,7 @@ class Stream:
     def feed(self, data: bytes) -> None:
         """Take what the instance printed."""
         if self._file is not None:
-            self._file.write(data)
+            self._store(self._file, data)
         *whole, self._partial = (self._partial + data).split(b"\n")
         if len(self._partial) > LONGEST:
             whole.append(self._partial)
@@ -292,8 +292,26 @@ class Stream:
             self._show([self._partial])
             self._partial = b""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):
+                self._file.close()
             self._file = None
+
+    def _store(self, file: IO[bytes], data: bytes) -> None:
+        """Write to the file; where that fails the instances go on without it."""
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError as error:
+            self._file = None
+            with suppress(OSError):
+                file.close()
+            with suppress(OSError):
+                sys.stderr.write(
+                    f"warning: {file.name} ends here: {error.strerror}; the instances go on, and"
+                    " what they print is shown on the terminal alone\n"
+                )
+                sys.stderr.flush()
 
     def _show(self, lines: list[bytes]) -> None:
         if self._console is None or not lines:

@@ -27,14 +27,14 @@ def read(path: str, cls: type[Read], what: str, error: type[RequestError], comma
         cls: what it holds.
         what: the same in a word: "host".
         error: what is raised where it does not.
-        command: what writes such files, with the path after it.
+        command: what writes such files, with their path after it.
 
     Raises:
         UnreadableFileError: the file cannot be read as text.
         error: it holds something else; every fault is named.
     """
     text = _text(path, command)
-    written = [f"write one with `{command} {path}`"]
+    written = [f"write one with `{command} FILE`"]
     try:
         json.loads(text)
     except json.JSONDecodeError as fault:

@@ -92,7 +92,8 @@ flags.cudnn.benchmark = true
 
 A name is looked up in `profiles/` of the project, of the user's directory, of the system's, and
 among the shipped ones; the first wins. The project is the nearest directory upwards with a
-`backendcfg.toml`, or with a `[tool.backendcfg]` table in its `pyproject.toml`. Those files, and
+`backendcfg.toml`, or with a `[tool.backendcfg]` table in its `pyproject.toml`; where both are, the
+table is not read, and `backendcfg validate` says so. Those files, and
 `config.toml` of the user and of the system, set flags too, and pick a profile with `profile`.
 
 From strong to weak: an argument; a profile named by argument; `BACKENDCFG_<FLAG>`; a profile named

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from contextlib import chdir
 from typing import TYPE_CHECKING
 
 import pytest
 
-from backendcfg import environ
+from backendcfg import childprocess, environ
 from backendcfg.audit.evidence.prove import is_loaded, prove
 from backendcfg.audit.evidence.sides import held, refuse_disabled, side_of
 from backendcfg.audit.report import words
@@ -102,7 +101,7 @@ class Prover:
         name = profile_in(marker)
         found, obstacle = None, None
         with (
-            tempfile.TemporaryDirectory(prefix="backendcfg-") as folder,
+            childprocess.scratch() as folder,
             chdir(self.config.invocation_params.dir),
         ):
             try:

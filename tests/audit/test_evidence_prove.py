@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -106,6 +108,59 @@ def test_every_second_run_finds_the_processors_busy_and_none_is_left(tmp_path):
         (2, True, "text differs"),
         (4, True, "text differs"),
     ]
+
+
+INTERRUPTED = """
+import os, time
+try:
+    with open("begun", "w") as begun:
+        print(os.getpid(), file=begun)
+    time.sleep(60)
+except KeyboardInterrupt:
+    open("ended", "w").close()
+"""
+
+
+@pytest.mark.parametrize("words", [["prove", "nothing"], ["compare", "nothing", "fast"]])
+def test_who_ends_a_proof_interrupts_the_program(words, tmp_path):
+    os.mkfifo(tmp_path / "begun")
+    words = [sys.executable, "-m", "backendcfg", *words, "--", sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as proving:
+        program = int((tmp_path / "begun").read_text())
+        proving.terminate()
+        _, complaints = proving.communicate(timeout=60)
+    assert (proving.returncode, complaints) == (
+        143,
+        "ended by SIGTERM\n  state: files that the command wrote are there; nothing else changed\n",
+    )
+    assert (tmp_path / "ended").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(program, 0)
+
+
+def test_a_folder_that_is_not_there_after_the_first_run_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["prove", "nothing", "--files", "outt", "--", sys.executable, "-c", "import os; {}"]
+    words[-1] = words[-1].format("os.makedirs('out', exist_ok=True)")
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        "error[usage]: there is no folder outt, and the command made none\n"
+        "  state: the command ran once; files that it wrote are there\n"
+        "  help: give the folder that it writes to with `--files`\n"
+    )
+    words[3] = "out"
+    assert main([*words[:4], "--runs", "2", *words[4:]]) == 0
+
+
+def test_without_a_place_for_temporary_files_nothing_is_started(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert main(["prove", "nothing", "--", "true"]) == 3
+    assert capsys.readouterr().err == (
+        f"error[state-unwritable]: no temporary folder can be made in {tmp_path}/gone: No such file"
+        " or directory\n"
+        "  state: nothing was started\n"
+        "  help: set TMPDIR to a folder that you may write, on a disk that has space\n"
+    )
 
 
 def test_times_are_left_out_and_named(tmp_path):

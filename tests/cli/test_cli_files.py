@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 from backendcfg.cli.sources import read_host, write_host
 from backendcfg.cli.verbs.doctor import QUESTIONS, examine, thread_pools
 from backendcfg.errors import InvalidHostError, UnreadableFileError
+from backendcfg.transact import disk
 
 WRONG = """\
 schema = 1
@@ -206,6 +209,31 @@ def test_a_profile_without_a_project_is_named_and_taken_by_init(call, empty):
     assert call("plan", "mine").code == 0
 
 
+def test_a_new_profile_with_the_name_of_another_extends_that_one(call, empty):
+    assert call("init", "fast").code == 0
+    assert '\nextends = "fast"\n' in (empty / "profiles" / "fast.toml").read_text()
+    flags = json.loads(call("plan", "fast", "--json").out)["entries"]
+    assert {one["flag"]: one["value"] for one in flags}["route.numpy.elementwise"] == "threads"
+
+
+def test_init_leaves_no_part_of_a_file_where_the_disk_is_full(call, empty, monkeypatch):
+    def full(handle, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk.os, "write", full)
+        result = call("init", "mine")
+    assert (result.code, result.out) == (3, "")
+    assert result.err == (
+        "error[state-unwritable]: cannot write ./profiles/mine.toml: No space left on device\n"
+        "  state: files that `backendcfg init` wrote before are there\n"
+        "  help: run it in a folder that you may write\n"
+    )
+    assert [path for path in empty.rglob("*") if path.is_file()] == []
+    assert call("init", "mine").code == 0
+    assert '\nextends = "reproducible"\n' in (empty / "profiles" / "mine.toml").read_text()
+
+
 def test_init_refuses_what_no_profile_can_be_called_or_extend(call, empty):
     assert call("init", "a b").err.startswith("error[usage]: `a b` is not the name of a profile\n")
     assert call("init", "mine", "--extends", "nobody").err.startswith("error[unknown-profile]: ")
@@ -242,6 +270,52 @@ def test_a_profile_of_a_project_sets_variables_only_after_trust(call, project):
 def test_trust_list_takes_nothing_else(call, project):
     result = call("trust", "--list", "--revoke")
     assert (result.code, result.out) == (2, "")
+
+
+def test_a_host_is_captured_over_no_other_file(call, project):
+    script = project / "train.py"
+    script.write_text("print('mine')\n")
+    refused = call("detect", "--capture", "train.py")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == (
+        "error[usage]: train.py is there already, and is no host\n"
+        "  state: nothing was changed\n"
+        "  help: give another file with `--capture`\n"
+    )
+    assert script.read_text() == "print('mine')\n"
+    for _ in range(2):
+        assert call("detect", "--capture", "host.json").code == 0
+
+
+def test_a_table_beside_a_settings_file_is_checked_and_said_not_to_be_read(call, project):
+    table = project / "pyproject.toml"
+    table.write_text("[tool.backendcfg]\nthreads.count = 1\n")
+    found = call("validate")
+    assert found.code == 0
+    assert (
+        "pyproject.toml is valid\n"
+        "  but cannot be used here: backendcfg.toml beside it is this project's settings file, and"
+        " this one is not read\n"
+    ) in found.out
+    assert f"the table in {table} is not read, as there is a backendcfg.toml beside it" in " ".join(
+        call("doctor").out.split()
+    )
+    table.write_text('[tool.backendcfg]\nprofle = "fast"\n')
+    found = call("validate")
+    assert found.code == 1
+    assert "error[unknown-key]: unknown key `profle`" in found.err
+
+
+def test_profiles_are_checked_though_the_settings_are_wrong(call, project):
+    (project / "backendcfg.toml").write_text("cuont = 1\n")
+    (project / "profiles" / "mine.toml").write_text("threads.cuont = 1\n")
+    found = call("validate")
+    assert found.code == 1
+    assert [line for line in found.err.splitlines() if line.startswith(("error", "2 "))] == [
+        "error[unknown-key]: unknown key `cuont` at the top level",
+        "error[unknown-key]: unknown key `cuont` in table `[threads]`",
+        "2 errors in 2 files",
+    ]
 
 
 def test_a_captured_host_is_what_plan_accepts(call, project):
@@ -312,7 +386,7 @@ def test_a_host_that_is_not_json_names_the_place(tmp_path):
         ' 2 |   "schema": 1,,\n'
         "   |               ^ expecting property name enclosed in double quotes\n"
         "  state: nothing was changed\n"
-        f"  help: write one with `backendcfg detect --capture {path}`"
+        "  help: write one with `backendcfg detect --capture FILE`"
     )
 
 

@@ -96,17 +96,17 @@ def test_it_says_what_each_choice_is_worth_and_what_all_that_are_faster_are_toge
 def test_json_has_every_run(call, fake):
     fake.times = {BOTH[0]: 1.0}
     fake.texts = {"nothing": "loss 0.25\n"}
-    document = json.loads(call("tune", "two", "--rounds", "2", "--json", *TRAIN).out)
+    document = json.loads(call("tune", "two", "--rounds", "3", "--json", *TRAIN).out)
     assert document["command"] == ["python", "train.py"]
     assert document["base"] == {"profile": "two", "source": "as named"}
-    assert (document["rounds"], document["first"], document["noise"]) == (2, 2.0, 1.02)
-    assert [[one["seconds"] for one in pair] for pair in document["runs"]] == [[2.0, 2.0]] * 2
+    assert (document["rounds"], document["first"], document["noise"]) == (3, 2.0, 1.02)
+    assert [[one["seconds"] for one in pair] for pair in document["runs"]] == [[2.0, 2.0]] * 3
     nothing, one, kept = document["choices"]
-    assert [each["seconds"] for each in one["runs"]] == [1.0, 1.0]
+    assert [each["seconds"] for each in one["runs"]] == [1.0] * 3
     assert (one["flags"], one["verdict"], one["interval"]) == (
         {"threads.count": 1},
         "faster",
-        None,
+        [2.0, 2.0],
     )
     assert (kept["verdict"], kept["prints"], kept["prints_the_same"]) == ("noise", "the same", True)
     assert nothing["prints"] == "numbers apart by 5e-01"
@@ -208,8 +208,8 @@ def test_when_the_time_is_up_the_rounds_that_were_whole_are_shown(call, fake):
 
 def test_winners_that_could_not_be_measured_together_leave_the_best_one(call, fake):
     fake.times = {BOTH[0]: 1.0, BOTH[1]: 1.6}
-    out = call("tune", "two", "--rounds", "1", "--seconds", "13", *TRAIN).out
-    assert "together  not measured: the time of 13 s was up" in out.splitlines()
+    out = call("tune", "two", "--rounds", "3", "--seconds", "32", *TRAIN).out
+    assert "together  not measured: the time of 32 s was up" in out.splitlines()
     assert "best      threads.count = 1, as a profile:" in out.splitlines()
 
 

@@ -354,6 +354,18 @@ SHOW = [
 ]
 
 
+def test_a_plan_is_written_over_no_other_file(fleet, tmp_path):
+    (tmp_path / "train.py").write_text("print('mine')\n")
+    code, shown, said = fleet("fleet", "plan", "fast", "here.json", "-o", "train.py")
+    assert (code, shown) == (2, "")
+    assert said == (
+        "error[usage]: train.py is there already, and is no fleet plan\n"
+        "  state: nothing was changed\n"
+        "  help: give another file with `--output`\n"
+    )
+    assert (tmp_path / "train.py").read_text() == "print('mine')\n"
+
+
 @pytest.mark.slow
 def test_a_host_is_captured_planned_for_and_held_to_the_plan(fleet, started, tmp_path, monkeypatch):
     name = os.uname().nodename
@@ -471,9 +483,10 @@ def test_hosts_with_one_name_are_refused(fleet, tmp_path):
 
 
 def test_an_existing_plan_stays_where_no_other_can_be_made(fleet, tmp_path):
-    (tmp_path / "f.json").write_text("the old one")
+    old = '{"builds": {}}'
+    (tmp_path / "f.json").write_text(old)
     files = [str(path) for path in FILES[:2]]
     code, shown, said = fleet("fleet", "plan", "fast", *files, "-o", "f.json")
     assert (code, shown) == (3, "")
     assert said.startswith("error[fleet-unlike]: 2 hosts do not have the same software\n")
-    assert (tmp_path / "f.json").read_text() == "the old one"
+    assert (tmp_path / "f.json").read_text() == old

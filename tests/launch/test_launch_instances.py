@@ -104,6 +104,16 @@ def test_a_terminal_that_goes_away_does_not_end_the_instances(tmp_path):
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
 
 
+def test_a_full_disk_ends_the_log_file_and_not_the_instances(start, tmp_path, capsys):
+    (tmp_path / "0.out").symlink_to("/dev/full")
+    ended, out, _ = start([["sh", "-c", "echo one; echo two"]], folder=str(tmp_path))
+    assert (ended.status, out) == (0, ["[i0]:one", "[i0]:two"])
+    assert capsys.readouterr().err == (
+        f"warning: {tmp_path}/0.out ends here: No space left on device; the instances go on, and"
+        " what they print is shown on the terminal alone\n"
+    )
+
+
 def test_a_log_file_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateUnwritableError) as caught:

@@ -84,8 +84,9 @@ def judged(contenders: Sequence[Contender], rounds: Rounds) -> list[Measured]:
 def _judged(contender: Contender, rounds: Rounds, noise: float) -> Measured:
     name, flags = contender.name, dict(contender.flags)
     runs = rounds.runs[name]
+    verdict: Verdict
     if because := rounds.failed.get(name, ""):
-        verdict: Verdict = "slower" if name in rounds.stopped else "failed"
+        verdict = "slower" if name in rounds.stopped else "failed"
         return Measured(name, flags, verdict, because, rounds=len(runs))
 
     def relative(of: Callable[[Run], float]) -> list[float]:
@@ -96,16 +97,15 @@ def _judged(contender: Contender, rounds: Rounds, noise: float) -> Measured:
         ]
 
     speeds = relative(lambda one: one.seconds)
-    low, high = (
-        interval(speeds, random.Random(0))  # noqa: S311 - no secret
-        if len(speeds) >= LEAST_ROUNDS
-        else (min(speeds), max(speeds))
-    )
+    low, high, verdict = min(speeds), max(speeds), "noise"
+    if len(speeds) >= LEAST_ROUNDS:
+        low, high = interval(speeds, random.Random(0))  # noqa: S311 - no secret
+        verdict = "faster" if low > noise else "slower" if high < 1 / noise else "noise"
     of_base = [one for pair in rounds.base for one in pair]
     return Measured(
         name,
         flags,
-        "faster" if low > noise else "slower" if high < 1 / noise else "noise",
+        verdict,
         speed=statistics.median(speeds),
         low=low,
         high=high,

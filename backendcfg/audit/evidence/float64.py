@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from backendcfg import childprocess
 from backendcfg.audit.evidence.prove import HASH_SEED, PADDING, traced
 from backendcfg.audit.trace.again import FLOAT64
 from backendcfg.audit.trace.streams import Wanted
@@ -94,7 +94,7 @@ def float64(command: Sequence[str], sides: Mapping[str, Side]) -> Float64:
     found = []
     for name, side in sides.items():
         with (
-            tempfile.TemporaryDirectory(prefix="backendcfg-") as folder,
+            childprocess.scratch() as folder,
             Step(f"running each operation in float64, too, under {name}"),
         ):
             streams = traced(command, side, AS_IS, 0, folder=folder, wanted=Wanted(again=FLOAT64))

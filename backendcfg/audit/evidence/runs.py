@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import signal
-import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,16 +30,20 @@ _A_WEEK = 7 * 86400.0
 # An interpreter without site-packages, because the peak of memory that Linux tells of a program is
 # at least that of whoever forked it. https://man7.org/linux/man-pages/man2/getrusage.2.html
 _RUNNER = """
-import json, os, sys, time
+import json, os, signal, sys, time
 processors, out, err, *words = sys.argv[1:]
 if int(processors):
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(processors)])
 write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
 files += [(os.POSIX_SPAWN_OPEN, n, p, write, 0o600) for n, p in ((1, out), (2, err))]
+# Ctrl-C is for the program; this process says how it ended.
+usual = [] if signal.signal(signal.SIGINT, signal.SIG_IGN) is signal.SIG_IGN else [signal.SIGINT]
 begin = time.perf_counter()
 try:
-    started = os.posix_spawnp(words[0], words, os.environ, file_actions=files)
+    started = os.posix_spawnp(
+        words[0], words, os.environ, file_actions=files, setsigdef=usual
+    )
 except OSError as error:
     print(json.dumps({"errno": error.errno}))
     raise SystemExit
@@ -114,15 +117,15 @@ def run(
         command: the program and its arguments.
         side: what it is started under.
         counts: whether it is measured.
-        seconds: how long it may take; then it has a session of its own, all of which ends when the
-            time is up, and when this process is interrupted. None for as long as it takes.
+        seconds: how long it may take; None for as long as it takes. It has a session of its own,
+            all of which ends when the time is up, and when this process is interrupted.
 
     Raises:
         TookTooLongError: it did not end within so many seconds.
         CommandNotFoundError, CommandNotExecutableError: it cannot be started.
         CommandFailedError: it did not exit with 0.
     """
-    with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
+    with childprocess.scratch() as folder:
         files = [os.path.join(folder, name) for name in (ranks.OUTPUT, "err")]
         records = os.path.join(folder, "records")
         os.mkdir(records, 0o700)
@@ -133,9 +136,7 @@ def run(
         }
         words = ["-c", _RUNNER, str(side.processors), *files, *command]
         limit = _A_WEEK if seconds is None else seconds
-        done = childprocess.run(
-            words, environment, seconds=limit, isolated=True, alone=seconds is not None
-        )
+        done = childprocess.run(words, environment, seconds=limit, isolated=True, alone=True)
         if seconds is not None and done.status is None:
             raise TookTooLongError(done.obstacle)
         try:

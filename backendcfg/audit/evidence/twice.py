@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from backendcfg import childprocess
 from backendcfg.audit.evidence.prove import traced
 from backendcfg.audit.trace.again import TWICE
 from backendcfg.audit.trace.streams import Wanted
@@ -66,7 +66,7 @@ def twice(command: Sequence[str], side: Side, held: Mapping[str, str | None]) ->
         BackendCfgError: the program cannot be started, or fails.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="backendcfg-") as folder,
+        childprocess.scratch() as folder,
         Step("running each operation twice"),
     ):
         found = traced(command, side, held, LOADED, folder=folder, wanted=Wanted(again=TWICE))

@@ -9,10 +9,10 @@ it steady. If runs with these set still differ, the search goes on with them.
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from backendcfg import childprocess
 from backendcfg.audit.evidence.compare import smallest
 from backendcfg.audit.evidence.prove import surrounded, traced
 from backendcfg.audit.trace import reading, replay, streams
@@ -177,7 +177,7 @@ def search(
     cured: dict[str, Any] = {}
     recorded = 0
     while len(steps) < MOST_STEPS:
-        with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
+        with childprocess.scratch() as folder:
             runs = _Runs(command, *as_wanted(cured), odd, folder)
             with Progress(f"recording operations, step {len(steps) + 1}"):
                 found, length = _partings(runs)

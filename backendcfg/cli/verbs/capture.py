@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from backendcfg import childprocess
 from backendcfg.cli.group import verb
 from backendcfg.cli.output import current
 from backendcfg.errors import InvalidArgumentError, UsageError
@@ -58,7 +58,7 @@ def command(output: str, words: tuple[str, ...], *, force: bool, everything: boo
         )
     if output != STANDARD_OUTPUT:
         _refuse_unwritable(output)
-    with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
+    with childprocess.scratch() as folder:
         status = _run(argv, folder)
         found = _states(folder)
     if not found:

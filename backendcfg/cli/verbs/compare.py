@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import TYPE_CHECKING
 
 import click
 
+from backendcfg import childprocess
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import ProfileName, report_option, write_report
 from backendcfg.cli.output import block, current, table
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from backendcfg.audit.evidence.runs import Side
 
 
-@verb("compare", "Prove", interrupted="nothing was changed")
+@verb(
+    "compare", "Prove", interrupted="files that the command wrote are there; nothing else changed"
+)
 @click.argument("a", metavar="A", type=ProfileName())
 @click.argument("b", metavar="B", type=ProfileName())
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
@@ -73,7 +75,7 @@ def command(
             helps=["name two profiles, or `nothing` for one of them"],
         )
     plans = plan_of(a), plan_of(b)
-    with tempfile.TemporaryDirectory(prefix="backendcfg-") as folder:
+    with childprocess.scratch() as folder:
         first, second = side_of(a, plans[0], folder), side_of(b, plans[1], folder)
         runs = compare.turns(words, first, second, seconds)
         note_unless_governed(folder)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from backendcfg.cli.group import verb
+from backendcfg.cli.options import refuse_unwritable
 from backendcfg.cli.output import block, current
 
 if TYPE_CHECKING:
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 def command(capture: str | None) -> None:
     """Show the processors, GPUs, libraries and limits that are here."""
     from backendcfg import session
-    from backendcfg.cli.sources import write_host
+    from backendcfg.cli.sources import HOST_MARK, write_host
 
-    host = session.detect()
     if capture is not None:
         capture = _own_file(capture)
+        refuse_unwritable(capture, "host", HOST_MARK, "--capture", "nothing was changed")
+    host = session.detect()
+    if capture is not None:
         write_host(host, capture)
         current().note(f"wrote {capture}")
     current().answer(host.model_dump(mode="json", by_alias=True), _lines(host))

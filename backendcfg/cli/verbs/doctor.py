@@ -267,7 +267,8 @@ def variables(host: Host) -> Iterator[Finding]:
 
 
 def profiles(host: Host) -> Iterator[Finding]:
-    """Whether every profile of the search path is valid."""
+    """Whether every profile of the search path is valid, and every settings file counts."""
+    from backendcfg.load.locations import locate
     from backendcfg.load.locations import profiles as listed
 
     found = listed()
@@ -279,6 +280,13 @@ def profiles(host: Host) -> Iterator[Finding]:
                 f"{profile.path}: {profile.problem}",
                 f"run `backendcfg validate {profile.path}`",
             )
+    if passed_over := locate().passed_over():
+        yield Finding(
+            "profiles",
+            "note",
+            f"the table in {passed_over} is not read, as there is a backendcfg.toml beside it",
+            "keep one of them",
+        )
     usable = sum(not profile.problem for profile in found)
     yield Finding("profiles", "fine", f"{usable} of {len(found)} files are valid")
 

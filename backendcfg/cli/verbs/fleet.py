@@ -102,11 +102,13 @@ def _plan(
     ranks: int,
 ) -> None:
     from backendcfg import session
-    from backendcfg.cli.sources import write_text
     from backendcfg.fleet.consensus import consensus
-    from backendcfg.fleet.planned import refuse_unsafe
+    from backendcfg.fleet.planned import MARK, refuse_unsafe
     from backendcfg.progress import Step
+    from backendcfg.transact import disk
 
+    if output is not None:
+        refuse_unwritable(output, "fleet plan", MARK, "--output", "nothing was changed")
     with Step(f"planning for {len(hosts)} hosts"):
         plan = consensus(
             profile,
@@ -117,7 +119,7 @@ def _plan(
         )
     if output is not None:
         refuse_unsafe(plan, output)
-        write_text(output, plan.model_dump_json(by_alias=True, indent=2) + "\n")
+        disk.replace_named(output, plan.model_dump_json(by_alias=True, indent=2).encode() + b"\n")
         current().note(f"wrote {output}")
     current().answer(plan.model_dump(mode="json", by_alias=True), _lines(plan))
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from backendcfg import childprocess
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import ProfileName, report_option, write_report
 from backendcfg.cli.output import block, current, says_no
-from backendcfg.errors import UsageError
+from backendcfg.errors import UsageError, shown_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
+    from backendcfg.audit.evidence.files import Content
     from backendcfg.audit.evidence.prove import Proof
-    from backendcfg.audit.evidence.runs import Side
+    from backendcfg.audit.evidence.runs import Run, Side
     from backendcfg.audit.evidence.twice import Twice
     from backendcfg.audit.evidence.why import Search
     from backendcfg.cli.output import Colour
@@ -131,9 +132,19 @@ def command(
         )
     side = replace(side_of(name, plan), also=also)
     locking = Locking(name, plan, write=lock, against=against)
-    found = prove(words, side, held(plan), runs=runs, folder=folder, keep=locking.keep)
+
+    def keep(first: Run, wrote: Mapping[str, Content]) -> None:
+        if not os.path.isdir(folder):
+            raise UsageError(
+                f"there is no folder {shown_path(folder)}, and the command made none",
+                state="the command ran once; files that it wrote are there",
+                helps=["give the folder that it writes to with `--files`"],
+            )
+        locking.keep(first, wrote)
+
+    found = prove(words, side, held(plan), runs=runs, folder=folder, keep=keep)
     if found.equal and plan is not None:
-        with tempfile.TemporaryDirectory(prefix="backendcfg-") as guard:
+        with childprocess.scratch() as guard:
             run(words, side_of(name, plan, guard), counts=False)
             note_unless_governed(guard)
     tier = plan.tier if plan is not None else "none"
@@ -168,7 +179,7 @@ def _tried_twice(proven: Side, plan: Compiled | None, words: tuple[str, ...]) ->
     from backendcfg.audit.evidence.twice import twice
     from backendcfg.cli.sides import variant_of
 
-    with tempfile.TemporaryDirectory(prefix="backendcfg-") as scratch:
+    with childprocess.scratch() as scratch:
         # Under `nothing` backendcfg is off and records nothing; an empty profile sets as little.
         same = variant_of(scratch, None, plan, ())
         side = replace(side_of(proven.name, same), also=proven.also)
@@ -207,7 +218,7 @@ def _reasons(
         flag for flag in differing(wanted, plan) if flag in values and flag != "determinism.tier"
     ]
     settable = {flag: values[flag] for flag in flags}
-    with tempfile.TemporaryDirectory(prefix="backendcfg-") as scratch:
+    with childprocess.scratch() as scratch:
 
         def as_wanted(some: Collection[str]) -> tuple[Side, dict[str, str | None]]:
             set_so = variant_of(scratch, wanted, plan, some)
