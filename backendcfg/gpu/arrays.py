@@ -40,7 +40,7 @@ SIZES = {
 _NOTHING = "nothing was computed"
 _MOVE = ["move it to where the others are"]
 
-# (library, driver, device, stream, other streams, whether to wait), as device_work.c reads it.
+# (library, driver, device, stream, other streams, whether to wait), as work.c reads it.
 Work = tuple[Any, int, int, int, tuple[int, ...], bool]
 
 

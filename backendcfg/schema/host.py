@@ -104,7 +104,7 @@ class Library(Document):
 
     Attributes:
         kind: what it is.
-        provider: the provider name it could serve as, or "" (see `schema.tables.CPU_BLAS`).
+        provider: the provider name it could serve as, or "" (see `catalogue.cpu.PROVIDERS`).
         owner: who brought it: "numpy", "scipy", "torch", "scipy-openblas64", "mkl", "system".
         path: absolute, links resolved.
         version: as the library says, or "".

@@ -10,9 +10,9 @@ import pytest
 from backendcfg import errors
 from backendcfg.audit.choices import candidates
 from backendcfg.audit.choices.candidates import Candidate, choices
+from backendcfg.audit.choices.program import profile
 from backendcfg.audit.choices.turns import Contender, Program, Rounds
 from backendcfg.audit.choices.verdicts import best, floor, judged, winners
-from backendcfg.audit.choices.written import profile
 from backendcfg.audit.evidence.runs import Run, Side, TookTooLongError
 from backendcfg.load.stack import NO_PROFILE
 from backendcfg.transact.compiled import Asked, Compiled

@@ -18,7 +18,7 @@ from backendcfg.audit.evidence import compare
 from backendcfg.audit.evidence.outputs import Distance, Part, distance
 from backendcfg.audit.evidence.pairs import ORDER, ratio
 from backendcfg.audit.evidence.runs import Run, Side, run
-from backendcfg.audit.evidence.variants import differing, variant
+from backendcfg.audit.evidence.sides import differing, variant
 from backendcfg.transact.compiled import Compiled
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backendcfg.audit.evidence.variants import effective
+from backendcfg.audit.evidence.sides import effective
 from backendcfg.errors import BackendCfgError, SeveralErrors
 from backendcfg.resolve.words import assignment, literal
 

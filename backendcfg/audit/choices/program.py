@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.audit.choices.candidates import choices
 from backendcfg.audit.choices.turns import Contender, Program, Rounds
 from backendcfg.audit.choices.verdicts import Measured, best, floor, judged, winners
-from backendcfg.audit.choices.written import profile
-from backendcfg.audit.evidence.sides import NOTHING, plan_of, side_of
-from backendcfg.errors import BackendCfgError
+from backendcfg.audit.evidence.sides import NOTHING, plan_of, side_of, variant
+from backendcfg.errors import BackendCfgError, visible
+from backendcfg.load.document import is_name
+from backendcfg.load.stack import NO_PROFILE
 from backendcfg.progress import Step
-from backendcfg.resolve.words import counted, duration, literal
+from backendcfg.resolve.words import assignment, counted, duration, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from backendcfg.audit.choices.candidates import Choice, Planned
     from backendcfg.transact.compiled import Compiled
@@ -136,3 +138,47 @@ def _together(
         return None, None, f"the time of {program.seconds:g} s was up"
     made = program.rounds([contender], rounds, seed=1)
     return made, judged([contender], made)[0], ""
+
+
+def profile(
+    base: Compiled, best: Measured, command: Sequence[str], reasons: Mapping[str, str]
+) -> str:
+    """The text of a profile: the base, and the flags of the best choice over it.
+
+    What the base has from variables and settings files is not in it; they count beside it, too.
+
+    Args:
+        base: the profile that was measured.
+        best: what made the program faster.
+        command: the program.
+        reasons: what is gained by each flag, by its assignment.
+    """
+    return "\n".join(
+        [
+            f"# {best.speed:.2f} times the speed of {visible(base.name)}, as measured here with",
+            f"#   {visible(shlex.join(command))}",
+            *_base(base, best),
+            *_flags(best, reasons),
+            "",
+        ]
+    )
+
+
+def _base(base: Compiled, best: Measured) -> Iterator[str]:
+    parents = base.name.split("+")
+    if base.name == NO_PROFILE or not all(map(is_name, parents)):
+        # Only a profile that has a name can be extended.
+        lines = variant(None, base, ()).splitlines()
+        yield from (line for line in lines if line.partition(" = ")[0] not in best.flags)
+        return
+    yield "schema = 1"
+    yield f"extends = {literal(parents if parents[1:] else base.name)}"
+    for flag, text in base.request.arguments.items():
+        if flag not in best.flags:
+            yield f"{flag} = {text}"
+
+
+def _flags(best: Measured, reasons: Mapping[str, str]) -> Iterator[str]:
+    for line in (assignment(flag, value) for flag, value in best.flags.items()):
+        yield f"# {reasons[line]}"
+        yield line

@@ -62,10 +62,9 @@ def command(
 
     from backendcfg.audit.evidence import compare
     from backendcfg.audit.evidence import float64 as exactness
-    from backendcfg.audit.evidence.sides import plan_of, side_of
-    from backendcfg.audit.evidence.variants import differing
+    from backendcfg.audit.evidence.sides import differing, plan_of, side_of, variant_of
     from backendcfg.audit.report.data import About, Compared
-    from backendcfg.cli.sides import check, note_unless_governed, variant_of
+    from backendcfg.cli.sides import check, note_unless_governed
     from backendcfg.errors import UsageError
 
     check("compare", f"{a} {b}", words)

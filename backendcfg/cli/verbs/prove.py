@@ -175,9 +175,8 @@ def _tried_twice(proven: Side, plan: Compiled | None, words: tuple[str, ...]) ->
     """What a run under the plan shows whose operations are run twice."""
     from dataclasses import replace
 
-    from backendcfg.audit.evidence.sides import held, side_of
+    from backendcfg.audit.evidence.sides import held, side_of, variant_of
     from backendcfg.audit.evidence.twice import twice
-    from backendcfg.cli.sides import variant_of
 
     with childprocess.scratch() as scratch:
         # Under `nothing` backendcfg is off and records nothing; an empty profile sets as little.
@@ -205,11 +204,16 @@ def _reasons(
     from dataclasses import replace
 
     from backendcfg.audit.evidence import prove
-    from backendcfg.audit.evidence.sides import held, plan_of, side_of
-    from backendcfg.audit.evidence.variants import differing, effective
+    from backendcfg.audit.evidence.sides import (
+        differing,
+        effective,
+        held,
+        plan_of,
+        side_of,
+        variant_of,
+    )
     from backendcfg.audit.evidence.why import search
     from backendcfg.audit.report.words import CURES
-    from backendcfg.cli.sides import variant_of
 
     wanted = plan_of(CURES)
     values = effective(wanted)

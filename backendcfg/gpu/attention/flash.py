@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from backendcfg.gpu.attention.call import Attention, Gradients
 
-ELEMENTS = ("bfloat16", "float16")
-"""What the kernels read and write; they sum in float32."""
-
 OLDEST = (8, 0)
 """The first compute capability that has their instructions."""
 

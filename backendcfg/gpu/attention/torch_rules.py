@@ -189,7 +189,7 @@ def aligned_widths(case: Case) -> str:
     """Widths fit the loads of the kernel."""
     half = case.call.query.element in HALF
     if case.device.vendor == "nvidia":
-        # ArrayFacts cores take 128 bits at once, and any device from sm80 at least 4 numbers.
+        # Tensor cores take 128 bits at once, and any device from sm80 at least 4 numbers.
         tensor_cores = case.device.sm[0] >= 8 or (case.device.sm[0] >= 7 and half)
         least = 4 if case.device.sm[0] >= 8 else 1
         step = max(least, 128 // (16 if half else 32)) if tensor_cores else least

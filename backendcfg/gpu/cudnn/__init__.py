@@ -53,13 +53,13 @@ class _Plan:
 
 
 class _Search:
-    """A described graph and its engines: (index, numerical notes, behaviour, is a fallback)."""
+    """A described graph and its engines: (index, numerical notes, behaviour)."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.descriptors: list[int] = []
         self.configurations: list[int] = []
-        self.engines: list[tuple[int, int, int, bool]] = []
+        self.engines: list[tuple[int, int, int]] = []
 
 
 class CudnnHandle(Handle):
@@ -81,7 +81,7 @@ class CudnnHandle(Handle):
 
     # What is asked of it
 
-    def engines(self, graph: Description) -> list[tuple[int, int, int, bool]]:
+    def engines(self, graph: Description) -> list[tuple[int, int, int]]:
         """The engines for a graph, in cuDNN's order."""
         return self._look(graph).engines
 
@@ -209,8 +209,7 @@ class CudnnHandle(Handle):
                     # The second query may return fewer: only those that it filled in are valid.
                     self._drop(fresh, first + found)
                 for each in fresh.configurations[first:]:
-                    is_fallback = mode == _N["CUDNN_HEUR_MODE_FALLBACK"]
-                    fresh.engines.append((*self._examine(each), is_fallback))
+                    fresh.engines.append(self._examine(each))
         except Fault as fault:
             if fault.args[1] // 1000 != _UNSUPPORTED:
                 raise

@@ -180,23 +180,21 @@ class Engine(NamedTuple):
         number: in cuDNN's list of engines.
         notes: what its results are like, names of `NOTES`.
         behaviour: what it needs, names of `BEHAVIOURS`.
-        is_fallback: whether it is named only for what nothing faster computes.
     """
 
     number: int
     notes: tuple[str, ...]
     behaviour: tuple[str, ...]
-    is_fallback: bool
 
     def __str__(self) -> str:
         said = ", ".join((*self.notes, *self.behaviour))
         return f"engine {self.number} ({said})" if said else f"engine {self.number}"
 
 
-def engine(said: tuple[int, int, int, bool]) -> Engine:
+def engine(said: tuple[int, int, int]) -> Engine:
     """An engine, whose notes come as masks."""
-    number, notes, behaviour, is_fallback = said
-    return Engine(number, _named(notes, NOTES), _named(behaviour, BEHAVIOURS), is_fallback)
+    number, notes, behaviour = said
+    return Engine(number, _named(notes, NOTES), _named(behaviour, BEHAVIOURS))
 
 
 def _named(mask: int, names: dict[str, int]) -> tuple[str, ...]:

@@ -69,13 +69,13 @@ _process = ProcessLock()
 
 
 def open_device(name: str, world: World | None = None) -> OpenLibrary | Unusable:
-    """The library of a name: the first usable file of `device_files.find`.
+    """The library of a name: the first usable file of `files.find`.
 
     Asked again, the answer is the same until the process has loaded or unloaded a library: a
     framework that is imported later may bring a copy that is to be preferred.
 
     Args:
-        name: as in `device_files.BY_NAME`.
+        name: as in `catalogue.gpu.BY_NAME`.
         world: where to look, instead of this process and its machine.
     """
     with _process.lock:

@@ -295,7 +295,7 @@ class Solver:
         return Described(dtype, held.shape, held.place)
 
     def refuse(self, reason: str, detail: str) -> NoReturn:
-        """Refuse the call, as `outcomes.refuse` does.
+        """Refuse the call, as `ops.linalg.refuse` does.
 
         Raises:
             InvalidArgumentError: always.

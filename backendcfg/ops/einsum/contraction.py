@@ -200,7 +200,7 @@ def plan(
 
     Args:
         labelled: what is computed.
-        order: which operands are contracted in each step, as `einsum_order.order` says.
+        order: which operands are contracted in each step, as `order` says.
         dtype: of the arithmetic.
         fixed: see the module's text.
     """

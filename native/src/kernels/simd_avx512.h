@@ -109,7 +109,6 @@ static SIMD void f32_to_bfloat16(uint16_t *p, f32x a) {
 
 #ifdef __AVX512BF16__
 /* Pairs of bfloat16, 16 to a vector. The instruction treats subnormal numbers as zero. */
-#define SIMD_PAIRS 1
 typedef __m512i pairs;
 static SIMD pairs pairs_load(const uint32_t *p) { return _mm512_loadu_si512(p); }
 static SIMD pairs pairs_load_first(f32m m, const uint32_t *p) {
