@@ -146,6 +146,14 @@ def current() -> MutableMapping[str, str]:
     return os.environ
 
 
+def put(name: str, text: str | None) -> None:
+    """Set a variable of this process, or unset it for None."""
+    if text is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = text
+
+
 def copy() -> dict[str, str]:
     """The environment of this process as it is now.
 

@@ -165,10 +165,7 @@ class Watched:
         if change.switch not in self.switches and facts.is_fact(change.switch):
             return facts.put_back(change.switch, change.before)
         if change.switch not in self.switches:
-            if change.before is None:
-                environ.current().pop(change.switch, None)
-            else:
-                environ.current()[change.switch] = change.before
+            environ.put(change.switch, change.before)
             return ""
         was = self.switches[change.switch]
         switch = was.switch

@@ -197,11 +197,7 @@ class EnvironmentVariable:
 
     def write(self, value: str | None) -> None:
         limits.note_processors()
-        text = value.text if isinstance(value, Meaning) else value
-        if text is None:
-            environ.current().pop(self.name, None)
-        else:
-            environ.current()[self.name] = text
+        environ.put(self.name, value.text if isinstance(value, Meaning) else value)
 
     def too_late(self) -> str:
         if not self.row.runtime:

@@ -114,10 +114,7 @@ class XlaFlags(AnytimeSwitch):
         return self.wanted
 
     def write(self, value: str | None) -> None:
-        if value is None:
-            environ.current().pop(VARIABLE, None)
-        else:
-            environ.current()[VARIABLE] = value
+        environ.put(VARIABLE, value)
 
     def too_late(self) -> str:
         return started()

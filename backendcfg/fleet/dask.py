@@ -313,9 +313,7 @@ async def _instantiated(
             for name, text in before.items():
                 # What the program has set meanwhile is its own.
                 if environ.current().get(name) == variables.get(name):
-                    environ.current().pop(name, None)
-                    if text is not None:
-                        environ.current()[name] = text
+                    environ.put(name, text)
     finally:
         _spawning.release()
     return await started

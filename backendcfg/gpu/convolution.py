@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg._native import current
 from backendcfg.cache import BoundedCache, ProfileCache
-from backendcfg.errors import DeviceFailedError, TierNotKeptError
+from backendcfg.errors import DeviceFailedError
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import messages, own_library
 from backendcfg.gpu.arrays import Arguments, DeviceView
@@ -100,11 +100,6 @@ def refused(flags: Mapping[str, Any], asked: Collection[str], element: str) -> d
 def unmet(engine: Engine, notes: Mapping[str, str]) -> str:
     """Why an engine is not taken, or ""."""
     return "; ".join(f"{note}: {why}" for note, why in notes.items() if note in engine.notes)
-
-
-def unkept(flags: Mapping[str, Any]) -> str:
-    """Why no engine keeps the tier of the flags, or ""."""
-    return messages.unkept(flags["determinism.tier"])
 
 
 class Problem(NamedTuple):
@@ -275,12 +270,8 @@ def _check(given: Arguments, geometry: Geometry, x: DeviceView) -> None:
             "`cudnn.enabled` is off, and nothing else convolves on a device",
             helps=["turn it on, or copy the arrays to the host"],
         )
-    if broken := unkept(flags):
-        raise TierNotKeptError(
-            f"{OPERATION}: {broken}",
-            state="nothing was computed",
-            helps=["compute on the CPU: our own kernels keep it", "use a profile of a lower tier"],
-        )
+    broken = messages.unkept(flags["determinism.tier"])
+    messages.refuse_unkept(OPERATION, broken, "compute on the CPU: our own kernels keep it")
 
 
 def flags_in_force() -> tuple[Mapping[str, Any], frozenset[str]]:
@@ -485,7 +476,7 @@ def explain(
     elif not flags["cudnn.enabled"]:
         against = "`cudnn.enabled` is off"
     else:
-        against = unkept(flags)
+        against = messages.unkept(flags["determinism.tier"])
     for each in (opened, driver):
         if not against and not isinstance(each, OpenLibrary):
             against = "; ".join(each.reasons)

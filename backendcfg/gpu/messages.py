@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
-from backendcfg.errors import InvalidArgumentError
+from backendcfg.errors import InvalidArgumentError, TierNotKeptError
 from backendcfg.ops.arrays import place_named
 from backendcfg.ops.devices import KINDS
 
@@ -60,6 +60,25 @@ def forked(operation: str) -> NoReturn:
         state="nothing was computed",
         helps=['start workers by "spawn" or "forkserver": `multiprocessing.get_context("spawn")`'],
     )
+
+
+def refuse_unkept(operation: str, broken: str, *instead: str) -> None:
+    """Raise where nothing on a device keeps the tier of the flags.
+
+    Args:
+        operation: for the message.
+        broken: why not, as `unkept` says it; "" raises nothing.
+        instead: what to do instead of taking a lower tier.
+
+    Raises:
+        TierNotKeptError: the tier is not kept.
+    """
+    if broken:
+        raise TierNotKeptError(
+            f"{operation}: {broken}",
+            state="nothing was computed",
+            helps=[*instead, "use a profile of a lower tier"],
+        )
 
 
 def type_of(value: Any) -> str:

@@ -136,10 +136,7 @@ def _begin() -> None:
 
 
 def _tell_programs(handed: Sequence[Asked]) -> None:
-    if handed:
-        environ.current()[environ.INHERIT.name] = in_words(handed)
-    else:
-        environ.current().pop(environ.INHERIT.name, None)
+    environ.put(environ.INHERIT.name, in_words(handed) if handed else None)
 
 
 def in_words(handed: Sequence[Asked]) -> str:

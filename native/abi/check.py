@@ -138,8 +138,9 @@ def tables() -> dict[str, Any]:
     """
     package = INCLUDE.parents[1] / "backendcfg"
     if not package.is_dir():
-        (installed,) = importlib.util.find_spec("backendcfg").submodule_search_locations
-        package = Path(installed)
+        # Several folders where the install is editable: the sources, and what was compiled.
+        folders = map(Path, importlib.util.find_spec("backendcfg").submodule_search_locations)
+        package = next(folder for folder in folders if (folder / SIGNATURES).is_file())
     spec = importlib.util.spec_from_file_location("signatures", package / SIGNATURES)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -47,10 +47,7 @@ class CodeFolder(TorchSwitch):
         return environ.foreign([VARIABLE]).get(VARIABLE)
 
     def write(self, value: str | None) -> None:
-        if value is None:
-            environ.current().pop(VARIABLE, None)
-        else:
-            environ.current()[VARIABLE] = value
+        environ.put(VARIABLE, value)
 
 
 def folder(values: Mapping[str, Any], asked: Collection[str]) -> tuple[str, str] | None:

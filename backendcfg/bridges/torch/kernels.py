@@ -91,10 +91,14 @@ class Language(TorchSwitch):
         return "" if known else absent(self.torch)
 
 
-class Operations(TorchSwitch):
-    """The operators whose kernels of this kind are disabled, sorted."""
+class Disabled(TorchSwitch):
+    """Some of what these kernels are for is disabled: names, sorted."""
 
-    name = f"torch.backends.{OPERATIONS}"
+    what = ""
+    """In the names of PyTorch's functions that disable and enable it."""
+
+    field = ""
+    """Where PyTorch keeps it."""
 
     def __init__(self, torch: Any, native: Any, wanted: tuple[str, ...]) -> None:
         super().__init__(torch)
@@ -102,14 +106,21 @@ class Operations(TorchSwitch):
         self.wanted = wanted
 
     def read(self) -> tuple[str, ...]:
-        return tuple(sorted(self.native._get_filter_state()._op_symbols))
+        return tuple(sorted(getattr(self.native._get_filter_state(), self.field)))
 
     def write(self, value: tuple[str, ...]) -> None:
         now = set(self.read())
         if off := sorted(set(value) - now):
-            self.native.disable_operations(*off)
+            getattr(self.native, f"disable_{self.what}")(*off)
         if on := sorted(now - set(value)):
-            self.native.enable_operations(*on)
+            getattr(self.native, f"enable_{self.what}")(*on)
+
+
+class Operations(Disabled):
+    """The operators whose kernels of this kind are disabled."""
+
+    name = f"torch.backends.{OPERATIONS}"
+    what, field = "operations", "_op_symbols"
 
     def unsupported(self) -> str:
         if self.native is None:
@@ -126,25 +137,11 @@ class Operations(TorchSwitch):
         return ""
 
 
-class DispatchKeys(TorchSwitch):
-    """The dispatch keys whose kernels of this kind are disabled, sorted."""
+class DispatchKeys(Disabled):
+    """The dispatch keys whose kernels of this kind are disabled."""
 
     name = f"torch.backends.{KEYS}"
-
-    def __init__(self, torch: Any, native: Any, wanted: tuple[str, ...]) -> None:
-        super().__init__(torch)
-        self.native = native
-        self.wanted = wanted
-
-    def read(self) -> tuple[str, ...]:
-        return tuple(sorted(self.native._get_filter_state()._dispatch_keys))
-
-    def write(self, value: tuple[str, ...]) -> None:
-        now = set(self.read())
-        if off := sorted(set(value) - now):
-            self.native.disable_dispatch_keys(*off)
-        if on := sorted(now - set(value)):
-            self.native.enable_dispatch_keys(*on)
+    what, field = "dispatch_keys", "_dispatch_keys"
 
     def unsupported(self) -> str:
         if self.native is None:
@@ -204,10 +201,8 @@ def _in_python(torch: Any, values: Mapping[str, Any], asked: Collection[str]) ->
         for flag in LANGUAGES
         if flag in asked
     ]
-    if OPERATIONS in asked:
-        wanted = tuple(sorted(set(values[OPERATIONS])))
-        result.append(Setting(Operations(torch, native, wanted), wanted, OPERATIONS))
-    if KEYS in asked:
-        keys = tuple(sorted(set(values[KEYS])))
-        result.append(Setting(DispatchKeys(torch, native, keys), keys, KEYS))
+    for flag, disabled in ((OPERATIONS, Operations), (KEYS, DispatchKeys)):
+        if flag in asked:
+            wanted = tuple(sorted(set(values[flag])))
+            result.append(Setting(disabled(torch, native, wanted), wanted, flag))
     return result

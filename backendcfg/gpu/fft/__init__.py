@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg.cache import ProfileCache
-from backendcfg.errors import MissingLibraryError, TierNotKeptError
+from backendcfg.errors import MissingLibraryError
 from backendcfg.flags_in_force import FlagsInForce
-from backendcfg.gpu import own_library
+from backendcfg.gpu import messages, own_library
 from backendcfg.gpu.arrays import Arguments, DeviceView
 from backendcfg.gpu.fft import plans
 from backendcfg.gpu.fft.plans import CufftPlan
@@ -191,12 +191,7 @@ def _planned(request: Request, view: DeviceView, element: str, given: Arguments)
     """Check a call and plan it, for all calls of its kind."""
     operation, kind = given.operation, request.kind
     flags = FlagsInForce()
-    if broken := plans.unkept(flags.tier):
-        raise TierNotKeptError(
-            f"{operation}: {broken}",
-            state="nothing was computed",
-            helps=["transform on the CPU", "use a profile of a lower tier"],
-        )
+    messages.refuse_unkept(operation, plans.unkept(flags.tier), "transform on the CPU")
     chosen = sole_library("cufft", view.kind)
     if chosen.library is None:
         raise MissingLibraryError(

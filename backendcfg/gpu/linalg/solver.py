@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from backendcfg import _native
 from backendcfg.cache import ProfileCache
-from backendcfg.errors import MissingLibraryError, TierNotKeptError
-from backendcfg.gpu import own_library
+from backendcfg.errors import MissingLibraryError
+from backendcfg.gpu import messages, own_library
 from backendcfg.gpu.arrays import Arguments, DeviceView
 from backendcfg.gpu.linalg import steps
 from backendcfg.gpu.linalg.plan import GIVEN, LinalgPlan, size_of
@@ -103,15 +103,8 @@ class Solver:
 
     def _choose(self, first: DeviceView) -> tuple[LinalgChoice, LinalgRecipe, dict[str, Any]]:
         flags = steps.flags_in_force()
-        if broken := steps.unkept(flags):
-            raise TierNotKeptError(
-                f"{self.operation}: {broken}",
-                state="nothing was computed",
-                helps=[
-                    "compute on the CPU: our own code keeps it",
-                    "use a profile of a lower tier",
-                ],
-            )
+        broken = messages.unkept(flags[steps.TIER])
+        messages.refuse_unkept(self.operation, broken, "compute on the CPU: our own code keeps it")
         chosen = steps.choose(flags, first.kind, first.ordinal, self.element, self.function)
         if chosen.recipe is None:
             raise MissingLibraryError(

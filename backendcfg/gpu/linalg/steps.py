@@ -215,11 +215,6 @@ def order(kind: int, preferred: Any) -> tuple[str, ...]:
     return (first, *(name for name in names if name != first)) if first in names else names
 
 
-def unkept(flags: Mapping[str, Any]) -> str:
-    """Why nothing on a device keeps the tier of the flags, or ""."""
-    return messages.unkept(flags[TIER])
-
-
 def flags_in_force() -> dict[str, Any]:
     """The flags of `FLAGS` that are in force here and now."""
     flags = FlagsInForce()
@@ -380,7 +375,7 @@ def explain(
     what = f"{operation} of ({m}, {n}) {element}{sides} on {place_named(place)}"
     chosen = choose(flags, kind, index, element, function)
     reasons, recipe = dict(chosen.reasons), chosen.recipe
-    if recipe is not None and (broken := unkept(flags)):
+    if recipe is not None and (broken := messages.unkept(flags[TIER])):
         reasons[recipe.provider] = broken
         recipe = None
     elif recipe is not None and not serves(chosen, function, sizes):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import _native, native
 from backendcfg.catalogue.gpu import AMD, NVIDIA
-from backendcfg.errors import MissingLibraryError, TierNotKeptError
+from backendcfg.errors import MissingLibraryError
 from backendcfg.gpu import messages
 from backendcfg.gpu.libraries import files
 from backendcfg.gpu.libraries import opening as device_driver
@@ -161,11 +161,6 @@ def mixed(kind: int) -> str:
     return f"{title} {' and '.join(map(str, found))} are both in this process: {whose}"
 
 
-def unkept(flags: dict[str, Any]) -> str:
-    """Why no product on a device can keep the tier of the flags, or ""."""
-    return messages.unkept(flags[gemm.TIER])
-
-
 def recipe_for(operation: str, snapshot: int, kind: int, index: int, element: str) -> int:
     """The address of the recipe; what C asks.
 
@@ -173,12 +168,8 @@ def recipe_for(operation: str, snapshot: int, kind: int, index: int, element: st
         TierNotKeptError: no library keeps what the profile promises.
         MissingLibraryError: no library can serve it.
     """
-    if broken := unkept(flags_of(snapshot)):
-        raise TierNotKeptError(
-            f"{operation}: {broken}",
-            state="nothing was computed",
-            helps=["compute on the CPU: our own kernels keep it", "use a profile of a lower tier"],
-        )
+    broken = messages.unkept(flags_of(snapshot)[gemm.TIER])
+    messages.refuse_unkept(operation, broken, "compute on the CPU: our own kernels keep it")
     chosen = choose(snapshot, kind, index, element)
     if chosen.recipe is None:
         place = place_named((kind, index))
@@ -223,7 +214,7 @@ def of_element(
     """
     snapshot = _native.snapshot()
     chosen = choose(snapshot, *place, element, start=False)
-    broken = unkept(flags_of(snapshot))
+    broken = messages.unkept(flags_of(snapshot)[gemm.TIER])
     if broken and chosen.recipe is not None:
         return chosen, None, {**chosen.reasons, chosen.recipe.provider: broken}
     return chosen, chosen.recipe, chosen.reasons

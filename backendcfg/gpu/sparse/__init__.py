@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backendcfg import _native
 from backendcfg.cache import BoundedCache
-from backendcfg.errors import InvalidArgumentError, MissingLibraryError, TierNotKeptError
+from backendcfg.errors import InvalidArgumentError, MissingLibraryError
 from backendcfg.flags_in_force import FlagsInForce
-from backendcfg.gpu import own_library
+from backendcfg.gpu import messages, own_library
 from backendcfg.gpu.arrays import SIZES, Arguments, DeviceView
 from backendcfg.gpu.libraries.calling import Fault, Session
 from backendcfg.gpu.libraries.opening import SoleLibrary, sole_library
@@ -205,12 +205,7 @@ def _known(given: Arguments, name: str) -> None:
 
 
 def _chosen(given: Arguments, view: DeviceView, how: SparseAlgorithm) -> SoleLibrary:
-    if broken := cusparselt.unkept(FlagsInForce().tier, how):
-        raise TierNotKeptError(
-            f"{given.operation}: {broken}",
-            state="nothing was computed",
-            helps=["use a profile of a lower tier"],
-        )
+    messages.refuse_unkept(given.operation, cusparselt.unkept(FlagsInForce().tier, how))
     chosen = sole_library("cusparselt", view.kind, cusparselt.OLDEST)
     if chosen.library is None:
         raise MissingLibraryError(
