@@ -510,7 +510,7 @@ def _in_the_way() -> str:
     if is_worker(words):
         return "this Python is a worker of another"
     if not may_have_profile(committed=False)[0]:
-        return "nobody applied or trusted anything in this project"
+        return "you do not trust the settings file of this project"
     return ""
 
 
@@ -587,8 +587,9 @@ def begin() -> None:
     def action() -> None:
         if ignored:
             say(
-                "note: this Python starts without a profile, because you neither applied nor "
-                "trusted " + ignored + "; see `backendcfg status`"
+                "note: this Python starts without a profile, because you do not trust "
+                + ignored
+                + "; see `backendcfg status`"
             )
         else:
             start()

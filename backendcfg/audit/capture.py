@@ -22,7 +22,7 @@ from backendcfg.audit.facts import is_option
 from backendcfg.bridges import imports
 from backendcfg.bridges.environment import started_with
 from backendcfg.catalogue.variables import VARIABLES
-from backendcfg.errors import BackendCfgError, InvalidArgumentError
+from backendcfg.errors import BackendCfgError, InvalidArgumentError, StateUnwritableError
 from backendcfg.probe import environment
 from backendcfg.transact import disk
 from backendcfg.transact.outcome import shown
@@ -434,8 +434,12 @@ def _refusals(made: Captured) -> list[str]:
     if not made.flags:
         return []
     tomllib.loads(made.to_toml())
-    with childprocess.scratch() as folder:
-        path = os.path.join(folder, "captured.toml")
+    try:
+        folder = childprocess.scratch()
+    except StateUnwritableError as error:  # the program has run, and is not run again for this
+        return [f"it was not tried on this machine: {error.message}"]
+    with folder as place:
+        path = os.path.join(place, "captured.toml")
         made.write(path)
         try:
             plan(path)

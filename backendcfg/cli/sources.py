@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backendcfg.schema.profile import Stack
     from backendcfg.session.choice import Picked
 
-HOST_MARK = rb'"microarchitecture": '
+HOST_MARK = rb'"microarchitecture"\s*:'
 """What every file of a host has, and hardly any other."""
 
 

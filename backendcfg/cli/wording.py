@@ -61,9 +61,13 @@ def _untrusted() -> str:
 def left_in_force() -> tuple[str | None, list[str]]:
     """The profile that is in force here where none is active any more, and lines that say so."""
     from backendcfg.cli.output import block
+    from backendcfg.errors import BackendCfgError
     from backendcfg.session.choice import chosen
 
-    left = chosen()
+    try:
+        left = chosen()
+    except BackendCfgError as error:  # what was done is done
+        return None, [f"what is in force here cannot be told: {error.message}"]
     if left is None or not left.name:
         return None, []
     lines = [f"{left.name} is in force here, by {left.source}"]

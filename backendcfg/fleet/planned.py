@@ -79,7 +79,7 @@ class Unlike(Document):
 MOST_SHOWN = 200
 """Characters of a value that a message has."""
 
-MARK = rb'"builds": '
+MARK = rb'"builds"\s*:'
 """What every file of a fleet plan has, and hardly any other."""
 
 

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from backendcfg.session.shell import (
         activate,
         current,
+        distrust,
         history,
-        note_trust,
         off,
         rehearse,
         run_environment,
+        trust,
         undo_generation,
     )
     from backendcfg.session.view import active, flags
@@ -31,11 +32,12 @@ _HOMES = {
     "shell": (
         "activate",
         "current",
+        "distrust",
         "history",
-        "note_trust",
         "off",
         "rehearse",
         "run_environment",
+        "trust",
         "undo_generation",
     ),
     "view": ("active", "flags"),
@@ -47,9 +49,9 @@ __all__ = [
     "apply",
     "current",
     "detect",
+    "distrust",
     "flags",
     "history",
-    "note_trust",
     "off",
     "plan",
     "profile",
@@ -58,6 +60,7 @@ __all__ = [
     "reload",
     "run_environment",
     "stack",
+    "trust",
     "undo",
     "undo_generation",
 ]

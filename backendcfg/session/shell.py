@@ -13,7 +13,7 @@ from backendcfg.errors import StateUnwritableError, TooLateError, UsageError
 from backendcfg.transact import disk, generations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from backendcfg.schema.base import Rank
     from backendcfg.schema.plan import Plan
@@ -224,12 +224,44 @@ def current(*, user: bool = False, environment: bool = False) -> Generation | No
     return generations.current(_scope(user=user, environment=environment))
 
 
-def note_trust(path: str, *, trusted: bool) -> None:
-    """Let plain `python` obey the settings file of the project that a path is in, or no longer."""
-    root, _ = startup.project(os.path.abspath(path))
-    if root:
-        generations.take_over_old_state()
-        generations.note(root, trusted=trusted)
+def trust(path: str) -> tuple[str, ...]:
+    """Trust the files of a project, or one file, as they are; returns them.
+
+    Plain `python` then obeys the settings file, if that is among them.
+
+    Raises:
+        UnreadableFileError: one of them cannot be read, or there is none.
+        StateUnwritableError: the record or the state cannot be written.
+    """
+    from backendcfg.load import trust
+
+    files = [str(file) for file in trust.trust(path)]
+    generations.take_over_old_state()
+    generations.trust(_folders(files))
+    return tuple(files)
+
+
+def distrust(path: str) -> tuple[str, ...]:
+    """Trust the files of a folder, or one file, no longer; returns those that were trusted.
+
+    Raises:
+        StateUnwritableError: the record or the state cannot be written.
+    """
+    from backendcfg.load import trust
+
+    files = trust.revoke(path)
+    generations.take_over_old_state()
+    generations.distrust(_folders([*files, path]), os.path.realpath(path))
+    return files
+
+
+def _folders(files: Iterable[str]) -> set[str]:
+    """Where settings files of projects lie, those of some files that are such."""
+    return {
+        os.path.realpath(os.path.dirname(file) or os.curdir)
+        for file in files
+        if os.path.basename(file) in startup.MARKERS
+    }
 
 
 def _named(*, user: bool, environment: bool) -> str | None:

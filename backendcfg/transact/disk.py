@@ -71,7 +71,7 @@ def replace(path: str, content: bytes, *, commits: bool = False, shared: bool = 
         StateUnwritableError: `state` says whether the new content is visible.
     """
     try:
-        write_whole(path, content, shared=shared)
+        write_whole(path, content, mode=0o644 if shared else 0o600)
     except OSError as error:
         raise unwritable(path, error, "write") from error
     try:
@@ -82,13 +82,14 @@ def replace(path: str, content: bytes, *, commits: bool = False, shared: bool = 
         raise
 
 
-def write_whole(path: str, content: bytes, *, shared: bool = True, new: bool = False) -> None:
+def write_whole(path: str, content: bytes, *, mode: int | None = None, new: bool = False) -> None:
     """Write a file that nobody sees before it is whole; its directory exists already.
 
     Args:
         path: the file.
         content: all of it.
-        shared: as for `replace`.
+        mode: who may read and write it, whatever umask says; None for what umask says, or what
+            the file that it replaces has.
         new: whether nothing may be there yet.
 
     Raises:
@@ -99,14 +100,15 @@ def write_whole(path: str, content: bytes, *, shared: bool = True, new: bool = F
     temporary = f"{path}.{os.urandom(8).hex()}{UNFINISHED}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        handle = os.open(temporary, flags, 0o600)
+        handle = os.open(temporary, flags, 0o600 if mode is not None else 0o666)
         try:
-            os.fchmod(handle, 0o600)  # whatever umask took away
+            if mode is None and not new and os.path.exists(path):
+                mode = os.stat(path).st_mode & 0o777
             view = memoryview(content)
             while view:
                 view = view[os.write(handle, view) :]
-            if shared:
-                os.fchmod(handle, 0o644)
+            if mode is not None:
+                os.fchmod(handle, mode)
             os.fsync(handle)
         finally:
             os.close(handle)

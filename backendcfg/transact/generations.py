@@ -25,7 +25,7 @@ from backendcfg.transact.store import KEPT, Generation, Row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import NoReturn
 
     from backendcfg.transact.compiled import Compiled
@@ -38,11 +38,12 @@ __all__ = [
     "commit",
     "current",
     "directory",
+    "distrust",
     "history",
     "known",
-    "note",
     "off",
     "take_over_old_state",
+    "trust",
     "undo",
     "whose",
 ]
@@ -146,26 +147,47 @@ def commit(
     return number
 
 
-def note(path: str, *, trusted: bool) -> None:
-    """Note that this user trusts a project, so that plain `python` obeys its settings file.
+def trust(roots: Iterable[str]) -> None:
+    """Note that this user trusts projects, so that plain `python` obeys their settings files.
+
+    Args:
+        roots: the folders of the projects, without links.
 
     Raises:
         StateUnwritableError: the state cannot be written; it is as before.
     """
-    state, scope = _place(path)
-    if not trusted and not os.path.exists(_index(state)):
+    scopes = {TRUSTED + startup.escaped(root) for root in roots}
+    _note(lambda noted: noted | scopes)
+
+
+def distrust(roots: Iterable[str], within: str) -> None:
+    """Take that back of projects, and of all whose folder is another one or lies in it.
+
+    Args:
+        roots: the folders of the projects, without links.
+        within: the other folder, likewise.
+
+    Raises:
+        StateUnwritableError: the state cannot be written; it is as before.
+    """
+    scopes = {TRUSTED + startup.escaped(root) for root in roots}
+    where = TRUSTED + startup.escaped(within)
+    _note(lambda noted: {x for x in noted - scopes if not startup.is_within(x, where)})
+
+
+def _note(change: Callable[[set[str]], set[str]]) -> None:
+    state = directory()
+    if not change(set()) and not os.path.exists(_index(state)):
         return
     disk.make_directory(state)
     with disk.writing(_lock(state)):
         rows = store.read_index(_index(state))
-        scope = TRUSTED + scope
-        if trusted == (scope in rows):
+        noted = {scope for scope in rows if scope.startswith(TRUSTED)}
+        wanted = change(noted)
+        if wanted == noted:
             return
-        if trusted:
-            rows[scope] = _new_row(scope)
-        else:
-            del rows[scope]
-        _publish(state, rows)
+        rows = {scope: row for scope, row in rows.items() if scope not in noted - wanted}
+        _publish(state, rows | {scope: _new_row(scope) for scope in sorted(wanted - noted)})
 
 
 def whose(path: str | None) -> str:

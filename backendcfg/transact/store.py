@@ -289,7 +289,8 @@ def prune(home: str, row: Row) -> None:
 
 def _parent(file: str) -> int:
     try:
-        parent = plain_json.loads((startup.read(file, own=True) or b"").decode())["parent"]
+        data = plain_json.loads((startup.read(file, own=True) or b"").decode())
+        parent = data["parent"] or data.get("beyond", 0)
         return parent if isinstance(parent, int) else 0
     except (ValueError, KeyError, TypeError):
         return 0

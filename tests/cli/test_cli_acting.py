@@ -229,6 +229,17 @@ def test_undo_to_no_profile_says_what_the_project_s_file_picks(call, project):
     )
 
 
+def test_undo_says_that_it_undid_though_the_project_s_file_is_wrong(call, project):
+    call("apply", "mine")
+    (project / "backendcfg.toml").write_text('profle = "base"\n')
+    undone = call("undo")
+    assert undone.code == 0
+    assert undone.out == (
+        "no profile is active now, as before; what is in force here cannot be told: unknown key"
+        " `profle` at the top level\n"
+    )
+
+
 def test_undo_of_nothing_is_an_error(call, project):
     result = call("undo")
     assert (result.code, result.out) == (2, "")

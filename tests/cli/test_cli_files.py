@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from backendcfg import startup
 from backendcfg.cli.sources import read_host, write_host
 from backendcfg.cli.verbs.doctor import QUESTIONS, examine, thread_pools
 from backendcfg.errors import InvalidHostError, UnreadableFileError
@@ -267,6 +268,21 @@ def test_a_profile_of_a_project_sets_variables_only_after_trust(call, project):
     assert call("plan", "base").code == 0
 
 
+def test_trust_is_of_a_project_by_whatever_path_and_only_with_its_settings_file(call, project):
+    link, file = project.parent / "link", project / "backendcfg.toml"
+    link.symlink_to(project)
+    file.write_text('profile = "base"\n')
+    for given in (link, file):
+        assert startup.may_have_profile(committed=False) == (False, "")
+        assert call("trust", str(given)).code == 0
+        assert startup.may_have_profile(committed=False) == (True, "")
+        kept = file.rename(project / "kept")  # as in another branch
+        assert call("trust", "--revoke", str(project.parent)).code == 0
+        kept.rename(file)
+    call("trust", "profiles/base.toml")
+    assert startup.may_have_profile(committed=False) == (False, "")
+
+
 def test_trust_list_takes_nothing_else(call, project):
     result = call("trust", "--list", "--revoke")
     assert (result.code, result.out) == (2, "")
@@ -283,8 +299,10 @@ def test_a_host_is_captured_over_no_other_file(call, project):
         "  help: give another file with `--capture`\n"
     )
     assert script.read_text() == "print('mine')\n"
+    host = project / "host.json"
     for _ in range(2):
         assert call("detect", "--capture", "host.json").code == 0
+        host.write_text(json.dumps(json.loads(host.read_text()), separators=(",", ":")))
 
 
 def test_a_table_beside_a_settings_file_is_checked_and_said_not_to_be_read(call, project):

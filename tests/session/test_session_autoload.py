@@ -525,7 +525,7 @@ def test_where_a_file_that_nobody_trusted_stands_in_the_way_one_line_says_so(rea
     start = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], cwd='project')"
     said = real.said("-I", "-c", start, "print('program')")
     note = (
-        "note: this Python starts without a profile, because you neither applied nor trusted "
+        "note: this Python starts without a profile, because you do not trust "
         f"{file}; see `backendcfg status`\n"
     )
     assert said == ("program\n", note, 0)

@@ -263,17 +263,19 @@ def test_what_is_active_for_the_environment_is_kept_below_its_prefix(monkeypatch
 
 
 def test_a_trusted_project_has_a_row_until_it_is_trusted_no_longer(state):
-    generations.note("/p", trusted=False)
+    generations.distrust(["/p"], "/p")
     assert not state.exists()
     for _ in range(2):
-        generations.note("/p", trusted=True)
+        generations.trust(["/p", "/p/q", "/pq"])
         assert startup.TRUSTED + "/p" in startup.active_rows(str(state))
     assert not generations.known("/p")
     assert generations.active("/p") is None
     commit("/p", "fast")
     for _ in range(2):
-        generations.note("/p", trusted=False)
-        assert startup.active_rows(str(state)) == {"/p": 1}
+        generations.distrust([], "/p")
+        assert startup.active_rows(str(state)) == {startup.TRUSTED + "/pq": 0, "/p": 1}
+    generations.distrust(["/pq"], "/elsewhere")
+    assert startup.active_rows(str(state)) == {"/p": 1}
     assert named(generations.current("/p")) == (1, "fast")
 
 
@@ -289,6 +291,19 @@ def test_undo_goes_back_beyond_an_off(state):
     assert generations.undo("/p") is None
     with pytest.raises(NothingToUndoError):
         generations.undo("/p")
+
+
+def test_what_undo_returns_to_beyond_an_off_is_kept(state):
+    commit("/p", "one")
+    generations.off("/p")
+    for _ in range(store.KEPT + 2):
+        commit("/p", "two")
+        generations.undo("/p")
+        generations.undo("/p")
+        generations.off("/p")
+    commit("/p", "two")
+    assert generations.undo("/p") is None
+    assert named(generations.undo("/p")) == (1, "one")
 
 
 DAMAGE = {

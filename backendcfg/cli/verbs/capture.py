@@ -69,12 +69,13 @@ def command(output: str, words: tuple[str, ...], *, force: bool, everything: boo
 
 def _refuse_unwritable(output: str) -> None:
     """Say before the command runs, which may take long, that its profile could not be written."""
-    folder = os.path.dirname(os.path.abspath(output))
+    folder = os.path.dirname(os.path.realpath(output))
+    is_special = os.path.exists(output) and not os.path.isfile(output)
     if os.path.isdir(output):
         obstacle = f"{output} is a folder"
     elif not os.path.isdir(folder):
         obstacle = f"there is no folder {folder}"
-    elif not os.access(output if os.path.exists(output) else folder, os.W_OK):
+    elif not os.access(output if is_special else folder, os.W_OK):
         obstacle = "this user may not write there"
     else:
         return

@@ -24,12 +24,13 @@ def command(user: bool, environment: bool) -> None:
 
     before = session.off(user=user, environment=environment)
     name, left = left_in_force()
-    if name and before:
-        lines = [f"generation {before} is no longer active; {left[0]}", *left[1:]]
-    elif before:
-        lines = [f"no profile is active any more (it was generation {before})"]
+    if not before:
+        was = "no profile was active"
+    elif name:
+        was = f"generation {before} is no longer active"
     else:
-        lines = ["; ".join(["no profile was active", *left[:1]]), *left[1:]]
+        was = f"no profile is active any more (it was generation {before})"
+    lines = ["; ".join([was, *left[:1]]), *left[1:]]
     if before:
         scope = " --environment" if environment else " --user" if user else ""
         lines += block("next", [f"backendcfg undo{scope}, to make it active again"], "bold")

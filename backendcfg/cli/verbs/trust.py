@@ -39,14 +39,14 @@ def command(path: str | None, listing: bool, revoke: bool) -> None:
         document = [{"path": file, "problem": why} for file, why in sorted(recorded.items())]
         current().answer({"trusted": document}, lines or ["no file is trusted"])
     elif revoke:
-        files = [str(file) for file in trust.revoke(root)]
-        session.note_trust(root, trusted=False)
+        files = session.distrust(root)
         lines = [f"{file} is no longer trusted" for file in files]
-        current().answer({"revoked": files}, lines or ["no file of it was trusted"])
+        current().answer({"revoked": list(files)}, lines or ["no file of it was trusted"])
     else:
-        files = [str(file) for file in trust.trust(root)]
-        session.note_trust(root, trusted=True)
-        current().answer({"trusted": files}, [f"{file} is trusted as it is now" for file in files])
+        files = session.trust(root)
+        current().answer(
+            {"trusted": list(files)}, [f"{file} is trusted as it is now" for file in files]
+        )
 
 
 def state(file: str, digest: str) -> str:

@@ -25,9 +25,9 @@ def command(user: bool, environment: bool) -> None:
 
     generation = session.undo_generation(user=user, environment=environment)
     if generation is None:
-        _, left = left_in_force()
+        name, left = left_in_force()
         lines = ["; ".join(["no profile is active now, as before", *left[:1]]), *left[1:]]
-        current().answer({"profile": None, "generation": 0}, lines)
+        current().answer({"profile": name, "generation": 0}, lines)
         return
     where = whose(generation.path)
     current().answer(
