@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 LIMIT_SECONDS = 120.0
 """How long a child may take that imports every framework."""
 
-GRACE_SECONDS = 5.0
-"""How long a child that was interrupted may take to end."""
+GRACE_SECONDS = 30.0
+"""How long a child may take to end what it runs, each time that it is asked."""
 
 
 @record(frozen=True)
@@ -104,6 +104,7 @@ def run(
     isolated: bool = False,
     python: str = "",
     alone: bool = False,
+    ends: bool = False,
 ) -> Ended:
     """Run a child to its end; whatever goes wrong is in the answer.
 
@@ -114,10 +115,12 @@ def run(
         seconds: after which it is killed; None for `LIMIT_SECONDS`.
         isolated: as for `command`.
         python: as for `command`.
-        alone: start it in a session of its own: Ctrl-C reaches this process alone, which passes it
-            on, and kills the child and all that the child started if they go on for GRACE_SECONDS;
-            the time limit kills them at once.
+        alone: start it in a session of its own: Ctrl-C reaches this process alone, which then kills
+            the child and all that the child started; so does the time limit.
+        ends: it passes SIGTERM on to what it runs, and kills that at SIGUSR1; it is waited for when
+            this process is interrupted.
     """
+    import signal
     import subprocess
 
     seconds = LIMIT_SECONDS if seconds is None else seconds
@@ -138,18 +141,23 @@ def run(
         except subprocess.TimeoutExpired:
             _kill(child, group=alone)
             return Ended(None, obstacle=f"did not end within {seconds:g} s")
-        except BaseException:
+        except BaseException as error:
             try:
-                if alone:
-                    _interrupt(child)
+                if ends:
+                    # Ctrl-C has reached what it runs, too; what `kill` sends has not.
+                    number = getattr(error, "number", signal.SIGINT)
+                    _end(child, asked=number == signal.SIGINT)
             finally:
                 _kill(child, group=alone)
             raise
     return Ended(child.returncode, output, complaints)
 
 
-def scratch() -> TemporaryDirectory[str]:
+def scratch(state: str = "nothing was started") -> TemporaryDirectory[str]:
     """A folder for what a child writes, which is gone after the `with` block.
+
+    Args:
+        state: what an error says of the state.
 
     Raises:
         StateUnwritableError: no folder for temporary files can be written.
@@ -163,19 +171,22 @@ def scratch() -> TemporaryDirectory[str]:
         where = f" in {os.path.dirname(error.filename)}" if error.filename else ""
         raise StateUnwritableError(
             f"no temporary folder can be made{where}: {error.strerror}",
-            state="nothing was started",
+            state=state,
             helps=["set TMPDIR to a folder that you may write, on a disk that has space"],
         ) from error
 
 
-def _interrupt(child: Popen[bytes]) -> None:
-    """Give a child and what it started the time to end as they do after Ctrl-C."""
+def _end(child: Popen[bytes], *, asked: bool) -> None:
+    """Wait until a child has ended what it runs, which is asked to end, and at last killed."""
     import signal
     from subprocess import TimeoutExpired
 
-    with suppress(ProcessLookupError, PermissionError, TimeoutExpired):
-        os.killpg(child.pid, signal.SIGINT)
-        child.wait(GRACE_SECONDS)
+    for number in (None if asked else signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1):
+        if number is not None:
+            child.send_signal(number)
+        with suppress(TimeoutExpired):
+            child.wait(GRACE_SECONDS)
+            return
 
 
 def _kill(child: Popen[bytes], *, group: bool) -> None:

@@ -55,7 +55,7 @@ def measure(
         BackendCfgError: the program cannot be started, or fails under the profile.
     """
     if path is not None:
-        _refuse(path)
+        _refuse(path, rounds)
     base, source = _base(name)
 
     def planned(settings: Mapping[str, str]) -> Compiled:
@@ -76,8 +76,14 @@ def measure(
         current().note(f"{shown} was written" if found.text else f"{shown} was not written")
 
 
-def _refuse(path: str) -> None:
-    """Refuse before anything is run a file that is there, or that cannot be written."""
+def _refuse(path: str, rounds: int) -> None:
+    """Refuse before anything is run a file that is there, or that will not or cannot be written."""
+    if rounds < LEAST_ROUNDS:
+        raise UsageError(
+            f"`--output` needs {LEAST_ROUNDS} rounds or more, not {rounds}: fewer tell too little",
+            state="the command was not started",
+            helps=["leave `--rounds` out, or give more"],
+        )
     if os.path.lexists(path):
         raise UsageError(
             f"{shown_path(path)} is there already",
@@ -235,7 +241,9 @@ def _end(found: Found) -> Iterator[str]:
         text = f"without a profile the program is {without.speed:.2f} times as fast as under {name}"
         yield from block(NOTHING, [text], "bold", "yellow")
     if found.best is None:
-        yield from block("best", [f"{name} as it is: no choice is faster"], "bold")
+        few = len(found.rounds.base) < LEAST_ROUNDS
+        why = f"not known, from fewer than {LEAST_ROUNDS} rounds" if few else "no choice is faster"
+        yield from block("best", [f"{name} as it is: {why}"], "bold")
         return
     yield from block("best", [f"{found.best.name}, as a profile:"], "bold", "green")
     yield from (f"          {line}" for line in found.text.splitlines())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -110,30 +111,38 @@ def test_every_second_run_finds_the_processors_busy_and_none_is_left(tmp_path):
     ]
 
 
-INTERRUPTED = """
-import os, time
-try:
-    with open("begun", "w") as begun:
-        print(os.getpid(), file=begun)
-    time.sleep(60)
-except KeyboardInterrupt:
-    open("ended", "w").close()
+ENDED = """
+import os, signal, time
+def end(number, _):
+    open(signal.Signals(number).name, "w").close()
+    raise SystemExit
+signal.signal(signal.SIGINT, end)
+signal.signal(signal.SIGTERM, end)
+with open("begun", "w") as begun:
+    print(os.getpid(), file=begun)
+time.sleep(60)
 """
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("words", [["prove", "nothing"], ["compare", "nothing", "fast"]])
-def test_who_ends_a_proof_interrupts_the_program(words, tmp_path):
+def test_who_ends_a_proof_ends_the_program_which_may_tidy_up(words, number, tmp_path):
     os.mkfifo(tmp_path / "begun")
-    words = [sys.executable, "-m", "backendcfg", *words, "--", sys.executable, "-c", INTERRUPTED]
-    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as proving:
+    words = [sys.executable, "-m", "backendcfg", *words, "--", sys.executable, "-c", ENDED]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, process_group=0
+    ) as proving:
         program = int((tmp_path / "begun").read_text())
-        proving.terminate()
+        if number == signal.SIGINT:  # as a terminal sends it
+            os.killpg(proving.pid, number)
+        else:
+            proving.send_signal(number)
         _, complaints = proving.communicate(timeout=60)
-    assert (proving.returncode, complaints) == (
-        143,
-        "ended by SIGTERM\n  state: files that the command wrote are there; nothing else changed\n",
+    assert proving.returncode == 128 + number
+    assert complaints.endswith(
+        "\n  state: files that the command wrote are there; nothing else changed\n"
     )
-    assert (tmp_path / "ended").exists()
+    assert [path.name for path in tmp_path.glob("SIG*")] == [number.name]
     with pytest.raises(ProcessLookupError):
         os.kill(program, 0)
 
@@ -144,12 +153,21 @@ def test_a_folder_that_is_not_there_after_the_first_run_is_refused(tmp_path, mon
     words[-1] = words[-1].format("os.makedirs('out', exist_ok=True)")
     assert main(words) == 2
     assert capsys.readouterr().err == (
-        "error[usage]: there is no folder outt, and the command made none\n"
+        "error[usage]: there is no folder outt after the first run\n"
         "  state: the command ran once; files that it wrote are there\n"
         "  help: give the folder that it writes to with `--files`\n"
     )
     words[3] = "out"
     assert main([*words[:4], "--runs", "2", *words[4:]]) == 0
+    capsys.readouterr()
+    (tmp_path / "file").write_text("")
+    words[3] = "file"
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        "error[usage]: file is no folder\n"
+        "  state: the command was not started\n"
+        "  help: give the folder that it writes to with `--files`\n"
+    )
 
 
 def test_without_a_place_for_temporary_files_nothing_is_started(tmp_path, monkeypatch, capsys):
@@ -158,7 +176,7 @@ def test_without_a_place_for_temporary_files_nothing_is_started(tmp_path, monkey
     assert capsys.readouterr().err == (
         f"error[state-unwritable]: no temporary folder can be made in {tmp_path}/gone: No such file"
         " or directory\n"
-        "  state: nothing was started\n"
+        "  state: there is no result, and nothing was stored\n"
         "  help: set TMPDIR to a folder that you may write, on a disk that has space\n"
     )
 

@@ -23,7 +23,7 @@ LEAST_FLOOR = 1.02
 """What is less than this apart is noise, however quiet a few runs were."""
 
 LEAST_ROUNDS = 3
-"""Rounds from which on there is an interval."""
+"""Rounds from which on there is an interval, and a choice is called faster or slower."""
 
 
 @dataclass(frozen=True)

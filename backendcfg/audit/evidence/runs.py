@@ -37,13 +37,18 @@ if int(processors):
 write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
 files += [(os.POSIX_SPAWN_OPEN, n, p, write, 0o600) for n, p in ((1, out), (2, err))]
-# Ctrl-C is for the program; this process says how it ended.
+# Ctrl-C is for the program, which has it from the terminal; this process says how it ended.
 usual = [] if signal.signal(signal.SIGINT, signal.SIG_IGN) is signal.SIG_IGN else [signal.SIGINT]
+ends = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGKILL}
+before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
 begin = time.perf_counter()
 try:
     started = os.posix_spawnp(
-        words[0], words, os.environ, file_actions=files, setsigdef=usual
+        words[0], words, os.environ, file_actions=files, setsigdef=usual, setsigmask=before
     )
+    for number in ends:
+        signal.signal(number, lambda number, _: os.kill(started, ends[number]))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 except OSError as error:
     print(json.dumps({"errno": error.errno}))
     raise SystemExit
@@ -117,15 +122,16 @@ def run(
         command: the program and its arguments.
         side: what it is started under.
         counts: whether it is measured.
-        seconds: how long it may take; None for as long as it takes. It has a session of its own,
-            all of which ends when the time is up, and when this process is interrupted.
+        seconds: how long it may take; then it has a session of its own, all of which ends when the
+            time is up, and when this process is interrupted. None for as long as it takes: it is
+            interrupted by Ctrl-C as if it ran by itself, and asked to end when this process is.
 
     Raises:
         TookTooLongError: it did not end within so many seconds.
         CommandNotFoundError, CommandNotExecutableError: it cannot be started.
         CommandFailedError: it did not exit with 0.
     """
-    with childprocess.scratch() as folder:
+    with childprocess.scratch(_STATE) as folder:
         files = [os.path.join(folder, name) for name in (ranks.OUTPUT, "err")]
         records = os.path.join(folder, "records")
         os.mkdir(records, 0o700)
@@ -136,7 +142,14 @@ def run(
         }
         words = ["-c", _RUNNER, str(side.processors), *files, *command]
         limit = _A_WEEK if seconds is None else seconds
-        done = childprocess.run(words, environment, seconds=limit, isolated=True, alone=True)
+        done = childprocess.run(
+            words,
+            environment,
+            seconds=limit,
+            isolated=True,
+            alone=seconds is not None,
+            ends=seconds is None,
+        )
         if seconds is not None and done.status is None:
             raise TookTooLongError(done.obstacle)
         try:

@@ -130,13 +130,19 @@ def command(
             f"`--also` needs {THIRD + 1} runs or more, not {runs}",
             helps=["it is every third run that differs so"],
         )
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise UsageError(
+            f"{shown_path(folder)} is no folder",
+            state="the command was not started",
+            helps=["give the folder that it writes to with `--files`"],
+        )
     side = replace(side_of(name, plan), also=also)
     locking = Locking(name, plan, write=lock, against=against)
 
     def keep(first: Run, wrote: Mapping[str, Content]) -> None:
         if not os.path.isdir(folder):
             raise UsageError(
-                f"there is no folder {shown_path(folder)}, and the command made none",
+                f"there is no folder {shown_path(folder)} after the first run",
                 state="the command ran once; files that it wrote are there",
                 helps=["give the folder that it writes to with `--files`"],
             )
