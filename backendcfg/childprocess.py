@@ -177,16 +177,24 @@ def scratch(state: str = "nothing was started") -> TemporaryDirectory[str]:
 
 
 def _end(child: Popen[bytes], *, asked: bool) -> None:
-    """Wait until a child has ended what it runs, which is asked to end, and at last killed."""
+    """Wait until a child has ended what it runs, which is asked to end, and at last killed.
+
+    Another interrupt meanwhile has it killed at once.
+    """
     import signal
     from subprocess import TimeoutExpired
 
-    for number in (None if asked else signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1):
-        if number is not None:
-            child.send_signal(number)
+    try:
+        for number in (None if asked else signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1):
+            if number is not None:
+                child.send_signal(number)
+            with suppress(TimeoutExpired):
+                child.wait(GRACE_SECONDS)
+                return
+    except KeyboardInterrupt:
+        child.send_signal(signal.SIGUSR1)
         with suppress(TimeoutExpired):
-            child.wait(GRACE_SECONDS)
-            return
+            child.wait(1)
 
 
 def _kill(child: Popen[bytes], *, group: bool) -> None:

@@ -11,8 +11,8 @@ import tempfile
 
 import pytest
 
-from backendcfg import errors
-from backendcfg.audit.evidence import files
+from backendcfg import childprocess, errors
+from backendcfg.audit.evidence import files, runs
 from backendcfg.audit.evidence.outputs import Distance
 from backendcfg.audit.evidence.prove import (
     HASH_SEED,
@@ -145,6 +145,36 @@ def test_who_ends_a_proof_ends_the_program_which_may_tidy_up(words, number, tmp_
     assert [path.name for path in tmp_path.glob("SIG*")] == [number.name]
     with pytest.raises(ProcessLookupError):
         os.kill(program, 0)
+
+
+STUBBORN = """
+import os, signal
+def passed(number, _):
+    with open("heard", "w") as heard:
+        heard.write(signal.Signals(number).name)
+signal.signal(signal.SIGINT, passed)
+signal.signal(signal.SIGTERM, passed)
+open("begun", "w").close()
+while True:
+    signal.pause()
+"""
+
+
+def test_who_runs_a_program_passes_sigterm_on_and_kills_it_at_sigusr1(tmp_path):
+    for name in ("begun", "heard"):
+        os.mkfifo(tmp_path / name)
+    files = [str(tmp_path / name) for name in ("out", "err")]
+    program = [sys.executable, "-c", STUBBORN]
+    words = childprocess.command(["-c", runs._RUNNER, "0", *files, *program], isolated=True)
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as runner:
+        (tmp_path / "begun").read_text()
+        for _ in range(2):
+            runner.terminate()
+            assert (tmp_path / "heard").read_text() == "SIGTERM"
+        runner.send_signal(signal.SIGINT)  # which the program has from the terminal
+        runner.send_signal(signal.SIGUSR1)
+        told, _ = runner.communicate(timeout=60)
+    assert json.loads(told)["status"] == -signal.SIGKILL
 
 
 def test_a_folder_that_is_not_there_after_the_first_run_is_refused(tmp_path, monkeypatch, capsys):

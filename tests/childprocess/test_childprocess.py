@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -42,6 +43,40 @@ def test_an_isolated_child_sees_no_site_packages_and_none_the_working_directory(
 def test_a_child_that_hangs_is_killed():
     done = childprocess.run(["-c", "import time; time.sleep(60)"], seconds=0.2)
     assert (done.status, done.how) == (None, "did not end within 0.2 s")
+
+
+class Stubborn:
+    """A child that ends when it is told to kill, and not before."""
+
+    def __init__(self, interrupts):
+        self.interrupts = interrupts
+        self.heard = []
+
+    def send_signal(self, number):
+        self.heard.append(number)
+
+    def wait(self, seconds):
+        if signal.SIGUSR1 in self.heard:
+            return
+        if self.interrupts:
+            self.interrupts -= 1
+            raise KeyboardInterrupt
+        raise subprocess.TimeoutExpired("child", seconds)
+
+
+@pytest.mark.parametrize(
+    ("asked", "interrupts", "heard"),
+    [
+        (False, 0, [signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1]),
+        (True, 0, [signal.SIGTERM, signal.SIGUSR1]),
+        (False, 1, [signal.SIGTERM, signal.SIGUSR1]),
+        (True, 1, [signal.SIGUSR1]),
+    ],
+)
+def test_a_child_that_passes_signals_on_is_asked_before_it_kills(asked, interrupts, heard):
+    child = Stubborn(interrupts)
+    childprocess._end(child, asked=asked)
+    assert child.heard == heard
 
 
 PARENT = """
