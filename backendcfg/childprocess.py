@@ -120,7 +120,6 @@ def run(
         ends: it passes SIGTERM on to what it runs, and kills that at SIGUSR1; it is waited for when
             this process is interrupted.
     """
-    import signal
     import subprocess
 
     seconds = LIMIT_SECONDS if seconds is None else seconds
@@ -144,9 +143,10 @@ def run(
         except BaseException as error:
             try:
                 if ends:
-                    # Ctrl-C has reached what it runs, too; what `kill` sends has not.
-                    number = getattr(error, "number", signal.SIGINT)
-                    _end(child, asked=number == signal.SIGINT)
+                    # Ctrl-C has reached what it runs, too. What `kill` sends has not: the command
+                    # line raises it with a `number`.
+                    by_terminal = isinstance(error, KeyboardInterrupt)
+                    _end(child, asked=by_terminal and not hasattr(error, "number"))
             finally:
                 _kill(child, group=alone)
             raise

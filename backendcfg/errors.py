@@ -134,6 +134,11 @@ class BackendCfgError(Exception):
         # Exceptions pickle by calling the class with args; the record lives in the attributes.
         return (type(self), (self.message,), self.__dict__)
 
+    @property
+    def each(self) -> tuple[BackendCfgError, ...]:
+        """The errors that this one stands for: itself, unless it is several."""
+        return (self,)
+
     def render(self) -> str:
         """The whole message as plain ASCII-framed text, complete without colour."""
         lines = [f"error[{self.code}]: {visible(self.message)}"]
@@ -333,6 +338,10 @@ class SeveralErrors(RequestError, ValueError):
     ) -> None:
         super().__init__(message, **record)
         self.errors = tuple(errors)
+
+    @property
+    def each(self) -> tuple[BackendCfgError, ...]:
+        return self.errors
 
     def render(self) -> str:
         return "\n\n".join([*(error.render() for error in self.errors), visible(self.message)])

@@ -43,7 +43,7 @@ MARKERS = ("backendcfg.toml", "pyproject.toml")
 """Files that can make a folder a project; the first always does."""
 
 USER, ENVIRONMENT, TRUSTED = "*user*", "*environment*", "*trusted*"
-"""What the index of active profiles has instead of a project's path; the last one before it."""
+"""What the index has instead of a project's path; TRUSTED stands before that of a trusted one."""
 
 ANEW = "BACKENDCFG_STARTED_ANEW"
 """The variable that says which process was started anew, and what its variables were before."""

@@ -444,8 +444,7 @@ def _refusals(made: Captured) -> list[str]:
         try:
             plan(path)
         except BackendCfgError as error:
-            errors = getattr(error, "errors", (error,))
-            return [f"this machine refuses it: {one.message}" for one in errors]
+            return [f"this machine refuses it: {one.message}" for one in error.each]
     return []
 
 

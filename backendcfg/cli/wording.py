@@ -51,6 +51,7 @@ def not_in_python() -> str:
 
 
 def _untrusted() -> str:
+    """When a plain `python` would obey this project's file; "" where it does, or there is none."""
     from backendcfg import startup
 
     if startup.may_have_profile(committed=False)[0]:
@@ -72,6 +73,11 @@ def left_in_force() -> tuple[str | None, list[str]]:
         return None, []
     lines = [f"{left.name} is in force here, by {left.source}"]
     return left.name, lines + block("python", filter(None, [_untrusted()]), "bold")
+
+
+def with_left(done: str, left: Sequence[str]) -> list[str]:
+    """What was done and, in the same sentence, what `left_in_force` says."""
+    return ["; ".join([done, *left[:1]]), *left[1:]]
 
 
 def when(seconds: float) -> str:

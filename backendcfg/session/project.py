@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from backendcfg.errors import (
     BackendCfgError,
     MissingLibraryError,
-    SeveralErrors,
     StateUnwritableError,
     UnsupportedHardwareError,
     UntrustedProjectError,
@@ -127,7 +126,7 @@ def check(path: str, host: Host) -> Checked:
             name = whole.stem
         stack = load(Request(name, cwd=whole.parent, use_environment=False))
     except BackendCfgError as error:
-        found = _each(error)
+        found = error.each
         if not any(span.path == path for one in found for span in one.spans):
             # The settings are wrong, which are read first; the profile may be, too.
             found = (*found, *_own_faults(path))
@@ -143,12 +142,8 @@ def _own_faults(path: str) -> tuple[BackendCfgError, ...]:
         if os.path.basename(path) not in SETTINGS_FILES:
             read_profile(path)
     except BackendCfgError as error:
-        return _each(error)
+        return error.each
     return ()
-
-
-def _each(error: BackendCfgError) -> tuple[BackendCfgError, ...]:
-    return tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
 
 
 def _checked(path: str, found: Iterable[BackendCfgError]) -> Checked:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.audit.evidence.sides import effective
-from backendcfg.errors import BackendCfgError, SeveralErrors
+from backendcfg.errors import BackendCfgError
 from backendcfg.resolve.words import assignment, literal
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def choices(base: Compiled, planned: Planned) -> tuple[list[Choice], dict[str, s
         try:
             plan = planned({candidate.flag: literal(candidate.value)})
         except BackendCfgError as error:
-            left_out[str(candidate)] = _reason(error)
+            left_out[str(candidate)] = error.each[0].message
             continue
         if because := _no_choice(candidate, base, plan):
             left_out[str(candidate)] = because
@@ -135,8 +135,3 @@ def _no_choice(candidate: Candidate, base: Compiled, plan: Compiled) -> str:
     if effective(plan) == effective(base) or (candidate.takes_back and is_same):
         return f"as under {base.name}"
     return ""
-
-
-def _reason(error: BackendCfgError) -> str:
-    """Why a flag cannot be set, in one sentence."""
-    return error.errors[0].message if isinstance(error, SeveralErrors) else error.message

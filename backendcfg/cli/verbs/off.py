@@ -20,7 +20,7 @@ def command(user: bool, environment: bool) -> None:
     environment's. Processes that run keep what they have.
     """
     from backendcfg import session
-    from backendcfg.cli.wording import left_in_force
+    from backendcfg.cli.wording import left_in_force, with_left
 
     before = session.off(user=user, environment=environment)
     name, left = left_in_force()
@@ -30,7 +30,7 @@ def command(user: bool, environment: bool) -> None:
         was = f"generation {before} is no longer active"
     else:
         was = f"no profile is active any more (it was generation {before})"
-    lines = ["; ".join([was, *left[:1]]), *left[1:]]
+    lines = with_left(was, left)
     if before:
         scope = " --environment" if environment else " --user" if user else ""
         lines += block("next", [f"backendcfg undo{scope}, to make it active again"], "bold")

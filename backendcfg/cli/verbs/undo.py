@@ -20,13 +20,13 @@ def command(user: bool, environment: bool) -> None:
     environment's.
     """
     from backendcfg import session
-    from backendcfg.cli.wording import left_in_force
+    from backendcfg.cli.wording import left_in_force, with_left
     from backendcfg.transact.generations import whose
 
     generation = session.undo_generation(user=user, environment=environment)
     if generation is None:
         name, left = left_in_force()
-        lines = ["; ".join(["no profile is active now, as before", *left[:1]]), *left[1:]]
+        lines = with_left("no profile is active now, as before", left)
         current().answer({"profile": name, "generation": 0}, lines)
         return
     where = whose(generation.path)
