@@ -6,6 +6,7 @@ crash, or starts from a clean environment.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from contextlib import suppress
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from subprocess import Popen
     from tempfile import TemporaryDirectory
     from typing import IO, Any
+
+    from backendcfg.errors import RequestError
 
 LIMIT_SECONDS = 120.0
 """How long a child may take that imports every framework."""
@@ -151,6 +154,29 @@ def run(
                 _kill(child, group=alone)
             raise
     return Ended(child.returncode, output, complaints)
+
+
+def not_started(word: str, obstacle: int, state: str, path: str = "") -> RequestError:
+    """The error for a command that cannot be started, with the exit code that shells give then.
+
+    Args:
+        word: the first of the command.
+        obstacle: `errno` of the attempt.
+        state: what the error says of the state.
+        path: `PATH` as it was searched, for a word without a folder.
+    """
+    if obstacle in (errno.ENOENT, errno.ENOTDIR):
+        return errors.CommandNotFoundError(
+            f"command `{word}` was not found",
+            notes=[f"PATH is {path}"] if path and os.sep not in word else [],
+            state=state,
+            helps=["check its spelling, or give its whole path"],
+        )
+    return errors.CommandNotExecutableError(
+        f"command `{word}` cannot be executed: {os.strerror(obstacle)}",
+        state=state,
+        helps=["for a script, name its interpreter: `python script.py`"],
+    )
 
 
 def scratch(state: str = "nothing was started") -> TemporaryDirectory[str]:

@@ -125,5 +125,15 @@ CALLED = (
 LIBRARIES = (*CALLED, CK, AOTRITON, NCCL, MIOPEN)
 BY_NAME = {library.name: library for library in LIBRARIES}
 
+
+def preferred_first(names: tuple[str, ...], preferred: str) -> tuple[str, ...]:
+    """Libraries in order, beginning with the preferred one, or else the one that stands in."""
+    known = BY_NAME.get(preferred)
+    for first in (preferred, known.stand_in if known else ""):
+        if first in names:
+            return (first, *(name for name in names if name != first))
+    return names
+
+
 DRIVERS = {"cuda": "CUDA", "rocm": "ROCm", "nvidia": "NVIDIA driver"}
 """Titles of what a host lists the versions of beside packages."""

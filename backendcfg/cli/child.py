@@ -8,6 +8,7 @@ it asks a child.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import signal
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from backendcfg import childprocess, environ
 from backendcfg.cli.output import current
-from backendcfg.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
+from backendcfg.errors import UsageError
 from backendcfg.resolve.words import counted
 from backendcfg.session import planning
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from backendcfg.audit.recording import Found, Guarded
+    from backendcfg.errors import BackendCfgError
     from backendcfg.transact.compiled import Compiled
 
 
@@ -104,7 +106,13 @@ def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
     try:
         os.execvpe(argv[0], argv, environment)  # noqa: S606 - a shell would quote anew
     except OSError as error:
-        _refuse(argv, environment, error)
+        raise _not_started(argv[0], environment, error) from error
+
+
+def _not_started(word: str, environment: Mapping[str, str], error: OSError) -> BackendCfgError:
+    obstacle = error.errno or errno.EIO
+    state = "the command was not started"
+    return childprocess.not_started(word, obstacle, state, environment.get("PATH", ""))
 
 
 def wait_for(argv: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -117,7 +125,7 @@ def wait_for(argv: Sequence[str], environment: Mapping[str, str]) -> int:
             argv, env=environment, stdout=sys.stderr if current().as_json else None
         )
     except OSError as error:
-        _refuse(argv, environment, error)
+        raise _not_started(argv[0], environment, error) from error
     # Ctrl-C reaches the whole group: the command decides what it means.
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
     for number in PASSED_ON:
@@ -129,22 +137,6 @@ def wait_for(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
     return status if status >= 0 else 128 - status
-
-
-def _refuse(argv: Sequence[str], environment: Mapping[str, str], error: OSError) -> NoReturn:
-    """Say why a command cannot be started, with the exit code that shells give then."""
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        raise CommandNotFoundError(
-            f"command `{argv[0]}` was not found",
-            notes=[] if os.sep in argv[0] else [f"PATH is {environment.get('PATH', '')}"],
-            state="the command was not started",
-            helps=["check its spelling, or give its whole path"],
-        ) from error
-    raise CommandNotExecutableError(
-        f"command `{argv[0]}` cannot be executed: {error.strerror}",
-        state="the command was not started",
-        helps=["for a script, name its interpreter: `backendcfg run -- python script.py`"],
-    ) from error
 
 
 Strictness = Literal["report", "error"]

@@ -5,6 +5,7 @@ The variables are those of its threads, and of libraries that are preloaded.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -14,11 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from backendcfg import childprocess, environ
 from backendcfg.catalogue.cpu import LIBIOMP5
-from backendcfg.errors import (
-    CommandNotExecutableError,
-    CommandNotFoundError,
-    InvalidArgumentError,
-)
+from backendcfg.errors import InvalidArgumentError
 from backendcfg.launch import arrangement, bound, instances
 from backendcfg.launch.arrangement import WHOLE
 from backendcfg.probe import installed
@@ -385,18 +382,9 @@ def _refuse_unknown(program: str, environment: Mapping[str, str]) -> None:
     path = environment.get("PATH", os.defpath)
     if shutil.which(program, path=path) is not None:
         return
-    if os.sep in program and os.path.exists(program):
-        raise CommandNotExecutableError(
-            f"command `{program}` cannot be executed: it is not a program",
-            state="no instance was started",
-            helps=["for a script, name its interpreter: `python script.py`"],
-        )
-    raise CommandNotFoundError(
-        f"command `{program}` was not found",
-        notes=[] if os.sep in program else [f"PATH is {path}"],
-        state="no instance was started",
-        helps=["check its spelling, or give its whole path"],
-    )
+    known = os.sep in program and os.path.exists(program)
+    obstacle = errno.EACCES if known else errno.ENOENT
+    raise childprocess.not_started(program, obstacle, "no instance was started", path)
 
 
 def bound_command(

@@ -433,7 +433,7 @@ def _refused(file: Text, lines: list[str], error: ValueError) -> TomlSyntaxError
         what = match["what"][0].lower() + match["what"][1:]
         line = min(int(match["line"] or len(lines)), len(lines))
         column = int(match["column"] or len(lines[line - 1]) + 1)
-        helps = _cure(lines[line - 1], column)
+        helps = _cure(lines[line - 1])
     source = lines[line - 1]
     span = Span(file.path, line, min(column, len(source) + 1), 1, source, "not TOML from here")
     return TomlSyntaxError(
@@ -454,7 +454,7 @@ WORDS = {"True": "true", "False": "false", "yes": "true", "on": "true", "no": "f
 WORDS |= {"off": "false", "TRUE": "true", "FALSE": "false"}
 
 
-def _cure(source: str, column: int) -> list[str]:
+def _cure(source: str) -> list[str]:
     """What was probably meant by a value that is not TOML."""
     match = re.match(r"\s*([A-Za-z0-9_.\"'-]+)\s*[=:]\s*([^\s#\"'\[{][^#]*?)\s*(#.*)?$", source)
     if "\r" in source:

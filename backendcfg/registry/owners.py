@@ -218,11 +218,11 @@ def cell_of(switch: Switch) -> Cell:
     cell = CELLS.get(switch.name)
     if cell is None:
         cell = CELLS[switch.name] = Cell(switch)
-    return _in_this_thread(cell, switch) if cell.by_thread else cell
+    return _in_this_thread(switch) if cell.by_thread else cell
 
 
-def _in_this_thread(cell: Cell, switch: Switch) -> Cell:
-    """What stands for a cell in the calling thread, where each thread has its own value."""
+def _in_this_thread(switch: Switch) -> Cell:
+    """The calling thread's own cell of a switch that has a value for each thread."""
     thread = this_thread()
     own = thread.cells.get(switch.name)
     if own is None:
@@ -340,7 +340,7 @@ def _of_this_thread(thread: Thread, settings: Wanted, lines: list[Line]) -> list
     for line in lines:
         if not line[0].by_thread:
             found.append(line)
-        elif (own := _in_this_thread(line[0], line[4].switch)).eligible:
+        elif (own := _in_this_thread(line[4].switch)).eligible:
             found.append((own, *line[1:]))
     thread.lines, thread.wanted = found, settings
     return found

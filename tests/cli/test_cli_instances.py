@@ -193,8 +193,8 @@ def test_a_file_that_is_no_program_starts_nothing(process, project):
     result = process("run", "mine", "--core-list", str(HERE[0]), "--", "./script.py")
     assert result.code == 126
     assert result.err == (
-        "error[command-not-executable]: command `./script.py` cannot be executed:"
-        " it is not a program\n"
+        "error[command-not-executable]: command `./script.py` cannot be executed: "
+        "Permission denied\n"
         "  state: no instance was started\n"
         "  help: for a script, name its interpreter: `python script.py`\n"
     )

@@ -132,7 +132,7 @@ def test_a_command_that_cannot_be_executed_is_126(process, project):
         "error[command-not-executable]: command `./script.py` cannot be executed: "
         "Permission denied\n"
         "  state: the command was not started\n"
-        "  help: for a script, name its interpreter: `backendcfg run -- python script.py`\n"
+        "  help: for a script, name its interpreter: `python script.py`\n"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -13,8 +12,6 @@ from backendcfg import childprocess, environ
 from backendcfg.audit.evidence import ranks, recorded
 from backendcfg.errors import (
     CommandFailedError,
-    CommandNotExecutableError,
-    CommandNotFoundError,
     InternalError,
 )
 from backendcfg.probe.launchers import RANK
@@ -159,7 +156,7 @@ def run(
                 f"the process that runs the command {done.how}", notes=[done.last_line()]
             ) from error
         if (obstacle := told.pop("errno", None)) is not None:
-            raise _not_started(command[0], obstacle)
+            raise childprocess.not_started(command[0], obstacle, _STATE)
         text, complaints = (_beginning(path) for path in files)
         # What it left running finds no folder any more.
         still = os.path.join(folder, "read")
@@ -176,20 +173,6 @@ def _beginning(path: str) -> str:
 
 
 _STATE = "there is no result, and nothing was stored"
-
-
-def _not_started(word: str, obstacle: int) -> CommandNotFoundError | CommandNotExecutableError:
-    if obstacle in (errno.ENOENT, errno.ENOTDIR):
-        return CommandNotFoundError(
-            f"command `{word}` was not found",
-            state=_STATE,
-            helps=["check its spelling, or give its whole path"],
-        )
-    return CommandNotExecutableError(
-        f"command `{word}` cannot be executed: {os.strerror(obstacle)}",
-        state=_STATE,
-        helps=["for a script, name its interpreter: `python script.py`"],
-    )
 
 
 def _failed(status: int, side: Side, complaints: str) -> CommandFailedError:

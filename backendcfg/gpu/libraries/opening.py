@@ -24,7 +24,7 @@ from backendcfg.gpu.libraries.calling import OpenLibrary
 from backendcfg.gpu.libraries.files import BY_NAME, DeviceFile, World, find
 from backendcfg.gpu.libraries.signatures import TABLES
 from backendcfg.locks import ProcessLock
-from backendcfg.ops.devices import CUDA, KINDS
+from backendcfg.ops.devices import CUDA, KINDS, ROCM
 
 
 class _Description(native._Struct):
@@ -62,6 +62,9 @@ class Unusable:
     name: str
     reasons: tuple[str, ...]
 
+
+DRIVERS = {CUDA: "cuda", ROCM: "hip"}
+"""The library of the driver, by kind of device."""
 
 _answers: dict[tuple[str, str], OpenLibrary | str] = {}
 _latest: dict[str, tuple[Any, OpenLibrary | Unusable]] = {}

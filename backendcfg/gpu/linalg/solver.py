@@ -105,7 +105,7 @@ class Solver:
         flags = steps.flags_in_force()
         broken = messages.unkept(flags[steps.TIER])
         messages.refuse_unkept(self.operation, broken, "compute on the CPU: our own code keeps it")
-        chosen = steps.choose(flags, first.kind, first.ordinal, self.element, self.function)
+        chosen = steps.choose(flags, first.kind, self.element)
         if chosen.recipe is None:
             raise MissingLibraryError(
                 f"{self.operation}: no library can serve {self.element} on {first.place}",

@@ -1,6 +1,6 @@
 """Linear algebra on devices: what the flags say to each library, and which one serves.
 
-    chosen = choose(flags, kind=2, index=0, element="float32", function="solve")
+    chosen = choose(flags, kind=2, element="float32")
     chosen.recipe.deterministic        # 1, CUSOLVER_DETERMINISTIC_RESULTS
 
 Calls and `explain` both ask `choose`. A function of `ops.linalg` is made of steps, which `vendors`
@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import defaults
+from backendcfg.catalogue.gpu import preferred_first
 from backendcfg.flags_in_force import FlagsInForce
 from backendcfg.gpu import messages
-from backendcfg.gpu.libraries.opening import Unusable, open_device
+from backendcfg.gpu.libraries.opening import DRIVERS, Unusable, open_device
 from backendcfg.gpu.linalg.magma import Magma
 from backendcfg.gpu.linalg.vendors import (
     CHOLESKY,
@@ -192,7 +193,6 @@ ORDERS: dict[int, tuple[str, ...]] = {CUDA: ("cusolver", "magma"), ROCM: ("hipso
 
 # The same library of the other vendor: PyTorch reads one name for both.
 _SAME: dict[int, dict[str, str]] = {CUDA: {}, ROCM: {"cusolver": "hipsolver"}}
-_DRIVERS = {CUDA: "cuda", ROCM: "hip"}
 MAKERS: dict[str, StepMaker] = {
     "cublas": CublasStacks(),
     "cusolver": Cusolver(),
@@ -210,9 +210,7 @@ _BUILDS = {ROCM: {"magma": "magma_hip"}}
 
 def order(kind: int, preferred: Any) -> tuple[str, ...]:
     """The providers of a kind of place, the preferred one first."""
-    names = ORDERS[kind]
-    first = _SAME[kind].get(preferred, preferred)
-    return (first, *(name for name in names if name != first)) if first in names else names
+    return preferred_first(ORDERS[kind], _SAME[kind].get(preferred, preferred))
 
 
 def flags_in_force() -> dict[str, Any]:
@@ -221,19 +219,15 @@ def flags_in_force() -> dict[str, Any]:
     return {name: flags[name] or usual for name, usual in DEFAULTS.items()}
 
 
-def choose(
-    flags: Mapping[str, Any], kind: int, index: int, element: str, function: str
-) -> LinalgChoice:
-    """Who serves a function for an element type on a device.
+def choose(flags: Mapping[str, Any], kind: int, element: str) -> LinalgChoice:
+    """Who serves the functions for an element type on a kind of device.
 
     Nothing is started on the device; libraries are opened.
 
     Args:
         flags: a value for each of `FLAGS`.
         kind: of the device, with DLPack's number.
-        index: of the device.
         element: one of `ELEMENTS`.
-        function: of `ops.linalg`, a key of `STEPS`.
     """
     preferred = flags[LIBRARY]
     names = order(kind, preferred)
@@ -241,7 +235,7 @@ def choose(
     reasons: dict[str, str] = {}
     if wanted and wanted not in names:
         reasons[wanted] = f"it is not served on {'AMD' if kind == ROCM else 'NVIDIA'}'s devices"
-    driver = open_device(_DRIVERS[kind])
+    driver = open_device(DRIVERS[kind])
     if isinstance(driver, Unusable):
         return LinalgChoice(reasons={**reasons, **dict.fromkeys(names, "; ".join(driver.reasons))})
     chosen, serving = None, ""
@@ -368,12 +362,12 @@ def explain(
         place: the device, as DLPack numbers it.
         matrices: how many there are, each with right-hand sides of its own.
     """
-    (m, n, k), (kind, index) = sizes, place
+    m, n, k = sizes
     operation = f"linalg.{function}"
     flags = flags_in_force()
     sides = f" and {k} right-hand sides" if k else ""
     what = f"{operation} of ({m}, {n}) {element}{sides} on {place_named(place)}"
-    chosen = choose(flags, kind, index, element, function)
+    chosen = choose(flags, place[0], element)
     reasons, recipe = dict(chosen.reasons), chosen.recipe
     if recipe is not None and (broken := messages.unkept(flags[TIER])):
         reasons[recipe.provider] = broken

@@ -9,6 +9,7 @@ Nothing is opened or asked here: what a call does and what `explain` shows come 
 from __future__ import annotations
 
 from backendcfg import defaults
+from backendcfg.catalogue.gpu import preferred_first
 from backendcfg.ops.devices import CUDA, ROCM
 from backendcfg.records import record, replace
 
@@ -288,18 +289,9 @@ def adder(kind: int, order: tuple[str, ...], element: str) -> str:
     return order[0] if order[0] in BY_DESCRIPTORS else ""
 
 
-# What a name means where the other vendor's library is meant, as PyTorch reads it.
-_SAME = {
-    CUDA: {"hipblas": "cublas", "hipblaslt": "cublaslt"},
-    ROCM: {"cublas": "hipblas", "cublaslt": "hipblaslt"},
-}
-
-
 def order(kind: int, preferred: Any) -> tuple[str, ...]:
-    """The providers of a kind of place, the preferred one first."""
-    names = ORDERS[kind]
-    first = _SAME[kind].get(preferred, preferred)
-    return (first, *(name for name in names if name != first)) if first in names else names
+    """The providers of a kind of place, the preferred one first, or the other vendor's like it."""
+    return preferred_first(ORDERS[kind], preferred)
 
 
 def words(made: Recipe) -> dict[str, str | int]:

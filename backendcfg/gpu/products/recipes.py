@@ -17,7 +17,7 @@ from backendcfg.gpu import messages
 from backendcfg.gpu.libraries import files
 from backendcfg.gpu.libraries import opening as device_driver
 from backendcfg.gpu.libraries.calling import OpenLibrary
-from backendcfg.gpu.libraries.opening import Unusable, open_device, require_device
+from backendcfg.gpu.libraries.opening import DRIVERS, Unusable, open_device, require_device
 from backendcfg.gpu.products import gemm
 from backendcfg.ops.devices import CUDA, ROCM, place_named
 from backendcfg.ops.explanation import Answer, Reason
@@ -31,7 +31,6 @@ _TOOLKITS = {
     CUDA: (NVIDIA, "CUDA"),
     ROCM: (AMD, "ROCm"),
 }
-_DRIVERS = {CUDA: "cuda", ROCM: "hip"}
 
 
 @record(frozen=True)
@@ -65,7 +64,7 @@ def driver_of(kind: int) -> int:
     Raises:
         MissingLibraryError: there is none.
     """
-    return require_device(_DRIVERS[kind]).handle
+    return require_device(DRIVERS[kind]).handle
 
 
 def flags_of(snapshot: int) -> dict[str, Any]:
@@ -90,7 +89,7 @@ def choose(
     """
     flags = flags_of(snapshot)
     order = gemm.order(kind, flags[gemm.LIBRARY])
-    driver = open_device(_DRIVERS[kind])
+    driver = open_device(DRIVERS[kind])
     if isinstance(driver, Unusable):
         return ProductChoice(reasons=dict.fromkeys(order, "; ".join(driver.reasons)))
     capability = device_driver.capability(driver.path, index, kind=kind, start=start)

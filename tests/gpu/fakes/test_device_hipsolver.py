@@ -174,7 +174,7 @@ def test_a_handle_is_as_it_was_made_where_nothing_is_promised_any_more(hipsolver
 def test_it_is_what_cusolver_means_on_amds_devices(hipsolver, preferred):
     assert order(ROCM, preferred) == ("hipsolver", "magma")
     flags = {**DEFAULTS, "cuda.preferred_linalg_library": preferred}
-    assert choose(flags, ROCM, 0, "float32", "solve").passed_over == ""
+    assert choose(flags, ROCM, "float32").passed_over == ""
 
 
 def test_explain_says_who_serves(hipsolver):

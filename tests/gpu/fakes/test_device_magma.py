@@ -242,7 +242,7 @@ def test_where_magma_is_absent_another_serves_and_says_so_once(devices, monkeypa
     "flags", [{"determinism.algorithms": "deterministic"}, {"determinism.tier": "run-to-run"}]
 )
 def test_it_serves_nobody_who_was_promised_the_same_bits(magma, flags):
-    chosen = choose({**PREFERRED, **flags}, CUDA, 0, "float64", "solve")
+    chosen = choose({**PREFERRED, **flags}, CUDA, "float64")
     assert (chosen.recipe.provider, chosen.passed_over) == ("cusolver", "magma")
     assert chosen.reasons["magma"] == (
         "it does not promise the same bits, as `determinism.algorithms` or `determinism.tier` asks"
