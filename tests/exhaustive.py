@@ -3,8 +3,11 @@
 `pytest` leaves out what is marked `exhaustive`: sweeps over all instruction sets, vendors, faults and
 sizes. `pytest --exhaustive 1` runs everything, `pytest --exhaustive 10` about one in ten of those
 tests, chosen by their names, so that it is the same ones each time. Both also run what is marked `slow`:
-tests of two seconds and more that a plain run can do without. A test that is named
+tests of a second and more that a plain run can do without. A test that is named
 (`pytest test_x.py::test_y`) and a choice by `-m exhaustive` or `-m slow` are run as asked.
+
+Of the tests that compute on devices over fakes, a plain run has one in three; two are `slow`. Whoever
+names their folder or file has all of them.
 
 A test with parameters is marked with how many of its cases run every time:
 
@@ -25,6 +28,7 @@ installed: all other tests have run without them.
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections import defaultdict
 from xml.etree import ElementTree as ET
@@ -70,6 +74,8 @@ def select(config, items):
         tests[item.parent, getattr(item, "originalname", item.name)].append(item)
     for cases in tests.values():
         _mark(cases)
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        _spare_devices(items)
     if reports := config.getoption("skipped_in"):
         skipped = set().union(*map(_skipped, reports))
         _leave_out(config, items, [item for item in items if _case(item) not in skipped])
@@ -118,6 +124,15 @@ def _mark(cases):
     for case in cases:
         if case not in kept:
             case.add_marker(pytest.mark.exhaustive)
+
+
+def _spare_devices(items):
+    """Mark two in three of the tests over fakes as slow: each is a child with libraries of its own."""
+    for path, tests in itertools.groupby(items, key=lambda item: item.path):
+        if path.parts[-3:-1] == ("gpu", "fakes"):
+            for at, item in enumerate(tests):
+                if at % 3:
+                    item.add_marker(pytest.mark.slow)
 
 
 def _spread(cases, count):

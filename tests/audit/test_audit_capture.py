@@ -152,6 +152,7 @@ print(json.dumps([found.flags, [n for n in found.notes if "NVPL" not in n], foun
     return flags, notes, text
 
 
+@pytest.mark.slow
 def test_what_nobody_tuned_is_not_written(python):
     flags, notes, text = captured_by(python, "import numpy, scipy.linalg")
     assert (flags, notes) == ({}, [])

@@ -352,6 +352,7 @@ print(said[0].splitlines()[0], len(said), backendcfg.verify().ok)
     assert told == f"profile default: {because} 1 False"
 
 
+@pytest.mark.slow
 def test_under_strict_the_import_of_such_a_library_fails(late):
     printed = late(
         """

@@ -110,6 +110,7 @@ def test_every_flag_that_grants_is_one_of_ours():
         assert granted(operation, DEFAULTS, ())[0] in (10, 23, 52)
 
 
+@pytest.mark.slow
 def test_verify_measures_where_it_is_asked_to(python):
     printed = python(
         """

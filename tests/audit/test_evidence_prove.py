@@ -124,6 +124,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("words", [["prove", "nothing"], ["compare", "nothing", "fast"]])
 def test_who_ends_a_proof_ends_the_program_which_may_tidy_up(words, number, tmp_path):
@@ -228,6 +229,7 @@ def test_a_folder_with_too_many_files_is_not_compared(tmp_path, monkeypatch):
 UNSEEDED = "import numpy; print('draw', numpy.random.rand())"
 
 
+@pytest.mark.slow
 def test_the_shell_proves_a_program_under_a_profile_that_seeds_it(backendcfg, tmp_path):
     (tmp_path / "seeded.toml").write_text("schema = 1\nseed.value = 1\n")
     words = ("--runs", "2", "--", sys.executable, "-c", UNSEEDED)

@@ -182,6 +182,7 @@ def test_the_key_of_a_stream_says_whose_it_is():
     ]
 
 
+@pytest.mark.slow
 def test_each_rank_has_streams_of_its_own(command, tmp_path):
     (tmp_path / "empty.toml").write_text("schema = 1\n")
     folders = [tmp_path / "trace-0", tmp_path / "trace-1"]
@@ -245,6 +246,7 @@ def test_what_a_program_pipes_redirects_or_captures_of_mpirun_is_its_own(command
     assert found.text == "of 0\nof 1\nof 0\nof 1\nof 0 of 1\nof 0\nof 1\n"
 
 
+@pytest.mark.slow
 def test_ranks_of_a_launcher_that_has_a_number_itself_are_held_against_themselves(
     command, tmp_path, monkeypatch
 ):

@@ -346,6 +346,7 @@ def test_what_goes_on_after_the_program_records_into_no_folder(told):
     assert stream.records["x"][0].kind == "int64"
 
 
+@pytest.mark.slow
 def test_a_proof_compares_records_and_says_how_many(tmp_path):
     program = (
         "import backendcfg, os\n"

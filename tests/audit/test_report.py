@@ -354,6 +354,7 @@ def browser(tmp_path_factory):
     return asked
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_browser_runs_nothing_that_a_program_chose(kind, browser):
     shown = browser(KINDS[kind](HOSTILE), "--dump-dom")

@@ -54,6 +54,7 @@ print(digest.hexdigest(), len(made))
 """
 
 
+@pytest.mark.slow
 def test_operations_of_numpy_that_run_twice_compute_and_write_the_same(recorded):
     (plain,), printed = recorded(NUMPYS)
     assert plain.repeated == 0

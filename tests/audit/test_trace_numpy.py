@@ -111,6 +111,7 @@ rng.shuffle([1, 2, 3])
     assert len(set(states)) == len(states)
 
 
+@pytest.mark.slow
 def test_equal_programs_have_equal_records(recorded):
     program = OPERATIONS + "np.random.default_rng(1).normal(size=(50, 3)) @ np.ones((3, 2))\n"
     first, _ = recorded(program)
@@ -420,6 +421,7 @@ def run_here(words):
     return subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
 
 
+@pytest.mark.slow
 def test_what_draws_is_run_again_by_a_generator_that_starts(recorded):
     program = "import numpy as np\nnp.random.seed(1)\nnp.random.normal(size=3)\n"
     (stream,), _ = recorded(program)

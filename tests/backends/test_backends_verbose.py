@@ -209,6 +209,7 @@ with mkl.verbose(1):
     assert said(python(code)) == ["True", "DGEMM", "off", "DGEMM", "left", "DGEMM"]
 
 
+@pytest.mark.slow
 @pytest.mark.mkl
 def test_a_profile_makes_a_wheel_talk_by_its_variable_without_starting_it(python, wheel):
     code = f"""{wheel}

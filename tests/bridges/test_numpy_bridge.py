@@ -185,6 +185,7 @@ print(json.dumps([theirs, said()]))
     assert theirs[4:] == [[], overflow, overflow, invalid, *[[]] * 4]
 
 
+@pytest.mark.slow
 def test_an_overflow_is_told_whichever_thread_meets_it(program):
     code = f"""{CASES}
 import warnings
@@ -282,6 +283,7 @@ wrapping = ctypes.cast(loop, ctypes.c_void_p)
 """
 
 
+@pytest.mark.slow
 def test_a_loop_that_something_else_put_over_ours_stays(program):
     """It calls ours, which go on to NumPy's once they are no longer wanted."""
     code = f"""{CASES}{REPLACING}
@@ -301,6 +303,7 @@ print(json.dumps([found, len(calls) > 6, replace(inner) == wrapping.value]))
     assert program(code) == [[1, ["ok"] * 3, 0, True] * 2, True, True]
 
 
+@pytest.mark.slow
 def test_a_loop_that_something_else_put_in_the_place_of_ours_is_reported(program):
     """Looking changes nothing: ours computes again once that loop is gone."""
     code = f"""{CASES}{REPLACING}

@@ -49,6 +49,7 @@ PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") el
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no /proc")
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 def test_no_bit_of_any_ufunc_changes(program, dtype):
     code = f"""{BEGINS}
@@ -69,6 +70,7 @@ print(json.dumps(with_route(calls)))
     assert program(code) == []
 
 
+@pytest.mark.slow
 def test_whatever_lies_otherwise_in_memory_is_the_same(program):
     code = f"""{BEGINS}
 a, b = numbers("float64"), numbers("float64")
@@ -206,6 +208,7 @@ print(json.dumps(wrong))
     assert program(code) == []
 
 
+@pytest.mark.slow
 def test_a_forked_child_computes_alone_and_so_does_its_own(program):
     """Also when it was forked while another thread computed on the team."""
     code = f"""{BEGINS}
@@ -286,6 +289,7 @@ print(json.dumps([os.sched_getaffinity(0) == every, "libgomp" in open("/proc/sel
     assert program(code, OMP_PROC_BIND="true") == [True, False]
 
 
+@pytest.mark.slow
 def test_workers_stay_on_one_thread_each(lines):
     """They have siblings on the other cores."""
     script = f"""

@@ -384,6 +384,7 @@ print(json.dumps([draw(), forked(), forked(), draw()]))
     assert len(set(values)) == len(values)
 
 
+@pytest.mark.slow
 def test_security_s_randomness_is_never_touched(run):
     code = """
 import json, os, backendcfg

@@ -214,6 +214,7 @@ say("off from", one.read()); one.write(0); multiply()
     assert said(child(code)) == ["on from 0", "DGEMM", "off from 1"]
 
 
+@pytest.mark.slow
 @pytest.mark.mkl
 def test_a_wheel_that_nobody_has_called_is_not_called_to_be_asked(child):
     code = f"""{WHEEL.replace("sys.argv[1]", repr(mkl_rt()))}

@@ -87,6 +87,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="macos has no /proc")
 def test_what_a_child_in_a_session_of_its_own_started_is_killed_with_it(tmp_path):
     file = tmp_path / "pid"

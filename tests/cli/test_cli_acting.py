@@ -458,6 +458,7 @@ def test_verify_exits_with_1_when_a_library_computes_with_less_than_is_granted(
     assert result.out == (switches + table + last if profile else table + last + unread)
 
 
+@pytest.mark.slow
 def test_verify_and_apply_pass_over_a_framework_that_cannot_be_imported(process, tmp_path):
     (tmp_path / "jax.py").write_text("raise RuntimeError('jaxlib is too old')")
     path = {"PYTHONPATH": str(tmp_path)}
@@ -498,6 +499,7 @@ def test_a_damaged_generation_is_a_line_of_the_history(call):
     assert "cannot read generation 1" in damaged
 
 
+@pytest.mark.slow
 def test_the_log_goes_to_standard_error_when_asked(process):
     quiet = process("apply", "mine")
     assert (quiet.code, quiet.err) == (0, "")

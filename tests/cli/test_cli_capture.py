@@ -57,6 +57,7 @@ def test_the_profile_goes_to_standard_output_after_what_the_command_prints(proce
     assert tomllib.loads(rest)["threads"] == {"count": 1}
 
 
+@pytest.mark.slow
 def test_under_json_standard_output_has_one_document(process, script):
     result = process("capture", "--json", "-o", "mine.toml", "--", sys.executable, script)
     found = json.loads(result.out)

@@ -95,6 +95,7 @@ def test_another_word_than_error_is_refused(process):
     )
 
 
+@pytest.mark.slow
 def test_under_json_standard_output_has_one_document(process, script):
     result = process("run", "--guard", "--json", "base", "--", sys.executable, script)
     assert json.loads(result.out) == {
@@ -119,6 +120,7 @@ def test_under_json_standard_output_has_one_document(process, script):
     assert result.err == f"out []\n{CHANGED}"
 
 
+@pytest.mark.slow
 def test_a_command_without_python_is_told_that_nothing_is_known(process):
     unknown = "guard: no Python with backendcfg ran, so nothing is known of its switches\n"
     result = process("run", "--guard", "base", "--", "echo", "out")
@@ -239,6 +241,7 @@ def test_where_backendcfg_is_turned_off_nothing_is_guarded(process, script):
     )
 
 
+@pytest.mark.slow
 def test_instances_are_guarded_together(process, script):
     result = process(
         "run", "--guard=error", "--instances", "1", "base", "--", sys.executable, script
@@ -259,6 +262,7 @@ def test_a_command_that_does_not_exist_is_127(process):
     )
 
 
+@pytest.mark.slow
 def test_a_signal_for_the_command_reaches_it(project):
     ends = (
         "import signal, sys\n"

@@ -179,6 +179,7 @@ def test_verify_in_the_program_names_the_line_and_what_was_drawn(process, projec
     assert process("run", "base", "--", sys.executable, "train.py").out.splitlines()[1] == "()"
 
 
+@pytest.mark.slow
 def test_generators_that_are_made_without_a_seed_are_named_with_their_lines(guarded):
     pytest.importorskip("numpy")
     told = guarded(

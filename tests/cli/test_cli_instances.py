@@ -236,6 +236,7 @@ def test_several_instances_as_one_rank_are_refused(process):
     )
 
 
+@pytest.mark.sweep(1)
 @two
 @pytest.mark.parametrize("words", [("mpirun", "train"), (sys.executable, "-m", "accelerate")])
 def test_instances_that_are_launchers_are_told_of(process, project, words):

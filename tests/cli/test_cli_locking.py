@@ -66,6 +66,7 @@ def test_a_lock_says_what_every_third_run_had_otherwise(project, call, here):
     assert (result.code, json.loads(result.out)["also"]) == (0, {"threads": 2})
 
 
+@pytest.mark.slow
 def test_where_runs_differ_nothing_is_written(project, call, here):
     words = ("--", sys.executable, "-c", "import time; print('t', time.time_ns())")
     result = call("prove", "mine", "--runs", "2", "-o", "run.lock", *words)
@@ -103,6 +104,7 @@ def test_a_proof_against_a_lock_tells_results_and_what_drifted(project, call, he
     }
 
 
+@pytest.mark.slow
 def test_an_older_lock_is_replaced_be_it_damaged_and_nothing_else_is(project, call, here):
     words = ("--runs", "2", "-o", "run.lock", "--", "echo", "1")
     path = project / "run.lock"

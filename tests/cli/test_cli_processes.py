@@ -85,6 +85,7 @@ def test_what_stands_after_the_command_is_the_commands(line, output, process):
     assert (result.code, result.out.rstrip("\n"), result.err) == (0, output, "")
 
 
+@pytest.mark.slow
 def test_run_without_a_profile_uses_the_active_one(process):
     process("apply", "mine", "--set", "threads.count=3")
     found = shown(process("run", "--", *PYTHON))
@@ -200,6 +201,7 @@ def test_verify_names_a_profile_that_does_not_exist_as_plan_does(process):
     assert "BACKENDCFG_PROFILE" not in result.err
 
 
+@pytest.mark.slow
 def test_verify_says_what_the_child_could_not_do(process, project):
     needs = 'schema = 1\n[requires]\nlibraries.numpy = ">=99"\n'
     (project / "profiles" / "elsewhere.toml").write_text(needs)

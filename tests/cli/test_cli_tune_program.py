@@ -333,6 +333,7 @@ def test_a_command_that_is_not_there_is_127(call, two):
     )
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_under_the_base_is_an_error_with_its_last_lines(call, two):
     program = "import sys; sys.exit('a\\nb\\nc\\nd')"
     result = call("tune", "two", "--", sys.executable, "-c", program)

@@ -39,6 +39,7 @@ print(len(made), (in_use() - before) / rounds)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc on Linux")
 @pytest.mark.parametrize("rounds", [2_000, pytest.param(10_000, marks=pytest.mark.exhaustive)])
 def test_a_snapshot_costs_less_than_a_kilobyte_however_many_providers_it_lists(rounds):

@@ -331,6 +331,7 @@ class Told(Rank):
         return texts[what]
 
 
+@pytest.mark.slow
 def test_ten_thousand_ranks_exchange_digests_and_few_settings():
     odd = {17: {"versions.numpy": "2.3.0"}, 4242: {"versions.numpy": "2.3.0"}}
     xeon = {"processor.name": "Xeon"}

@@ -468,6 +468,7 @@ def test_a_folder_without_ranks_is_refused(tmp_path, verb):
     )
 
 
+@pytest.mark.slow
 def test_ten_thousand_ranks_of_three_kinds_are_merged(tmp_path):
     kinds = {rank: {"flags.threads.count": 1} for rank in (77, 9_999)}
     kinds[500] = {"processor.name": "Xeon"}
@@ -627,6 +628,7 @@ if os.environ["RANK"] == "2":
     ]
 
 
+@pytest.mark.slow
 def test_a_launcher_that_slurm_gave_a_number_is_no_rank(started, tmp_path):
     (tmp_path / "torchrun").write_text(
         "import os, subprocess, sys\n"

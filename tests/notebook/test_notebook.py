@@ -81,6 +81,7 @@ def test_what_is_pending_is_said_in_one_line(kernel):
     assert scope == "'reproducible'\n"
 
 
+@pytest.mark.slow
 def test_a_kernel_that_starts_under_the_profile_has_nothing_pending(tmp_path):
     with Kernel(tmp_path, BACKENDCFG_PROFILE="reproducible") as kernel:
         shown = kernel.shows("%load_ext backendcfg", "%profile reproducible", "%profile off")

@@ -213,6 +213,7 @@ def has_mkl():
     return any(library.provider == "mkl" for library in backendcfg.detect().libraries)
 
 
+@pytest.mark.slow
 @pytest.mark.mkl
 def test_mkl_transforms_by_plans_that_are_kept_and_destroyed():
     if not has_mkl():

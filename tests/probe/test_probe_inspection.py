@@ -65,6 +65,7 @@ def test_a_library_that_kills_its_process_is_named_and_hides_nothing(
     assert answers[after] == Answer({**FACTS, "suffix": "64_"})
 
 
+@pytest.mark.slow
 def test_a_library_that_hangs_is_given_up_and_hides_nothing(compiled, good):
     bad = blas(compiled("bad/libopenblas.so", "ON_LOAD_HANG"))
     answers = ask([[bad, good]], timeout=3.0)

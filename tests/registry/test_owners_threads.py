@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 
+import pytest
+
 from backendcfg.registry import owners
 
 
+@pytest.mark.slow
 def test_threads_may_begin_while_another_lists_them():
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -59,6 +59,7 @@ def test_an_overlay_is_resolved_where_it_is_entered():
         assert benchmark()
 
 
+@pytest.mark.slow
 def test_an_overlay_over_many_profiles_keeps_the_newest_ways_out_and_those_that_are_open(
     monkeypatch,
 ):

@@ -500,6 +500,7 @@ def test_a_committed_file_is_not_obeyed_any_more_where_nothing_applied_is_active
     assert real.said("-c", SHOW) == ("False\nfast\n", "", 0)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("again", [False, True])
 def test_trust_outlasts_what_is_applied_and_turned_off(real, again):
     (real.root / "backendcfg.toml").write_text(PICKS)
@@ -652,6 +653,7 @@ def test_what_must_be_there_before_python_is_had_by_starting_it_anew(real, way):
     assert said == ("0 0 ['a', 'b c'] []\n", "", 0)
 
 
+@pytest.mark.slow
 def test_what_a_program_is_sent_is_there_after_it_was_started_anew(real):
     start = (
         "import subprocess, sys; print(subprocess.run([sys.executable, '-c', sys.argv[1]],"

@@ -222,6 +222,7 @@ def draw(queue, itself=False):
     assert [random.Random(derived(7, (n,))).random() for n in range(1, 8)] == once
 
 
+@pytest.mark.slow
 def test_a_program_gets_the_profile_of_the_process_and_no_scope(script):
     found = printed(
         script(

@@ -127,6 +127,7 @@ print(json.dumps([report.in_force, backendcfg.verify().in_force, pending]))
     assert [True, True, []] == json.loads(python(program, PYTHONHASHSEED="0"))
 
 
+@pytest.mark.slow
 def test_apply_warns_once_for_each_reason_of_what_its_tier_rests_on_and_is_too_late(python):
     program = """
 import backendcfg, json, warnings

@@ -64,6 +64,7 @@ def test_the_project_s_profile_wins_over_the_user_s(python, backendcfg, tmp_path
     assert "fast\n" == python("import os; os.chdir('/')\n" + SHOW)
 
 
+@pytest.mark.slow
 def test_a_profile_that_was_edited_since_is_resolved_again(python, backendcfg, tmp_path):
     (tmp_path / "backendcfg.toml").write_text("schema = 1\n")
     (tmp_path / "profiles").mkdir()
@@ -162,6 +163,7 @@ def test_what_was_told_at_the_import_is_warned_of_at_the_next_apply(python, tmp_
     assert said == "['PendingWarning']\n"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("variables", "notes"),
     [({}, 1), ({"RANK": "0", "WORLD_SIZE": "2"}, 1), ({"RANK": "1", "WORLD_SIZE": "2"}, 0)],
@@ -358,6 +360,7 @@ def test_off_rescues_a_damaged_index_as_the_message_says(python, backendcfg):
     assert python(SHOW) == "fast\n"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "damage", [b"[" * 200_000, b"", b"{}", None], ids=["deep", "empty", "no plan", "a pipe"]
 )

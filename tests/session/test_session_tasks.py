@@ -243,6 +243,7 @@ def test_security_s_randomness_differs_between_tasks_and_runs(run):
     assert len({*numbers(one), *numbers(other)}) == 2 * 7 * 6
 
 
+@pytest.mark.slow
 def test_joblib_s_calls_draw_alike_in_every_run_however_they_are_batched(run):
     pytest.importorskip("joblib")
     look = """

@@ -134,6 +134,7 @@ tell()
     assert "1" == found["variables"]["OPENBLAS_NUM_THREADS"]
 
 
+@pytest.mark.slow
 def test_another_profile_returns_what_was_imported_under_the_first(python):
     program = (
         STATE

@@ -68,6 +68,7 @@ def test_without_the_guard_nothing_is_watched(run):
     assert outcomes(run(module, code=0)) == {"passed": 2}
 
 
+@pytest.mark.slow
 def test_a_setting_of_the_project_stands_for_the_option(run, tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\nbackendcfg_guard = true\n")
     assert outcomes(run(LEAKS, code=1)) == {"passed": 3, "error": 1}
@@ -175,6 +176,7 @@ def _one(tmp_path):
     return "./one.toml"
 
 
+@pytest.mark.slow
 def test_all_tests_run_with_the_profile_of_the_run(run, one):
     output = run(
         PROFILED + "seen = threads()\ndef test_it():\n    assert seen == threads() == [1]\n",

@@ -188,6 +188,7 @@ def test_second():
     assert "FAILED test_it.py::test_second - assert 1 == 0\n" in output
 
 
+@pytest.mark.slow
 def test_what_fails_around_a_test_is_shown_too(run):
     output = run(
         """
@@ -312,6 +313,7 @@ def test_named(one):
     )
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("runs", ["1", "0", "-3", "ten", "2.0"])
 def test_fewer_than_two_runs_are_refused(run, runs):
     error = (
@@ -408,6 +410,7 @@ def test_runs_have_the_options_that_say_how_tests_run_and_no_others(run, tmp_pat
     assert 'tests="1"' in (tmp_path / "out.xml").read_text()
 
 
+@pytest.mark.slow
 def test_an_option_that_no_other_process_can_have_is_told(run, tmp_path):
     (tmp_path / "conftest.py").write_text(
         "def pytest_addoption(parser):\n    parser.addoption('--device')\n"
