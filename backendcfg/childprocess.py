@@ -179,11 +179,12 @@ def not_started(word: str, obstacle: int, state: str, path: str = "") -> Request
     )
 
 
-def scratch(state: str = "nothing was started") -> TemporaryDirectory[str]:
+def scratch(state: str = "nothing was started", inside: str = "") -> TemporaryDirectory[str]:
     """A folder for what a child writes, which is gone after the `with` block.
 
     Args:
         state: what an error says of the state.
+        inside: a folder to make in it.
 
     Raises:
         StateUnwritableError: no folder for temporary files can be written.
@@ -191,7 +192,10 @@ def scratch(state: str = "nothing was started") -> TemporaryDirectory[str]:
     from tempfile import TemporaryDirectory
 
     try:
-        return TemporaryDirectory(prefix="backendcfg-")
+        made = TemporaryDirectory(prefix="backendcfg-")
+        if inside:
+            os.mkdir(os.path.join(made.name, inside), 0o700)
+        return made
     except OSError as error:
         # Without a name, Python's own message has the folders that it tried.
         where = f" in {os.path.dirname(error.filename)}" if error.filename else ""

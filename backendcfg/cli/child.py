@@ -109,6 +109,15 @@ def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
         raise _not_started(argv[0], environment, error) from error
 
 
+def _in_front() -> bool:
+    """Whether Ctrl-C on a terminal reaches this process, and with it the command in its group."""
+    try:
+        with open("/dev/tty", "rb", buffering=0) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
 def _not_started(word: str, environment: Mapping[str, str], error: OSError) -> BackendCfgError:
     obstacle = error.errno or errno.EIO
     state = "the command was not started"
@@ -126,11 +135,15 @@ def wait_for(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         )
     except OSError as error:
         raise _not_started(argv[0], environment, error) from error
-    # Ctrl-C reaches the whole group: the command decides what it means.
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
-    for number in PASSED_ON:
+
+    def pass_on(number: int, _: object) -> None:
+        if number != signal.SIGINT or not _in_front():
+            started.send_signal(number)
+
+    before = {}
+    for number in (signal.SIGINT, *PASSED_ON):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup wants it so
-            before[number] = signal.signal(number, lambda found, _: started.send_signal(found))
+            before[number] = signal.signal(number, pass_on)
     try:
         status = started.wait()
     finally:

@@ -263,18 +263,23 @@ def test_a_command_that_does_not_exist_is_127(process):
 
 
 @pytest.mark.slow
-def test_a_signal_for_the_command_reaches_it(project):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_for_the_command_reaches_it(number, project):
     ends = (
         "import signal, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+        f"signal.signal({number:d}, lambda *_: sys.exit(3))\n"
         "print('ready', flush=True)\n"
         "signal.pause()\n"
     )
     words = ["-m", "backendcfg", "run", "--guard", "base", "--", sys.executable, "-c", ends]
     with subprocess.Popen(
-        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a Ctrl-C of a terminal would reach both
     ) as started:
         assert started.stdout.readline() == "ready\n"
-        started.send_signal(signal.SIGTERM)
+        started.send_signal(number)
         _, errors = started.communicate()
     assert (started.returncode, errors) == (3, NOTHING)

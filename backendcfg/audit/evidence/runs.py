@@ -128,10 +128,9 @@ def run(
         CommandNotFoundError, CommandNotExecutableError: it cannot be started.
         CommandFailedError: it did not exit with 0.
     """
-    with childprocess.scratch(_STATE) as folder:
+    with childprocess.scratch(_STATE, "records") as folder:
         files = [os.path.join(folder, name) for name in (ranks.OUTPUT, "err")]
         records = os.path.join(folder, "records")
-        os.mkdir(records, 0o700)
         environment = {
             **side.environment,
             environ.RECORDS.name: records,
