@@ -6,6 +6,7 @@ two workers.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import json
@@ -209,3 +210,14 @@ def _backendcfg(tmp_path):
         return child.stderr if fails else child.stdout
 
     return run
+
+
+@pytest.fixture
+def idle(monkeypatch):
+    """Leave the processors alone in every run of a proof, where the load parts nothing.
+
+    It makes the runs, and the tests beside them, take two to three times as long.
+    """
+    from backendcfg.audit.evidence import prove
+
+    monkeypatch.setattr(prove, "_load", lambda processors: contextlib.nullcontext())

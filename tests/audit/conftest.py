@@ -6,11 +6,9 @@ import os
 import subprocess
 import sys
 import textwrap
-from contextlib import nullcontext
 
 import pytest
 
-from backendcfg.audit.evidence import prove
 from backendcfg.audit.evidence.sides import held, plan_of, side_of
 from backendcfg.audit.evidence.why import search
 from backendcfg.audit.trace.reading import read
@@ -50,15 +48,6 @@ def _recorded(tmp_path):
 def names():
     """The names of the operations of a stream."""
     return lambda stream: [stream.names[number] for number in stream.records["name"]]
-
-
-@pytest.fixture
-def idle(monkeypatch):
-    """Leave the processors alone in every run of a proof, where the load parts nothing.
-
-    It makes the runs, and the tests beside them, take two to three times as long.
-    """
-    monkeypatch.setattr(prove, "_load", lambda processors: nullcontext())
 
 
 # The second run has this variable with a text in it, the other one an empty one.

@@ -15,6 +15,8 @@ from backendcfg.audit.evidence import recorded
 from backendcfg.audit.evidence.prove import prove
 from backendcfg.audit.evidence.runs import Side, run
 
+pytestmark = pytest.mark.usefixtures("idle")
+
 
 @pytest.fixture(name="told")
 def _told(tmp_path):

@@ -14,6 +14,8 @@ from backendcfg.audit.evidence import lock
 from backendcfg.cli import locking
 from backendcfg.errors import StateUnwritableError
 
+pytestmark = pytest.mark.usefixtures("idle")
+
 PROGRAM = "import numpy as np; np.save('out.npy', np.ones(3)); print('loss', 0.25)"
 RUN = ("--", sys.executable, "-c", PROGRAM)
 EQUAL = "equal     2 runs under mine printed the same text and 1 number"
