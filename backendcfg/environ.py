@@ -74,6 +74,9 @@ RANKS = Variable(
 WORKER = Variable(
     "BACKENDCFG_WORKER", "0.2", "Set by `backendcfg.fleet` for workers of Ray; not for users."
 )
+CORES = Variable(
+    "BACKENDCFG_CORES", "0.2", "Set for a worker of joblib: its share of the cores; not for users."
+)
 VARIABLES = (
     PROFILE,
     DISABLE,
@@ -91,6 +94,7 @@ VARIABLES = (
     INHERIT,
     RANKS,
     WORKER,
+    CORES,
 )
 
 

@@ -26,7 +26,7 @@ SILENT = (
     *("BACKENDCFG_CONFIG_DIR", "BACKENDCFG_SYSTEM_DIR", "BACKENDCFG_STATE_DIR"),
     *("BACKENDCFG_CACHE_DIR", "BACKENDCFG_STARTED_BY", "BACKENDCFG_STARTED_ANEW"),
     *("BACKENDCFG_CARRIED", "BACKENDCFG_GUARD", "BACKENDCFG_TRACE", "BACKENDCFG_RECORDS"),
-    *("BACKENDCFG_WORKER", "BACKENDCFG_DISABLE"),
+    *("BACKENDCFG_WORKER", "BACKENDCFG_CORES", "BACKENDCFG_DISABLE"),
 )
 # pip runs the last two by their paths while it builds a package.
 INSTALLERS = ("ensurepip", "venv", "virtualenv", "__pip-runner__.py", "_in_process.py")

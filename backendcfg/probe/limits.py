@@ -268,7 +268,7 @@ class Cores:
     Attributes:
         count: how many, at least 1.
         rank: which rank it is, where it shares the cores that it may use with other ranks.
-        worker: whose worker it is, where an engine starts one for each processor.
+        worker: whose worker it is, in words, where it shares the cores with others.
     """
 
     count: int
@@ -278,10 +278,8 @@ class Cores:
     @property
     def sentence(self) -> str:
         """Why it should not compute on all that it may use, in words, or ""."""
-        if self.worker:
-            return f"a worker of {self.worker}, which starts one for each processor"
         if self.rank is None:
-            return ""
+            return self.worker
         return f"rank {self.rank.number} of {self.rank.size} here, by {self.rank.variable}"
 
 
@@ -295,9 +293,13 @@ def read_cores(limits: Limits, root: str = "/") -> Cores:
     own = limits.usable
     if hasattr(os, "sched_getaffinity"):
         own = min(own, count_cores(os.sched_getaffinity(0), root))
+    if (share := share_by_joblib()) is not None and share < own:
+        return Cores(share, worker="a worker of joblib, which shares the cores out")
     rank = local_rank(environ.copy())
     if rank is None:
-        return Cores(1, worker="Ray") if is_worker_of_ray() and own > 1 else Cores(own)
+        shares = is_worker_of_ray() and own > 1
+        ray = "a worker of Ray, which starts one for each processor"
+        return Cores(1, worker=ray) if shares else Cores(own)
     all_ranks, shares_quota = _of_launcher(rank, root)
     if shares_quota and limits.quota is not None:
         all_ranks = min(all_ranks, limits.whole_quota)
@@ -327,6 +329,12 @@ def local_rank(environment: Mapping[str, str]) -> Rank | None:
         if size:
             return Rank(variable, int(number), size) if size > 1 else None
     return None
+
+
+def share_by_joblib() -> int | None:
+    """How many threads joblib gives this worker of it, 1 or more; None where it is none."""
+    text = environ.CORES.read() or ""
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS and int(text) else None
 
 
 def is_worker_of_ray() -> bool:

@@ -20,6 +20,7 @@ from _thread import _local as local
 
 from backendcfg import __version__, _native, environ, plain_json
 from backendcfg.bridges import imports
+from backendcfg.probe.limits import share_by_joblib
 from backendcfg.registry import entering
 from backendcfg.session import installed, threads
 
@@ -51,6 +52,8 @@ GIVEN = "_backendcfg"
 _POOL = "_backendcfg_pool"
 """Where a pool, or a process that it makes, has what was in force where it was made."""
 
+COUNT = "threads.count"
+
 SOURCE = "the parent process"
 """Who picked the profile of a child, in words."""
 
@@ -61,7 +64,11 @@ _EXECUTORS = {
 }
 """Modules with a `ProcessPoolExecutor`, and its methods that start workers, in any thread."""
 
-_MODULES = ("multiprocessing.process", "multiprocessing.pool", "joblib.parallel", *_EXECUTORS)
+_BACKENDS = "joblib._parallel_backends"
+_MODULES = (
+    *("multiprocessing.process", "multiprocessing.pool", "joblib.parallel", _BACKENDS),
+    *_EXECUTORS,
+)
 
 
 class _Pool:
@@ -158,6 +165,8 @@ def _wrap(module: str) -> None:
     elif module == "joblib.parallel":
         _replace(module, "Parallel", "_dispatch", tasks.numbers_calls)
         _replace(module, "BatchedCalls", "__call__", tasks.seeds_calls)
+    elif module == _BACKENDS:
+        _replace(module, "ParallelBackendBase", "_prepare_worker_env", _shares_cores)
     else:
         _replace(module, "ProcessPoolExecutor", "__init__", _makes_executor)
         for method in _EXECUTORS[module]:
@@ -261,6 +270,28 @@ def _starts_worker(original: Callable[..., Any]) -> Callable[..., Any]:
     return start
 
 
+def _shares_cores(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For the variables that joblib gives workers: its share of the cores, told to ours.
+
+    joblib takes what a variable has in this process for the program's own wish, but here it is the
+    profile's count, for one process.
+    """
+
+    def prepare(backend: Any, n_jobs: int, *positional: Any, **named: Any) -> Any:
+        variables = original(backend, n_jobs, *positional, **named)
+        cores = sys.modules[_BACKENDS].cpu_count()
+        share = backend.inner_max_num_threads or max(cores // n_jobs, 1)
+        if any(COUNT in plan.asked for plan in installed.plans(_native.chain())):
+            for name, text in variables.items():
+                if name.endswith("_THREADS") and text.isdecimal():
+                    variables[name] = str(min(int(text), share))
+        # Outside every scope too: joblib replaces workers whose variables are not those of before.
+        variables[environ.CORES.name] = str(share)
+        return variables
+
+    return prepare
+
+
 class Inheritance:
     """What is in force where a process is started.
 
@@ -330,10 +361,20 @@ def settle(
     from backendcfg.bridges import lineage
 
     lineage.become(identity)
+    if (share := share_by_joblib()) is not None:
+        plans = tuple(_with_at_most(share, plan) for plan in plans)
     if plans and not (there and all("seed.value" not in plan.asked for plan in plans)):
         _take_over[0](plans, source)
     else:
         threads.begin()  # the thread that forked may be older than the profile
+
+
+def _with_at_most(threads: int, plan: Compiled) -> Compiled:
+    """A plan whose pools have no more threads than that."""
+    from backendcfg.records import replace
+
+    count = min(plan.values[COUNT], threads)
+    return replace(plan, values={**plan.values, COUNT: count}) if COUNT in plan.asked else plan
 
 
 def _abandon_scopes() -> None:

@@ -54,6 +54,7 @@ def script_fixture(tmp_path):
         profiles.mkdir(parents=True, exist_ok=True)
         (profiles / "one.toml").write_text("threads.count = 1\n")
         (profiles / "two.toml").write_text("threads.count = 2\n")
+        (profiles / "all.toml").write_text("threads.count = 'auto'\n")
         file = tmp_path / "script.py"
         body = textwrap.indent(textwrap.dedent(program), "    ")
         file.write_text(f'{look}\nif __name__ == "__main__":\n{body}')
@@ -152,6 +153,34 @@ def test_joblib_s_workers_have_what_was_in_force_when_they_were_started(script):
     )
     # Threads start at the base; the executor is kept by joblib, and its workers keep their profile.
     assert [[["one"] * 2, ["one"] * 2, [None] * 2], ["one"] * 2, [None] * 2] == found
+
+
+def test_joblib_s_workers_share_the_cores_as_joblib_says_also_in_scopes_of_their_own(script):
+    pytest.importorskip("joblib")
+    look = LOOK + textwrap.dedent(
+        """
+        def threads():
+            with backendcfg.profile("two"):
+                inside = look()
+            with backendcfg.profile("all"):
+                return [one[1] for one in (look(), inside, look())]
+        """
+    )
+    program = """
+    import joblib._parallel_backends
+    from joblib import Parallel, delayed, parallel_config
+    joblib._parallel_backends.cpu_count = lambda: 6
+    def ask(jobs):
+        return Parallel(jobs)(delayed(threads)() for _ in range(jobs))
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "4"
+    backendcfg.apply("two")
+    print(json.dumps([ask(6), ask(2)]))
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        print(json.dumps(ask(2)))
+    """
+    few, share, explicit = [1, 2, 1], [2, 2, len(os.sched_getaffinity(0))], [1, 2, 1]
+    share[2] = min(share[2], 3)
+    assert printed(script(program, look=look)) == [[[few] * 6, [share] * 2], [explicit] * 2]
 
 
 @pytest.mark.torch
