@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from backendcfg.audit.evidence.sides import refuse_disabled
-from backendcfg.audit.recording import read
+import shlex
+from typing import TYPE_CHECKING
+
+from backendcfg.cli.group import Verb
 from backendcfg.cli.output import current
 from backendcfg.errors import UsageError
+
+if TYPE_CHECKING:
+    import click
+
+
+class SidesVerb(Verb):
+    """A verb with profiles before `--` and a command after it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take no word of the command for a profile that is not there.
+
+        Raises:
+            UsageError: there are fewer profiles before `--` than the verb needs.
+        """
+        if "--" in args:
+            before = args.index("--")
+            given, _, _ = self.make_parser(ctx).parse_args(args[:before])
+            needed = [one for one in self.params if one.param_type_name == "argument"][:-1]
+            if not all(isinstance(given.get(one.name or ""), str) for one in needed):
+                start = f"backendcfg {self.name}"
+                names = " ".join(one.make_metavar(ctx) for one in needed)
+                raise UsageError(
+                    f"`{start}` needs {names} before `--`",
+                    helps=[f"write `{start} {names} -- {shlex.join(args[before + 1 :])}`"],
+                )
+        return super().parse_args(ctx, args)
 
 
 def note_unless_governed(guard: str) -> None:
     """Say when no run that told in a folder was a Python that a profile reaches."""
+    from backendcfg.audit.recording import read
+
     guarded = read(guard)
     if not (guarded.processes or guarded.silent):
         current().note(
@@ -29,6 +59,8 @@ def check(verb: str, sides: str, words: tuple[str, ...]) -> None:
     Raises:
         UsageError: there is no command, or backendcfg is turned off.
     """
+    from backendcfg.audit.evidence.sides import refuse_disabled
+
     if not words:
         raise UsageError(
             f"`backendcfg {verb}` needs a command",

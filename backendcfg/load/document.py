@@ -176,6 +176,12 @@ def microarchitectures() -> frozenset[str]:
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NOTHING = "nothing"
+"""What `compare` and `prove` call no profile, so no profile may be called so."""
+A_NAME = (
+    "a name has letters, digits, `.`, `_` and `-`, begins with a letter or digit, and is not "
+    "`nothing`"
+)
 PYPROJECT = "pyproject.toml"
 PYPROJECT_TABLE = ("tool", "backendcfg")
 SETTINGS_FILES = ("backendcfg.toml", "config.toml", PYPROJECT)
@@ -284,7 +290,7 @@ def read_settings(path: str | os.PathLike[str]) -> SettingsFile:
 
 def is_name(name: str) -> bool:
     """Whether a profile may be called so."""
-    return len(name) <= 100 and NAME.fullmatch(name) is not None
+    return len(name) <= 100 and NAME.fullmatch(name) is not None and name != NOTHING
 
 
 def _not_a_name(parsed: Parsed, name: str, path: Path) -> BackendCfgError:

@@ -11,6 +11,7 @@ import os
 import sys
 
 from backendcfg import __version__, environ, plain_json, startup
+from backendcfg.errors import BackendCfgError
 from backendcfg.probe.limits import is_worker_of_ray, local_rank
 from backendcfg.probe.stamp import holds, relevant_environment
 from backendcfg.progress import Step
@@ -192,7 +193,7 @@ def compiled(
     arguments = dict(arguments or {})
     before = _environment_before()
     directory = directory or startup.working_directory()
-    key = _cache_key(name or "", rank, arguments, directory, before)
+    key = _cache_key(name, rank, arguments, directory, before)
     if (stored := _stored(key, before)) is not None:
         return stored
     with Step("making the plan"):
@@ -222,7 +223,13 @@ def compiled_pick(picked: Picked) -> Compiled:
     stored = picked.stored
     if stored is not None and not holds(stored.stamp) and rests_on_these_files(stored.stamp):
         return stored
-    return compiled(picked.request, arguments=picked.arguments, rank=picked.rank)
+    try:
+        return compiled(picked.request, arguments=picked.arguments, rank=picked.rank)
+    except BackendCfgError as error:
+        if picked.generation:
+            error.notes += (f"{picked.source} picks it, which `backendcfg apply` made active",)
+            error.helps += ("run `backendcfg off`, or apply another profile",)
+        raise
 
 
 def resolved(
@@ -266,7 +273,7 @@ def cache_directory() -> str:
 
 
 def _cache_key(
-    name: str,
+    name: str | None,
     rank: str,
     arguments: Mapping[str, str],
     directory: str,

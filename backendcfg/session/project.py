@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from backendcfg.errors import (
     BackendCfgError,
+    InvalidValueError,
     MissingLibraryError,
     StateUnwritableError,
     UnsupportedHardwareError,
@@ -103,10 +104,11 @@ def check(path: str, host: Host) -> Checked:
         path: the file.
         host: what conditions are compared with and conflicts looked for on.
     """
-    from backendcfg.load.document import SETTINGS_FILES, is_name, read_settings
+    from backendcfg.load.document import A_NAME, SETTINGS_FILES, is_name, read_settings
     from backendcfg.load.locations import PROJECT, locate
     from backendcfg.load.stack import Request, load
     from backendcfg.resolve.plan import examine
+    from backendcfg.schema.describe import toml
 
     whole = Path(os.path.abspath(path))
     try:
@@ -122,7 +124,11 @@ def check(path: str, host: Host) -> Checked:
             if places.project_file != whole:
                 return Checked(path)
             name = None
-        elif whole.parent == places.project_profiles and is_name(whole.stem):
+        elif whole.parent == places.project_profiles:
+            if not is_name(whole.stem):
+                why = f"{toml(whole.stem)} is not the name of a profile"
+                wrong = InvalidValueError(why, helps=["rename the file", A_NAME])
+                return _checked(path, (wrong, *_own_faults(path)))
             name = whole.stem
         stack = load(Request(name, cwd=whole.parent, use_environment=False))
     except BackendCfgError as error:
@@ -168,7 +174,7 @@ def begin(folder: str, name: str, extends: str | None = None) -> tuple[str, ...]
         RequestError: the folder is a project already, or a name is none.
         StateUnwritableError: a file cannot be written.
     """
-    from backendcfg.load.document import is_name
+    from backendcfg.load.document import A_NAME, is_name
     from backendcfg.load.locations import PROJECT, locate
     from backendcfg.load.stack import Request, load
     from backendcfg.schema.export import json_schema
@@ -182,7 +188,7 @@ def begin(folder: str, name: str, extends: str | None = None) -> tuple[str, ...]
     if not is_name(name):
         raise UsageError(
             f"`{name}` is not the name of a profile",
-            helps=["a name has letters, digits, `.`, `_` and `-`; it starts with one of the first"],
+            helps=[A_NAME],
         )
     files = {}
     profile = os.path.join(folder, "profiles", f"{name}.toml")

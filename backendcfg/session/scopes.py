@@ -30,6 +30,7 @@ def profile(name: str, *, busy: Busy = "raise") -> Scope:
     somebody's library is shared by scopes that agree.
 
     Where the tier rests on what only the start of a process can set, a `PendingWarning` says so.
+    A scope sets no seeds: what is drawn inside belongs to the stream of the program around it.
 
     Args:
         name: a profile, or several joined by `+`. It is resolved once per process, until

@@ -117,13 +117,19 @@ def rehearse(compiled: Compiled) -> Report:
         BackendCfgError: the child could not apply it; the record is the child's.
         InternalError: the child died or hung.
     """
+    from backendcfg.bridges.environment import before_interpreter
+    from backendcfg.session import autoload
     from backendcfg.transact.outcome import Outcome, Report
 
     environment = {
         name: value for name, value in environ.copy().items() if not name.startswith(environ.PREFIX)
     }
-    # Nothing but the plan on standard input may act in the child.
+    # Nothing but the plan on standard input may act in the child, which starts with what a plain
+    # `python` is started anew for.
     environment[environ.DISABLE.name] = "1"
+    if not autoload.silent():
+        wanted = before_interpreter(compiled.values, compiled.effective, compiled.name)
+        environment = environ.changed(environment, wanted)
     answer = childprocess.ask(
         ["-c", _REHEARSAL],
         environment,

@@ -12,6 +12,7 @@ import pytest
 from backendcfg import startup
 from backendcfg.cli import output
 from backendcfg.cli.verbs import apply as apply_verb
+from backendcfg.session import autoload
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +100,11 @@ def test_strict_refuses_what_would_be_pending(call):
         "shell"
     )
     assert json.loads(call("status", "--json").out)["profile"] is None
+
+
+def test_what_a_plain_python_is_started_anew_for_is_not_pending(call, monkeypatch):
+    monkeypatch.setattr(autoload, "silent", lambda: "")
+    assert (call("apply", "mine", "--strict").code, call("status").code) == (0, 0)
 
 
 def test_status_names_the_profile_and_who_picked_it(call, project):

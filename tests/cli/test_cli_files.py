@@ -16,6 +16,7 @@ from backendcfg import startup
 from backendcfg.cli.sources import read_host, write_host
 from backendcfg.cli.verbs.doctor import QUESTIONS, examine, thread_pools
 from backendcfg.errors import InvalidHostError, UnreadableFileError
+from backendcfg.load.document import A_NAME
 from backendcfg.transact import disk
 
 WRONG = """\
@@ -68,6 +69,40 @@ def test_validate_of_a_file_that_is_not_there(call, project):
     result = call("validate", "nowhere.toml")
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("error[unreadable-file]: cannot read nowhere.toml: ")
+
+
+@pytest.mark.parametrize("name", ["my profile", "a+b", "nothing"])
+def test_a_profile_that_cannot_be_named_is_refused_and_listed_as_unusable(name, call, project):
+    (project / "profiles" / f"{name}.toml").write_text("threads.count = 1\n")
+    result = call("validate", f"profiles/{name}.toml")
+    assert (result.code, result.err.splitlines()[:-2]) == (
+        1,
+        [
+            f'error[invalid-value]: "{name}" is not the name of a profile',
+            "  state: nothing was changed",
+            "  help: rename the file",
+            f"  help: {A_NAME}",
+        ],
+    )
+    listed = json.loads(call("list", "--json").out)
+    problem = "its file name is not a name that can be given"
+    assert [one["problem"] for one in listed if one["name"] == name] == [problem]
+    assert call("run", name, "--", "true").code == 2
+
+
+def test_status_says_who_made_a_profile_active_that_is_gone(call, project):
+    call("apply", "base")
+    (project / "profiles" / "base.toml").unlink()
+    (project / "profiles" / "mine.toml").unlink()
+    result = call("status")
+    assert (result.code, result.err.splitlines()[0]) == (
+        2,
+        "error[unknown-profile]: profile `base` does not exist",
+    )
+    whose = f"generation 1 of {project} picks it, which `backendcfg apply` made active"
+    assert f"  note: {whose}\n" in result.err
+    assert "  help: run `backendcfg off`, or apply another profile\n" in result.err
+    assert (call("off").code, call("status").code) == (0, 0)
 
 
 def test_validate_without_files_checks_the_project(call, project):

@@ -99,6 +99,16 @@ NAMES = [
         ],
     ),
     (
+        ["prove", "--runs", "3", "--", "python", "a b.py"],
+        "`backendcfg prove` needs PROFILE before `--`",
+        ["write `backendcfg prove PROFILE -- python 'a b.py'`"],
+    ),
+    (
+        ["compare", "fast", "--", "python", "x.py"],
+        "`backendcfg compare` needs A B before `--`",
+        ["write `backendcfg compare A B -- python x.py`"],
+    ),
+    (
         ["run", "fast"],
         "`backendcfg run` needs a command",
         [

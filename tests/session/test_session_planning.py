@@ -44,3 +44,18 @@ print(repr(stamp.holds(made.stamp)))
 """
     )
     assert printed == "3 []\n''\n"
+
+
+def test_the_empty_name_is_refused_also_where_no_name_was_planned_before(python):
+    printed = python(
+        """
+from backendcfg.errors import InvalidValueError
+from backendcfg.session import planning
+planning.compiled(None)
+try:
+    planning.compiled("")
+except InvalidValueError as error:
+    print(error)
+"""
+    )
+    assert printed == '"" is not the name of a profile\n'

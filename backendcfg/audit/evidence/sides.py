@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backendcfg import environ
 from backendcfg.audit.evidence.runs import Side
 from backendcfg.errors import UsageError
+from backendcfg.load.document import NOTHING
 from backendcfg.resolve.words import literal
 from backendcfg.session import planning
 from backendcfg.session.starting import changes
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from backendcfg.transact.compiled import Compiled
-
-NOTHING = "nothing"
-"""In the place of a profile: as if backendcfg were not installed."""
 
 _UNSET = object()
 

@@ -97,13 +97,14 @@ def governed(activation: Activation) -> str:
     from backendcfg.session import autoload
     from backendcfg.transact.generations import ENVIRONMENT
 
+    whose = "with backendcfg"
     if activation.path == ENVIRONMENT:
-        where = " where nothing else is picked"
+        whose, where = "of this environment", " where nothing else is picked"
     else:
         where = " in this project" if activation.path else " where no project picks another"
     if why := autoload.silent():
         return f"what `backendcfg run` starts{where}, or imports backendcfg; plain `python` {why}"
-    return f"every `python` of this environment that starts{where}, and `backendcfg run`"
+    return f"every `python` {whose} that starts{where}, and `backendcfg run`"
 
 
 def _document(activation: Activation) -> dict[str, Any]:

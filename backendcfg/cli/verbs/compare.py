@@ -10,6 +10,7 @@ from backendcfg import childprocess
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import ProfileName, report_option, write_report
 from backendcfg.cli.output import block, current, table
+from backendcfg.cli.sides import SidesVerb, check, note_unless_governed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 
 @verb(
-    "compare", "Prove", interrupted="files that the command wrote are there; nothing else changed"
+    "compare",
+    "Prove",
+    cls=SidesVerb,
+    interrupted="files that the command wrote are there; nothing else changed",
 )
 @click.argument("a", metavar="A", type=ProfileName())
 @click.argument("b", metavar="B", type=ProfileName())
@@ -64,7 +68,6 @@ def command(
     from backendcfg.audit.evidence import float64 as exactness
     from backendcfg.audit.evidence.sides import differing, plan_of, side_of, variant_of
     from backendcfg.audit.report.data import About, Compared
-    from backendcfg.cli.sides import check, note_unless_governed
     from backendcfg.errors import UsageError
 
     check("compare", f"{a} {b}", words)

@@ -11,6 +11,7 @@ from backendcfg import childprocess
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import ProfileName, report_option, write_report
 from backendcfg.cli.output import block, current, says_no
+from backendcfg.cli.sides import SidesVerb, check, note_unless_governed
 from backendcfg.errors import UsageError, shown_path
 
 if TYPE_CHECKING:
@@ -41,7 +42,12 @@ def _read_also(
     return found
 
 
-@verb("prove", "Prove", interrupted="files that the command wrote are there; nothing else changed")
+@verb(
+    "prove",
+    "Prove",
+    cls=SidesVerb,
+    interrupted="files that the command wrote are there; nothing else changed",
+)
 @click.argument("name", metavar="PROFILE", type=ProfileName())
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
 @click.option(
@@ -121,7 +127,6 @@ def command(
     from backendcfg.audit.report import words as in_words
     from backendcfg.audit.report.data import About, Proved
     from backendcfg.cli.locking import Locking
-    from backendcfg.cli.sides import check, note_unless_governed
 
     check("prove", name, words)
     plan, folder = plan_of(name), os.path.abspath(folder)
