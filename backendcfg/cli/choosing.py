@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from backendcfg.audit.choices.program import TOGETHER, tune
 from backendcfg.audit.choices.turns import Program
 from backendcfg.audit.choices.verdicts import LEAST_ROUNDS
-from backendcfg.audit.evidence.sides import NOTHING, side_of
+from backendcfg.audit.evidence.sides import side_of
 from backendcfg.cli import child
 from backendcfg.cli.options import refuse_unwritable
 from backendcfg.cli.output import block, current, table
 from backendcfg.errors import UsageError, shown_path
+from backendcfg.load.document import NOTHING
 from backendcfg.resolve.words import counted, duration
 from backendcfg.session.choice import chosen
 from backendcfg.transact import disk

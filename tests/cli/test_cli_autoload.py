@@ -116,10 +116,8 @@ def test_status_works_when_what_is_active_cannot_be_read(there):
 
 def test_apply_and_status_say_what_is_governed(there, tmp_path):
     said = " ".join(there("apply", "fast", "--environment").split())
-    assert (
-        "governs every `python` of this environment that starts where nothing else is picked, and"
-        in said
-    )
+    what = "every `python` that starts where nothing else is picked, in this environment"
+    assert f"governs {what} " in said
     assert json.loads(there("--json", "status"))["python"] == ""
     there("autoload", "off")
     status = json.loads(there("--json", "status"))

@@ -97,14 +97,14 @@ def governed(activation: Activation) -> str:
     from backendcfg.session import autoload
     from backendcfg.transact.generations import ENVIRONMENT
 
-    whose = "with backendcfg"
+    environments = "in each environment with backendcfg"
     if activation.path == ENVIRONMENT:
-        whose, where = "of this environment", " where nothing else is picked"
+        where, environments = " where nothing else is picked", "in this environment"
     else:
         where = " in this project" if activation.path else " where no project picks another"
     if why := autoload.silent():
         return f"what `backendcfg run` starts{where}, or imports backendcfg; plain `python` {why}"
-    return f"every `python` {whose} that starts{where}, and `backendcfg run`"
+    return f"every `python` that starts{where}, {environments}"
 
 
 def _document(activation: Activation) -> dict[str, Any]:
