@@ -114,7 +114,7 @@ def _in_front() -> bool:
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:
+    except OSError:  # there is none, or it is another session's
         return False
 
 

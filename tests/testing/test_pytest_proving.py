@@ -344,7 +344,7 @@ def test_markers_that_name_no_profile_are_told(run):
         import pytest
         @pytest.mark.backendcfg
         def test_bare(): pass
-        @pytest.mark.backendcfg("nothing")
+        @pytest.mark.backendcfg("nobody")
         def test_unknown(): pass
         """,
         TWICE,
@@ -354,7 +354,7 @@ def test_markers_that_name_no_profile_are_told(run):
         'write the marker as `@pytest.mark.backendcfg("profile")`\n'
     )
     assert message(output, "test_unknown").startswith(
-        "error[unknown-profile]: profile `nothing` does not exist\n"
+        "error[unknown-profile]: profile `nobody` does not exist\n"
     )
 
 
