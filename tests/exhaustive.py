@@ -6,8 +6,8 @@ tests, chosen by their names, so that it is the same ones each time. Both also r
 tests of a second and more that a plain run can do without. A test that is named
 (`pytest test_x.py::test_y`) and a choice by `-m exhaustive` or `-m slow` are run as asked.
 
-Of the tests that compute on devices over fakes, a plain run has one in three; two are `slow`. Whoever
-names their folder or file has all of them.
+Of the tests that compute on devices over fakes, a plain run has one in three; the others count as
+`slow`. Whoever names their folder or file runs all of them.
 
 A test with parameters is marked with how many of its cases run every time:
 

@@ -177,9 +177,9 @@ def microarchitectures() -> frozenset[str]:
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 NOTHING = "nothing"
-"""What `compare` and `prove` call no profile, so no profile may be called so."""
+"""Stands for no profile in `compare` and `prove`, so no profile may have the name."""
 A_NAME = (
-    "a name has letters, digits, `.`, `_` and `-`, begins with a letter or digit, and is not "
+    "a name has letters, digits, `.`, `_` and `-`, starts with a letter or digit, and is not "
     "`nothing`"
 )
 PYPROJECT = "pyproject.toml"
@@ -298,7 +298,7 @@ def _not_a_name(parsed: Parsed, name: str, path: Path) -> BackendCfgError:
     if len(parts) > 1 and path[0] == "extends" and all(map(is_name, parts)):
         cure = f"write `extends = {describe.toml(parts)}`"
     else:
-        cure = "a name has letters, digits, `.`, `_` and `-`, and starts with a letter or digit"
+        cure = A_NAME
     return invalid(
         parsed, path, f"{describe.toml(name)} is not the name of a profile", "not a name", cure
     )

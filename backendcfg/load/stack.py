@@ -22,7 +22,14 @@ from backendcfg.errors import (
 )
 from backendcfg.load.assignments import from_arguments, from_environment, from_initial
 from backendcfg.load.complaints import nearest, raise_all
-from backendcfg.load.document import ProfileFile, SettingsFile, is_name, read_profile, read_settings
+from backendcfg.load.document import (
+    A_NAME,
+    ProfileFile,
+    SettingsFile,
+    is_name,
+    read_profile,
+    read_settings,
+)
 from backendcfg.load.locations import PROJECT, Locations, locate, profile_files
 from backendcfg.load.trust import require_trust, store
 from backendcfg.records import field, record
@@ -282,7 +289,7 @@ def _not_a_name(name: str, pick: Pick) -> BackendCfgError:
         if pick.variable
         else f"{describe.toml(name)} is not the name of a profile",
         state="no profile was applied; a wrong name never falls back to a default",
-        helps=["a name has letters, digits, `.`, `_` and `-`; `a+b` composes; a path has a `/`"],
+        helps=[A_NAME, "`a+b` composes two profiles, and a path has a `/`"],
     )
 
 

@@ -373,8 +373,9 @@ def _with_at_most(threads: int, plan: Compiled) -> Compiled:
     """A plan whose pools have no more threads than that."""
     from backendcfg.records import replace
 
-    count = min(plan.values[COUNT], threads)
-    return replace(plan, values={**plan.values, COUNT: count}) if COUNT in plan.asked else plan
+    if COUNT not in plan.asked:
+        return plan
+    return replace(plan, values={**plan.values, COUNT: min(plan.values[COUNT], threads)})
 
 
 def _abandon_scopes() -> None:

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 from backendcfg import childprocess, environ
 from backendcfg.audit.evidence import ranks, recorded
-from backendcfg.errors import (
-    CommandFailedError,
-    InternalError,
-)
+from backendcfg.errors import CommandFailedError, InternalError
 from backendcfg.probe.launchers import RANK
 
 if TYPE_CHECKING:
