@@ -8,14 +8,20 @@ switches, which is no change; what becomes of them after the import is watched t
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
 from typing import TYPE_CHECKING
 
 from backendcfg import environ
 from backendcfg.audit import facts, survey
 from backendcfg.bridges import imports
-from backendcfg.errors import BackendCfgError, SwitchLeftChangedError
+from backendcfg.errors import (
+    BackendCfgError,
+    InvalidArgumentError,
+    SwitchLeftChangedError,
+)
 from backendcfg.records import record
 from backendcfg.registry import base, owners
 from backendcfg.session import installed, process
@@ -25,6 +31,8 @@ from backendcfg.transact.switch import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
+    from types import TracebackType
     from typing import Any
 
     from backendcfg.audit.survey import SwitchReading
@@ -178,26 +186,79 @@ class Watched:
         return ""
 
 
-@contextmanager
-def guard(*, restore: bool = False) -> Iterator[Watched]:
+class Guard(ContextDecorator):
+    """What `guard` returns: it is entered with `with`, or decorates a function."""
+
+    def __init__(self, *, restore: bool) -> None:
+        self._restore = restore
+        self._open: list[AbstractContextManager[Watched]] = []
+
+    def __enter__(self) -> Watched:
+        block = _block(restore=self._restore)
+        watched = block.__enter__()
+        self._open.append(block)
+        return watched
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.pop().__exit__(kind, error, trace)
+
+    def __call__(self, function: Any) -> Any:
+        """The function, or coroutine function, with a block around each call.
+
+        Raises:
+            InvalidArgumentError: it is a generator function.
+        """
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidArgumentError(
+                f"`guard` cannot decorate `{function.__qualname__}`: other code runs between the"
+                " steps of a generator",
+                helps=["write `with backendcfg.guard():` around the loop that reads it"],
+            )
+        if not inspect.iscoroutinefunction(function):
+            return super().__call__(function)
+
+        @functools.wraps(function)
+        async def watched(*positional: Any, **named: Any) -> Any:
+            with Guard(restore=self._restore):
+                return await function(*positional, **named)
+
+        return watched
+
+    def _recreate_cm(self) -> Guard:
+        return Guard(restore=self._restore)
+
+
+def guard(*, restore: bool = False) -> Guard:
     """A block, or a decorated function, that must leave every numeric switch as it found it.
 
     Watched are the switches of every library that is loaded, as far as a bridge can read them, and
     what has no flag of ours (`audit.facts`), in this thread, and the variables of numeric
     libraries. What other threads and tasks write in the
-    meantime counts as well, since most switches are the process's. It nests.
+    meantime counts as well, since most switches are the process's. It nests. It decorates functions
+    and coroutine functions, and refuses generators.
 
     Args:
         restore: put back what was changed before raising. Without it everything is left as it
             is found, because somebody else may rely on it by now.
 
-    Yields:
-        What is watched: `changes()` tells at any time what is otherwise.
+    Returns:
+        A context manager, which gives what is watched: `changes()` tells at any time what is
+        otherwise.
 
     Raises:
         SwitchLeftChangedError: on leaving, with every switch, its old and its new value. When the
             block raises, its own exception goes on, and carries this as a note.
     """
+    return Guard(restore=restore)
+
+
+@contextmanager
+def _block(*, restore: bool) -> Iterator[Watched]:
     watched = Watched()
     watch = imports.watch(watched.extend)
     try:

@@ -53,6 +53,51 @@ print(caught(lambda watched: None))
     assert clean == "None"
 
 
+def test_functions_and_coroutine_functions_are_watched_and_generators_refused(python):
+    printed = python(
+        CATCH
+        + """
+import asyncio
+from backendcfg.errors import InvalidArgumentError
+@backendcfg.guard(restore=True)
+def plain(text):
+    os.environ["MKL_CBWR"] = text
+    return 3
+@backendcfg.guard(restore=True)
+async def coroutine(text):
+    await asyncio.sleep(0)
+    return plain.__wrapped__(text)
+os.environ["MKL_CBWR"] = "AUTO"
+assert (plain("AUTO"), asyncio.run(coroutine("AUTO"))) == (3, 3)
+for call in (lambda: plain("AVX2"), lambda: asyncio.run(coroutine("AVX2"))):
+    try:
+        call()
+    except SwitchLeftChangedError as error:
+        print(error.notes, os.environ["MKL_CBWR"])
+def generator():
+    yield
+async def stream():
+    yield
+for function in (generator, stream):
+    try:
+        backendcfg.guard()(function)
+    except InvalidArgumentError as error:
+        print(error.message, *error.helps, sep="; ")
+"""
+    )
+    changed = "('`MKL_CBWR` was AUTO and is AVX2',) AUTO"
+    refused = (
+        "`guard` cannot decorate `{}`: other code runs between the steps of a generator;"
+        " write `with backendcfg.guard():` around the loop that reads it"
+    )
+    assert printed.splitlines() == [
+        changed,
+        changed,
+        refused.format("generator"),
+        refused.format("stream"),
+    ]
+
+
 @pytest.mark.torch
 def test_pytorchs_switches_and_pools_are_watched_without_any_profile(python):
     printed = python(
