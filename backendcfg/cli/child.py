@@ -37,15 +37,16 @@ def compiled(name: str | None, settings: Mapping[str, str]) -> Compiled:
     Raises:
         UsageError: no profile is named, and none is in force here.
     """
-    from backendcfg.session.choice import chosen, refuse_wrong_files
+    from backendcfg.cli.wording import without_profile
+    from backendcfg.session.choice import chosen, settings_alone
 
     picked = chosen(name, settings)
     if picked is not None:
         return planning.compiled_pick(picked)
     if not settings:
-        refuse_wrong_files()
         raise UsageError(
             "no profile is named, and none is in force here",
+            notes=without_profile(settings_alone()),
             helps=[
                 "name one: `backendcfg run reproducible -- python train.py`",
                 "or make one active: `backendcfg apply reproducible`",

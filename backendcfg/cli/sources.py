@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backendcfg import session
+from backendcfg import environ, session
+from backendcfg.cli.output import current
 from backendcfg.errors import InvalidHostError
 
 if TYPE_CHECKING:
@@ -52,11 +53,18 @@ def plan(name: str | None, settings: Mapping[str, str], host_file: str | None = 
         RequestError: the name, a file or a setting is wrong.
         MachineError: the host cannot serve it.
     """
+    from backendcfg.cli.wording import without_profile
     from backendcfg.progress import Step
     from backendcfg.resolve.plan import resolve
+    from backendcfg.session.choice import settings_alone
 
+    pick = picked(name, settings)
     with Step("making the plan"):
-        return resolve(stack(picked(name, settings)), host(host_file))
+        found = resolve(stack(pick), host(host_file))
+    if pick.rank == "profile-by-argument" and name is None and not environ.disabled():
+        for sentence in without_profile(settings_alone()):
+            current().note(sentence)
+    return found
 
 
 def read_host(path: str) -> Host:

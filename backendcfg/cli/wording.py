@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from backendcfg.errors import shown_path
 from backendcfg.resolve.words import counted, literal
 
 if TYPE_CHECKING:
@@ -47,16 +48,24 @@ def not_in_python() -> str:
     """When a plain `python` would have what is in force here; "" where it has."""
     from backendcfg.session import autoload
 
-    return autoload.silent() or _untrusted()
+    return autoload.silent() or untrusted()
 
 
-def _untrusted() -> str:
+def untrusted() -> str:
     """When a plain `python` would obey this project's file; "" where it does, or there is none."""
     from backendcfg import startup
 
     if startup.may_have_profile(committed=False)[0]:
         return ""
     return "not before you run `backendcfg trust` or `backendcfg apply` here"
+
+
+def without_profile(paths: Sequence[str]) -> list[str]:
+    """A sentence on settings files with flags, where no profile is in force and there are any."""
+    if not paths:
+        return []
+    files = ", ".join(map(shown_path, paths))
+    return [f"no process has the flags in {files}: no profile is in force here"]
 
 
 def left_in_force() -> tuple[str | None, list[str]]:
@@ -72,7 +81,7 @@ def left_in_force() -> tuple[str | None, list[str]]:
     if left is None or not left.name:
         return None, []
     lines = [f"{left.name} is in force here, by {left.source}"]
-    return left.name, lines + block("python", filter(None, [_untrusted()]), "bold")
+    return left.name, lines + block("python", filter(None, [untrusted()]), "bold")
 
 
 def with_left(done: str, left: Sequence[str]) -> list[str]:

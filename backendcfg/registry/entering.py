@@ -156,8 +156,8 @@ def give_back_deferred() -> None:
 def misplaced(scope: Scope) -> None:
     """A scope was left that is not open in this context."""
     log.error(
-        "a scope of profile %s was left where it is not open: in another thread or task than the"
-        " one that entered it",
+        "a scope of profile %s was left where it is not open: a second time, or in another thread"
+        " or task than the one that entered it",
         scope.prepared.name,
     )
 

@@ -84,10 +84,11 @@ def off(*, user: bool = False) -> str:
         disk.make_directory(os.path.dirname(path), shared=not user)
         disk.replace(path, b"`backendcfg autoload on` removes this file\n", shared=not user)
     except StateUnwritableError as error:
-        error.helps = (
-            "run it as the owner of that environment, or in a virtual environment of your own",
-            "or write `backendcfg autoload off --user`, for every environment that you use",
-        )
+        if not user:
+            error.helps = (
+                "run it as the owner of that environment, or in a virtual environment of your own",
+                "or write `backendcfg autoload off --user`, for every environment that you use",
+            )
         error.state = "nothing was changed"
         raise
     disk.remove(old_files())

@@ -168,8 +168,8 @@ def _by_file(path: str, rank: Rank) -> Iterator[Picked]:
         read_settings(path)  # says that the key is another
 
 
-def refuse_wrong_files() -> None:
-    """Say what is wrong with the settings files that count here, where no profile is in force.
+def settings_alone() -> tuple[str, ...]:
+    """The settings files that set flags here, where no profile is in force: no process has these.
 
     Raises:
         BackendCfgError: one cannot be read, or is wrong.
@@ -178,9 +178,10 @@ def refuse_wrong_files() -> None:
 
     project = startup.project(startup.working_directory())[1]
     others = (startup.user_directory(), startup.system_directory())
-    for path in (project, *(os.path.join(folder, "config.toml") for folder in others if folder)):
-        if path and os.path.lexists(path):
-            read_settings(path)
+    paths = (project, *(os.path.join(folder, "config.toml") for folder in others if folder))
+    return tuple(
+        path for path in paths if path and os.path.lexists(path) and read_settings(path).assignments
+    )
 
 
 def rests_on_these_files(stamp: Mapping[str, Any]) -> bool:

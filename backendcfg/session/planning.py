@@ -16,6 +16,7 @@ from backendcfg.probe.limits import is_worker_of_ray, local_rank
 from backendcfg.probe.stamp import holds, relevant_environment
 from backendcfg.progress import Step
 from backendcfg.session.choice import chosen, rests_on_these_files
+from backendcfg.transact import generations
 from backendcfg.transact.compiled import Asked, Compiled, compile_plan
 
 TYPE_CHECKING = False
@@ -40,13 +41,17 @@ def anywhere(name: str | None) -> str | None:
     return name
 
 
-def refuse_no_name(name: object) -> None:
+def refuse_no_name(name: object, *, optional: bool = True) -> None:
     """Refuse what cannot name a profile.
 
+    Args:
+        name: text, or None where it is `optional`.
+        optional: whether None takes the profile in force.
+
     Raises:
-        InvalidArgumentError: `name` is neither text nor None.
+        InvalidArgumentError: it is something else.
     """
-    if name is None or isinstance(name, str):
+    if isinstance(name, str) or (name is None and optional):
         return
     from backendcfg.errors import InvalidArgumentError
 
@@ -228,7 +233,8 @@ def compiled_pick(picked: Picked) -> Compiled:
     except BackendCfgError as error:
         if picked.generation:
             error.notes += (f"{picked.source} picks it, which `backendcfg apply` made active",)
-            error.helps += ("run `backendcfg off`, or apply another profile",)
+            option = generations.option(picked.where)
+            error.helps += (f"run `backendcfg off{option}`, or apply another profile",)
         raise
 
 

@@ -43,7 +43,7 @@ schema = 1
 description = "How this project computes"
 
 # Begin with a profile that comes with backendcfg; `backendcfg list` has them all.
-extends = "{extends}"
+extends = {extends}
 
 # What follows are examples. Remove the `#` of those that you want.
 
@@ -113,7 +113,8 @@ def check(path: str, host: Host) -> Checked:
     whole = Path(os.path.abspath(path))
     try:
         places = locate(whole.parent)
-        name: str | None = f"./{whole.name}"
+        is_here = whole.parent == Path.cwd()
+        name: str | None = f"./{whole.name}" if is_here else str(whole)
         if whole.name in SETTINGS_FILES:
             read_settings(path)
             if places.passed_over() == whole:
@@ -177,6 +178,7 @@ def begin(folder: str, name: str, extends: str | None = None) -> tuple[str, ...]
     from backendcfg.load.document import A_NAME, is_name
     from backendcfg.load.locations import PROJECT, locate
     from backendcfg.load.stack import Request, load
+    from backendcfg.schema.describe import toml
     from backendcfg.schema.export import json_schema
 
     locations = locate(folder)
@@ -198,7 +200,10 @@ def begin(folder: str, name: str, extends: str | None = None) -> tuple[str, ...]
             is_there = any((one / f"{name}.toml").is_file() for one in others)
             extends = name if is_there else "reproducible"
         load(Request(extends, use_environment=False))
-        files[profile] = PROFILE.format(name=name, extends=extends, schemas=SCHEMAS)
+        parents = extends.split("+")
+        files[profile] = PROFILE.format(
+            name=name, extends=toml(parents if parents[1:] else extends), schemas=SCHEMAS
+        )
     for document in ("profile", "settings"):
         path = os.path.join(folder, SCHEMAS, f"{document}.json")
         if not os.path.lexists(path):

@@ -50,7 +50,7 @@ def profile(name: str, *, busy: Busy = "raise") -> Scope:
     if not isinstance(name, str):
         from backendcfg.session.planning import refuse_no_name
 
-        refuse_no_name(name)
+        refuse_no_name(name, optional=False)
     refuse_unknown(busy)
     return Scope(_prepare(name), BUSY[busy])
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from backendcfg import childprocess, environ, startup
 from backendcfg.catalogue.frameworks import NUMPY, ON_DEVICES, SCIPY
-from backendcfg.errors import StateUnwritableError, TooLateError, UsageError
+from backendcfg.errors import (
+    StateUnwritableError,
+    TooLateError,
+    UnknownProfileError,
+    UsageError,
+    shown_path,
+)
 from backendcfg.transact import disk, generations
 
 if TYPE_CHECKING:
@@ -78,12 +84,22 @@ def activate(
     from backendcfg.session.planning import anywhere, resolved
 
     generations.take_over_old_state()
-    path = _named(user=user, environment=environment) or (None if user else _project())
+    root = _project()
+    path = _named(user=user, environment=environment) or (None if user else root)
     if name is None and (picked := chosen()) is not None:
         # By its name, so that the plan is what a process gets that must resolve it again.
         name = picked.name
     rank: Rank = "project-file" if path and path != generations.ENVIRONMENT else "user-file"
-    plan, compiled = resolved(anywhere(name), arguments=arguments, rank=rank)
+    # What is active outside of this project must mean the same there.
+    outside = os.sep if root and path != root else ""
+    try:
+        plan, compiled = resolved(anywhere(name), arguments=arguments, rank=rank, directory=outside)
+    except UnknownProfileError as error:
+        own = os.path.join(root or "", "profiles", f"{name}.toml")
+        if outside and os.path.isfile(own):
+            error.notes += ("a project's profiles are known by their names in the project only",)
+            error.helps = (f"give its file: `{shown_path(own)}`",)
+        raise
     rehearsal = rehearse(compiled) if check or strict else None
     if strict and rehearsal is not None:
         _refuse_pending(plan.name, rehearsal)
@@ -286,20 +302,17 @@ def _project() -> str | None:
 
 
 def _scope(*, user: bool, environment: bool) -> str | None:
-    """Whose generations the verbs without a profile are about: the project's, if it ever had any.
+    """Whose generations the verbs without a profile are about: this project's, or the user's.
 
-    Else those of whatever is active here, which may be a project that lost its marker file.
+    In no project, those of a folder that lost the file which made it one, where one is active.
     """
     generations.take_over_old_state()
     if user or environment:
         return _named(user=user, environment=environment)
-    root = _project()
-    if root is not None and generations.known(root):
+    if root := _project():
         return root
     here = generations.active(startup.working_directory())
-    if here is not None:
-        return here.path
-    return root if generations.current(None) is None else None
+    return here.path if here is not None else None
 
 
 def _refuse_pending(name: str, report: Report) -> None:

@@ -10,6 +10,7 @@ import errno
 import os
 import time
 
+from backendcfg import startup
 from backendcfg.errors import StateUnwritableError, UnreadableFileError
 
 TYPE_CHECKING = False
@@ -32,21 +33,23 @@ def unwritable(path: str, error: OSError, doing: str) -> StateUnwritableError:
     helps = {
         errno.ENOSPC: "free some space on that file system, then repeat the command",
         errno.EDQUOT: "free some of your quota on that file system, then repeat the command",
-        errno.EROFS: "that file system is read-only: set BACKENDCFG_STATE_DIR to another place",
     }
     reason = os.strerror(error.errno or 0)
-    if error.errno in (errno.ENOTDIR, errno.EEXIST) and (file := _file_above(path)):
+    file = _file_above(path) if error.errno in (errno.ENOTDIR, errno.EEXIST) else ""
+    if file:
         reason = f"{file} is a file, not a directory"
-        helps[error.errno] = "set BACKENDCFG_STATE_DIR to a directory, or to a place for one"
+    if startup.is_within(path, startup.environment_directory()):
+        otherwise = "run it as somebody who may write there, as the environment's owner may"
+    elif file:
+        otherwise = "set BACKENDCFG_STATE_DIR to a directory, or to a place for one"
+    elif error.errno == errno.EROFS:
+        otherwise = "that file system is read-only: set BACKENDCFG_STATE_DIR to another place"
+    else:
+        otherwise = "give yourself permission, or set BACKENDCFG_STATE_DIR to a place that is yours"
     return StateUnwritableError(
         f"cannot {doing} {path}: {reason}",
         state="the active profile is as before the call",
-        helps=[
-            helps.get(
-                error.errno or 0,
-                "give yourself permission, or set BACKENDCFG_STATE_DIR to a place that is yours",
-            )
-        ],
+        helps=[helps.get(error.errno or 0, otherwise)],
     )
 
 

@@ -40,8 +40,8 @@ __all__ = [
     "directory",
     "distrust",
     "history",
-    "known",
     "off",
+    "option",
     "take_over_old_state",
     "trust",
     "undo",
@@ -197,6 +197,18 @@ def whose(path: str | None) -> str:
     return path or "the user"
 
 
+def option(whom: str) -> str:
+    """The option that verbs need here to mean that one's generations, with a space, or "".
+
+    Args:
+        whom: as `whose` says it.
+    """
+    if whom == whose(ENVIRONMENT):
+        return " --environment"
+    in_project = startup.project(startup.working_directory())[0]
+    return " --user" if in_project and whom == whose(None) else ""
+
+
 def undo(path: str | None) -> Generation | None:
     """Return to the generation before, or to no profile.
 
@@ -299,16 +311,6 @@ def active(cwd: str) -> Generation | None:
             break
         at = parent
     return None
-
-
-def known(path: str | None) -> bool:
-    """Whether a profile was ever active for a project, or for the user for None.
-
-    Raises:
-        StateUnwritableError: the index cannot be read.
-    """
-    state, scope = _place(path)
-    return scope in store.read_index(_index(state))
 
 
 def history(path: str | None) -> tuple[Generation | StateUnwritableError, ...]:

@@ -121,6 +121,7 @@ def test_status_names_the_profile_and_who_picked_it(call, project):
 
 
 def test_status_says_that_nothing_is_in_force(call):
+    Path("backendcfg.toml").write_text("")
     assert call("status").out == (
         "no profile is in force here\n"
         "next      backendcfg list\n"
@@ -175,7 +176,7 @@ def test_a_wrong_settings_file_is_told_where_no_profile_is_in_force(
 
 def test_undo_is_shown_with_what_it_needs_to_undo_this(call, project, monkeypatch):
     assert call("apply", "mine").out.endswith(" backendcfg undo\n")
-    assert call("apply", "mine", "--user").out.endswith(" backendcfg undo --user\n")
+    assert call("apply", "debug", "--user").out.endswith(" backendcfg undo --user\n")
     assert "next      backendcfg undo --user, to" in call("off", "--user").out
     monkeypatch.chdir(project.parent)
     assert call("apply", "fast").out.endswith(" backendcfg undo\n")
@@ -271,15 +272,79 @@ def test_history_lists_the_newest_first_and_marks_the_active_one(call):
 
 
 def test_the_users_profile_holds_where_the_project_has_none(call, project):
-    call("apply", "base", "--user")
+    call("apply", "debug", "--user")
     assert json.loads(call("status", "--json").out)["source"] == "generation 1 of the user"
     call("apply", "mine")
     assert json.loads(call("status", "--json").out)["profile"] == "mine"
     status = json.loads(call("status", "--json").out)
-    assert status["instead"] == [{"profile": "base", "source": "generation 1 of the user"}]
+    assert status["instead"] == [{"profile": "debug", "source": "generation 1 of the user"}]
     call("off")
-    assert json.loads(call("status", "--json").out)["profile"] == "base"
-    assert call("history", "--user").out.split()[-1] == "base"
+    assert json.loads(call("status", "--json").out)["profile"] == "debug"
+    assert call("history", "--user").out.split()[-1] == "debug"
+
+
+def test_in_a_project_verbs_without_a_name_leave_the_users_profile_alone(call, project):
+    call("apply", "fast", "--user", "--set", "threads.count=1")
+    (project / "backendcfg.toml").write_text('profile = "base"\n')
+    assert call("history").out == "no profile was made active here yet\n"
+    assert call("off").out.startswith("no profile was active; base is in force here, by")
+    assert call("undo").err.startswith(
+        f"error[nothing-to-undo]: there is no earlier generation for {project}\n"
+    )
+    assert call("apply").out.startswith(f"base is active for {project} (generation 1)\n")
+    status = json.loads(call("status", "--json").out)
+    assert (status["profile"], status["settings"]) == ("base", {})
+    assert status["instead"][-1] == {"profile": "fast", "source": "generation 1 of the user"}
+
+
+def test_what_is_active_outside_of_a_project_takes_nothing_from_it(call, project, monkeypatch):
+    (project / "backendcfg.toml").write_text("threads.count = 1\n")
+    plan = json.loads(call("apply", "fast", "--user", "--json").out)["plan"]
+    (count,) = (each for each in plan["entries"] if each["flag"] == "threads.count")
+    assert count["origin"]["title"] == "profile `fast`"
+    refused = call("apply", "mine", "--user")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith("error[unknown-profile]: profile `mine` does not exist\n")
+    assert refused.err.endswith(
+        "  note: a project's profiles are known by their names in the project only\n"
+        "  state: no profile was applied; a wrong name never falls back to a default\n"
+        "  help: give its file: `profiles/mine.toml`\n"
+    )
+    assert call("apply", "profiles/base.toml", "--user").code == 0
+    monkeypatch.chdir(project.parent)
+    assert json.loads(call("status", "--json").out)["profile"] == str(
+        project / "profiles" / "base.toml"
+    )
+
+
+def test_settings_that_no_process_has_are_named_where_they_are_shown(call, project):
+    said = "no process has the flags in backendcfg.toml: no profile is in force here"
+    assert f"settings  {said}\n" in call("status").out
+    assert json.loads(call("status", "--json").out)["alone"] == [str(project / "backendcfg.toml")]
+    for words in (("plan",), ("explain", "threads.dynamic")):
+        assert call(*words).err == f"{said}\n"
+    assert f"  note: {said}\n" in call("run", "--", "true").err
+    (project / "backendcfg.toml").write_text("")
+    assert "settings" not in call("status").out
+    (project / "backendcfg.toml").write_text('profile = "base"\nthreads.dynamic = false\n')
+    assert call("plan").err == ""
+
+
+@pytest.mark.parametrize("option", ["", "--user", "--environment"])
+def test_a_broken_profile_is_turned_off_by_the_words_that_its_error_gives(
+    option, call, project, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "env"))
+    path = tmp_path / "away.toml"
+    path.write_text("threads.count = 1\n")
+    call("apply", str(path), *filter(None, [option]))
+    path.unlink()
+    wrong = call("status")
+    assert wrong.code == 2
+    words = re.search("run `backendcfg (off[^`]*)`", wrong.err)[1].split()
+    assert words == ["off", *filter(None, [option])]
+    assert call(*words).out.startswith("no profile is active any more")
+    assert call("status").code == 0
 
 
 def test_verify_without_a_profile_is_a_mistake(call):

@@ -97,13 +97,28 @@ def test_status_says_what_is_so_and_what_would_be_applied(there, tmp_path, folde
         "disabled": False,
         "profile": "fast",
         "source": "BACKENDCFG_PROFILE",
+        "python": "",
         "problem": "",
     }
+    problem = "environment variable BACKENDCFG_PROFILE names profile `fats`, which does not exist"
+    wrong = json.loads(there("--json", "autoload", "status", BACKENDCFG_PROFILE="fats"))
+    assert (wrong["profile"], wrong["problem"]) == (None, problem)
     lines = there("autoload", "status", BACKENDCFG_DISABLE="1").splitlines()
     assert lines[-1] == "here      nothing: BACKENDCFG_DISABLE turns backendcfg off"
     there("autoload", "off")
     lines = there("autoload", "status").splitlines()
     assert (lines[0], lines[-1]) == ("autoload  off", "next      backendcfg autoload on")
+
+
+def test_status_says_that_a_project_s_file_waits_for_trust(there, tmp_path):
+    file = tmp_path / "backendcfg.toml"
+    file.write_text('profile = "fast"\n')
+    why = "not before you run `backendcfg trust` or `backendcfg apply` here"
+    said = " ".join(there("autoload", "status").split())
+    assert said.endswith(f" here fast ({file}), {why}")
+    assert json.loads(there("--json", "autoload", "status"))["python"] == why
+    there("trust", ".")
+    assert json.loads(there("--json", "autoload", "status"))["python"] == ""
 
 
 def test_status_works_when_what_is_active_cannot_be_read(there):
@@ -141,6 +156,21 @@ def test_an_environment_that_cannot_be_written_is_an_error_of_its_own(call, tmp_
         "  state: nothing was changed\n"
         "  help: run it as the owner of that environment, or in a virtual environment of your own\n"
         "  help: or write `backendcfg autoload off --user`, for every environment that you use\n"
+    )
+    result = call("apply", "fast", "--environment")
+    assert result.code == 3
+    assert result.err.endswith(
+        "  help: run it as somebody who may write there, as the environment's owner may\n"
+    )
+
+
+def test_a_home_that_cannot_be_written_is_not_told_to_use_the_home(call, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BACKENDCFG_STATE_DIR", str(tmp_path / "file" / "state"))
+    result = call("autoload", "off", "--user")
+    assert result.code == 3
+    assert result.err.endswith(
+        "  help: set BACKENDCFG_STATE_DIR to a directory, or to a place for one\n"
     )
 
 

@@ -184,9 +184,9 @@ wrote profiles/team.toml
 wrote .backendcfg/profile.json
 wrote .backendcfg/settings.json
 wrote backendcfg.toml
-in CI     backendcfg validate && backendcfg run team -- pytest
-next      backendcfg plan team
-          backendcfg run team -- python train.py
+in CI     backendcfg validate && backendcfg run -- pytest
+next      backendcfg plan
+          backendcfg run -- python train.py
 """
 
 
@@ -268,6 +268,21 @@ def test_init_leaves_no_part_of_a_file_where_the_disk_is_full(call, empty, monke
     assert [path for path in empty.rglob("*") if path.is_file()] == []
     assert call("init", "mine").code == 0
     assert '\nextends = "reproducible"\n' in (empty / "profiles" / "mine.toml").read_text()
+
+
+def test_init_extends_several_profiles(call, empty):
+    assert call("init", "--extends", "fast+tf32-off").code == 0
+    assert 'extends = ["fast", "tf32-off"]\n' in Path("profiles/team.toml").read_text()
+    assert call("validate").code == 0
+
+
+def test_what_validate_says_of_a_file_elsewhere_can_be_repeated(call, empty):
+    folder = Path("elsewhere")
+    folder.mkdir()
+    (folder / "new.toml").write_text('requires.libraries.numpy = ">99"\n')
+    said = json.loads(call("validate", "elsewhere/new.toml", "--json").out)
+    words = re.search("run `backendcfg (plan [^`]*)`", json.dumps(said))[1].split()
+    assert "needs numpy newer than 99" in call(*words).out
 
 
 def test_init_refuses_what_no_profile_can_be_called_or_extend(call, empty):

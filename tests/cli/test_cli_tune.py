@@ -224,6 +224,7 @@ def test_show_measures_nothing(call, project, fake):
 
 
 def test_status_and_explain_say_what_becomes_of_it(call, project, fake, monkeypatch):
+    (project / "backendcfg.toml").write_text("")
     assert call("status").out.splitlines()[1].startswith("next")
     assert json.loads(call("status", "--json").out)["calibration"] == {
         "used": False,

@@ -120,6 +120,9 @@ print(sorted((s.provider, sum(s.calls.values())) for s in ops.stats() if sum(s.c
 def test_an_unknown_profile_and_an_unknown_way_to_wait_are_errors():
     with pytest.raises(errors.UnknownProfileError, match=r"profile `fsat` does not exist"):
         session.profile("fsat")
+    for name in (None, 3, ["fast"]):
+        with pytest.raises(errors.InvalidArgumentError, match=r"^`name` must be the name of a"):
+            session.profile(name)
     with pytest.raises(
         errors.InvalidArgumentError,
         match=r'^`busy` must be "raise", "wait" or "skip", not \'later\'(?m:$)',

@@ -147,12 +147,12 @@ def test_any_path_can_be_a_project(path, caplog):
     assert named(generations.current("/other")) == (1, "debug")
 
 
-def test_a_project_is_known_once_it_had_a_profile():
-    assert not generations.known("/p")
+def test_a_project_has_a_history_once_it_had_a_profile():
+    assert generations.history("/p") == ()
     commit("/p", "fast")
     generations.off("/p")
-    assert generations.known("/p")
-    assert not generations.known(None)
+    assert [each.name for each in generations.history("/p")] == ["fast"]
+    assert generations.history(None) == ()
 
 
 def test_every_host_that_shares_a_home_has_what_is_active(monkeypatch):
@@ -268,7 +268,7 @@ def test_a_trusted_project_has_a_row_until_it_is_trusted_no_longer(state):
     for _ in range(2):
         generations.trust(["/p", "/p/q", "/pq"])
         assert startup.TRUSTED + "/p" in startup.active_rows(str(state))
-    assert not generations.known("/p")
+    assert generations.history("/p") == ()
     assert generations.active("/p") is None
     commit("/p", "fast")
     for _ in range(2):

@@ -50,8 +50,9 @@ def command(
     """Make a profile the active one for this project.
 
     Outside a project, and with `--user`, it is the user's; with `--environment` every user of this
-    Python environment has it, as in an image for containers. Without PROFILE it is the active one
-    anew, else the one that the settings files pick. `undo` returns to what was before.
+    Python environment has it, as in an image for containers. Both take nothing from a project.
+    Without PROFILE it is the active one anew, else the one that the settings files pick. `undo`
+    returns to what was before.
     """
     from backendcfg import environ, session
     from backendcfg.session.choice import chosen
@@ -123,7 +124,7 @@ def _lines(activation: Activation) -> Iterator[str]:
     from backendcfg.cli.wording import adaptation, grouped_reasons, tier_lines
     from backendcfg.resolve.words import assignment
     from backendcfg.session import autoload
-    from backendcfg.transact.generations import whose
+    from backendcfg.transact.generations import option, whose
 
     plan, paint = activation.plan, current().paint
     see = f"backendcfg plan {plan.name}"
@@ -146,19 +147,8 @@ def _lines(activation: Activation) -> Iterator[str]:
     if activation.rehearsal is not None:
         yield from _rehearsal(activation.rehearsal)
     yield from limited("overrides", plan.overrides, "bold", "yellow", most=2, see=see)
-    undo = f"backendcfg undo{scope(activation.path)}"
+    undo = f"backendcfg undo{option(where)}"
     yield from block("next", ["python train.py", undo], "bold")
-
-
-def scope(path: str) -> str:
-    """The option that `undo` needs here to mean the activation of a place, with a space, or ""."""
-    from backendcfg import startup
-    from backendcfg.transact.generations import ENVIRONMENT
-
-    if path == ENVIRONMENT:
-        return " --environment"
-    in_project = startup.project(startup.working_directory())[0]
-    return " --user" if in_project and not path else ""
 
 
 def host_line(summary: str) -> str:

@@ -60,11 +60,13 @@ def standing() -> dict[str, Any]:
     Returns:
         `file` is the start-up file, "" where there is none; `off` are the files that turn it off;
         `old` those that 0.1.0 wrote; `profile` and `source` say what is in force here, None and ""
-        for nothing; `problem` is why that cannot be told.
+        for nothing; `python` is why a plain `python` starts without it, "" where it has it;
+        `problem` is why that cannot be told, or applied.
     """
     from backendcfg import environ
+    from backendcfg.cli.wording import untrusted
     from backendcfg.errors import BackendCfgError
-    from backendcfg.session import autoload, choice
+    from backendcfg.session import autoload, choice, planning
 
     file, off = autoload.start_file(), autoload.off_files()
     document: dict[str, Any] = {
@@ -76,15 +78,18 @@ def standing() -> dict[str, Any]:
         "disabled": environ.disabled(),
         "profile": None,
         "source": "",
+        "python": "",
         "problem": "",
     }
     try:
         picked = choice.chosen()
+        if picked is None:
+            return document
+        planning.compiled_pick(picked)
     except BackendCfgError as error:
         return document | {"problem": str(error)}
-    if picked is None:
-        return document
-    return document | {"profile": picked.name or "default", "source": picked.source}
+    name = picked.name or "default"
+    return document | {"profile": name, "source": picked.source, "python": untrusted()}
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
@@ -103,6 +108,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     elif document["profile"] is None:
         yield from block("here", ["no profile is in force"], "bold")
     else:
-        yield from block("here", [f"{document['profile']} ({document['source']})"], "bold")
+        here = f"{document['profile']} ({document['source']})"
+        why = document["python"]
+        yield from block("here", [f"{here}, {why}" if why else here], "bold")
     if document["off"]:
         yield from block("next", ["backendcfg autoload on"], "bold")

@@ -33,14 +33,12 @@ def command(name: str, extends: str | None) -> None:
 
     written = begin(os.curdir, name, extends)
     files = [os.path.normpath(path) for path in written]
-    in_ci = f"backendcfg validate && backendcfg run {name} -- pytest"
-    current().answer({"profile": name, "written": files, "ci": in_ci}, _lines(name, files, in_ci))
+    in_ci = "backendcfg validate && backendcfg run -- pytest"
+    current().answer({"profile": name, "written": files, "ci": in_ci}, _lines(files, in_ci))
 
 
-def _lines(name: str, files: Sequence[str], in_ci: str) -> Iterator[str]:
+def _lines(files: Sequence[str], in_ci: str) -> Iterator[str]:
     for path in files:
         yield f"wrote {path}"
     yield from block("in CI", [in_ci], "bold")
-    yield from block(
-        "next", [f"backendcfg plan {name}", f"backendcfg run {name} -- python train.py"], "bold"
-    )
+    yield from block("next", ["backendcfg plan", "backendcfg run -- python train.py"], "bold")

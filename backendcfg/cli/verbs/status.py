@@ -27,6 +27,7 @@ def standing() -> dict[str, Any]:
         the stored plan is made again when a process starts, "" while it is valid; `instead` are
         the weaker picks, strongest first; `python` is why a plain `python` starts without it, ""
         where it has it; `passed_over` is the file of a project that does not count, or "";
+        `alone` are settings files with flags that no process has, as no profile is in force;
         `calibration` says whether our own operations go by measured speed.
     """
     from backendcfg import environ
@@ -45,6 +46,7 @@ def standing() -> dict[str, Any]:
         "python": "",
         "note": "",
         "passed_over": _passed_over(),
+        "alone": [],
         "unkept": [],
         "overrides": [],
         "disabled": environ.disabled(),
@@ -54,7 +56,7 @@ def standing() -> dict[str, Any]:
     picked = choice.chosen(whole=True)
     if picked is None:
         if not document["disabled"]:
-            choice.refuse_wrong_files()
+            document["alone"] = list(choice.settings_alone())
         return document | {"calibration": calibrated(None)}
     if picked.stored is not None:
         from backendcfg.probe.stamp import holds
@@ -94,7 +96,7 @@ def _passed_over() -> str:
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    from backendcfg.cli.wording import tier_lines
+    from backendcfg.cli.wording import tier_lines, without_profile
 
     yield from block("note", [document["note"]] if document["note"] else [], "bold")
     if document["disabled"]:
@@ -105,6 +107,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield from block("no project", [why], "bold", "yellow")
     if document["profile"] is None:
         yield "no profile is in force here"
+        yield from block("settings", without_profile(document["alone"]), "bold", "yellow")
         yield from _calibration(document)
         yield from block("next", ["backendcfg list", "backendcfg apply reproducible"], "bold")
         return
