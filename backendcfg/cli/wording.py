@@ -65,7 +65,7 @@ def without_profile(paths: Sequence[str]) -> list[str]:
     if not paths:
         return []
     files = ", ".join(map(shown_path, paths))
-    return [f"no process has the flags in {files}: no profile is in force here"]
+    return [f"no process starts with the flags in {files}: no profile is in force here"]
 
 
 def left_in_force() -> tuple[str | None, list[str]]:

@@ -95,8 +95,8 @@ among the shipped ones; the first wins. The project is the nearest directory upw
 `backendcfg.toml`, or with a `[tool.backendcfg]` table in its `pyproject.toml`; where both are, the
 table is not read, and `backendcfg validate` says so. Those files, and
 `config.toml` of the user and of the system, set flags too, and pick a profile with `profile`.
-Where no profile is in force, no process has the flags of these files. What is active for the user
-or the environment takes nothing from the project in which it was applied.
+Where no profile is in force, no process starts with the flags of these files. What is active for
+the user or the environment takes nothing from the project in which it was applied.
 
 From strong to weak: an argument; a profile named by argument; `BACKENDCFG_<FLAG>`; a profile named
 by `BACKENDCFG_PROFILE`; the project's file, the user's, the system's; the default. A profile has

@@ -169,7 +169,7 @@ def _by_file(path: str, rank: Rank) -> Iterator[Picked]:
 
 
 def settings_alone() -> tuple[str, ...]:
-    """The settings files that set flags here, where no profile is in force: no process has these.
+    """The settings files with flags, where no profile is in force: no process starts with these.
 
     Raises:
         BackendCfgError: one cannot be read, or is wrong.

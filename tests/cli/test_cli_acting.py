@@ -318,12 +318,13 @@ def test_what_is_active_outside_of_a_project_takes_nothing_from_it(call, project
 
 
 def test_settings_that_no_process_has_are_named_where_they_are_shown(call, project):
-    said = "no process has the flags in backendcfg.toml: no profile is in force here"
+    said = "no process starts with the flags in backendcfg.toml: no profile is in force here"
     assert f"settings  {said}\n" in call("status").out
     assert json.loads(call("status", "--json").out)["alone"] == [str(project / "backendcfg.toml")]
     for words in (("plan",), ("explain", "threads.dynamic")):
         assert call(*words).err == f"{said}\n"
     assert f"  note: {said}\n" in call("run", "--", "true").err
+    assert call("plan", "--set", "threads.count=1").err == ""  # as `run --set` starts a process
     (project / "backendcfg.toml").write_text("")
     assert "settings" not in call("status").out
     (project / "backendcfg.toml").write_text('profile = "base"\nthreads.dynamic = false\n')

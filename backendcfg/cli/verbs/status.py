@@ -27,7 +27,7 @@ def standing() -> dict[str, Any]:
         the stored plan is made again when a process starts, "" while it is valid; `instead` are
         the weaker picks, strongest first; `python` is why a plain `python` starts without it, ""
         where it has it; `passed_over` is the file of a project that does not count, or "";
-        `alone` are settings files with flags that no process has, as no profile is in force;
+        `alone` are the settings files with flags, where no profile is in force to go with them;
         `calibration` says whether our own operations go by measured speed.
     """
     from backendcfg import environ
