@@ -25,7 +25,7 @@ VERBS = (
     ["status"],
     ["status", "--json"],
     ["list"],
-    ["history"],
+    ["history", "--user"],
     ["validate"],
     ["validate", "../elsewhere/precious"],
     ["trust", "--list"],
@@ -34,7 +34,7 @@ VERBS = (
     ["env"],
     ["off"],
     ["off", "--user"],
-    ["undo"],
+    ["undo", "--user"],
     ["purge"],
     ["autoload", "status"],
 )
