@@ -11,17 +11,13 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from contextlib import ContextDecorator, contextmanager
+from contextlib import ContextDecorator
 from typing import TYPE_CHECKING
 
 from backendcfg import environ
 from backendcfg.audit import facts, survey
 from backendcfg.bridges import imports
-from backendcfg.errors import (
-    BackendCfgError,
-    InvalidArgumentError,
-    SwitchLeftChangedError,
-)
+from backendcfg.errors import BackendCfgError, InvalidArgumentError, SwitchLeftChangedError
 from backendcfg.records import record
 from backendcfg.registry import base, owners
 from backendcfg.session import installed, process
@@ -30,9 +26,7 @@ from backendcfg.transact.outcome import listed, shown
 from backendcfg.transact.switch import Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
-    from types import TracebackType
+    from collections.abc import Mapping
     from typing import Any
 
     from backendcfg.audit.survey import SwitchReading
@@ -191,21 +185,22 @@ class Guard(ContextDecorator):
 
     def __init__(self, *, restore: bool) -> None:
         self._restore = restore
-        self._open: list[AbstractContextManager[Watched]] = []
+        self._open: list[tuple[Watched, imports.Watch]] = []
 
     def __enter__(self) -> Watched:
-        block = _block(restore=self._restore)
-        watched = block.__enter__()
-        self._open.append(block)
+        watched = Watched()
+        self._open.append((watched, imports.watch(watched.extend)))
         return watched
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._open.pop().__exit__(kind, error, trace)
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        watched, watch = self._open.pop()
+        watch.remove()
+        if not (changes := watched.changes()) or isinstance(error, GeneratorExit):
+            return
+        refused = refusal(watched, changes, restore=self._restore)
+        if error is None:
+            raise refused
+        error.add_note(refused.render())
 
     def __call__(self, function: Any) -> Any:
         """The function, or coroutine function, with a block around each call.
@@ -255,22 +250,6 @@ def guard(*, restore: bool = False) -> Guard:
             block raises, its own exception goes on, and carries this as a note.
     """
     return Guard(restore=restore)
-
-
-@contextmanager
-def _block(*, restore: bool) -> Iterator[Watched]:
-    watched = Watched()
-    watch = imports.watch(watched.extend)
-    try:
-        yield watched
-    except BaseException as error:
-        watch.remove()
-        if (changes := watched.changes()) and not isinstance(error, GeneratorExit):
-            error.add_note(refusal(watched, changes, restore=restore).render())
-        raise
-    watch.remove()
-    if changes := watched.changes():
-        raise refusal(watched, changes, restore=restore)
 
 
 def refusal(

@@ -61,8 +61,8 @@ def plan(name: str | None, settings: Mapping[str, str], host_file: str | None = 
     pick = picked(name, settings)
     with Step("making the plan"):
         found = resolve(stack(pick), host(host_file))
-    is_in_force = name is not None or settings or pick.rank != "profile-by-argument"
-    if not is_in_force and not environ.disabled():
+    nobody_picked = pick.name is None and pick.rank == "profile-by-argument"  # as `picked` says it
+    if nobody_picked and not settings and not environ.disabled():
         for sentence in without_profile(settings_alone()):
             current().note(sentence)
     return found

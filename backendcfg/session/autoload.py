@@ -85,8 +85,7 @@ def off(*, user: bool = False) -> str:
         disk.replace(path, b"`backendcfg autoload on` removes this file\n", shared=not user)
     except StateUnwritableError as error:
         if not user:
-            error.helps = (
-                "run it as the owner of that environment, or in a virtual environment of your own",
+            error.helps += (
                 "or write `backendcfg autoload off --user`, for every environment that you use",
             )
         error.state = "nothing was changed"

@@ -39,7 +39,9 @@ def unwritable(path: str, error: OSError, doing: str) -> StateUnwritableError:
     if file:
         reason = f"{file} is a file, not a directory"
     if startup.is_within(path, startup.environment_directory()):
-        otherwise = "run it as somebody who may write there, as the environment's owner may"
+        otherwise = (
+            "run it as the owner of that environment, or in a virtual environment of your own"
+        )
     elif file:
         otherwise = "set BACKENDCFG_STATE_DIR to a directory, or to a place for one"
     elif error.errno == errno.EROFS:

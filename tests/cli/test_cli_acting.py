@@ -317,7 +317,7 @@ def test_what_is_active_outside_of_a_project_takes_nothing_from_it(call, project
     )
 
 
-def test_settings_that_no_process_has_are_named_where_they_are_shown(call, project):
+def test_flags_that_no_process_starts_with_are_named_as_such(call, project):
     said = "no process starts with the flags in backendcfg.toml: no profile is in force here"
     assert f"settings  {said}\n" in call("status").out
     assert json.loads(call("status", "--json").out)["alone"] == [str(project / "backendcfg.toml")]

@@ -160,7 +160,7 @@ def test_an_environment_that_cannot_be_written_is_an_error_of_its_own(call, tmp_
     result = call("apply", "fast", "--environment")
     assert result.code == 3
     assert result.err.endswith(
-        "  help: run it as somebody who may write there, as the environment's owner may\n"
+        "  help: run it as the owner of that environment, or in a virtual environment of your own\n"
     )
 
 

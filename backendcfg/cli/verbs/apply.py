@@ -50,9 +50,9 @@ def command(
     """Make a profile the active one for this project.
 
     Outside a project, and with `--user`, it is the user's; with `--environment` every user of this
-    Python environment has it, as in an image for containers. Both take nothing from a project.
-    Without PROFILE it is the active one anew, else the one that the settings files pick. `undo`
-    returns to what was before.
+    Python environment has it, as in an image for containers. Neither takes profiles or settings
+    from a project. Without PROFILE it is the active one anew, else the one that the settings files
+    pick. `undo` returns to what was before.
     """
     from backendcfg import environ, session
     from backendcfg.session.choice import chosen

@@ -16,7 +16,7 @@
 enum {
     GEMM_TILE_ROWS = 6,     /* the most rows of a tile */
     GEMM_INNER = 256,       /* changing it changes bits */
-    GEMM_FEW = 24,          /* rows for which B is read in another order, where it lies */
+    GEMM_FEW = 24,          /* up to so many rows, piece_of_few decides the order */
     GEMM_STREAMS = 32,      /* rows of B that are read side by side: CPUs follow about so many */
     GEMM_ROWS = 96,         /* rows of A in one piece: with GEMM_INNER, a part of the L2 cache */
     GEMM_COLUMN_BYTES = 2048 /* a row of B in one piece: with GEMM_INNER, half of the L2 cache */
