@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg.errors import shown_path
 from backendcfg.records import record
+from backendcfg.resolve.ground import covers
 from backendcfg.resolve.words import assignment, literal, set_at
 from backendcfg.schema.describe import Kind
 from backendcfg.schema.profile import flags
@@ -169,21 +170,13 @@ def merged(layers: list[Layer]) -> list[tuple[Assignment, Layer]]:
 
 def _drop(name: str, found: dict[str, tuple[Assignment, Layer]]) -> None:
     """Unset a flag, a whole table, one variable, or what a legacy spelling stands for."""
-    for flag in [flag for flag in found if _covers(name, flag)]:
+    for flag in [flag for flag in found if covers(name, flag)]:
         del found[flag]
     table, _, variable = name.partition(".")
     if variable and table == "environment" and table in found:
         one, layer = found[table]
         rest = {key: text for key, text in one.value.items() if key != variable}
         found[table] = (one.model_copy(update={"value": rest}), layer)
-
-
-def _covers(name: str, flag: str) -> bool:
-    """Whether dropping `name` unsets `flag`."""
-    declared = flags().get(name)
-    spelled = declared.flag.spells.values() if declared else ()
-    names = {name, *(target for values in spelled for target in values)}
-    return any(flag == gone or flag.startswith(f"{gone}.") for gone in names)
 
 
 def _requirements(layers: list[Layer]) -> Iterator[str]:
@@ -211,7 +204,7 @@ def _conditionals(layers: list[Layer]) -> Iterator[str]:
             live = [
                 one
                 for one in when.assignments
-                if one.flag not in written and not any(_covers(name, one.flag) for name in dropped)
+                if one.flag not in written and not any(covers(name, one.flag) for name in dropped)
             ]
             if not live:
                 continue

@@ -169,15 +169,20 @@ def _write(one: Assignment, layer: Layer, written: dict[str, list[Written]]) -> 
 
 def _drop(dropped: Dropped, written: dict[str, list[Written]]) -> None:
     """Remove a flag, a whole table, one variable, or what a legacy spelling stands for."""
-    names = {dropped.flag}
-    if (spelling := flags().get(dropped.flag)) is not None:
-        names.update(flag for spelled in spelling.flag.spells.values() for flag in spelled)
     for flag, found in written.items():
-        if any(flag == name or flag.startswith(f"{name}.") for name in names):
+        if covers(dropped.flag, flag):
             found[:] = [one for one in found if not one.profile]
     table, _, variable = dropped.flag.partition(".")
     if table == "environment" and variable:
         written[table][:] = [_without(one, variable) for one in written[table]]
+
+
+def covers(name: str, flag: str) -> bool:
+    """Whether dropping `name` unsets `flag`: itself, a table with it, or a spelling of it."""
+    declared = flags().get(name)
+    spelled = declared.flag.spells.values() if declared else ()
+    names = {name, *(target for targets in spelled for target in targets)}
+    return any(flag == gone or flag.startswith(f"{gone}.") for gone in names)
 
 
 def _without(one: Written, variable: str) -> Written:
