@@ -467,7 +467,7 @@ def anew(wanted: "dict[str, str | None]", profile: str) -> None:
             why = "it cannot be started anew: " + str(error)
     say(
         "note: {} of profile `{}` must be set before Python starts, and {}; "
-        "`backendcfg run {} -- COMMAND` sets it".format(", ".join(wanted), profile, why, profile)
+        "`backendcfg run -- COMMAND` sets it".format(", ".join(wanted), profile, why)
     )
 
 

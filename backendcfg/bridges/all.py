@@ -39,7 +39,7 @@ BRIDGES = ("memory", "ranks", "environment", "pools", "verbose", *FRAMEWORKS, "s
 def settings(
     values: Mapping[str, Any],
     asked: Collection[str],
-    name: str = "PROFILE",
+    remedy: str = "",
     *,
     bridges: Collection[str] = BRIDGES,
     dormant: Collection[str] = (),
@@ -47,13 +47,13 @@ def settings(
 ) -> list[Setting]:
     """What a plan wants of every switch in this process, in the order of writing.
 
-    Each bridge has a function `settings(values, asked, name)`, which is called when its framework
+    Each bridge has a function `settings(values, asked, remedy)`, which is called when its framework
     has been imported.
 
     Args:
         values: every flag with its value, as in `Compiled.values`.
         asked: the flags that somebody set and that matter here; no switch is touched for others.
-        name: the profile, for the remedies of what cannot be set here.
+        remedy: the command that starts a process where what cannot be set here holds.
         bridges: the bridges to ask.
         dormant: flags that somebody set and that no hardware here reads. A framework has its
             switch all the same, and programs look at it, so bridges that mirror set it.
@@ -70,7 +70,7 @@ def settings(
         try:
             module = _load(bridge)
             flags = {*asked, *dormant} if getattr(module, "MIRRORS", False) else asked
-            result += module.settings(values, flags, name)
+            result += module.settings(values, flags, remedy)
         except BackendCfgError:
             raise
         except Exception as error:

@@ -69,9 +69,7 @@ class ComputeType(AnytimeSwitch):
         return "" if capability >= 80 else "TF32 needs a GPU of compute capability 8.0"
 
 
-def settings(
-    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
-) -> list[Setting]:
+def settings(values: Mapping[str, Any], asked: Collection[str], remedy: str = "") -> list[Setting]:
     """The setting of the CuPy in this process, if the profile asks for a compute type."""
     if "cupy.compute_type" not in asked:
         return []

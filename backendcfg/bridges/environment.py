@@ -79,15 +79,12 @@ def variables(
     return {**result, **environ.carried(initial)}
 
 
-def settings(
-    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
-) -> list[Setting]:
+def settings(values: Mapping[str, Any], asked: Collection[str], remedy: str = "") -> list[Setting]:
     """The same variables as switches of this process, each with the reason why it is too late.
 
     A variable that a running library can be told about by a call instead is never too late: the
     pools' own switches act on what is loaded, the variable on what will be and on child processes.
     """
-    remedy = f"backendcfg run {name} -- python ..."
     own = (values.get("environment") or {}) if "environment" in asked else {}
     result = []
     for row in table.VARIABLES:
@@ -118,13 +115,11 @@ def settings(
     return result
 
 
-def before_interpreter(
-    values: Mapping[str, Any], asked: Collection[str], name: str
-) -> dict[str, str | None]:
+def before_interpreter(values: Mapping[str, Any], asked: Collection[str]) -> dict[str, str | None]:
     """The variables that this interpreter should have been started with, and was not."""
     return {
         setting.switch.name: setting.wanted
-        for setting in settings(values, asked, name)
+        for setting in settings(values, asked)
         if setting.switch.latch == "before-process" and setting.switch.read() != setting.wanted
     }
 

@@ -106,9 +106,7 @@ class ThreadOption(AnytimeSwitch):
         return _missing(self.option)
 
 
-def settings(
-    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
-) -> list[Setting]:
+def settings(values: Mapping[str, Any], asked: Collection[str], remedy: str = "") -> list[Setting]:
     """The settings of the JAX in this process, for the flags that were asked."""
     return [
         Setting(switch(option), values[flag], flag)

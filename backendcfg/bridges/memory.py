@@ -58,9 +58,7 @@ class KeptMemory(AnytimeSwitch):
         return next((f"{name} decides" for name in environ.foreign(VARIABLES)), "")
 
 
-def settings(
-    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
-) -> list[Setting]:
+def settings(values: Mapping[str, Any], asked: Collection[str], remedy: str = "") -> list[Setting]:
     """The setting, if the profile asks for memory to be kept."""
     if "memory.keep_freed" not in asked or not values["memory.keep_freed"]:
         return []

@@ -62,9 +62,7 @@ class Elementwise(AnytimeSwitch):
         _native.numpy_elementwise(value == "threads")
 
 
-def settings(
-    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
-) -> list[Setting]:
+def settings(values: Mapping[str, Any], asked: Collection[str], remedy: str = "") -> list[Setting]:
     """The settings, for the routes that the profile asks for; "keep" touches nothing."""
     result = []
     if MATMUL in asked and values[MATMUL] != "keep":

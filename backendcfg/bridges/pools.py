@@ -265,7 +265,7 @@ class DisabledFeatures(AnytimeSwitch):
 def settings(
     values: Mapping[str, Any],
     asked: Collection[str],
-    name: str = "PROFILE",
+    remedy: str = "",
     *,
     found: Inventory | None = None,
 ) -> list[Setting]:
@@ -274,10 +274,9 @@ def settings(
     Args:
         values: every flag with its value; `threads.count` is a number.
         asked: the flags that somebody set; others are left alone.
-        name: the profile, for the remedies.
+        remedy: the command that starts a process where what is pending holds.
         found: the pools to steer, else those of this process.
     """
-    remedy = f"backendcfg run {name} -- python ..."
     result = _left_out(values, asked, remedy)
     if _FLAGS.isdisjoint(asked):
         return result

@@ -56,9 +56,7 @@ class Agree(AnytimeSwitch):
                 _replace(module)
 
 
-def settings(
-    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
-) -> list[Setting]:
+def settings(values: Mapping[str, Any], asked: Collection[str], remedy: str = "") -> list[Setting]:
     """The setting, if the profile says what happens."""
     if "fleet.agree" not in asked:
         return []

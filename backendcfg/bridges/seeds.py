@@ -44,9 +44,7 @@ _SWITCHES = (
 )
 
 
-def settings(
-    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
-) -> list[Setting]:
+def settings(values: Mapping[str, Any], asked: Collection[str], remedy: str = "") -> list[Setting]:
     """The seeds of the generators that are loaded, if the profile asks for one."""
     if "seed.value" not in asked or values["seed.value"] == "off":
         return []

@@ -141,11 +141,8 @@ _SWITCHES: tuple[tuple[type[_Switch], str], ...] = (
 )
 
 
-def settings(
-    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
-) -> list[Setting]:
+def settings(values: Mapping[str, Any], asked: Collection[str], remedy: str = "") -> list[Setting]:
     """The settings of the TensorFlow in this process, for the flags that were asked."""
-    remedy = f"backendcfg run {name} -- python ..."
     return [
         Setting(switch(sys.modules["tensorflow"]), values[flag], flag, remedy)
         for switch, flag in _SWITCHES

@@ -300,7 +300,7 @@ class Verbosity:
 def settings(
     values: Mapping[str, Any],
     asked: Collection[str],
-    name: str = "PROFILE",
+    remedy: str = "",
     *,
     found: LibraryLevels | None = None,
 ) -> list[Setting]:
@@ -309,7 +309,7 @@ def settings(
     Args:
         values: every flag with its value.
         asked: the flags that somebody set; others are left alone.
-        name: the profile; nothing here needs a remedy.
+        remedy: not used; what is set here is never too late.
         found: the switches, else those of this process.
     """
     if SCOPED_FLAGS.isdisjoint(asked):

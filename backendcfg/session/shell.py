@@ -144,7 +144,7 @@ def rehearse(compiled: Compiled) -> Report:
     # `python` is started anew for.
     environment[environ.DISABLE.name] = "1"
     if not autoload.silent():
-        wanted = before_interpreter(compiled.values, compiled.effective, compiled.name)
+        wanted = before_interpreter(compiled.values, compiled.effective)
         environment = environ.changed(environment, wanted)
     answer = childprocess.ask(
         ["-c", _REHEARSAL],

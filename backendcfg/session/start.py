@@ -118,7 +118,7 @@ def start_alone() -> list[str]:
     if (anew := getattr(sys, startup.AT_START, None)) is not None:
         from backendcfg.bridges.environment import before_interpreter
 
-        if wanted := before_interpreter(plan.values, plan.effective, plan.name):
+        if wanted := before_interpreter(plan.values, plan.effective):
             anew(wanted, plan.name)
     # After that, because an interpreter that is about to start anew needs nothing of it.
     from backendcfg.session.process import install

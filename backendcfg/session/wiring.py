@@ -61,7 +61,7 @@ def settings(
     return bridges.settings(
         compiled.values,
         compiled.effective,
-        compiled.name,
+        compiled.remedy,
         bridges=which,
         dormant=[flag for flag in compiled.asked if flag in compiled.dormant],
         scoped=scoped,

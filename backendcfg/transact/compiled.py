@@ -71,6 +71,21 @@ class Compiled:
         """The flags that somebody set and that have an effect on this host."""
         return tuple(flag for flag in self.asked if flag not in self.dormant)
 
+    @property
+    def remedy(self) -> str:
+        """The command that starts a program under this from its first line.
+
+        It names the profile only where the request does. What a file, a variable or `apply` picks
+        is picked there again, and flags in that file lose to a profile that is named.
+        """
+        import shlex
+
+        named = self.request.rank == "profile-by-argument" and self.request.name
+        settings = [
+            f"--set {shlex.quote(f'{k}={v}')}" for k, v in sorted(self.request.arguments.items())
+        ]
+        return " ".join(["backendcfg run", *([named] if named else []), *settings, "-- python ..."])
+
     def tier_rests_on(self, flag: str) -> bool:
         """Whether what became of a flag counts for the tier."""
         return flag not in self.dormant and flag not in self.bitless

@@ -41,9 +41,9 @@ class Switch:
 SWITCHES: dict[str, Switch] = {}
 
 
-def settings(values, asked, name="PROFILE"):
+def settings(values, asked, remedy=""):
     return [
-        Setting(switch, values[flag], flag, f"backendcfg run {name} -- python ...")
+        Setting(switch, values[flag], flag, remedy)
         for flag, switch in SWITCHES.items()
         if flag in asked
     ]

@@ -67,6 +67,12 @@ print(found.ok, json.dumps(asdict(found)) != "")
 """
     )
     first, second = printed.splitlines()
+    settings = (
+        "--set cuda.cublas_workspace_size=7 --set 'cuda.preferred_linalg_library=\"magma\"'"
+        " --set mha.fastpath_enabled=false --set mkldnn.deterministic=true --set mkldnn.enabled=false"
+        " --set nnpack.enabled=false --set 'opt_einsum.strategy=\"greedy\"'"
+        " --set 'quantized.engine=\"fbgemm\"'"
+    )
     assert json.loads(first) == {
         "fine": ["ok", False, "", ""],
         "broken": ["unreadable", None, "OSError: it is gone", ""],
@@ -76,7 +82,7 @@ print(found.ok, json.dumps(asdict(found)) != "")
         "late": [
             "pending",
             "auto",
-            "it was used before; run `backendcfg run default -- python ...`",
+            f"it was used before; run `backendcfg run {settings} -- python ...`",
             "",
         ],
         "missing": ["unsupported", "x", "no MAGMA here", ""],

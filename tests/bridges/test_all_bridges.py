@@ -77,7 +77,7 @@ import json, numpy, scipy.linalg
 from backendcfg.bridges import all as bridges
 from backendcfg.bridges import seeds
 from backendcfg.transact.protocol import Switch
-found = bridges.settings({values!r}, {sorted(values)!r}, "reproducible")
+found = bridges.settings({values!r}, {sorted(values)!r})
 names = [each.switch.name for each in found]
 print(json.dumps([names, all(isinstance(each.switch, Switch) for each in found)]))
 """
@@ -91,7 +91,7 @@ print(json.dumps([names, all(isinstance(each.switch, Switch) for each in found)]
 def test_a_broken_bridge_names_itself(monkeypatch):
     broken = ModuleType("broken")
 
-    def settings(values, asked, name):
+    def settings(values, asked, remedy):
         raise ValueError("no such switch")
 
     broken.settings = settings
@@ -105,7 +105,7 @@ def test_a_broken_bridge_names_itself(monkeypatch):
 def test_an_error_of_ours_passes_through(monkeypatch):
     refusing = ModuleType("refusing")
 
-    def settings(values, asked, name):
+    def settings(values, asked, remedy):
         raise MissingLibraryError("not here")
 
     refusing.settings = settings

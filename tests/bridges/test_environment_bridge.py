@@ -98,7 +98,7 @@ def test_before_anything_is_loaded_variables_are_written_and_taken_back(monkeypa
     monkeypatch.setenv("MKL_CBWR", "AUTO")
     before = dict(os.environ)
     asked = {"threads.count", "blas.openblas.core_type", "blas.mkl.cbwr"}
-    settings = environment.settings(REPRODUCIBLE, asked, "reproducible")
+    settings = environment.settings(REPRODUCIBLE, asked, "start it")
     assert [(each.switch.name, each.wanted) for each in settings] == [
         ("OPENBLAS_NUM_THREADS", "2"),
         ("OMP_NUM_THREADS", "2"),
@@ -109,7 +109,7 @@ def test_before_anything_is_loaded_variables_are_written_and_taken_back(monkeypa
         ("OPENBLAS_CORETYPE", "Haswell"),
         ("MKL_CBWR", "COMPATIBLE"),
     ]
-    assert {each.remedy for each in settings} == {"backendcfg run reproducible -- python ..."}
+    assert {each.remedy for each in settings} == {"start it"}
     assert [each.switch.too_late() for each in settings] == [""] * 8
     found = [each.switch.read() for each in settings]
     for each in settings:
@@ -247,7 +247,7 @@ def test_the_profiles_own_variables_are_those_that_the_process_started_with(answ
 import json
 from backendcfg.bridges import environment, pool_calls
 values = {"environment": {"KMP_BLOCKTIME": "0", "KMP_AFFINITY": "none"}}
-found = environment.settings(values, values, "mine")
+found = environment.settings(values, values)
 print(json.dumps([[s.switch.name, s.switch.read(), s.wanted, s.switch.too_late()] for s in found]))
 """
     assert answer(code, KMP_BLOCKTIME="0") == [

@@ -15,7 +15,7 @@ warnings.simplefilter("ignore")
 import numpy
 from backendcfg.bridges import pools as bridge
 values = {"environment": {"NPY_DISABLE_CPU_FEATURES": "TEXT"}}
-found = bridge.settings(values, values, "mine")
+found = bridge.settings(values, values, "start it")
 print(json.dumps([[s.switch.read(), s.wanted, s.switch.too_late(), s.remedy] for s in found]))
 """
 
@@ -29,7 +29,7 @@ def pretend(monkeypatch, used, dispatched, version="2.4.0"):
 
 def settings(text):
     values = {"environment": {"NPY_DISABLE_CPU_FEATURES": text}}
-    return bridge.settings(values, values, "mine")
+    return bridge.settings(values, values, "start it")
 
 
 def test_a_profile_that_leaves_nothing_out_has_no_switch_here():
@@ -85,7 +85,7 @@ def dispatched():
 def test_numpy_leaves_out_what_its_process_was_started_without(answer):
     name = dispatched()
     code = CODE.replace("TEXT", name)
-    remedy = "backendcfg run mine -- python ..."
+    remedy = "start it"
     assert answer(code, NPY_DISABLE_CPU_FEATURES=name) == [[[name], [name], "", remedy]]
     late = f"NumPy uses {name}, as it read NPY_DISABLE_CPU_FEATURES when it was imported"
     assert answer(code) == [[[], [name], late, remedy]]

@@ -23,7 +23,7 @@ import json, sys
 from backendcfg.bridges import all as bridges, imports
 from backendcfg.registry import base
 def settings(values, asked=None):
-    return bridges.settings(values, asked or values, "mine", bridges=["tensorflow"])
+    return bridges.settings(values, asked or values, "start it", bridges=["tensorflow"])
 def outcomes(values):
     return {o.switch: [o.state, o.because] for o in base.set_base(None, settings(values))}
 def read(values): return {s.switch.name: s.switch.read() for s in settings(values)}
@@ -145,7 +145,7 @@ print(json.dumps([before, outcomes(values), settings(values)[0].remedy]))
                 "TensorFlow has no switch that turns it off",
             ],
         },
-        "backendcfg run mine -- python ...",
+        "start it",
     ]
 
 

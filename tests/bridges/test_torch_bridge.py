@@ -17,7 +17,7 @@ PRELUDE = """
 import json, sys, threading
 from backendcfg.bridges import imports, pools, torch as bridge
 def settings(values, asked=None):
-    return {s.switch.name: s for s in bridge.settings(values, asked or values, "reproducible")}
+    return {s.switch.name: s for s in bridge.settings(values, asked or values, "start it")}
 """
 PRELUDE += APPLY_AND_UNDO
 
@@ -300,7 +300,7 @@ print(json.dumps([late, torch.get_num_interop_threads(), each.switch.read(), eac
         3,
         3,
         "torch was imported before, and takes this only before its first parallel work",
-        "backendcfg run reproducible -- python ...",
+        "start it",
         False,
     ]
 

@@ -328,7 +328,8 @@ late = state()
 readings = [(r.state, r.because) for r in backendcfg.verify().readings if r.switch == "XLA_FLAGS"]
 print(json.dumps([first, late, readings]))
 """
-    remedy = "backendcfg run default -- python ..."
+    setting = 'environment={ XLA_FLAGS = "--xla_cpu_max_isa=AVX2" }'
+    remedy = f"backendcfg run --set '{setting}' -- python ..."
     assert program(code) == [
         [["set", "", ""]],
         [["pending", "JAX has started its backends", remedy]],

@@ -144,6 +144,18 @@ def test_apply_says_that_backendcfg_is_turned_off(call, monkeypatch):
     )
 
 
+def test_what_apply_leaves_out_is_shown_by_the_verbs_that_it_names(call, project):
+    named = re.compile("see `(backendcfg [a-z ]+)`")
+    assert set(named.findall(call("apply", "reproducible").out)) == {
+        "backendcfg plan",
+        "backendcfg env",
+    }
+    assert set(named.findall(call("apply", "reproducible", "--user").out)) == {
+        "backendcfg plan reproducible",
+        "backendcfg env reproducible",
+    }
+
+
 def test_apply_says_what_stays_in_force_where_that_comes_first(call, project, monkeypatch):
     monkeypatch.setenv("BACKENDCFG_PROFILE", "tf32-off")
     result = call("apply", "mine")

@@ -703,5 +703,5 @@ def test_where_it_is_not_safe_one_line_says_what_is_pending(real, setup):
     )
     assert done.stderr == (
         f"note: PYTHONHASHSEED of profile `reproducible` must be set before Python starts, and {why};"
-        " `backendcfg run reproducible -- COMMAND` sets it\n"
+        " `backendcfg run -- COMMAND` sets it\n"
     )

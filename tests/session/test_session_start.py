@@ -127,7 +127,7 @@ def test_the_command_is_told_from_programs(words, expected):
 TOO_LATE = (
     "note: the tier `run-to-run` of profile `reproducible` is not in force in this process:"
     " `PYTHONHASHSEED` can no longer be set, this interpreter has started; start it with"
-    " `backendcfg run reproducible -- python ...`\n"
+    " `backendcfg run -- python ...`\n"
 )
 
 
@@ -142,6 +142,17 @@ def test_a_program_that_puts_a_profile_in_force_too_late_for_its_tier_is_told(
         "print(backendcfg.active().name)\n"
     )
     assert said == f"{told}{profile}\n"
+
+
+def test_the_advice_keeps_the_flags_of_the_file_that_picks_the_profile(
+    python, backendcfg, tmp_path
+):
+    (tmp_path / "backendcfg.toml").write_text('profile = "reproducible"\nseed.value = 7\n')
+    said = python("import sys; sys.stderr = sys.stdout; import backendcfg")
+    words = said.partition("start it with `backendcfg ")[2].partition(" python ...`")[0].split()
+    show = "import backendcfg; print(backendcfg.flags.seed.value)"
+    assert backendcfg(*words, sys.executable, "-c", show) == "7\n"
+    assert backendcfg("run", "reproducible", "--", sys.executable, "-c", show) == "0\n"
 
 
 @pytest.mark.parametrize("stderr", ["sys.stderr.close()", "sys.stderr = None"])

@@ -59,12 +59,9 @@ was read in PyTorch's sources, not run.
 _told: list[bool] = []
 
 
-def settings(
-    values: Mapping[str, Any], asked: Collection[str], name: str = "PROFILE"
-) -> list[Setting]:
+def settings(values: Mapping[str, Any], asked: Collection[str], remedy: str = "") -> list[Setting]:
     """The settings of the PyTorch in this process, for the flags that were asked."""
     torch = sys.modules["torch"]
-    remedy = f"backendcfg run {name} -- python ..."
     wanted: list[tuple[Callable[[Any], Switch], str]] = [
         (Threads, "threads.count"),
         (InteropThreads, "threads.interop"),

@@ -63,11 +63,14 @@ def command(
     if name is None:
         name, settings = again(settings, **place)
     activation = session.activate(name, arguments=settings, strict=strict, check=check, **place)
+    about = f" {activation.plan.name}"
     with suppress(BackendCfgError):  # what cannot be read says so where it is to be in force
         here, mine = chosen(), (whose(activation.path), activation.generation)
-        if here is not None and here.name and (here.where, here.generation) != mine:
+        if here is not None and (here.where, here.generation) == mine:
+            about = ""  # flags in settings files would lose to a profile that is named
+        elif here is not None and here.name:
             current().note(f"here {here.source} comes first: `{here.name}`")
-    current().answer(_document(activation), _lines(activation))
+    current().answer(_document(activation), _lines(activation, about))
 
 
 def again(
@@ -119,15 +122,20 @@ def _document(activation: Activation) -> dict[str, Any]:
     }
 
 
-def _lines(activation: Activation) -> Iterator[str]:
-    """What a person reads: never more than a screen of 24 lines, however much there is to say."""
+def _lines(activation: Activation, about: str) -> Iterator[str]:
+    """What a person reads: never more than a screen of 24 lines, however much there is to say.
+
+    Args:
+        activation: what was done.
+        about: what verbs need behind their name to be about it, with a space; "" for nothing.
+    """
     from backendcfg.cli.wording import adaptation, grouped_reasons, tier_lines
     from backendcfg.resolve.words import assignment
     from backendcfg.session import autoload
     from backendcfg.transact.generations import option, whose
 
     plan, paint = activation.plan, current().paint
-    see = f"backendcfg plan {plan.name}"
+    see = f"backendcfg plan{about}"
     where = whose(activation.path)
     title = paint(plan.name, "bold", "green")
     yield f"{title} is active for {where} (generation {activation.generation})"
@@ -139,13 +147,13 @@ def _lines(activation: Activation) -> Iterator[str]:
     adapted = [adaptation(e) for e in plan.entries if e.adaptation and not e.idle]
     yield from limited("adapted", adapted, "bold", most=3, see=see)
     at_start = present(activation.variables)
-    yield from listing("at start", at_start, "bold", most=2, see=f"backendcfg env {plan.name}")
+    yield from listing("at start", at_start, "bold", most=2, see=f"backendcfg env{about}")
     if at_start and autoload.silent():
         yield " " * LABEL_WIDTH + "only in processes that `backendcfg run` starts"
     dormant = {e.flag: e.idle for e in plan.entries if e.idle and e.origin.rank != "default"}
     yield from limited("dormant", grouped_reasons(dormant), "bold", most=3, see=see)
     if activation.rehearsal is not None:
-        yield from _rehearsal(activation.rehearsal)
+        yield from _rehearsal(activation.rehearsal, about)
     yield from limited("overrides", plan.overrides, "bold", "yellow", most=2, see=see)
     undo = f"backendcfg undo{option(where)}"
     yield from block("next", ["python train.py", undo], "bold")
@@ -172,7 +180,7 @@ def present(variables: Mapping[str, str | None]) -> list[str]:
     return words + [f"{name} unset" for name in here if variables[name] is None]
 
 
-def _rehearsal(report: Report) -> Iterator[str]:
+def _rehearsal(report: Report, about: str) -> Iterator[str]:
     """What the child process of `--check` found."""
     from backendcfg.resolve.words import counted
 
@@ -183,5 +191,5 @@ def _rehearsal(report: Report) -> Iterator[str]:
     switches = counted(len(report.outcomes), "switch", "switches")
     yield from block("checked", [f"{switches} in a child process: {tally or 'none'}"], "bold")
     pending = [f"{one.switch}: {one.because}" for one in report.outcomes if one.state == "pending"]
-    see = f"backendcfg verify {report.profile}"
+    see = f"backendcfg verify{about}"
     yield from limited("pending", pending, "bold", "yellow", most=2, see=see)
