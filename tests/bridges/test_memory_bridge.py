@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -96,12 +97,7 @@ def test_what_the_user_told_glibc_stays(answer, variables, because):
 
 
 def test_another_malloc_is_left_alone(answer, tmp_path):
-    source = tmp_path / "other.c"
-    source.write_text(
-        "#include <stddef.h>\n"
-        "void *__libc_malloc(size_t);\n"
-        "void *malloc(size_t bytes) { return __libc_malloc(bytes); }\n"
-    )
+    source = Path(__file__).parents[2] / "native" / "fakes" / "other_malloc.c"
     library = tmp_path / "libother.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
     code = f"{FAULTS}\none = setting().switch\nprint(json.dumps([one.dormant(), one.read()]))"

@@ -56,6 +56,9 @@ const struct bcfg_tables *bcfg_intern_tables(const bcfg_content *content);
 bcfg_status bcfg_native_product(const bcfg_snapshot *snapshot, const bcfg_product *product,
                                 const bcfg_operand *added, bcfg_error *error);
 
+/* malloc.c: whether glibc's own malloc serves the process. */
+bool bcfg_malloc_is_glibc(void);
+
 /* product.c: whether the tier asks for the same bits on every instruction set. */
 bool bcfg_everywhere(const bcfg_snapshot *snapshot);
 
