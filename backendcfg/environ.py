@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from backendcfg import startup
 from backendcfg.errors import UnknownVariableError
 from backendcfg.records import record
 
@@ -49,7 +50,7 @@ STARTED_ANEW = Variable(
     "BACKENDCFG_STARTED_ANEW", "0.2", "Set by the start-up file for itself; not for users."
 )
 CARRIED = Variable(
-    "BACKENDCFG_CARRIED", "0.1", "PyTorch's variables that backendcfg set itself; not for users."
+    "BACKENDCFG_CARRIED", "0.1", "Variables that backendcfg set itself; not for users."
 )
 INHERIT = Variable(
     "BACKENDCFG_INHERIT", "0.1", "Set by `apply()` for programs it starts; not for users."
@@ -200,8 +201,5 @@ def wishes(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def cache_directory() -> str:
-    """Where what can be made again is kept: BACKENDCFG_CACHE_DIR, else below the user's cache."""
-    if chosen := CACHE_DIR.read():
-        return chosen
-    base = foreign(["XDG_CACHE_HOME"]).get("XDG_CACHE_HOME")
-    return os.path.join(base or os.path.expanduser("~/.cache"), "backendcfg")
+    """Where what can be made again is kept; nowhere without a home directory."""
+    return startup.below_home("CACHE_DIR", "XDG_CACHE_HOME", "~/.cache") or startup.NOWHERE

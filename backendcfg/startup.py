@@ -38,6 +38,7 @@ KERNELS = ("ipykernel_launcher", "ipykernel")
 LARGEST = 1 << 20
 """Bytes that a file may have that is read here."""
 
+NOWHERE = os.path.join(os.devnull, "backendcfg")  # below a file, where nothing can be
 SHARED = "somebody else may write its folder"
 MARKERS = ("backendcfg.toml", "pyproject.toml")
 """Files that can make a folder a project; the first always does."""
@@ -45,8 +46,8 @@ MARKERS = ("backendcfg.toml", "pyproject.toml")
 USER, ENVIRONMENT, TRUSTED = "*user*", "*environment*", "*trusted*"
 """What the index has instead of a project's path; TRUSTED stands before that of a trusted one."""
 
-ANEW = "BACKENDCFG_STARTED_ANEW"
-"""The variable that says which process was started anew, and what its variables were before."""
+# What backendcfg set itself; and which process was started anew, with what its variables were.
+CARRIED, ANEW = "BACKENDCFG_CARRIED", "BACKENDCFG_STARTED_ANEW"
 
 AT_START = "_backendcfg_at_start"
 """What `sys` has while backendcfg is imported at the start of an interpreter: `anew` below."""
@@ -58,17 +59,21 @@ OFF = "autoload-off"
 # Where things are. A function for each: what they depend on may change in a running process.
 
 
+def below_home(ours: str, theirs: str, usual: str) -> str:
+    """What a variable of ours names, else our folder below theirs; "" without a home directory."""
+    chosen = os.environ.get(PREFIX + ours, "")  # noqa: TID251
+    if chosen:
+        return os.path.abspath(chosen)
+    base = os.environ.get(theirs, "")  # noqa: TID251
+    if not os.path.isabs(base):  # as the XDG specification asks
+        base = os.path.expanduser(usual)
+    return os.path.join(base, "backendcfg") if os.path.isabs(base) else ""
+
+
 def state_directory() -> str:
     """Where the user's active profiles are kept; "" where there is no home directory."""
-    base = os.environ.get(PREFIX + "STATE_DIR", "")  # noqa: TID251
-    if not base:
-        home = os.environ.get("XDG_STATE_HOME", "")  # noqa: TID251
-        if not os.path.isabs(home):  # as the XDG specification asks
-            home = os.path.expanduser("~/.local/state")
-        if not os.path.isabs(home):
-            return ""
-        base = os.path.join(home, "backendcfg")
-    return os.path.join(os.path.abspath(base), "v2")
+    base = below_home("STATE_DIR", "XDG_STATE_HOME", "~/.local/state")
+    return base and os.path.join(base, "v2")
 
 
 def environment_directory() -> str:
@@ -77,15 +82,10 @@ def environment_directory() -> str:
 
 
 def user_directory() -> str:
-    """The user's configuration directory."""
-    chosen = os.environ.get(PREFIX + "CONFIG_DIR", "")  # noqa: TID251
-    if not chosen:
-        if sys.platform == "darwin":
-            base = os.path.expanduser("~/Library/Application Support")
-        else:
-            base = os.environ.get("XDG_CONFIG_HOME", "").strip()  # noqa: TID251
-        chosen = os.path.join(base or os.path.expanduser("~/.config"), "backendcfg")
-    return os.path.abspath(chosen)
+    """The user's configuration directory; NOWHERE where there is no home directory."""
+    if sys.platform == "darwin":
+        return below_home("CONFIG_DIR", "", "~/Library/Application Support") or NOWHERE
+    return below_home("CONFIG_DIR", "XDG_CONFIG_HOME", "~/.config") or NOWHERE
 
 
 def system_directory() -> str:
@@ -156,10 +156,10 @@ def _is_ours(owner: "int") -> bool:
         return False
 
 
-def is_shared(folder: str) -> bool:
-    """Whether a folder is there, and what is in it may be replaced by somebody else."""
+def is_shared(path: str) -> bool:
+    """Whether a file or folder is there, and somebody else may write it."""
     try:
-        return not _is_ours_alone(os.stat(folder or "."))
+        return not _is_ours_alone(os.stat(path or "."))
     except OSError:
         return False
 
@@ -343,9 +343,8 @@ def disabled() -> bool:
 
 def off_files() -> "tuple[str, ...]":
     """The files that turn the start-up file off: this environment's, and this user's."""
-    user = state_directory()
-    places = (environment_directory(),) + ((os.path.dirname(user),) if user else ())
-    return tuple(os.path.join(place, OFF) for place in places)
+    places = environment_directory(), os.path.dirname(state_directory())
+    return tuple(os.path.join(place, OFF) for place in places if place)
 
 
 def is_off() -> bool:
@@ -451,11 +450,8 @@ def anew(wanted: "dict[str, str | None]", profile: str) -> None:
     """
     why = _in_the_way()
     if not why:
-        before = [
-            name + ("=" + os.environ[name] if name in os.environ else "")  # noqa: TID251
-            for name in wanted
-        ]
         environment = dict(os.environ)  # noqa: TID251
+        before = [n + ("=" + environment[n] if n in environment else "") for n in wanted]
         for name, text in wanted.items():
             environment.pop(name, None)
             if text is not None:
@@ -477,15 +473,19 @@ def _is_anew() -> bool:
     What was set for it stays, so that workers find it, but for what the loader obeys in any program
     that this one starts.
     """
-    mark = os.environ.pop(ANEW, "").split("\x1f")  # noqa: TID251
-    if mark[0] != str(os.getpid()):
+    here = os.environ  # noqa: TID251
+    process, *before = here.pop(ANEW, "").split("\x1f")
+    if process != str(os.getpid()):
         return False
-    for entry in mark[1:]:
+    for entry in before:
         name, was_set, text = entry.partition("=")
         if name.startswith(("LD_", "GLIBC_")):
-            os.environ.pop(name, None)  # noqa: TID251
+            here.pop(name, None)
             if was_set:
-                os.environ[name] = text  # noqa: TID251
+                here[name] = text
+        elif not was_set and name in here:
+            # Not the user's wish (`environ.wishes`), so that the stored plan still holds.
+            here[CARRIED] = here.get(CARRIED, "") + " " + name + "=" + here[name]
     return True
 
 

@@ -58,12 +58,9 @@ class Locations:
     def search(self) -> tuple[Path, ...]:
         """The directories of profiles, the first that has a name winning."""
         project = (self.project_profiles,) if self.project_profiles else ()
-        return (
-            *project,
-            self.user_dir / "profiles",
-            self.system_dir / "profiles",
-            self.shipped_dir,
-        )
+        settings = [self.user_dir, self.system_dir]
+        ours = (each / "profiles" for each in settings if str(each) != startup.NOWHERE)
+        return (*project, *ours, self.shipped_dir)
 
     def title(self, directory: Path) -> str:
         """Whose profiles a directory of `search` holds: "project", "user", "system", "shipped"."""

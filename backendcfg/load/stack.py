@@ -31,14 +31,16 @@ from backendcfg.load.document import (
     read_settings,
 )
 from backendcfg.load.locations import PROJECT, Locations, locate, profile_files
-from backendcfg.load.trust import require_trust, store
+from backendcfg.load.trust import require_ours, require_trust, store
 from backendcfg.records import field, record
 from backendcfg.schema import describe
 from backendcfg.schema.base import Rank
 from backendcfg.schema.profile import Assignment, Layer, Stack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from backendcfg.load.parsed import Parsed
 
 
 DEEPEST = 64
@@ -199,9 +201,8 @@ class Family:
         if path not in self.read:
             shipped = Path(path).is_relative_to(self.locations.shipped_dir)
             file = read_profile(path, shipped=shipped, faults=self.faults)
-            if not self.locations.is_own(path):
-                every = [*file.assignments, *(a for when in file.whens for a in when.assignments)]
-                require_trust(file.parsed, every)
+            every = [*file.assignments, *(a for when in file.whens for a in when.assignments)]
+            _guard(self.locations, file.parsed, every)
             self.read[path] = file
         return self.read[path]
 
@@ -394,15 +395,23 @@ def _settings(locations: Locations) -> list[_Source]:
         _source("user-file", "the user's config.toml", locations.user_file),
     ]
     if locations.project_file:
-        project = _source("project-file", locations.project_file.name, locations.project_file)
-        if project.file and not locations.is_own(str(locations.project_file)):
-            require_trust(project.file.parsed, project.file.assignments)
-        sources.append(project)
+        sources.append(_source("project-file", locations.project_file.name, locations.project_file))
+    for source in sources:
+        if source.file:
+            _guard(locations, source.file.parsed, source.file.assignments)
     return sources
 
 
 def _source(rank: Rank, title: str, path: Path) -> _Source:
     return _Source(rank, title, path, read_settings(path) if os.path.lexists(path) else None)
+
+
+def _guard(locations: Locations, parsed: Parsed, assignments: Iterable[Assignment]) -> None:
+    """Refuse a file whose writers are not known, or that sets what only a trusted project may."""
+    if not locations.is_own(parsed.path):
+        require_trust(parsed, assignments)
+    elif not parsed.shipped:
+        require_ours(parsed.path)
 
 
 def _picked(request: Request, sources: list[_Source]) -> tuple[Rank, Pick | None]:

@@ -126,6 +126,26 @@ def require_trust(parsed: Parsed, assignments: Iterable[Assignment]) -> None:
     )
 
 
+def require_ours(path: str) -> None:
+    """Refuse a file of the user's or the system's settings that somebody else may write.
+
+    Raises:
+        UnreadableFileError: it says what makes the file count.
+    """
+    folder = os.path.dirname(path)
+    if startup.is_shared(path) or startup.is_shared(folder):
+        raise UnreadableFileError(
+            f"cannot use {shown_path(path)}: somebody else may write it", helps=_to_be_ours(path)
+        )
+
+
+def _to_be_ours(path: str) -> list[str]:
+    return [
+        f"if it is not yours, delete it: `rm {path}`",
+        f"if it and its folder are yours, run `chmod go-w {path} {os.path.dirname(path)}`",
+    ]
+
+
 def _update(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     """Change the record while nobody else does."""
     directory = user_dir()
@@ -151,10 +171,7 @@ def _recorded() -> dict[str, str]:
     except OSError as error:
         raise UnreadableFileError(
             f"cannot read {path}: {(error.strerror or str(error)).lower()}",
-            helps=[
-                f"if it is not yours, delete it: `rm {path}`",
-                f"if it and its folder are yours, run `chmod go-w {path} {path.parent}`",
-            ],
+            helps=_to_be_ours(str(path)),
         ) from None
     try:
         files = json.loads(text)["files"]

@@ -16,7 +16,7 @@ import sysconfig
 
 from backendcfg import environ, startup
 from backendcfg.errors import StateUnwritableError
-from backendcfg.transact import disk
+from backendcfg.transact import disk, generations
 
 MODULE = "_backendcfg_startup"
 NAME = "backendcfg-startup.pth"
@@ -79,6 +79,8 @@ def off(*, user: bool = False) -> str:
     Raises:
         StateUnwritableError: the file cannot be written, or one of 0.1.0 cannot be removed.
     """
+    if user:
+        generations.directory()  # not this environment's file where there is no home directory
     path = startup.off_files()[-1 if user else 0]
     try:
         disk.make_directory(os.path.dirname(path), shared=not user)

@@ -219,6 +219,11 @@ def compiled_request(request: Asked) -> Compiled:
     )
 
 
+def changed_since(stored: Compiled) -> str:
+    """What has changed since a plan was made, in words; "" while it is valid."""
+    return holds(stored.stamp, environment=_environment_before())
+
+
 def compiled_pick(picked: Picked) -> Compiled:
     """The compiled plan of a pick: the generation's own where and while it is valid.
 
@@ -226,7 +231,7 @@ def compiled_pick(picked: Picked) -> Compiled:
         BackendCfgError: it must be resolved again, and cannot be.
     """
     stored = picked.stored
-    if stored is not None and not holds(stored.stamp) and rests_on_these_files(stored.stamp):
+    if stored is not None and not changed_since(stored) and rests_on_these_files(stored.stamp):
         return stored
     try:
         return compiled(picked.request, arguments=picked.arguments, rank=picked.rank)

@@ -78,13 +78,15 @@ class Compiled:
         It names the profile only where the request does. What a file, a variable or `apply` picks
         is picked there again, and flags in that file lose to a profile that is named.
         """
-        import shlex
+        words = ["backendcfg run"]
+        if self.request.rank == "profile-by-argument" and self.request.name:
+            words.append(self.request.name)
+        if self.request.arguments:
+            import shlex  # slow to load
 
-        named = self.request.rank == "profile-by-argument" and self.request.name
-        settings = [
-            f"--set {shlex.quote(f'{k}={v}')}" for k, v in sorted(self.request.arguments.items())
-        ]
-        return " ".join(["backendcfg run", *([named] if named else []), *settings, "-- python ..."])
+            settings = sorted(self.request.arguments.items())
+            words += [f"--set {shlex.quote(f'{flag}={text}')}" for flag, text in settings]
+        return " ".join([*words, "-- python ..."])
 
     def tier_rests_on(self, flag: str) -> bool:
         """Whether what became of a flag counts for the tier."""

@@ -60,7 +60,7 @@ def directory() -> str:
     """
     if not (state := startup.state_directory()):
         raise StateUnwritableError(
-            "there is no home directory to keep the active profile in",
+            "there is no home directory to keep the state of backendcfg in",
             helps=["set BACKENDCFG_STATE_DIR to a directory that is yours"],
         )
     return state
@@ -75,7 +75,8 @@ def take_over_old_state() -> str:
     Raises:
         StateUnwritableError: it cannot be moved; it is as before.
     """
-    state = directory()
+    if not (state := startup.state_directory()):
+        return ""
     base = os.path.dirname(state)
     old = os.path.join(base, os.uname().nodename.replace("/", "_") or "localhost", "v1")
     if os.path.lexists(state) or not os.path.isfile(os.path.join(old, "active")):

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -208,6 +209,24 @@ def test_a_record_in_a_folder_that_others_may_write_trusts_nothing(project):
     with pytest.raises(UnreadableFileError) as raised:
         load(Request())
     assert raised.value.message == f"cannot read {store()}: somebody else may write its folder"
+
+
+@pytest.mark.parametrize("kind", ["settings", "profile"])
+def test_settings_and_profiles_that_somebody_else_may_write_are_refused(project, kind):
+    folder = Path(os.environ["BACKENDCFG_CONFIG_DIR"])
+    path = folder / ("config.toml" if kind == "settings" else "profiles/own.toml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("threads.count = 1\n")
+    request = Request() if kind == "settings" else Request(name="own")
+    load(request)
+    path.chmod(0o666)
+    with pytest.raises(UnreadableFileError) as raised:
+        load(request)
+    assert raised.value.message == f"cannot use {path}: somebody else may write it"
+    assert raised.value.helps == (
+        f"if it is not yours, delete it: `rm {path}`",
+        f"if it and its folder are yours, run `chmod go-w {path} {path.parent}`",
+    )
 
 
 def test_a_record_nested_too_deeply_is_not_what_backendcfg_wrote():

@@ -674,6 +674,51 @@ def test_workers_find_what_their_parent_was_started_anew_with(real):
     assert real.said("pool.py", **ANEW) == ("[0]\n", "", 0)
 
 
+def test_what_it_was_started_anew_with_leaves_the_stored_plan_valid(real):
+    assert real.run("-m", "backendcfg", "apply", "reproducible").returncode == 0
+    code = (
+        "import sys; import backendcfg;"
+        "print(sys.flags.hash_randomization, backendcfg.active().name,"
+        " 'backendcfg.resolve.plan' in sys.modules)"
+    )
+    nowhere = os.path.join(os.devnull, "cache")  # or a plan that is made anew would be kept
+    found = real.said("-c", code, BACKENDCFG_CACHE_DIR=nowhere)
+    assert found == ("0 reproducible False\n", "", 0)
+
+
+def test_without_a_home_directory_no_folder_of_the_program_s_is_the_user_s(real):
+    for variables in ({"HOME": "home"}, {"XDG_CONFIG_HOME": "home/.config", "HOME": "home"}):
+        settings = real.root / "home" / ".config" / "backendcfg"
+        settings.mkdir(parents=True, exist_ok=True)
+        (settings / "config.toml").write_text('profile = "fast"\nenvironment.MINE = "yes"\n')
+        unset = dict.fromkeys(("CONFIG", "STATE", "CACHE"), "")
+        variables |= {f"BACKENDCFG_{kind}_DIR": text for kind, text in unset.items()}
+        code = "import os, sys; print('backendcfg' in sys.modules, os.environ.get('MINE'))"
+        assert real.said("-c", code, **variables) == ("False None\n", "", 0)
+        assert real.said("-c", code, BACKENDCFG_PROFILE="fast", **variables)[0] == "True None\n"
+    assert sorted(path.name for path in (real.root / "home").iterdir()) == [".config"]
+
+
+def test_the_user_s_settings_count_only_where_nobody_else_may_write_them(real, tmp_path):
+    settings = Path(os.environ["BACKENDCFG_CONFIG_DIR"], "config.toml")
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text('profile = "fast"\nenvironment.MINE = "yes"\n')
+    code = "import os; print(os.environ.get('MINE'))"
+    assert real.said("-c", code) == ("yes\n", "", 0)
+    for path in (settings, settings.parent):
+        mode = path.stat().st_mode
+        path.chmod(0o777)
+        os.utime(settings)  # as somebody's change would
+        output, said, status = real.said("-c", code)
+        assert (output, status) == ("None\n", 0)
+        assert said == (
+            f"warning: what is active was not applied to this process: cannot use {settings}:"
+            " somebody else may write it; `backendcfg status` says more, BACKENDCFG_DISABLE=1"
+            " starts without it\n"
+        )
+        path.chmod(mode)
+
+
 @pytest.mark.exhaustive
 def test_a_preload_does_not_reach_programs_that_the_program_starts(real):
     (real.root / "backendcfg.toml").write_text(

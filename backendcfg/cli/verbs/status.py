@@ -59,9 +59,7 @@ def standing() -> dict[str, Any]:
             document["alone"] = list(choice.settings_alone())
         return document | {"calibration": calibrated(None)}
     if picked.stored is not None:
-        from backendcfg.probe.stamp import holds
-
-        document["stale"] = holds(picked.stored.stamp)
+        document["stale"] = planning.changed_since(picked.stored)
     valid = planning.compiled_pick(picked)
     return document | {
         "profile": valid.name,
