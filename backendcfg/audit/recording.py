@@ -85,7 +85,7 @@ class Recording:
 
         What holds what the profile in force wants was set by that, in a child that took over from
         its parent or where the program applied one. PyTorch gives each worker of a DataLoader one
-        thread.
+        thread, which ends that MKL chooses their number.
         """
         mine = base.applied().get(change.switch)
         other = installed.source() == children.SOURCE or installed.depth() > self.watched.depth
@@ -95,7 +95,7 @@ class Recording:
         if worker is None or worker.get_worker_info() is None:
             return False
         watched = self.watched.switches.get(change.switch)
-        return watched is not None and watched.flag == "threads.count"
+        return watched is not None and watched.flag in ("threads.count", "threads.dynamic")
 
     def _forked(self) -> None:
         """In the child: it has a file of its own, and ends as workers of `multiprocessing` do."""

@@ -25,7 +25,7 @@ from backendcfg.fleet.agreement import (
     differing,
     unlike_in_words,
 )
-from backendcfg.fleet.saving import MOST_TOLD, VERSION, Told, name_of
+from backendcfg.fleet.saving import MOST_TOLD, VERSION, Told, is_earlier, name_of
 from backendcfg.launch.arrangement import ranges
 from backendcfg.resolve.words import counted, some
 
@@ -175,6 +175,7 @@ def merge(folder: str | os.PathLike[str]) -> Report:
 
 def _merged(folder: str, names: Iterable[str]) -> Report:
     told: dict[int, Told] = {}
+    earlier: dict[int, Told] = {}
     obstacles, damaged = [], set()
     for name in names:
         try:
@@ -183,8 +184,13 @@ def _merged(folder: str, names: Iterable[str]) -> Report:
             obstacles.append(f"{name} {error}")
             damaged.add(name)
         else:
-            told[one.rank] = one
-    size = _size(told, obstacles)
+            (earlier if is_earlier(folder, name) else told)[one.rank] = one
+    size = _size(told or earlier, obstacles)
+    if earlier:
+        obstacles.append(
+            f"rank{'s' * (len(earlier) > 1)} {in_runs(sorted(earlier))}: saved before the last run"
+            " with this folder began, and left out"
+        )
     if several := [rank for rank, one in told.items() if one.processes > 1]:
         obstacles.append(
             f"rank{'s' * (len(several) > 1)} {in_runs(several)}: saved by several processes, the"

@@ -16,7 +16,7 @@ import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backendcfg import _native
+from backendcfg import _native, environ
 from backendcfg.audit.left import opened
 from backendcfg.audit.token import digest, numerics_token
 from backendcfg.catalogue.frameworks import JAX
@@ -24,7 +24,7 @@ from backendcfg.errors import StateUnwritableError, UnreadableFileError, UsageEr
 from backendcfg.fleet.agreement import compared_parts
 from backendcfg.fleet.groups import group_of
 from backendcfg.probe import text_of
-from backendcfg.probe.launchers import this_rank
+from backendcfg.probe.launchers import rank_of_job, this_rank
 from backendcfg.transact import disk
 from backendcfg.transact.outcome import reason
 
@@ -40,6 +40,9 @@ MOST_TOLD = 16 << 10
 """Bytes that a rank's own file may have."""
 
 _HELP = "give a folder that every rank may write"
+
+BEGAN = "began"
+"""The file whose time is when the last run with a folder began."""
 
 
 def save(folder: str | os.PathLike[str]) -> None:
@@ -119,8 +122,42 @@ def write(folder: str, told: Told, parts: Mapping[str, Mapping[str, Any]]) -> No
         raise UnreadableFileError(error.message, state="nothing was saved", helps=[_HELP]) from None
 
 
+def begin(folder: str | os.PathLike[str], state: str) -> str:
+    """The absolute path of a folder for the ranks of a run that starts now, as by `made`.
+
+    What ranks saved there before is an earlier run's from now on, but for a process that is a rank
+    itself, as under `srun backendcfg run`: others of its run may have ended already.
+
+    Args:
+        folder: which.
+        state: what to say of the state where that cannot be.
+
+    Raises:
+        UnreadableFileError: it cannot be made or written.
+    """
+    path = made(folder, state)
+    if rank_of_job(environ.copy()) is not None:
+        return path
+    try:
+        disk.replace(os.path.join(path, BEGAN), b"", shared=True)
+    except StateUnwritableError as error:
+        raise UnreadableFileError(error.message, state=state, helps=[_HELP]) from None
+    return path
+
+
+def is_earlier(folder: str, name: str) -> bool:
+    """Whether a file was written before the last run with this folder began."""
+    try:
+        began = os.lstat(os.path.join(folder, BEGAN)).st_mtime_ns
+        return os.lstat(os.path.join(folder, name)).st_mtime_ns < began
+    except OSError:
+        return False  # nobody said when it began
+
+
 def _others(folder: str, told: Told) -> int:
-    """How many other processes have saved as this rank before."""
+    """How many other processes have saved as this rank before, in this run."""
+    if is_earlier(folder, name_of(told.rank)):
+        return 0
     try:
         with opened(os.path.join(folder, name_of(told.rank))) as file:
             before = json.loads(file.read(MOST_TOLD))

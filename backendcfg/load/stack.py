@@ -220,10 +220,8 @@ class Family:
     def _unknown(self, name: str, pick: Pick, child: str = "") -> UnknownProfileError:
         names = self.names()
         near = nearest(name, names)
-        searched = [
-            shown_path(str(place)) if place.parent != self.locations.cwd else f"./{place.name}"
-            for place in self.locations.search()[:-1]
-        ]
+        paths = [shown_path(str(place)) for place in self.locations.search()[:-1]]
+        searched = [path if os.sep in path else f"./{path}" for path in paths]
         where = ", ".join([*searched, "and the profiles installed with backendcfg"])
         listed = describe.listed([f"`{n}`" for n in names], page="`backendcfg list`")
         helps = [f"did you mean `{near}`?"] if near else ["run `backendcfg list` to see them all"]

@@ -111,10 +111,16 @@ def damaged(file: str, fault: str) -> StateUnwritableError:
         f"{file} is damaged: {fault}",
         notes=["it says which profile is active for each project"],
         helps=[
-            "run `backendcfg off`, which rescues what it can and starts a new one",
+            f"run `backendcfg off{_option(file)}`, which rescues what it can and starts a new one",
             "until then, BACKENDCFG_DISABLE=1 starts programs without a profile",
         ],
     )
+
+
+def _option(file: str) -> str:
+    """What makes verbs mean the environment's state, where a file is of that."""
+    shared = startup.is_within(file, startup.environment_directory())
+    return " --environment" if shared else ""
 
 
 def parse_index(file: str) -> tuple[dict[str, Row], str]:
@@ -242,8 +248,8 @@ def load(state: str, row: Row, number: int) -> Generation:
     raise StateUnwritableError(
         f"cannot read generation {number}, {file}: {fault}",
         helps=[
-            "run `backendcfg apply NAME` to write a new one",
-            "run `backendcfg off` to be without a profile",
+            f"run `backendcfg apply NAME{_option(file)}` to write a new one",
+            f"run `backendcfg off{_option(file)}` to be without a profile",
         ],
     )
 

@@ -115,9 +115,31 @@ def test_status_names_the_profile_and_who_picked_it(call, project):
         "profile   mine\n"
         "tier      none\n"
         f"from      generation 1 of {project}\n"
+        "settings  threads.dynamic in backendcfg.toml\n"
         "python    not before you run `backendcfg autoload on`\n"
         "next      backendcfg run -- python train.py\n"
     )
+
+
+def test_status_names_the_flags_that_settings_files_set_where_they_are_in_force(call, project):
+    own = Path(os.environ["BACKENDCFG_CONFIG_DIR"], "config.toml")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("seed.value = 7\nthreads.dynamic = true\n")
+    call("apply", "mine")
+    found = json.loads(call("status", "--json").out)["in_files"]
+    assert found == {
+        str(project / "backendcfg.toml"): ["threads.dynamic"],  # over the user's
+        str(own): ["seed.value"],
+    }
+
+
+def test_a_stale_plan_is_stored_anew_where_it_was_stored(call, project):
+    (project / "profiles" / "mine.toml").rename(project / "mine.toml")
+    call("apply", "fast", "--user")
+    (project / "backendcfg.toml").write_text("# changed\n")
+    found = json.loads(call("status", "--json").out)
+    assert found["stale"]
+    assert found["stored_by"] == "backendcfg apply --user"
 
 
 def test_status_says_that_nothing_is_in_force(call):

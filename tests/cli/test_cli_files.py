@@ -147,6 +147,14 @@ def test_validate_refuses_a_profile_that_extends(case, call, project):
     assert result.err.endswith(f"\n{count} in profiles/x.toml\n")
 
 
+def test_a_fault_of_the_profile_that_is_picked_is_said_once(call, project):
+    (project / "backendcfg.toml").write_text('profile = "x"\n')
+    (project / "profiles" / "x.toml").write_text('extends = "nobody"\n')
+    result = call("validate", "backendcfg.toml", "profiles/x.toml")
+    assert result.err.count("error[unknown-profile]") == 1
+    assert result.err.endswith("\n1 error in profiles/x.toml\n")
+
+
 def test_validate_refuses_settings_that_pick_nothing(call, project):
     (project / "backendcfg.toml").write_text('profile = "nobody"\n')
     result = call("validate", "backendcfg.toml")

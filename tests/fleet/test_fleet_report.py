@@ -59,7 +59,7 @@ def _verb(capsys):
 
 def key_of(folder):
     """The digest of what ranks compute with, all of whom compute with the same."""
-    (path,) = (path for path in folder.iterdir() if not path.name.startswith("rank-"))
+    (path,) = (path for path in folder.glob("*.json") if not path.name.startswith("rank-"))
     return path.name.removesuffix(".json")
 
 
@@ -628,6 +628,29 @@ if os.environ["RANK"] == "2":
     ]
 
 
+def test_what_an_earlier_run_saved_is_left_out(started, tmp_path):
+    quick = "import os; os.environ['RANK'] == os.environ.get('DEAD') and os._exit(0)"
+    started(quick, by_hand(), "tf32-off")
+    started(quick, by_hand(), "tf32-off")
+    assert merge(tmp_path / "ranks").alike is True
+    started(quick, by_hand(), "fast", DEAD="1")
+    report = merge(tmp_path / "ranks")
+    assert (report.size, report.missing, [kind.profiles for kind in report.kinds]) == (
+        3,
+        (1,),
+        [("fast",)],
+    )
+    assert report.obstacles == (
+        "rank 1: saved before the last run with this folder began, and left out",
+    )
+    started("import os; os._exit(0)", by_hand(), "fast")
+    report = merge(tmp_path / "ranks")
+    assert (report.size, report.missing, report.kinds, report.alike) == (3, (0, 1, 2), (), False)
+    assert report.obstacles == (
+        "ranks 0-2: saved before the last run with this folder began, and left out",
+    )
+
+
 @pytest.mark.slow
 def test_a_launcher_that_slurm_gave_a_number_is_no_rank(started, tmp_path):
     (tmp_path / "torchrun").write_text(
@@ -645,7 +668,7 @@ def test_a_launcher_that_slurm_gave_a_number_is_no_rank(started, tmp_path):
 
 def test_a_process_without_a_number_saves_nothing(started, tmp_path):
     assert started("", [sys.executable, "rank.py"], "tf32-off") == ""
-    assert os.listdir(tmp_path / "ranks") == []
+    assert os.listdir(tmp_path / "ranks") == [saving.BEGAN]
 
 
 def test_under_no_profile_ranks_save_what_they_compute_with_by_themselves(started, tmp_path):

@@ -259,7 +259,18 @@ def test_what_is_active_for_the_environment_is_kept_below_its_prefix(monkeypatch
     assert {path.stat().st_mode & 0o777 for path in place.rglob("*") if path.is_dir()} == {0o755}
     assert named(generations.current(generations.ENVIRONMENT)) == (1, "fast")
     assert generations.current(None) is None
-    assert generations.off(generations.ENVIRONMENT) == 1
+    for file, advice in zip(reversed(files), ("to be without", "which rescues"), strict=True):
+        file.write_bytes(b"")
+        with pytest.raises(StateUnwritableError) as caught:
+            generations.current(generations.ENVIRONMENT)
+        assert any(
+            each.startswith(
+                f"run `backendcfg off --environment`{',' * (advice[0] == 'w')} {advice}"
+            )
+            for each in caught.value.helps
+        )
+    generations.off(generations.ENVIRONMENT)
+    assert generations.current(generations.ENVIRONMENT) is None
 
 
 def test_a_trusted_project_has_a_row_until_it_is_trusted_no_longer(state):

@@ -333,7 +333,7 @@ def active_profile(host: Host) -> Iterator[Finding]:
             "stored plan",
             "note",
             f"stale: {found['stale']}; every start resolves it again",
-            "run `backendcfg apply` to store a new one",
+            f"run `{found['stored_by']}` to store a new one",
         )
     for override in found["overrides"]:
         yield Finding(

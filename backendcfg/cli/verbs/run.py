@@ -255,10 +255,10 @@ def _check_folder(name: str) -> None:
 
 
 def _made(folder: str) -> str:
-    """The absolute path of a folder that ranks save in."""
-    from backendcfg.fleet.saving import made
+    """The absolute path of a folder that the ranks of this run save in."""
+    from backendcfg.fleet.saving import begin
 
-    return made(folder, "the command was not started")
+    return begin(folder, "the command was not started")
 
 
 def split(

@@ -24,7 +24,9 @@ def standing() -> dict[str, Any]:
 
     Returns:
         The profile with its tier, source and generation, or None as its name; `stale` says why
-        the stored plan is made again when a process starts, "" while it is valid; `instead` are
+        the stored plan is made again when a process starts, "" while it is valid, and `stored_by`
+        which command stores a new one; `in_files` are the flags in force that settings files set,
+        by file; `instead` are
         the weaker picks, strongest first; `python` is why a plain `python` starts without it, ""
         where it has it; `passed_over` is the file of a project that does not count, or "";
         `alone` are the settings files with flags, where no profile is in force to go with them;
@@ -33,7 +35,7 @@ def standing() -> dict[str, Any]:
     from backendcfg import environ
     from backendcfg.cli.wording import calibrated, not_in_python
     from backendcfg.session import choice, planning
-    from backendcfg.transact.generations import take_over_old_state
+    from backendcfg.transact.generations import option, take_over_old_state
 
     document: dict[str, Any] = {
         "profile": None,
@@ -41,7 +43,9 @@ def standing() -> dict[str, Any]:
         "source": "",
         "generation": 0,
         "settings": {},
+        "in_files": {},
         "stale": "",
+        "stored_by": "",
         "instead": [],
         "python": "",
         "note": "",
@@ -60,6 +64,7 @@ def standing() -> dict[str, Any]:
         return document | {"calibration": calibrated(None)}
     if picked.stored is not None:
         document["stale"] = planning.changed_since(picked.stored)
+        document["stored_by"] = f"backendcfg apply{option(picked.where)}"
     valid = planning.compiled_pick(picked)
     return document | {
         "profile": valid.name,
@@ -67,6 +72,7 @@ def standing() -> dict[str, Any]:
         "source": picked.source,
         "generation": picked.generation,
         "settings": dict(picked.arguments),
+        "in_files": choice.settings_in_files(valid.values),
         "unkept": list(valid.unkept),
         "overrides": list(valid.overrides),
         "instead": [{"profile": one.name, "source": one.source} for one in picked.overrides],
@@ -95,6 +101,7 @@ def _passed_over() -> str:
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     from backendcfg.cli.wording import tier_lines, without_profile
+    from backendcfg.errors import shown_path
 
     yield from block("note", [document["note"]] if document["note"] else [], "bold")
     if document["disabled"]:
@@ -114,9 +121,12 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     yield from block("from", [document["source"]], "bold")
     instead = [f"{one['profile']} ({one['source']})" for one in document["instead"]]
     yield from block("instead of", instead, "bold")
-    yield from block("settings", [f"{k} = {v}" for k, v in document["settings"].items()], "bold")
+    settings = [f"{k} = {v}" for k, v in document["settings"].items()]
+    settings += [f"{', '.join(on)} in {shown_path(at)}" for at, on in document["in_files"].items()]
+    yield from block("settings", settings, "bold")
     if document["stale"]:
-        why = f"{document['stale']}; `backendcfg apply` stores a plan for what is here now"
+        command = document["stored_by"]
+        why = f"{document['stale']}; `{command}` stores a plan for what is here now"
         yield from block("stale", [why], "bold", "yellow")
     yield from block("overrides", document["overrides"], "bold", "yellow")
     yield from _calibration(document)
