@@ -134,9 +134,11 @@ def test_status_names_the_flags_that_settings_files_set_where_they_are_in_force(
 
 
 def test_a_stale_plan_is_stored_anew_where_it_was_stored(call, project):
-    (project / "profiles" / "mine.toml").rename(project / "mine.toml")
-    call("apply", "fast", "--user")
-    (project / "backendcfg.toml").write_text("# changed\n")
+    own = Path(os.environ["BACKENDCFG_CONFIG_DIR"], "profiles", "own.toml")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("threads.count = 1\n")
+    call("apply", "own", "--user")
+    own.write_text("threads.count = 1\n# changed\n")
     found = json.loads(call("status", "--json").out)
     assert found["stale"]
     assert found["stored_by"] == "backendcfg apply --user"
@@ -168,7 +170,10 @@ def test_apply_says_that_backendcfg_is_turned_off(call, monkeypatch):
 
 def test_what_apply_leaves_out_is_shown_by_the_verbs_that_it_names(call, project):
     named = re.compile("see `(backendcfg [a-z ]+)`")
-    assert set(named.findall(call("apply", "reproducible").out)) == {
+    said = call("apply", "reproducible").out
+    assert "\ndraws     the same random numbers in every process that starts\n" in said
+    assert "threads.interop" not in said  # which nobody asked for, so that nothing sets it
+    assert set(named.findall(said)) == {
         "backendcfg plan",
         "backendcfg env",
     }

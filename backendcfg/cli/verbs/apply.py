@@ -142,9 +142,12 @@ def _lines(activation: Activation, about: str) -> Iterator[str]:
     yield from block("governs", [governed(activation)], "bold")
     yield from block("host", [host_line(plan.host)], "bold")
     yield from limited("tier", tier_lines(plan.tier, plan.unkept), "bold", most=3, see=see)
+    seed = plan.entry("seed.value")
+    if in_effect(seed) and seed.value != "off":
+        yield from block("draws", ["the same random numbers in every process that starts"], "bold")
     at_work = [assignment(e.flag, e.value) for e in plan.entries if in_effect(e)]
     yield from listing("set", at_work, "bold", most=3, see=see)
-    adapted = [adaptation(e) for e in plan.entries if e.adaptation and not e.idle]
+    adapted = [adaptation(e) for e in plan.entries if e.adaptation and in_effect(e)]
     yield from limited("adapted", adapted, "bold", most=3, see=see)
     at_start = present(activation.variables)
     yield from listing("at start", at_start, "bold", most=2, see=f"backendcfg env{about}")
