@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.errors import (
     BackendCfgError,
     InvalidValueError,
@@ -111,6 +112,9 @@ def unknown_key(parsed: Parsed, model: type[BaseModel], path: Path) -> BackendCf
     if name == "flags" and not table:  # as in [[when]]
         near = ""
         helps.append("write the flags at the top level, without `flags`")
+    elif [*table, name] == [TORCH.name, "backends"]:
+        near = ""
+        helps.append("write what is below it at the top level, as `[cudnn]`")
     elif near:
         helps.append(f"rename it to `{near}`, or delete the line")
     elif flag := _flag_meant(model, table, str(name)):
@@ -164,6 +168,11 @@ def _wrong(parsed: Parsed, model: type[BaseModel], path: Path) -> BackendCfgErro
             spans=[parsed.span(path, "not such a name", on="key")],
         )
     complaint, label, helps = refusal(kind, value, _as_written(parsed, path))
+    if not helps and kind.model:
+        takes = [key for key, inner in kind.entries().items() if valid(inner, value)]
+        helps = [
+            f"write one of its keys: `{name}.{key} = {describe.toml(value)}`" for key in takes[:1]
+        ]
     return complaint(
         f"`{name}` must be {describe.words(kind)}, not {not_what(kind, value)}",
         spans=[parsed.span(path, label)],

@@ -242,13 +242,13 @@ class Family:
         else:
             message = f"profile `{name}` does not exist"
         notes = []
+        if is_name(name) and (self.locations.cwd / f"{name}.toml").is_file():
+            helps.insert(0, f"write `./{name}.toml` for the file that is here")
         if folder := self._beside(name):
-            notes.append(
-                f"{shown_path(str(folder / 'profiles' / f'{name}.toml'))} is there, and is not "
-                f"searched: {shown_path(str(folder / PROJECT))} is missing"
-            )
-            there = "" if folder == self.locations.cwd else f" in {folder}"
-            helps.insert(0, f"run `backendcfg init {name}`{there}, which writes it")
+            why, cure = self._not_searched(folder, name)
+            path = shown_path(str(folder / "profiles" / f"{name}.toml"))
+            notes.append(f"{path} is there, and is not searched: {why}")
+            helps.insert(0, cure)
         return UnknownProfileError(
             message,
             spans=[_relabelled(pick.span, "no profile has this name")] if pick.span else [],
@@ -260,6 +260,14 @@ class Family:
             state="no profile was applied; a wrong name never falls back to a default",
             helps=helps,
         )
+
+    def _not_searched(self, folder: Path, name: str) -> tuple[str, str]:
+        """Why a folder with profiles is no project here, and what to do."""
+        if os.path.lexists(folder / PROJECT):
+            return f"{folder} is another user's", "run as that user, or give the file's path"
+        there = "" if folder == self.locations.cwd else f" in {folder}"
+        cure = f"run `backendcfg init {name}`{there}, which writes it"
+        return f"{shown_path(str(folder / PROJECT))} is missing", cure
 
     def _beside(self, name: str) -> Path | None:
         """A folder that has such a profile and is no project."""

@@ -40,6 +40,7 @@ __all__ = [
     "directory",
     "distrust",
     "history",
+    "ignored",
     "off",
     "option",
     "take_over_old_state",
@@ -312,6 +313,24 @@ def active(cwd: str) -> Generation | None:
             break
         at = parent
     return None
+
+
+def ignored() -> dict[str, str]:
+    """The lists of what is active that do not count for this user, each with the reason."""
+    found = {}
+    for state in filter(None, (startup.state_directory(), startup.environment_directory())):
+        file = _index(state)
+        try:
+            os.lstat(file)
+        except PermissionError:
+            found[file] = "permission denied"
+        except OSError:
+            continue
+        else:
+            fault = store.parse_index(file)[1]
+            if fault in (store.UNREADABLE, startup.SHARED):
+                found[file] = fault
+    return found
 
 
 def history(path: str | None) -> tuple[Generation | StateUnwritableError, ...]:

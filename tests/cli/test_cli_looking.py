@@ -463,6 +463,60 @@ def test_a_project_in_somebody_else_s_folder_does_not_count_and_status_says_so(
     assert json.loads(call("status", "--json").out)["passed_over"] == f"{tmp_path}/backendcfg.toml"
 
 
+def test_a_profile_of_a_project_that_does_not_count_and_a_file_that_is_here_are_named(
+    call, tmp_path, monkeypatch
+):
+    other = tmp_path / "other"
+    (other / "profiles").mkdir(parents=True)
+    (other / "backendcfg.toml").write_text('profile = "team"\n')
+    for file in (other / "profiles" / "team.toml", other / "captured.toml"):
+        file.write_text("threads.count = 1\n")
+    monkeypatch.chdir(other)
+    found = call("plan", "captured").err
+    assert "\n  help: write `./captured.toml` for the file that is here\n" in found
+    if os.geteuid() == 0:
+        os.chown(other, 4321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    found = call("plan", "team").err
+    assert (
+        f"\n  note: profiles/team.toml is there, and is not searched: {other} is another user's\n"
+        in found
+    )
+    assert "\n  help: run as that user, or give the file's path\n" in found
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        (0o666, "it is not a plain file that you own and nobody else may write"),
+        (-1, "permission denied"),
+    ],
+)
+def test_what_is_active_and_does_not_count_is_named(call, monkeypatch, mode, why):
+    call("apply", "fast")
+    file = Path(os.environ["BACKENDCFG_STATE_DIR"], "v2", "active")
+    if mode >= 0:
+        file.chmod(mode)
+    else:
+        real = os.lstat
+
+        def lstat(path, **more):
+            if os.fspath(path) == str(file):
+                raise PermissionError
+            return real(path, **more)
+
+        monkeypatch.setattr(os, "lstat", lstat)
+    said = call("status")
+    assert said.code == 0
+    assert f"ignored {file}: {why} " in " ".join(said.out.split())
+    said = call("doctor")
+    assert said.code == 1
+    assert f"wrong active {file} is ignored: {why} if it is yours, run" in " ".join(
+        said.out.split()
+    )
+
+
 @pytest.mark.parametrize("text", ["tf32", '"tf32"', "'tf32'"])
 def test_a_word_is_set_bare_or_as_toml(text, call, host):
     result = call(

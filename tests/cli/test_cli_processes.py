@@ -181,6 +181,18 @@ def test_env_prints_what_run_sets(process):
     assert json.loads(done.stdout) == started
 
 
+@pytest.mark.parametrize(
+    ("own", "unset"), [("", ["unset PYTHONHASHSEED"]), ("export PYTHONHASHSEED=5", [])]
+)
+def test_env_unsets_what_env_of_another_profile_set_and_not_what_the_user_did(process, own, unset):
+    ours = f"'{sys.executable}' -m backendcfg env"
+    script = f'eval "$({ours} reproducible)"\n{own}\n{ours} tf32-off'
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if "PYTHONHASHSEED" in line] == unset
+    assert "export BACKENDCFG_PROFILE=tf32-off" in lines
+
+
 def test_verify_reads_every_switch_in_a_process_of_its_own(process):
     process("apply", "base")
     result = process("verify", "--json")

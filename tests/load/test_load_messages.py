@@ -45,6 +45,22 @@ def test_an_unknown_key_names_the_nearest_and_all_that_the_table_takes(render):
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("seed = 1", "write one of its keys: `seed.value = 1`"),
+        ("threads = 8", "write one of its keys: `threads.count = 8`"),
+        ('blas = "mkl"', 'write one of its keys: `blas.library = "mkl"`'),
+        (
+            "[torch.backends.cudnn]\nbenchmark = true",
+            "write what is below it at the top level, as `[cudnn]`",
+        ),
+    ],
+)
+def test_who_writes_a_table_as_a_value_or_a_name_of_pytorch_s_learns_the_flag(render, text, advice):
+    assert render(f"{text}\n").endswith(f"\n  help: {advice}")
+
+
 def test_a_wrong_type_says_what_the_key_takes_and_what_to_write(render):
     assert render('schema = 1\n\n\n\n\n\n\n[threads]\ncount   = "8"\n') == (
         "error[wrong-type]: `threads.count` must be an integer from 1 to 4096 or "

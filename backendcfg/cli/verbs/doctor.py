@@ -324,6 +324,11 @@ def active_profile(host: Host) -> Iterator[Finding]:
         found = standing()
     except UnknownVariableError:  # `variables` has said it
         return
+    for path, why in found["ignored"].items():
+        cure = (
+            f"if it is yours, run `chmod go-w {path} {os.path.dirname(path)}`; else ask its owner"
+        )
+        yield Finding("active", "wrong", f"{path} is ignored: {why}", cure)
     if found["profile"] is None:
         yield Finding("profile", "fine", "none is in force here")
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ import click
 from backendcfg.cli.group import verb
 from backendcfg.cli.options import profile_argument, set_option
 from backendcfg.cli.output import current
+from backendcfg.errors import BackendCfgError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,8 +46,33 @@ def command(name: str | None, settings: Mapping[str, str], style: str) -> None:
         output.note("backendcfg is turned off by BACKENDCFG_DISABLE; there is nothing to set")
     else:
         variables = changes(child.compiled(name, settings))
+        variables = {**left_over(variables), **variables}
     output.as_json |= style == "json"
     output.answer(variables, shell(variables) if style == "sh" else dotenv(variables), exact=True)
+
+
+def left_over(variables: Mapping[str, str | None]) -> dict[str, str | None]:
+    """What must be unset that `eval "$(backendcfg env ...)"` set for another profile.
+
+    BACKENDCFG_PROFILE names that one. What has another value than it sets is the user's own.
+
+    Args:
+        variables: of the profile that takes its place.
+    """
+    from backendcfg import environ
+    from backendcfg.cli import child
+    from backendcfg.session.starting import changes
+
+    before: dict[str, str | None] = {}
+    if (named := environ.PROFILE.read()) is not None:
+        with suppress(BackendCfgError):  # it set nothing, then
+            before = changes(child.compiled(named, {}))
+    here = environ.foreign(before)
+    return {
+        each: None
+        for each, text in before.items()
+        if text is not None and each not in variables and here.get(each) == text
+    }
 
 
 def shell(variables: Mapping[str, str | None]) -> Iterator[str]:

@@ -28,14 +28,15 @@ def standing() -> dict[str, Any]:
         which command stores a new one; `in_files` are the flags in force that settings files set,
         by file; `instead` are
         the weaker picks, strongest first; `python` is why a plain `python` starts without it, ""
-        where it has it; `passed_over` is the file of a project that does not count, or "";
+        where it has it; `ignored` are the lists of what is active that do not count, each with the
+        reason; `passed_over` is the file of a project that does not count, or "";
         `alone` are the settings files with flags, where no profile is in force to go with them;
         `calibration` says whether our own operations go by measured speed.
     """
     from backendcfg import environ
     from backendcfg.cli.wording import calibrated, not_in_python
     from backendcfg.session import choice, planning
-    from backendcfg.transact.generations import option, take_over_old_state
+    from backendcfg.transact.generations import ignored, option, take_over_old_state
 
     document: dict[str, Any] = {
         "profile": None,
@@ -50,6 +51,7 @@ def standing() -> dict[str, Any]:
         "python": "",
         "note": "",
         "passed_over": _passed_over(),
+        "ignored": ignored(),
         "alone": [],
         "unkept": [],
         "overrides": [],
@@ -110,6 +112,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     if path := document["passed_over"]:
         why = f"{path}, in a folder of another user's; run as that user, or name a profile"
         yield from block("no project", [why], "bold", "yellow")
+    unused = [f"{path}: {why}" for path, why in document["ignored"].items()]
+    yield from block("ignored", unused, "bold", "yellow")
     if document["profile"] is None:
         yield "no profile is in force here"
         yield from block("settings", without_profile(document["alone"]), "bold", "yellow")
