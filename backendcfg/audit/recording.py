@@ -85,7 +85,7 @@ class Recording:
 
         What holds what the profile in force wants was set by that, in a child that took over from
         its parent or where the program applied one. PyTorch gives each worker of a DataLoader one
-        thread, which ends that MKL chooses their number.
+        thread; from then on MKL chooses no number itself.
         """
         mine = base.applied().get(change.switch)
         other = installed.source() == children.SOURCE or installed.depth() > self.watched.depth

@@ -262,7 +262,9 @@ class Family:
         )
 
     def _not_searched(self, folder: Path, name: str) -> tuple[str, str]:
-        """Why a folder with profiles is no project here, and what to do."""
+        """Why a folder with profiles is not this project's, and what to do."""
+        if (root := self.locations.project_root) is not None:
+            return f"the project here is {shown_path(str(root))}", "give the file's path"
         if os.path.lexists(folder / PROJECT):
             return f"{folder} is another user's", "run as that user, or give the file's path"
         there = "" if folder == self.locations.cwd else f" in {folder}"

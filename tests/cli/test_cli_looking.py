@@ -474,6 +474,13 @@ def test_a_profile_of_a_project_that_does_not_count_and_a_file_that_is_here_are_
     monkeypatch.chdir(other)
     found = call("plan", "captured").err
     assert "\n  help: write `./captured.toml` for the file that is here\n" in found
+    (other / "below").mkdir()
+    (other / "below" / "backendcfg.toml").write_text("")
+    monkeypatch.chdir(other / "below")
+    found = call("plan", "team").err
+    assert f"/team.toml is there, and is not searched: the project here is {Path.cwd()}\n" in found
+    assert "\n  help: give the file's path\n" in found
+    monkeypatch.chdir(other)
     if os.geteuid() == 0:
         os.chown(other, 4321, -1)
     else:

@@ -26,11 +26,10 @@ def standing() -> dict[str, Any]:
         The profile with its tier, source and generation, or None as its name; `stale` says why
         the stored plan is made again when a process starts, "" while it is valid, and `stored_by`
         which command stores a new one; `in_files` are the flags in force that settings files set,
-        by file; `instead` are
-        the weaker picks, strongest first; `python` is why a plain `python` starts without it, ""
-        where it has it; `ignored` are the lists of what is active that do not count, each with the
-        reason; `passed_over` is the file of a project that does not count, or "";
-        `alone` are the settings files with flags, where no profile is in force to go with them;
+        by file; `instead` are the weaker picks, strongest first; `python` is why a plain `python`
+        starts without it, "" where it has it; `ignored` are the lists of what is active that do not
+        count, each with the reason; `passed_over` is the file of a project that does not count, or
+        ""; `alone` are the settings files with flags, where no profile is in force to go with them;
         `calibration` says whether our own operations go by measured speed.
     """
     from backendcfg import environ
