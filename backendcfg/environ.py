@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping
 
 PREFIX = "BACKENDCFG_"
+NOTHING = "nothing"
+"""Stands for no profile, where one is picked and where profiles are compared."""
 
 
 @record(frozen=True)

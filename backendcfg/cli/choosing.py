@@ -14,8 +14,8 @@ from backendcfg.audit.evidence.sides import side_of
 from backendcfg.cli import child
 from backendcfg.cli.options import refuse_unwritable
 from backendcfg.cli.output import block, current, table
+from backendcfg.environ import NOTHING
 from backendcfg.errors import UsageError, shown_path
-from backendcfg.load.document import NOTHING
 from backendcfg.resolve.words import counted, duration
 from backendcfg.session.choice import chosen
 from backendcfg.transact import disk

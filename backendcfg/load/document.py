@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
+from backendcfg.environ import NOTHING
 from backendcfg.errors import (
     BackendCfgError,
     UnknownKeyError,
@@ -176,8 +177,6 @@ def microarchitectures() -> frozenset[str]:
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-NOTHING = "nothing"
-"""Stands for no profile in `compare` and `prove`, so no profile may have the name."""
 A_NAME = (
     "a name has letters, digits, `.`, `_` and `-`, starts with a letter or digit, and is not "
     "`nothing`"
@@ -281,7 +280,7 @@ def read_settings(path: str | os.PathLike[str]) -> SettingsFile:
     picked = "" if refused.touch(("profile",)) else parsed.data.get("profile", "")
     errors += [
         _not_a_name(parsed, part, ("profile",))
-        for part in (picked.split("+") if picked else ())
+        for part in (picked.split("+") if picked and picked != NOTHING else ())
         if not is_name(part)
     ]
     raise_all(shown_path(parsed.path), sorted(errors, key=file_order))

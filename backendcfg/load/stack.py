@@ -428,9 +428,13 @@ def _picked(request: Request, sources: list[_Source]) -> tuple[Rank, Pick | None
         by_variable = request.rank == "profile-by-environment"
         return request.rank, Pick(request.name, environ.PROFILE.name if by_variable else "")
     if request.use_environment and (name := environ.PROFILE.read()):
+        if name == environ.NOTHING:
+            return "default", None
         return "profile-by-environment", Pick(name, variable=environ.PROFILE.name)
     for source in reversed(sources):
         if source.file and source.file.profile:
+            if source.file.profile == environ.NOTHING:
+                return "default", None
             span = source.file.parsed.span(("profile",))
             return source.rank, Pick(source.file.profile, span=span)
     return "default", None

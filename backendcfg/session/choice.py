@@ -11,9 +11,10 @@ The strongest that there is, of
     applied for the environment    `backendcfg apply --environment`
     the system's settings          /etc/backendcfg/config.toml
 
-What is applied for a folder above the project's is weaker than what the project's file picks. Every
-verb, `import backendcfg` and pytest ask `chosen`; the start-up file first asks
-`startup.may_have_profile`, which tells without importing anything whether there may be an answer.
+Who picks `nothing` has no profile, whatever weaker ones pick. What is applied for a folder above
+the project's is weaker than what the project's file picks. Every verb, `import backendcfg` and
+pytest ask `chosen`; the start-up file first asks `startup.may_have_profile`, which tells without
+importing anything whether there may be an answer.
 """
 
 from __future__ import annotations
@@ -95,10 +96,34 @@ def chosen(
     )
 
 
+def declined() -> Picked | None:
+    """Who picks `nothing` here, so that no weaker pick counts; None where nobody does.
+
+    Raises:
+        StateUnwritableError, RequestError: as `chosen`.
+    """
+    first = next(_named(), None)
+    return first if first is not None and first.name == environ.NOTHING else None
+
+
 def _picks(name: str | None) -> Iterator[Picked]:
     """Every pick that counts here, strongest first."""
     if name is not None:
         yield Picked(name, "profile-by-argument", "")
+    for pick in _named():
+        if pick.name == environ.NOTHING:
+            break
+        yield pick
+    ours = {variable.name for variable in environ.VARIABLES}
+    if any(
+        text and name.startswith(environ.PREFIX) and name not in ours
+        for name, text in environ.copy().items()
+    ):
+        yield Picked(None, "environment", "environment variables")
+
+
+def _named() -> Iterator[Picked]:
+    """Every pick of a name that nobody gave as an argument, strongest first."""
     if variable := environ.PROFILE.read():
         yield Picked(variable, "profile-by-environment", environ.PROFILE.name)
     here = startup.working_directory()
@@ -117,12 +142,6 @@ def _picks(name: str | None) -> Iterator[Picked]:
     if (environment := generations.current(generations.ENVIRONMENT)) is not None:
         yield _applied(environment)
     yield from _by_file(os.path.join(startup.system_directory(), "config.toml"), "system-file")
-    ours = {variable.name for variable in environ.VARIABLES}
-    if any(
-        text and name.startswith(environ.PREFIX) and name not in ours
-        for name, text in environ.copy().items()
-    ):
-        yield Picked(None, "environment", "environment variables")
 
 
 def _applied(generation: Generation) -> Picked:

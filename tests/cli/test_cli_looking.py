@@ -463,6 +463,24 @@ def test_a_project_in_somebody_else_s_folder_does_not_count_and_status_says_so(
     assert json.loads(call("status", "--json").out)["passed_over"] == f"{tmp_path}/backendcfg.toml"
 
 
+def test_who_picks_nothing_has_no_profile_whatever_weaker_ones_pick(call, project, monkeypatch):
+    call("apply", "fast", "--user")
+    (project / "backendcfg.toml").write_text('profile = "nothing"\n')
+    for command, variable in ((project / "backendcfg.toml", ""), ("BACKENDCFG_PROFILE", "nothing")):
+        monkeypatch.setenv("BACKENDCFG_PROFILE", variable)
+        assert call("status").out.splitlines()[0] == (
+            f"no profile is in force here, as {command} picks `nothing`"
+        )
+        assert json.loads(call("status", "--json").out)["profile"] is None
+        assert call("plan", "--json").code == 0
+        assert json.loads(call("plan", "--json").out)["name"] == "default"
+        assert call("run", "--", "true").code == 2
+    assert call("validate", "backendcfg.toml").code == 0
+    assert call("apply", "tf32-off").err == "here BACKENDCFG_PROFILE comes first: `nothing`\n"
+    monkeypatch.delenv("BACKENDCFG_PROFILE")
+    assert json.loads(call("status", "--json").out)["profile"] == "tf32-off"
+
+
 def test_a_profile_of_a_project_that_does_not_count_and_a_file_that_is_here_are_named(
     call, tmp_path, monkeypatch
 ):

@@ -45,6 +45,17 @@ def test_flags_in_the_environment_win_over_the_profile_and_act_alone(python):
     assert "1\n" == python(show, BACKENDCFG_THREADS_COUNT="1")
 
 
+def test_a_program_has_no_profile_where_nothing_is_picked_but_flags_of_variables(
+    python, backendcfg, tmp_path
+):
+    backendcfg("apply", "fast")
+    assert "None\n" == python(SHOW, BACKENDCFG_PROFILE="nothing")
+    (tmp_path / "backendcfg.toml").write_text('profile = "nothing"\n')
+    assert "None\n" == python(SHOW)
+    show = "import backendcfg; print(backendcfg.flags.threads.count)"
+    assert "1\n" == python(show, BACKENDCFG_PROFILE="nothing", BACKENDCFG_THREADS_COUNT="1")
+
+
 def test_the_active_profile_of_the_user_is_in_force_until_it_is_off(python, backendcfg):
     backendcfg("apply", "fast")
     assert "fast\n" == python(SHOW)

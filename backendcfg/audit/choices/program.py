@@ -10,8 +10,9 @@ from backendcfg.audit.choices.candidates import choices
 from backendcfg.audit.choices.turns import Contender, Program, Rounds
 from backendcfg.audit.choices.verdicts import Measured, best, floor, judged, winners
 from backendcfg.audit.evidence.sides import plan_of, side_of, variant
+from backendcfg.environ import NOTHING
 from backendcfg.errors import BackendCfgError, visible
-from backendcfg.load.document import NOTHING, is_name
+from backendcfg.load.document import is_name
 from backendcfg.load.stack import NO_PROFILE
 from backendcfg.progress import Step
 from backendcfg.resolve.words import assignment, counted, duration, literal

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from backendcfg import environ
 from backendcfg.audit.evidence.runs import Side
+from backendcfg.environ import NOTHING
 from backendcfg.errors import UsageError
-from backendcfg.load.document import NOTHING
 from backendcfg.resolve.words import literal
 from backendcfg.session import planning
 from backendcfg.session.starting import changes

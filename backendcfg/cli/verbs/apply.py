@@ -55,7 +55,7 @@ def command(
     pick. `undo` returns to what was before.
     """
     from backendcfg import environ, session
-    from backendcfg.session.choice import chosen
+    from backendcfg.session.choice import chosen, declined
     from backendcfg.transact.generations import whose
 
     if environ.disabled():
@@ -65,7 +65,7 @@ def command(
     activation = session.activate(name, arguments=settings, strict=strict, check=check, **place)
     about = f" {activation.plan.name}"
     with suppress(BackendCfgError):  # what cannot be read says so where it is to be in force
-        here, mine = chosen(), (whose(activation.path), activation.generation)
+        here, mine = chosen() or declined(), (whose(activation.path), activation.generation)
         if here is not None and (here.where, here.generation) == mine:
             about = ""  # flags in settings files would lose to a profile that is named
         elif here is not None and here.name:

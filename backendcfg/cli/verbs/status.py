@@ -62,6 +62,8 @@ def standing() -> dict[str, Any]:
     if picked is None:
         if not document["disabled"]:
             document["alone"] = list(choice.settings_alone())
+            if (by := choice.declined()) is not None:
+                document["source"] = by.source
         return document | {"calibration": calibrated(None)}
     if picked.stored is not None:
         document["stale"] = planning.changed_since(picked.stored)
@@ -114,7 +116,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     unused = [f"{path}: {why}" for path, why in document["ignored"].items()]
     yield from block("ignored", unused, "bold", "yellow")
     if document["profile"] is None:
-        yield "no profile is in force here"
+        by = f", as {document['source']} picks `nothing`" if document["source"] else ""
+        yield f"no profile is in force here{by}"
         yield from block("settings", without_profile(document["alone"]), "bold", "yellow")
         yield from _calibration(document)
         yield from block("next", ["backendcfg list", "backendcfg apply reproducible"], "bold")
