@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.schema.base import Rank
-    from backendcfg.schema.profile import Assignment
     from backendcfg.transact.compiled import Compiled
     from backendcfg.transact.generations import Generation
 
@@ -194,34 +193,14 @@ def settings_alone() -> tuple[str, ...]:
     Raises:
         BackendCfgError: one cannot be read, or is wrong.
     """
-    return tuple(path for path, _ in _settings_files())
-
-
-def settings_in_files(values: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The flags that settings files set to what is in force, by file.
-
-    Args:
-        values: every flag with its value in force.
-
-    Raises:
-        BackendCfgError: a file cannot be read, or is wrong.
-    """
-    found = {
-        path: [one.flag for one in assignments if values.get(one.flag) == one.value]
-        for path, assignments in _settings_files()
-    }
-    return {path: names for path, names in found.items() if names}
-
-
-def _settings_files() -> Iterator[tuple[str, tuple[Assignment, ...]]]:
-    """The settings files that count here and set flags, the strongest first."""
     from backendcfg.load.document import read_settings
 
     project = startup.project(startup.working_directory())[1]
     others = (startup.user_directory(), startup.system_directory())
-    for path in (project, *(os.path.join(folder, "config.toml") for folder in others)):
-        if path and os.path.lexists(path) and (flags := read_settings(path).assignments):
-            yield path, flags
+    paths = (project, *(os.path.join(folder, "config.toml") for folder in others))
+    return tuple(
+        path for path in paths if path and os.path.lexists(path) and read_settings(path).assignments
+    )
 
 
 def rests_on_these_files(stamp: Mapping[str, Any]) -> bool:

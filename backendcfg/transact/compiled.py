@@ -48,6 +48,7 @@ class Compiled:
         named: those of them that somebody prefers by name; only they compete by speed then.
         libraries: their files, as `schema.host.Library` dumps them.
         overrides: variables that contradict the plan, in words.
+        in_files: the flags that settings files set, by file.
         stamp: what must still be true for this to be valid (`probe.stamp`).
         request: what was asked for, to ask again with other arguments.
     """
@@ -63,6 +64,7 @@ class Compiled:
     named: tuple[str, ...] = ()
     libraries: tuple[dict[str, Any], ...] = ()
     overrides: tuple[str, ...] = ()
+    in_files: dict[str, list[str]] = field(default_factory=dict)
     stamp: dict[str, Any] = field(default_factory=dict)
     request: Asked = field(default_factory=Asked)
 
@@ -126,7 +128,7 @@ class Compiled:
 
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("name", "tier"), str),
-    **dict.fromkeys(("values", "dormant", "stamp", "request"), dict),
+    **dict.fromkeys(("values", "dormant", "in_files", "stamp", "request"), dict),
     **dict.fromkeys(("asked", "bitless", "unkept", "order", "named"), list),
     **dict.fromkeys(("libraries", "overrides"), list),
 }
@@ -137,6 +139,11 @@ def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:
     """Reduce a plan; `stamp` says until when the result is valid, `request` what it answers."""
     from backendcfg.schema.profile import flags
 
+    in_files: dict[str, list[str]] = {}
+    for entry in plan.entries:
+        path = entry.origin.place.path
+        if path and not entry.origin.title.startswith("profile "):
+            in_files.setdefault(path, []).append(entry.flag)
     choice = next((choice for choice in plan.choices if choice.flag == "blas.library"), None)
     return Compiled(
         name=plan.name,
@@ -150,6 +157,7 @@ def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:
         named=choice.named if choice is not None else (),
         libraries=tuple(library.model_dump() for library in plan.libraries),
         overrides=plan.overrides,
+        in_files=in_files,
         stamp=stamp,
         request=request,
     )

@@ -75,7 +75,7 @@ def standing() -> dict[str, Any]:
         "source": picked.source,
         "generation": picked.generation,
         "settings": dict(picked.arguments),
-        "in_files": choice.settings_in_files(valid.values),
+        "in_files": dict(valid.in_files),
         "unkept": list(valid.unkept),
         "overrides": list(valid.overrides),
         "instead": [{"profile": one.name, "source": one.source} for one in picked.overrides],
