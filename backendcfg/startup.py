@@ -46,7 +46,7 @@ MARKERS = ("backendcfg.toml", "pyproject.toml")
 USER, ENVIRONMENT, TRUSTED = "*user*", "*environment*", "*trusted*"
 """What the index has instead of a project's path; TRUSTED stands before that of a trusted one."""
 
-# What backendcfg set itself; and which process was started anew, with what its variables were.
+# Variables that backendcfg set (`environ.carried`); the process started anew, and its old values.
 CARRIED, ANEW = "BACKENDCFG_CARRIED", "BACKENDCFG_STARTED_ANEW"
 
 AT_START = "_backendcfg_at_start"

@@ -30,7 +30,7 @@ from backendcfg.launch.arrangement import ranges
 from backendcfg.resolve.words import counted, some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MOST_RANKS = 1 << 20
 """Ranks that a job may have."""
@@ -188,13 +188,13 @@ def _merged(folder: str, names: Iterable[str]) -> Report:
     size = _size(told or earlier, obstacles)
     if earlier:
         obstacles.append(
-            f"rank{'s' * (len(earlier) > 1)} {in_runs(sorted(earlier))}: saved before the last run"
-            " with this folder began, and left out"
+            f"{_named(sorted(earlier))}: saved before the last run with this folder began, and left"
+            " out"
         )
     if several := [rank for rank, one in told.items() if one.processes > 1]:
         obstacles.append(
-            f"rank{'s' * (len(several) > 1)} {in_runs(several)}: saved by several processes, the"
-            " last of which is told; give each run a folder of its own"
+            f"{_named(several)}: saved by several processes, the last of which is told; give each"
+            " run a folder of its own"
         )
     missing = [rank for rank in range(size) if rank not in told and name_of(rank) not in damaged]
     kinds = _kinds(told)
@@ -253,8 +253,7 @@ def _contents(
             left -= length
             yield kind.digest, content
         except _DamagedError as error:
-            which = f"rank{'s' * (len(kind.ranks) > 1)} {in_runs(kind.ranks)}"
-            obstacles.append(f"{name}, of {which}, {error}")
+            obstacles.append(f"{name}, of {_named(kind.ranks)}, {error}")
 
 
 def _told(folder: str, name: str) -> Told:
@@ -342,6 +341,10 @@ def _read(folder: str, name: str, most: int) -> tuple[Any, int]:
         return json.loads(data), len(data)
     except (ValueError, RecursionError):
         raise _DamagedError("has no JSON") from None
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {in_runs(ranks)}"
 
 
 def in_runs(ranks: Iterable[int]) -> str:

@@ -169,10 +169,8 @@ def _wrong(parsed: Parsed, model: type[BaseModel], path: Path) -> BackendCfgErro
         )
     complaint, label, helps = refusal(kind, value, _as_written(parsed, path))
     if not helps and kind.model:
-        takes = [key for key, inner in kind.entries().items() if valid(inner, value)]
-        helps = [
-            f"write one of its keys: `{name}.{key} = {describe.toml(value)}`" for key in takes[:1]
-        ]
+        key = next((key for key, inner in kind.entries().items() if valid(inner, value)), "")
+        helps = [f"write one of its keys: `{name}.{key} = {describe.toml(value)}`"] if key else []
     return complaint(
         f"`{name}` must be {describe.words(kind)}, not {not_what(kind, value)}",
         spans=[parsed.span(path, label)],

@@ -415,7 +415,7 @@ def _source(rank: Rank, title: str, path: Path) -> _Source:
 
 
 def _guard(locations: Locations, parsed: Parsed, assignments: Iterable[Assignment]) -> None:
-    """Refuse a file whose writers are not known, or that sets what only a trusted project may."""
+    """Refuse a project's file that sets what needs trust, and settings that others may write."""
     if not locations.is_own(parsed.path):
         require_trust(parsed, assignments)
     elif not parsed.shipped:

@@ -83,11 +83,8 @@ class Compiled:
         words = ["backendcfg run"]
         if self.request.rank == "profile-by-argument" and self.request.name:
             words.append(self.request.name)
-        if self.request.arguments:
-            import shlex  # slow to load
-
-            settings = sorted(self.request.arguments.items())
-            words += [f"--set {shlex.quote(f'{flag}={text}')}" for flag, text in settings]
+        for flag, text in sorted(self.request.arguments.items()):
+            words.append(f"--set {_quoted(f'{flag}={text}')}")
         return " ".join([*words, "-- python ..."])
 
     def tier_rests_on(self, flag: str) -> bool:
@@ -125,6 +122,16 @@ class Compiled:
             }
         )
 
+
+def _quoted(text: str) -> str:
+    """A word for a shell, as `shlex.quote` has it, which a start would load `re` for."""
+    if text.isascii() and not text.strip(_PLAIN):
+        return text
+    return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+_PLAIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_"
+"""Characters that a shell takes as they are."""
 
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("name", "tier"), str),

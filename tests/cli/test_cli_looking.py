@@ -466,10 +466,10 @@ def test_a_project_in_somebody_else_s_folder_does_not_count_and_status_says_so(
 def test_who_picks_nothing_has_no_profile_whatever_weaker_ones_pick(call, project, monkeypatch):
     call("apply", "fast", "--user")
     (project / "backendcfg.toml").write_text('profile = "nothing"\n')
-    for command, variable in ((project / "backendcfg.toml", ""), ("BACKENDCFG_PROFILE", "nothing")):
+    for source, variable in ((project / "backendcfg.toml", ""), ("BACKENDCFG_PROFILE", "nothing")):
         monkeypatch.setenv("BACKENDCFG_PROFILE", variable)
         assert call("status").out.splitlines()[0] == (
-            f"no profile is in force here, as {command} picks `nothing`"
+            f"no profile is in force here, as {source} picks `nothing`"
         )
         assert json.loads(call("status", "--json").out)["profile"] is None
         assert call("plan", "--json").code == 0
