@@ -78,7 +78,9 @@ WORKER = Variable(
     "BACKENDCFG_WORKER", "0.2", "Set by `backendcfg.fleet` for workers of Ray; not for users."
 )
 CORES = Variable(
-    "BACKENDCFG_CORES", "0.2", "Set for a worker of joblib: its share of the cores; not for users."
+    "BACKENDCFG_CORES",
+    "0.2",
+    "Set for workers of a pool: each one's share of cores; not for users.",
 )
 VARIABLES = (
     PROFILE,

@@ -293,8 +293,8 @@ def read_cores(limits: Limits, root: str = "/") -> Cores:
     own = limits.usable
     if hasattr(os, "sched_getaffinity"):
         own = min(own, count_cores(os.sched_getaffinity(0), root))
-    if (share := share_by_joblib()) is not None and share < own:
-        return Cores(share, worker="a worker of joblib, which shares the cores out")
+    if (share := given_share()) is not None and share < own:
+        return Cores(share, worker="a worker of a pool, which shares the cores out")
     rank = local_rank(environ.copy())
     if rank is None:
         shares = is_worker_of_ray() and own > 1
@@ -331,8 +331,8 @@ def local_rank(environment: Mapping[str, str]) -> Rank | None:
     return None
 
 
-def share_by_joblib() -> int | None:
-    """How many threads joblib gives this worker of it, 1 or more; None where it is none."""
+def given_share() -> int | None:
+    """How many cores this worker of a pool, of ours or joblib's, has: 1 or more; None elsewhere."""
     text = environ.CORES.read() or ""
     return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS and int(text) else None
 

@@ -20,7 +20,8 @@ from _thread import _local as local
 
 from backendcfg import __version__, _native, environ, plain_json
 from backendcfg.bridges import imports
-from backendcfg.probe.limits import share_by_joblib
+from backendcfg.catalogue.frameworks import TORCH
+from backendcfg.probe.limits import given_share, read_cores, read_limits
 from backendcfg.registry import entering
 from backendcfg.session import installed, threads
 
@@ -65,9 +66,13 @@ _EXECUTORS = {
 """Modules with a `ProcessPoolExecutor`, and its methods that start workers, in any thread."""
 
 _BACKENDS = "joblib._parallel_backends"
+_RANKS = (f"{TORCH.name}.multiprocessing.spawn", f"{TORCH.name}.multiprocessing")
+"""Modules with `start_processes`, which `torch.multiprocessing.spawn` calls."""
+
 _MODULES = (
     *("multiprocessing.process", "multiprocessing.pool", "joblib.parallel", _BACKENDS),
     *_EXECUTORS,
+    *_RANKS,
 )
 
 
@@ -75,16 +80,22 @@ class _Pool:
     """What was in force where a pool was made.
 
     Attributes:
+        size: how many workers share the cores of this process; 1 where they do not.
         scopes: the scopes that were open, innermost first.
         tasks: what its tasks are seeded by; None where nothing seeds them.
     """
 
-    __slots__ = ("scopes", "tasks")
+    __slots__ = ("scopes", "size", "tasks")
 
-    def __init__(self, jobs: Iterator[int] | None = None) -> None:
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.scopes = _native.chain()
+        self.tasks: tasks.Tasks | None = None
+
+    def number_tasks(self, jobs: Iterator[int] | None = None) -> None:
+        """Seed its tasks by their numbers, where the profile sets a seed."""
         from backendcfg.session import tasks
 
-        self.scopes = _native.chain()
         self.tasks = tasks.Tasks.of("pool", installed.plans(self.scopes), jobs)
 
 
@@ -98,7 +109,7 @@ _starting = _Starting()
 _scopes_open: list[bool] = []
 _watch: list[imports.Watch] = []
 _received: list[tasks.Tasks] = []
-_replaced: list[tuple[type, str, Any, Any]] = []
+_replaced: list[tuple[Any, str, Any, Any]] = []
 _take_over: list[Callable[[Sequence[Compiled], str], None]] = []
 
 
@@ -167,6 +178,8 @@ def _wrap(module: str) -> None:
         _replace(module, "BatchedCalls", "__call__", tasks.seeds_calls)
     elif module == _BACKENDS:
         _replace(module, "ParallelBackendBase", "_prepare_worker_env", _shares_cores)
+    elif module in _RANKS:
+        _replace(module, "", "start_processes", _starts_ranks)
     else:
         _replace(module, "ProcessPoolExecutor", "__init__", _makes_executor)
         for method in _EXECUTORS[module]:
@@ -174,13 +187,21 @@ def _wrap(module: str) -> None:
 
 
 def _replace(module: str, kind: str, name: str, made: Callable[[Any], Any]) -> None:
-    """Put what `made` makes of a method in its place; other releases may have other methods."""
+    """Put what `made` makes of a method in its place; other releases may have other methods.
+
+    Args:
+        module: where the class is.
+        kind: the class; "" for a function of the module.
+        name: of the method or function.
+        made: makes what calls the original.
+    """
     from functools import wraps
 
-    owner = getattr(sys.modules[module], kind, None)
-    original = vars(owner).get(name) if isinstance(owner, type) else None
+    found = sys.modules[module]
+    owner: Any = getattr(found, kind, None) if kind else found
+    original = vars(owner).get(name) if isinstance(owner, (type, type(sys))) else None
     ours = any(replacement is original for _, _, _, replacement in _replaced)
-    if isinstance(owner, type) and original is not None and not ours:
+    if original is not None and not ours:
         replacement = wraps(original)(made(original))
         setattr(owner, name, replacement)
         _replaced.append((owner, name, original, replacement))
@@ -191,7 +212,7 @@ def _starts(original: Callable[..., Any]) -> Callable[..., Any]:
         pool = process.__dict__.pop(_POOL, _starting.pool)
         given = Inheritance.of(process, _native.chain() if pool is None else pool.scopes)
         if given is not None and pool is not None:
-            given.tasks = pool.tasks
+            given.size, given.tasks = pool.size, pool.tasks
         # First, because what is unpickled after it may import the libraries that it is about.
         process.__dict__ = {GIVEN: given, **process.__dict__}
         try:
@@ -236,7 +257,8 @@ def _makes_pool(original: Callable[..., Any]) -> Callable[..., Any]:
         # A pool of threads has neither processes nor a profile of its own.
         module, make = sys.modules["multiprocessing.pool"], pool.Process
         if not isinstance(pool, module.ThreadPool):
-            made = _Pool(getattr(module, "job_counter", None))
+            made = _Pool(_pool_size(*positional, **named))
+            made.number_tasks(getattr(module, "job_counter", None))
 
             def worker(*positional: Any, **named: Any) -> Any:
                 process = make(*positional, **named)
@@ -250,9 +272,19 @@ def _makes_pool(original: Callable[..., Any]) -> Callable[..., Any]:
     return initialise
 
 
+def _pool_size(processes: int | None = None, *_: Any, **named: Any) -> int:
+    """How many workers a `multiprocessing.Pool` has that is made with these arguments."""
+    if processes is not None:
+        return processes
+    import os
+
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+
+
 def _makes_executor(original: Callable[..., Any]) -> Callable[..., Any]:
     def initialise(executor: Any, *positional: Any, **named: Any) -> Any:
-        executor.__dict__[_POOL] = _Pool()
+        pool = executor.__dict__[_POOL] = _Pool(1)
+        pool.number_tasks()
         return original(executor, *positional, **named)
 
     return initialise
@@ -261,9 +293,25 @@ def _makes_executor(original: Callable[..., Any]) -> Callable[..., Any]:
 def _starts_worker(original: Callable[..., Any]) -> Callable[..., Any]:
     def start(executor: Any, *positional: Any, **named: Any) -> Any:
         before = _starting.pool
-        _starting.pool = executor.__dict__.get(_POOL)
+        _starting.pool = pool = executor.__dict__.get(_POOL)
+        if pool is not None and not type(executor).__module__.startswith("joblib."):
+            pool.size = getattr(executor, "_max_workers", 1)
         try:
             return original(executor, *positional, **named)
+        finally:
+            _starting.pool = before
+
+    return start
+
+
+def _starts_ranks(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For `start_processes(fn, args, nprocs, ...)` of PyTorch: its processes share the cores."""
+
+    def start(fn: Any, args: Any = (), nprocs: int = 1, *positional: Any, **named: Any) -> Any:
+        before = _starting.pool
+        _starting.pool = _Pool(nprocs)
+        try:
+            return original(fn, args, nprocs, *positional, **named)
         finally:
             _starting.pool = before
 
@@ -298,14 +346,16 @@ class Inheritance:
     Attributes:
         plans: the profile of the process and of each scope, outermost first.
         identity: which child it is: the how many-th of its parent, after its parent's own.
+        size: how many processes, the child among them, share the cores of its parent.
         tasks: for a worker of a pool, what its tasks are seeded by.
     """
 
-    __slots__ = ("identity", "plans", "tasks")
+    __slots__ = ("identity", "plans", "size", "tasks")
 
     def __init__(self, plans: tuple[Compiled, ...], identity: lineage.Path) -> None:
         self.plans = plans
         self.identity = identity
+        self.size = 1
         self.tasks: tasks.Tasks | None = None
 
     @classmethod
@@ -334,6 +384,7 @@ class Inheritance:
         given = {
             "version": __version__,
             "identity": self.identity,
+            "size": self.size,
             "plans": [plan.to_json() for plan in self.plans],
             "tasks": self.tasks and self.tasks.to_list(),
         }
@@ -344,7 +395,8 @@ class Inheritance:
         if _native.chain():
             _abandon_scopes()
         base = installed.in_force()
-        settle(self.plans, self.identity, there=base is not None and base.plans == self.plans)
+        there = base is not None and base.plans == self.plans
+        settle(self.plans, self.identity, self.size, there=there)
         if self.tasks:
             self.tasks.govern(process)
 
@@ -355,18 +407,44 @@ def received(given: tasks.Tasks) -> None:
 
 
 def settle(
-    plans: tuple[Compiled, ...], identity: lineage.Path, *, there: bool, source: str = SOURCE
+    plans: tuple[Compiled, ...],
+    identity: lineage.Path,
+    size: int,
+    *,
+    there: bool,
+    source: str = SOURCE,
 ) -> None:
-    """Make the plans the base of this child, with generators of its own."""
+    """Make the plans the base of this child, with generators of its own.
+
+    Args:
+        plans: those of its parent.
+        identity: which child it is.
+        size: how many processes share the cores of its parent.
+        there: whether they are its base already.
+        source: who picked them, in words.
+    """
     from backendcfg.bridges import lineage
 
     lineage.become(identity)
-    if (share := share_by_joblib()) is not None:
-        plans = tuple(_with_at_most(share, plan) for plan in plans)
-    if plans and not (there and all("seed.value" not in plan.asked for plan in plans)):
-        _take_over[0](plans, source)
+    own = _with_share(plans, size)
+    there = there and own == plans
+    if own and not (there and all("seed.value" not in plan.asked for plan in own)):
+        _take_over[0](own, source)
     else:
         threads.begin()  # the thread that forked may be older than the profile
+
+
+def _with_share(plans: tuple[Compiled, ...], size: int) -> tuple[Compiled, ...]:
+    """The plans with no more threads than this process has cores, which it may share with others.
+
+    A number that a profile gives, as `threads.count = 4`, is for each process.
+    """
+    share = given_share()
+    counting = [plan for plan in plans if COUNT in plan.asked]
+    if size > 1 and counting and counting[-1].takes_all_cores:
+        share = max(1, read_cores(read_limits()).count // size)
+        environ.put(environ.CORES.name, str(share))
+    return plans if share is None else tuple(_with_at_most(share, plan) for plan in plans)
 
 
 def _with_at_most(threads: int, plan: Compiled) -> Compiled:

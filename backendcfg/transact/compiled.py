@@ -43,6 +43,7 @@ class Compiled:
         asked: the flags that somebody set, as opposed to defaults.
         dormant: flags that have no effect on the host, with the reason.
         bitless: the asked flags that can change no bits, so that no tier rests on them.
+        takes_all_cores: whether `threads.count` was "auto", so that it is the number of cores.
         unkept: flags that the tier rests on and that this release does not set yet.
         order: CPU providers that may serve, best first.
         named: those of them that somebody prefers by name; only they compete by speed then.
@@ -59,6 +60,7 @@ class Compiled:
     asked: tuple[str, ...] = ()
     dormant: dict[str, str] = field(default_factory=dict)
     bitless: tuple[str, ...] = ()
+    takes_all_cores: bool = False
     unkept: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
@@ -138,6 +140,7 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(("values", "dormant", "in_files", "stamp", "request"), dict),
     **dict.fromkeys(("asked", "bitless", "unkept", "order", "named"), list),
     **dict.fromkeys(("libraries", "overrides"), list),
+    "takes_all_cores": bool,
 }
 """What JSON has for each attribute."""
 
@@ -159,6 +162,12 @@ def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:
         asked=tuple(plan.asked()),
         dormant={entry.flag: entry.idle for entry in plan.entries if entry.idle},
         bitless=tuple(flag for flag in plan.asked() if not flags()[flag].flag.bits),
+        takes_all_cores=any(
+            entry.flag == "threads.count"
+            and entry.adaptation is not None
+            and entry.adaptation.requested == "auto"
+            for entry in plan.entries
+        ),
         unkept=plan.unkept,
         order=choice.order if choice is not None else (),
         named=choice.named if choice is not None else (),

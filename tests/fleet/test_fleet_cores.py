@@ -25,11 +25,24 @@ with tempfile.NamedTemporaryFile("w", prefix="rank-", dir=".", delete=False) as 
     json.dump(found, file)
 """
 
+# A program that starts its ranks itself.
+SPAWNING = """
+import runpy
+
+def rank(number):
+    runpy.run_path("rank.py")
+
+if __name__ == "__main__":
+    import torch.multiprocessing
+    torch.multiprocessing.{function}(rank, nprocs=2)
+"""
+
 PYTHON = [sys.executable, "rank.py"]
 OURS = [sys.executable, "-m", "backendcfg", "run", "fast", "--"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 MPIRUN = [str(Path(sys.executable).with_name("mpirun")), "--allow-run-as-root", "--oversubscribe"]
 UNBOUND, BOUND = ["--bind-to", "none"], ["--bind-to", "core:overload-allowed"]
+SPAWN = ("spawn.py", "start_processes.py")
 WRAPPED = ["sh", "-c", f"{sys.executable} rank.py; exit $?"]
 ONE = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
 
@@ -52,6 +65,11 @@ SETUPS = {
         [HALF] * 2,
     ),
     "mpirun that starts us": ([*MPIRUN, *UNBOUND, "-n", "2", *OURS, *PYTHON], [HALF] * 2),
+    "torch.multiprocessing.spawn": ([*OURS, sys.executable, "spawn.py"], [HALF] * 2),
+    "torch.multiprocessing.start_processes": (
+        [*OURS, sys.executable, "start_processes.py"],
+        [HALF] * 2,
+    ),
     "torchrun within mpirun": (
         [*OURS, *MPIRUN, *UNBOUND, "-n", "1", *TORCHRUN, "rank.py"],
         [HALF] * 2,
@@ -61,7 +79,10 @@ SETUPS = {
 
 def lacks(command):
     """What a command needs and this environment lacks, or ""."""
-    needed = {"torch": TORCHRUN[2] in command, "mpi4py": MPIRUN[0] in command}
+    needed = {
+        "torch": not {TORCHRUN[2], *SPAWN}.isdisjoint(command),
+        "mpi4py": MPIRUN[0] in command,
+    }
     missing = [name for name, is_needed in needed.items() if is_needed]
     missing = [name for name in [*missing, "threadpoolctl"] if not importlib.util.find_spec(name)]
     missing += [
@@ -75,6 +96,8 @@ def test_ranks_share_the_cores(command, threads, tmp_path):
     if obstacle := lacks(command):
         pytest.skip(obstacle)
     (tmp_path / "rank.py").write_text(RANK)
+    for name in SPAWN:
+        (tmp_path / name).write_text(SPAWNING.format(function=name.removesuffix(".py")))
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )

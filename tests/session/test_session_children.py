@@ -14,6 +14,7 @@ import pytest
 
 from backendcfg import __version__
 from backendcfg.bridges.lineage import derived
+from backendcfg.probe.limits import count_cores, read_limits
 from backendcfg.session import children
 from backendcfg.transact.compiled import Compiled
 
@@ -181,6 +182,41 @@ def test_joblib_s_workers_share_the_cores_as_joblib_says_also_in_scopes_of_their
     few, share, explicit = [1, 2, 1], [2, 2, len(os.sched_getaffinity(0))], [1, 2, 1]
     share[2] = min(share[2], 3)
     assert printed(script(program, look=look)) == [[[few] * 6, [share] * 2], [explicit] * 2]
+
+
+def test_workers_of_a_pool_share_the_cores_unless_the_profile_gives_a_number(script):
+    look = LOOK + textwrap.dedent(
+        """
+        COUNT = [sys.executable, "-c", "import backendcfg; print(backendcfg.flags['threads.count'])"]
+        def threads(_=None):
+            with backendcfg.profile("all"):
+                inside = look()
+            its_own = subprocess.run(COUNT, capture_output=True, check=True)
+            return look()[1:] + [inside[1], int(its_own.stdout)]
+        """
+    )
+    program = """
+    from concurrent.futures import ProcessPoolExecutor
+    backendcfg.apply("all")
+    for method in ("fork", "spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        for workers in (2, None, 1):
+            with context.Pool(workers) as pool:
+                found = [pool.apply(threads)]
+            with ProcessPoolExecutor(workers, mp_context=context) as executor:
+                found += executor.map(threads, range(2))
+            print(json.dumps(found))
+        with backendcfg.profile("two"), context.Pool(2) as pool:
+            print(json.dumps(pool.apply(look)))
+    print(json.dumps(look()))
+    """
+    cores = min(count_cores(os.sched_getaffinity(0)), read_limits().usable)
+    half, least = max(1, cores // 2), max(1, cores // os.cpu_count())
+    of_each = [[[share, True, share, share]] * 3 for share in (half, least, cores)]
+    assert printed(script(program, look=look)) == [
+        *[*of_each, ["two", 2, True]] * 3,
+        ["all", cores, True],
+    ]
 
 
 @pytest.mark.torch
