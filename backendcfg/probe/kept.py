@@ -71,6 +71,17 @@ def replace(path: str, content: str | bytes) -> bool:
     return True
 
 
+def keep_newest(folder: str, suffix: str, most: int) -> None:
+    """Remove the oldest files of a kind, so that `most` are left; what cannot be removed stays."""
+    from contextlib import suppress
+
+    with suppress(OSError):
+        files = [entry for entry in os.scandir(folder) if entry.name.endswith(suffix)]
+        files.sort(key=lambda entry: entry.stat().st_mtime_ns)
+        for entry in files[:-most]:
+            os.unlink(entry.path)
+
+
 _MOST = 400
 _HUNG_FOR = 600.0
 """Seconds for which a file that did not answer is not opened again."""

@@ -317,20 +317,10 @@ def _stored(key: str, environment: Mapping[str, str] | None = None) -> Compiled 
 
 def _store(key: str, compiled: Compiled) -> None:
     """Store a plan; a cache that cannot be written is not an error."""
-    from contextlib import suppress
-
     from backendcfg.probe import kept
 
     if kept.replace(os.path.join(cache_directory(), f"{key}.json"), compiled.to_json()):
-        with suppress(OSError):
-            _prune_cache()
-
-
-def _prune_cache() -> None:
-    plans = [entry for entry in os.scandir(cache_directory()) if entry.name.endswith(".json")]
-    plans.sort(key=lambda entry: entry.stat().st_mtime_ns)
-    for entry in plans[:-PLANS_KEPT]:
-        os.unlink(entry.path)
+        kept.keep_newest(cache_directory(), ".json", PLANS_KEPT)
 
 
 def _environment_before() -> dict[str, str]:

@@ -374,17 +374,8 @@ def _read(path: str) -> bytes | None:
 
 def _write(path: str, found: bytes) -> None:
     import hashlib
-    from contextlib import suppress
 
     from backendcfg.probe import kept
 
     if kept.replace(path, hashlib.sha256(found).digest() + found):
-        with suppress(OSError):
-            _prune()
-
-
-def _prune() -> None:
-    files = [entry for entry in os.scandir(directory()) if entry.name.endswith(".cubin")]
-    files.sort(key=lambda entry: entry.stat().st_mtime_ns)
-    for entry in files[:-KEPT]:
-        os.unlink(entry.path)
+        kept.keep_newest(directory(), ".cubin", KEPT)
