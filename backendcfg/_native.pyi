@@ -145,9 +145,9 @@ def matmul_bfloat16(
     a: NDArray[Any], b: NDArray[Any], /, out: NDArray[Any] | None = None
 ) -> NDArray[Any]: ...
 
-# Which function PyTorch, whose `torch._C` is that file, lacks for its attention on the CPU to be
-# served by ours; None for none.
-def torch_attention_lacks(file: str, /) -> str | None: ...
+# Which function PyTorch, whose `torch._C` is that file, lacks for kernels of ours to take the place
+# of its own; None for none.
+def torch_lacks(file: str, /) -> str | None: ...
 
 # Replace PyTorch's kernels of attention by ours where that is not done, and let ours serve; with
 # None they pass every call on to PyTorch's. Raises RuntimeError where PyTorch does not take them.
@@ -155,6 +155,10 @@ def serve_torch_attention(file: str | None, /) -> None: ...
 
 # Give PyTorch its kernels back, which no other thread may be calling.
 def restore_torch_attention() -> None: ...
+
+# The same of its operators `mm` and `bmm`, of which ours compute float32.
+def serve_torch_products(file: str | None, /) -> None: ...
+def restore_torch_products() -> None: ...
 
 # `out = added + a @ b` of float16, or of bfloat16 as uint16: the sum is rounded once. `added` has
 # the shape of `out`; strides of 0 repeat it.

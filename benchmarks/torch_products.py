@@ -48,7 +48,7 @@ def rows(*, quick: bool) -> list[Row]:
     small = {"x": torch.randn(8, 8), "torch": torch}
     rounds = 5 if quick else 15
     plain = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
-    route = Route(torch_products.REPLACED)
+    route = Route(torch_products.NARROW)
     routed = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
     found = []
     for dtype in (torch.bfloat16, torch.float16):

@@ -3,9 +3,9 @@
 They are replaced below autograd, vmap, autocast and the compiler, so that all of these work as they
 do with PyTorch's own. https://docs.pytorch.org/docs/2.13/library.html
 
-A kernel in Python costs a call some 8 us. One in C, by PyTorch's stable interface for C
-(`native/src/python/torch_interface.h`), costs nothing that can be measured, but in 2.13 that
-interface has no `Scalar`, which `addmm` takes.
+A kernel in Python costs a call 3 to 8 us. One in C, by PyTorch's stable interface for C
+(`native/src/python/torch_interface.h`), costs half of one, but in 2.13 that interface has no
+`Scalar`, which `addmm` takes.
 """
 
 from __future__ import annotations
@@ -55,6 +55,12 @@ class KernelsInC(NamedTuple):
     restore: Callable[[], None] = lambda: None
 
 
+_lock = threading.Lock()
+_registered: list[Replaced] = []
+"""Those whose kernels PyTorch has, oldest first. A newer one passes calls on to the kernel that it
+found, so that one must be there as long."""
+
+
 class Replaced:
     """Some of PyTorch's kernels, all of which are replaced together, or none."""
 
@@ -75,7 +81,6 @@ class Replaced:
         self._kernels = kernels
         self._in_c = in_c or KernelsInC()
         self._otherwise = otherwise
-        self._lock = threading.Lock()
         self._wanted: set[Hashable] = set()
         self._library: Any = None
 
@@ -90,9 +95,8 @@ class Replaced:
 
     def why_not(self, torch: Any) -> str:
         """Why a PyTorch cannot be served, or ""."""
-        operators = [kernel.operator.partition(".")[0] for kernel in self._kernels]
         if not hasattr(torch.library, "get_kernel") or not all(
-            hasattr(torch.ops.aten, operator) for operator in (*operators, *self._in_c.operators)
+            hasattr(torch.ops.aten, operator) for operator in self._operators
         ):
             return f"PyTorch {torch.__version__} does not give its kernels out"
         if function := self._in_c.lacks(torch._C.__file__):
@@ -101,9 +105,10 @@ class Replaced:
 
     def serve(self, torch: Any, by: Hashable) -> None:
         """Replace them, if nobody has; `by` wants it until it gives them back."""
-        with self._lock:
+        with _lock:
             if self._library is None:
                 self._library = self._replace(torch)
+                _registered.append(self)
             self._in_c.serve(torch._C.__file__)
             self._wanted.add(by)
 
@@ -114,16 +119,31 @@ class Replaced:
         no lock, and the process would crash. So while other threads run Python ours stay in place,
         and pass every call on to PyTorch's.
         """
-        with self._lock:
+        with _lock:
             self._wanted.discard(by)
             if self._wanted or self._library is None:
                 return
             self._in_c.serve(None)
             # `threading` does not count those that it did not start.
-            if len(sys._current_frames()) == 1:
-                self._in_c.restore()
-                self._library._destroy()
-                self._library = None
+            if len(sys._current_frames()) > 1:
+                return
+            kept: set[str] = set()
+            for each in reversed(tuple(_registered)):
+                if each._wanted or not kept.isdisjoint(each._operators):
+                    kept.update(each._operators)
+                else:
+                    each._restore()
+                    _registered.remove(each)
+
+    @property
+    def _operators(self) -> set[str]:
+        of_python = (kernel.operator.partition(".")[0] for kernel in self._kernels)
+        return {*of_python, *self._in_c.operators}
+
+    def _restore(self) -> None:
+        self._in_c.restore()
+        self._library._destroy()
+        self._library = None
 
     def _replace(self, torch: Any) -> Any:
         made = torch.library.Library("aten", "IMPL")

@@ -1,9 +1,15 @@
-"""PyTorch's products of bfloat16 and float16 on our kernels.
+"""PyTorch's products on our kernels: those of float32, or those of bfloat16 and float16.
 
-Where a CPU has no instructions for these types, PyTorch multiplies them one by one: on one with
-AVX2, its `mm` of bfloat16 computes 1 GF/s and ours 50 to 100. `torch.nn.functional.linear`,
-`torch.matmul`, their gradients, autocast and compiled code all come down to the operators that are
-replaced here. Sums are those of float32, rounded once at the end, as PyTorch's are.
+`torch.nn.functional.linear`, `torch.matmul`, their gradients, autocast and compiled code all come
+down to the operators that are replaced here.
+
+float32: PyTorch's MKL uses AVX2 and no more on CPUs that are not Intel's. `mm` and `bmm` are
+replaced in C (`native/src/python/torch_products.c`). `addmm`, which adds a bias, takes a `Scalar`,
+which PyTorch's interface for C has not: it stays PyTorch's.
+
+16 bits: where a CPU has no instructions for these types, PyTorch multiplies them one by one: on one
+with AVX2, its `mm` of bfloat16 computes 1 GF/s and ours 50 to 100. Sums are those of float32,
+rounded once at the end, as PyTorch's are. What is replaced is in Python.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from typing import Any
 from backendcfg import _native
 from backendcfg.errors import InvalidArgumentError, NotFiniteError
 from backendcfg.ops.arrays import broadcasts
-from backendcfg.ops.torch_library import Kernel, Replaced, array
+from backendcfg.ops.torch_library import Kernel, KernelsInC, Replaced, array
 
 FEW = 2
 """Up to so many rows times a matrix that lies by columns, as in a linear layer that is given one
@@ -123,7 +129,18 @@ def _shares(one: Any, other: Any) -> bool:
     return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
 
 
-REPLACED = Replaced(
+FLOAT32 = Replaced(
+    [],
+    KernelsInC(
+        ("mm", "bmm"),
+        _native.torch_lacks,
+        _native.serve_torch_products,
+        _native.restore_torch_products,
+    ),
+)
+"""PyTorch's products of matrices of float32."""
+
+NARROW = Replaced(
     [
         Kernel(f"{operator}{overload}", called(_ours, size), unlocked=called(_unlocked, size))
         for operator, size, called in (
@@ -135,4 +152,4 @@ REPLACED = Replaced(
         for overload in ("", ".out")
     ]
 )
-"""PyTorch's products of matrices."""
+"""PyTorch's products of matrices of bfloat16 and float16."""

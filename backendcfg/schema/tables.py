@@ -373,10 +373,10 @@ class TorchRoutes(Document):
         ),
     ] = "keep"
     matmul: Annotated[
-        Literal["keep", "native"],
+        Literal["keep", "float32", "native"],
         Flag(
-            "Kernels of PyTorch's products of bfloat16 and float16 on the CPU: its own "
-            '("keep") or ours ("native").',
+            'Kernels of PyTorch\'s products on the CPU: its own ("keep"), ours of float32 '
+            '("float32"), or ours of bfloat16 and float16 ("native").',
             ("torch",),
             source="https://docs.pytorch.org/docs/2.13/library.html",
         ),

@@ -1,4 +1,4 @@
-"""PyTorch's products of bfloat16 and float16 on our kernels: `route.torch.matmul`."""
+"""PyTorch's products on our kernels: `route.torch.matmul`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from backendcfg.bridges.torch import routes
 
 NATIVE = {"route.torch.matmul": "native"}
+FLOAT32 = {"route.torch.matmul": "float32"}
 
 CASES = """
 import json, torch
@@ -127,18 +128,20 @@ print(json.dumps([
 
 
 @pytest.mark.torch
-def test_errors_are_those_of_pytorch(program):
+@pytest.mark.parametrize(("route", "dtype"), [(NATIVE, "bfloat16"), (FLOAT32, "float32")])
+def test_errors_are_those_of_pytorch(program, route, dtype):
     code = f"""{CASES}
-a, b, row = given("bfloat16", (7, 5), (5, 3), (4,))
+a, b, row = given("{dtype}", (70, 50), (50, 30), (4,))
 wrong = [
     lambda: torch.mm(a, a),
-    lambda: torch.mm(a, b.float()),
+    lambda: torch.mm(a, b.double()),
     lambda: torch.mm(a, b[0]),
-    lambda: torch.mm(a, b, out=torch.empty(7, 3)),
-    lambda: torch.mm(a, b, out=torch.empty(1, 3, dtype=a.dtype).expand(7, 3)),
+    lambda: torch.mm(a, b, out=torch.empty(70, 30).double()),
+    lambda: torch.mm(a, b, out=torch.empty(1, 30, dtype=a.dtype).expand(70, 30)),
+    lambda: torch.mm(a, a.mT, out=torch.empty(70, 1, dtype=a.dtype).expand(70, 70)),
     lambda: torch.addmm(row, a, b),
-    lambda: torch.bmm(a[None], b.expand(2, 5, 3)),
-    lambda: torch.addmm((held := torch.ones(10, 7, dtype=a.dtype))[:7], a, a.mT, out=held[3:]),
+    lambda: torch.bmm(a[None], b.expand(2, 50, 30)),
+    lambda: torch.addmm((held := torch.ones(73, 70, dtype=a.dtype))[:70], a, a.mT, out=held[3:]),
 ]
 def said():
     found = []
@@ -149,12 +152,212 @@ def said():
             found.append(str(error).splitlines()[0])
     return found
 theirs = said()
-backendcfg.apply(settings={NATIVE!r})
+backendcfg.apply(settings={route!r})
 print(json.dumps([theirs, said()]))
 """
     theirs, found = program(code)
     assert found == theirs
     assert all("tensor(" not in message for message in theirs)
+
+
+SERVED = """
+import backendcfg
+from backendcfg import _native
+
+# How many products our kernels have computed.
+def served():
+    return sum(calls for _, _, calls in _native.kernel_isas())
+"""
+
+LAYOUTS = f"""{SERVED}
+import json, random
+import numpy, torch
+from backendcfg import ops
+
+def prod(shape):
+    return int(numpy.prod(shape))
+
+# Numbers of a shape, somewhere in memory.
+def lay_out(shape):
+    *batch, rows, columns = shape
+    way = random.choice(["rows", "columns", "sliced", "spread", "offset"])
+    if way == "columns":
+        return torch.randn(*batch, columns, rows).mT
+    if way == "sliced":
+        return torch.randn(*batch, rows + 3, columns + 5)[..., 1:-2, 2:-3]
+    if way == "spread":
+        return torch.randn(*batch, 2 * rows, 3 * columns)[..., ::2, ::3]
+    if way == "offset":
+        return torch.randn(prod(shape) + 1)[1:].view(shape)
+    return torch.randn(shape)
+
+def cases(count):
+    random.seed(0), torch.manual_seed(0)
+    sizes = [1, 2, 3, 7, 8, 16, 33, 64, 100, 257]
+    for at in range(count):
+        m, k, n = random.choices(sizes, k=3)
+        if at % 3:
+            yield torch.mm, lay_out((m, k)), lay_out((k, n)), (m, n)
+        else:
+            batch = random.choice([1, 3])
+            a, b = lay_out((batch, m, k)), lay_out((batch, k, n))
+            yield torch.bmm, a, random.choice([b, b[:1].expand(b.shape)]), (batch, m, n)
+    yield torch.mm, lay_out((1, 1030)), lay_out((1030, 1030)), (1, 1030)
+
+def is_ours(a, b):
+    *batch, m, k = a.shape
+    n = b.shape[-1]
+    return m * k * n >= 1 << 20 if 1 in (m, n) else prod(batch) * m * k * n >= 1 << 9
+
+# What a call returns, and what it writes into results that lie by rows, by columns and in part of some rows.
+def everywhere(call, a, b, shape):
+    wide = torch.empty(*shape[:-1], shape[-1] + 3)[..., :-3]
+    places = torch.empty(shape), torch.empty(shape).mT.contiguous().mT, wide
+    return call(a, b), *[call(a, b, out=place) for place in places], *places
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("count", [300, pytest.param(5000, marks=pytest.mark.exhaustive)])
+def test_float32_has_the_bits_of_our_kernels_or_of_pytorch_however_it_lies(program, count):
+    code = f"""{LAYOUTS}
+given = list(cases({count}))
+theirs = [everywhere(*one) for one in given]
+backendcfg.apply(settings={{"blas.library": "native"}})
+expected = [
+    [ops.matmul(a, b)] * len(own) if is_ours(a, b) else own
+    for (_, a, b, _), own in zip(given, theirs)
+]
+backendcfg.undo()
+backendcfg.apply(settings={FLOAT32!r})
+wrong, ours = [], 0
+for one, right in zip(given, expected):
+    before = served()
+    found = everywhere(*one)
+    ours += served() - before
+    if not found[0].is_contiguous() or not all(map(torch.equal, found, right)):
+        _, a, b, _ = one
+        wrong.append([list(a.shape), list(a.stride()), list(b.shape), list(b.stride())])
+print(json.dumps([wrong, ours > len(given)]))
+"""
+    assert program(code) == [[], True]
+
+
+@pytest.mark.torch
+def test_float32_leaves_other_calls_to_pytorch_to_the_bit(program):
+    code = f"""{CASES}
+{SERVED}
+def every():
+    a, b, row = given("float32", (70, 50), (50, 30), (30,))
+    return {{
+        f"{{name}} of {{dtype}}": call
+        for dtype in ("bfloat16", "float16", "float64") for name, call in cases(dtype).items()
+    }} | {{
+        "small": lambda: torch.mm(a[:7, :8], b[:8, :9]),
+        "a row": lambda: torch.mm(a[:1], b),
+        "a column": lambda: torch.mm(a, b[:, :1]),
+        "a vector": lambda: torch.mv(a, b[:, 0]),
+        "with a bias": lambda: torch.nn.functional.linear(a, b.mT, row),
+        "nothing multiplied": lambda: torch.mm(a[:, :0], b[:0]),
+        "no rows": lambda: torch.mm(a[:0], b),
+        "resized": lambda: torch.mm(a, b, out=torch.empty(0)),
+        "spread": lambda: torch.mm(a, b, out=torch.empty(140, 90)[::2, ::3]),
+        "between its rows": lambda: torch.mm((held := a.repeat(2, 1))[::2], b, out=held[1::2, :30]),
+        "complex": lambda: torch.mm(a.cfloat(), b.cfloat()),
+        "integers": lambda: torch.mm(a.long(), b.long()),
+        "a batch of none": lambda: torch.bmm(a[None][:0], b[None][:0]),
+    }}
+theirs = {{name: call() for name, call in every().items()}}
+backendcfg.apply(settings={FLOAT32!r})
+before = served()
+found = {{name: call() for name, call in every().items()}}
+print(json.dumps([
+    served() - before,
+    [name for name, one in found.items() if not torch.equal(one, theirs[name])],
+]))
+"""
+    assert program(code) == [0, []]
+
+
+@pytest.mark.torch
+def test_float32_reaches_gradients_vmap_autocast_and_compiled_code(program):
+    code = f"""{SERVED}
+import json, torch
+backendcfg.apply(settings={FLOAT32!r})
+layer = torch.nn.Linear(64, 32, bias=False)
+x = torch.randn(8, 64).requires_grad_()
+
+def trained(module):
+    out = module(x)
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), [x, *layer.parameters()])]
+
+def counted(call):
+    before = served()
+    found = call()
+    return served() - before, found
+
+counts = {{}}
+counts["trained"], eager = counted(lambda: trained(layer))
+counts["vmap"], _ = counted(lambda: torch.vmap(torch.mm)(torch.randn(4, 8, 9), torch.randn(4, 9, 8)))
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    counts["autocast"], _ = counted(lambda: layer(x))  # asks for bfloat16
+with torch.inference_mode():
+    counts["inference"], _ = counted(lambda: layer(x))
+compiled = torch.compile(layer)
+trained(compiled)
+counts["compiled"], quick = counted(lambda: trained(compiled))
+print(json.dumps([counts, all(torch.equal(a, b) for a, b in zip(eager, quick))]))
+"""
+    counts = {"trained": 3, "vmap": 1, "autocast": 0, "inference": 1, "compiled": 3}
+    assert program(code) == [counts, True]
+
+
+@pytest.mark.torch
+def test_nothing_is_printed_where_float32_is_served_and_a_call_fails(child):
+    code = f"""{SERVED}
+import torch
+backendcfg.apply(settings={FLOAT32!r})
+ones = torch.ones(40, 40)
+try:
+    torch.mm(ones, torch.ones(41, 40))
+except RuntimeError as error:
+    print(error)
+print(served(), torch.mm(ones, ones).sum().item(), served())
+"""
+    said = "mat1 and mat2 shapes cannot be multiplied (40x40 and 41x40)\n0 64000.0 1\n"
+    done = child(code, BACKENDCFG_DISABLE="0")
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
+@pytest.mark.torch
+def test_kernels_that_another_thread_keeps_in_place_outlive_those_that_call_them(program):
+    """While threads run, kernels stay and pass calls on; a newer one passes them to what it found."""
+    code = """
+import json, threading, torch
+from backendcfg.ops.torch_products import FLOAT32, NARROW
+
+a = torch.randn(40, 40)
+wanted, found = torch.mm(a, a), []
+def compute():
+    found.append(bool(torch.allclose(torch.mm(a, a), wanted, atol=1e-4)))
+end = threading.Event()
+thread = threading.Thread(target=end.wait)
+thread.start()
+FLOAT32.serve(torch, "first")
+FLOAT32.give_back("first")
+NARROW.serve(torch, "second")
+compute()
+end.set()
+thread.join()
+FLOAT32.serve(torch, "third")
+FLOAT32.give_back("third")
+compute()
+held = [FLOAT32._library is not None, NARROW._library is not None]
+NARROW.give_back("second")
+compute()
+print(json.dumps([found, held, [FLOAT32._library, NARROW._library]]))
+"""
+    assert program(code) == [[True] * 3, [True, True], [None, None]]
 
 
 @pytest.mark.torch
@@ -201,18 +404,33 @@ print(json.dumps([torch.equal(torch.mm(a[i : i + n], b), whole[i : i + n])
 @pytest.mark.torch
 def test_undo_gives_pytorch_its_kernels_back(program):
     code = f"""{CASES}
-from backendcfg.ops import torch_products
+{SERVED}
+from backendcfg.ops.torch_products import FLOAT32, NARROW
 def state():
-    times, found = ours(lambda: torch.mm(*given("bfloat16", (7, 300), (300, 5))))
-    return times, torch_products.REPLACED.is_on
-before = state()
-backendcfg.apply(settings={NATIVE!r})
-during = state(), [(one.switch, one.state) for one in backendcfg.verify().readings]
-backendcfg.undo()
-print(json.dumps([before, *during, state(), torch_products.REPLACED._library is None]))
+    before = served()
+    for dtype in ("bfloat16", "float32"):
+        torch.mm(*given(dtype, (7, 300), (300, 5)))
+    return served() - before, FLOAT32.is_on, NARROW.is_on
+found = [state()]
+for route in ({NATIVE!r}, {FLOAT32!r}):
+    backendcfg.apply(settings=route)
+    read = [(one.switch, one.state, one.found) for one in backendcfg.verify().readings]
+    found.append([*state(), *read])
+for _ in range(2):
+    backendcfg.undo()
+    found.append(state())
+print(json.dumps([*found, [FLOAT32._library, NARROW._library]]))
 """
-    switches = [["torch.matmul.kernels", "ok"]]
-    assert program(code) == [[0, False], [1, True], switches, [0, False], True]
+    none, native, float32 = [0, False, False], [1, False, True], [1, True, False]
+    switch = ["torch.matmul.kernels", "ok"]
+    assert program(code) == [
+        none,
+        [*native, [*switch, "native"]],
+        [*float32, [*switch, "float32"]],
+        native,
+        none,
+        [None, None],
+    ]
 
 
 @pytest.mark.torch
@@ -273,9 +491,9 @@ from backendcfg.ops.attention import torch_kernels
 
 torch.set_num_threads(1)
 a, b = (torch.randn(shape).bfloat16() for shape in ((16, 32), (32, 24)))
-q = torch.randn(1, 2, 8, 16)
+c, q = torch.randn(24, 24), torch.randn(1, 2, 8, 16)
 attention = torch.nn.functional.scaled_dot_product_attention
-calls = (lambda: a @ b), (lambda: q @ q.mT), (lambda: attention(q, q, q))
+calls = (lambda: a @ b), (lambda: q @ q.mT), (lambda: c @ c), (lambda: attention(q, q, q))
 wanted, wrong, done = [call() for call in calls], [], threading.Event()
 
 def compute():
@@ -294,12 +512,13 @@ starts = [
     else (lambda end=end: _thread.start_new_thread(one, (end,)))
     for turn, end in enumerate(ended)
 ]
-for replaced in (torch_products.REPLACED, torch_kernels.REPLACED):
+every = torch_products.FLOAT32, torch_products.NARROW, torch_kernels.REPLACED
+for replaced in every:
     replaced.serve(torch, "test")
 for start in starts:
     start()
 for _ in range(1000):
-    for replaced in (torch_products.REPLACED, torch_kernels.REPLACED):
+    for replaced in every:
         replaced.give_back("test")
         replaced.serve(torch, "test")
 done.set()

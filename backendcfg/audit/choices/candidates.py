@@ -52,6 +52,7 @@ CANDIDATES = (
     Candidate("route.torch.attention", "keep", "PyTorch's own attention.", takes_back=True),
     Candidate("route.torch.dropout", "native", "Our kernel draws for dropout faster."),
     Candidate("route.torch.dropout", "keep", "PyTorch's own drawing.", takes_back=True),
+    Candidate("route.torch.matmul", "float32", "Our kernels of float32 products may be faster."),
     Candidate("route.torch.matmul", "native", "Our kernels of 16-bit products may be faster."),
     Candidate("route.torch.matmul", "keep", "PyTorch's own products.", takes_back=True),
     Candidate("threads.count", 1, "Small operations cost less than waking threads for them."),

@@ -1,7 +1,7 @@
 """Which library computes what a program asks of PyTorch: the `[route]` table.
 
 Our kernels replace those that PyTorch's attention ends in on the CPU, as by `ops.serve_torch()`,
-the one that draws for dropout, and those of products of 16-bit numbers;
+the one that draws for dropout, and those of products;
 `backendcfg/ops/attention/torch_kernels.py`, `backendcfg/ops/torch_dropout.py` and
 `backendcfg/ops/torch_products.py` say which calls reach them.
 """
@@ -69,15 +69,30 @@ class Dropout(Kernels):
         return torch_dropout.REPLACED
 
 
-class Products(Kernels):
-    """Those of products of bfloat16 and float16."""
+class Products(TorchSwitch):
+    """Those of products: "keep", PyTorch's own, "float32", ours of it, "native", of 16 bits."""
 
     name = "torch.matmul.kernels"
+    only = "base"
 
-    def replaced(self) -> Replaced:
+    def served(self) -> dict[str, Replaced]:
+        """The kernels of each value but "keep"."""
         from backendcfg.ops import torch_products
 
-        return torch_products.REPLACED
+        return {"float32": torch_products.FLOAT32, "native": torch_products.NARROW}
+
+    def read(self) -> str:
+        return next((of for of, one in self.served().items() if one.is_wanted(Kernels)), "keep")
+
+    def write(self, value: str) -> None:
+        for of, replaced in self.served().items():
+            if of != value:
+                replaced.give_back(Kernels)
+        if value != "keep":
+            self.served()[value].serve(self.torch, Kernels)
+
+    def unsupported(self) -> str:
+        return next(filter(None, (one.why_not(self.torch) for one in self.served().values())), "")
 
 
 def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:

@@ -392,7 +392,7 @@ REPLACED = torch_library.Replaced(
     [torch_library.Kernel(PLAIN, _plain, "AutogradCPU")],
     torch_library.KernelsInC(
         (FORWARD, BACKWARD),
-        _native.torch_attention_lacks,
+        _native.torch_lacks,
         _native.serve_torch_attention,
         _native.restore_torch_attention,
     ),

@@ -132,10 +132,12 @@ PyObject *bcfg_kernel_isas(PyObject *module, PyObject *ignored);
 PyObject *bcfg_has_tiles(PyObject *module, PyObject *ignored);
 PyObject *bcfg_force_kernel_isa(PyObject *module, PyObject *given);
 PyObject *bcfg_attention_backward_call(PyObject *module, PyObject *const *given, Py_ssize_t count);
-/* torch_attention.c */
-PyObject *bcfg_torch_attention_lacks(PyObject *module, PyObject *file);
+/* torch_interface.c, torch_attention.c, torch_products.c */
+PyObject *bcfg_torch_lacks(PyObject *module, PyObject *file);
 PyObject *bcfg_serve_torch_attention(PyObject *module, PyObject *file);
 PyObject *bcfg_restore_torch_attention(PyObject *module, PyObject *ignored);
+PyObject *bcfg_serve_torch_products(PyObject *module, PyObject *file);
+PyObject *bcfg_restore_torch_products(PyObject *module, PyObject *ignored);
 /* numpy_elementwise.c, numpy_matmul.c */
 PyObject *bcfg_numpy_elementwise(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *bcfg_numpy_matmul(PyObject *module, PyObject *const *arguments, Py_ssize_t given);

@@ -93,14 +93,19 @@ static PyMethodDef methods[] = {
      "attention_backward(grad_out, query, key, value, mask, out, logsumexp, is_causal, scale, "
      "dropout_p, seed, element, threads=0, results=None, /)\n--\n\nGradients of query, key and "
      "value; see backendcfg.ops."},
-    {"torch_attention_lacks", bcfg_torch_attention_lacks, METH_O,
-     "torch_attention_lacks(file, /)\n--\n\nWhich function PyTorch, by the file of `torch._C`, "
-     "lacks for its attention to be served; None for none."},
+    {"torch_lacks", bcfg_torch_lacks, METH_O,
+     "torch_lacks(file, /)\n--\n\nWhich function PyTorch, by the file of `torch._C`, lacks for kernels "
+     "of ours to take the place of its own; None for none."},
     {"serve_torch_attention", bcfg_serve_torch_attention, METH_O,
      "serve_torch_attention(file, /)\n--\n\nReplace PyTorch's kernels of attention by ours; None lets "
      "ours pass every call on."},
     {"restore_torch_attention", bcfg_restore_torch_attention, METH_NOARGS,
      "restore_torch_attention()\n--\n\nGive PyTorch its kernels of attention back."},
+    {"serve_torch_products", bcfg_serve_torch_products, METH_O,
+     "serve_torch_products(file, /)\n--\n\nReplace PyTorch's kernels of mm and bmm by ours, which compute "
+     "float32; None lets ours pass every call on."},
+    {"restore_torch_products", bcfg_restore_torch_products, METH_NOARGS,
+     "restore_torch_products()\n--\n\nGive PyTorch its kernels of mm and bmm back."},
     {"numpy_matmul", (PyCFunction)(void (*)(void))bcfg_numpy_matmul, METH_FASTCALL,
      "numpy_matmul(dtype, ours=None, /)\n--\n\nHave our kernels compute NumPy's matmul of a type, or "
      "give it back; whether they compute it now."},

@@ -359,34 +359,12 @@ static void backward(uint64_t *stack, uint64_t arguments, uint64_t results) {
     if (failed) bcfg_torch_raise_theirs();
 }
 
-PyObject *bcfg_torch_attention_lacks(PyObject *module, PyObject *file) {
-    (void)module;
-    const char *path = PyUnicode_AsUTF8(file);
-    if (path == NULL) return NULL;
-    const char *missing = ours == NULL ? bcfg_torch_find(path) : NULL;
-    return missing != NULL ? PyUnicode_FromString(missing) : Py_NewRef(Py_None);
-}
-
-/* Registers the kernels; false with an exception set. */
-static bool replace(PyObject *file) {
-    const char *path = PyUnicode_AsUTF8(file), *missing = path != NULL ? bcfg_torch_find(path) : NULL;
-    if (missing != NULL) PyErr_Format(PyExc_RuntimeError, "PyTorch lacks the function %s", missing);
-    if (PyErr_Occurred()) return false;
-    torch_library made = NULL;
-    if (bcfg_torch.new_library("aten", "CPU", "backendcfg", 0, &made) ||
-        bcfg_torch.add_kernel(made, THEIRS, forward) ||
-        bcfg_torch.add_kernel(made, THEIRS "_backward", backward)) {
-        if (made != NULL) (void)bcfg_torch.delete_library(made);
-        PyErr_SetString(PyExc_RuntimeError, "PyTorch does not take kernels of attention");
-        return false;
-    }
-    ours = made;
-    return true;
-}
+static const bcfg_torch_kernel kernels[] = {
+    {THEIRS, forward}, {THEIRS "_backward", backward}, {NULL, NULL}};
 
 PyObject *bcfg_serve_torch_attention(PyObject *module, PyObject *file) {
     (void)module;
-    if (file != Py_None && ours == NULL && !replace(file)) return NULL;
+    if (file != Py_None && ours == NULL && !bcfg_torch_replace(file, kernels, &ours)) return NULL;
     atomic_store(&is_on, file != Py_None);
     Py_RETURN_NONE;
 }
@@ -394,7 +372,6 @@ PyObject *bcfg_serve_torch_attention(PyObject *module, PyObject *file) {
 PyObject *bcfg_restore_torch_attention(PyObject *module, PyObject *ignored) {
     (void)module, (void)ignored;
     atomic_store(&is_on, false);
-    if (ours != NULL) (void)bcfg_torch.delete_library(ours);
-    ours = NULL;
+    bcfg_torch_restore(&ours);
     Py_RETURN_NONE;
 }

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "backendcfg.h"
+#include "glue.h"
 
 torch_interface bcfg_torch;
+static bool is_found; /* all of it: kernels may be using it, so it is not written any more */
 
 /* Not of the stable interface: the function behind PyTorch's own TORCH_CHECK. */
 static void (*check_fail)(const char *function, const char *file, uint32_t line, const char *text);
@@ -25,13 +27,16 @@ static bool find(void *library, const char *name, void *pointer) {
     return found != NULL;
 }
 
-const char *bcfg_torch_find(const char *file) {
+/* Finds the functions from a library of the process and from what that one needs. Returns NULL, or the
+ * name of one that is missing; then `bcfg_torch` is not to be used. */
+static const char *find_all(const char *file) {
 #define TORCH_NAME(name, arguments, exported) {exported, offsetof(torch_interface, name)},
     static const struct {
         const char *name;
         size_t at;
     } functions[] = {TORCH_FUNCTIONS(TORCH_NAME)};
 #undef TORCH_NAME
+    if (is_found) return NULL;
     void *library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
     if (library == NULL) return file;
     const char *missing = NULL;
@@ -45,7 +50,39 @@ const char *bcfg_torch_find(const char *file) {
         !find(library, DELETE_PLAIN, &delete_plain) && missing == NULL)
         missing = DELETE_PLAIN;
     (void)dlclose(library); /* the process keeps it */
+    is_found = missing == NULL;
     return missing;
+}
+
+PyObject *bcfg_torch_lacks(PyObject *module, PyObject *file) {
+    (void)module;
+    const char *path = PyUnicode_AsUTF8(file);
+    if (path == NULL) return NULL;
+    const char *missing = find_all(path);
+    return missing != NULL ? PyUnicode_FromString(missing) : Py_NewRef(Py_None);
+}
+
+bool bcfg_torch_replace(PyObject *file, const bcfg_torch_kernel *kernels, torch_library *library) {
+    const char *path = PyUnicode_AsUTF8(file), *missing = path != NULL ? find_all(path) : NULL;
+    if (missing != NULL) PyErr_Format(PyExc_RuntimeError, "PyTorch lacks the function %s", missing);
+    if (PyErr_Occurred()) return false;
+    torch_library made = NULL;
+    int failed = bcfg_torch.new_library("aten", "CPU", "backendcfg", 0, &made);
+    for (; !failed && kernels->operator != NULL; kernels++)
+        failed = bcfg_torch.add_kernel(made, kernels->operator, kernels->kernel);
+    if (!failed) {
+        *library = made;
+        return true;
+    }
+    if (made != NULL) (void)bcfg_torch.delete_library(made);
+    PyErr_Format(PyExc_RuntimeError, "PyTorch does not take a kernel of %s",
+                 kernels->operator != NULL ? kernels->operator : "ours");
+    return false;
+}
+
+void bcfg_torch_restore(torch_library *library) {
+    if (*library != NULL) (void)bcfg_torch.delete_library(*library);
+    *library = NULL;
 }
 
 bool bcfg_torch_describe(torch_tensor tensor, torch_array *array) {

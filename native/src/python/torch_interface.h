@@ -8,6 +8,9 @@
 #ifndef BACKENDCFG_TORCH_INTERFACE_H
 #define BACKENDCFG_TORCH_INTERFACE_H
 
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -51,7 +54,9 @@ typedef void torch_kernel(uint64_t *stack, uint64_t arguments, uint64_t results)
               torch_tensor out, torch_tensor logsumexp, double dropout, int32_t is_causal,         \
               torch_tensor *mask, double *scale, torch_tensor *grad_query, torch_tensor *grad_key, \
               torch_tensor *grad_value),                                                           \
-             "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward")
+             "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward")                \
+    FUNCTION(mm, (torch_tensor out, torch_tensor, torch_tensor), "aoti_torch_cpu_mm_out")          \
+    FUNCTION(bmm, (torch_tensor out, torch_tensor, torch_tensor), "aoti_torch_cpu_bmm_out")
 
 #define TORCH_POINTER(name, arguments, exported) int32_t(*name) arguments;
 typedef struct {
@@ -59,12 +64,20 @@ typedef struct {
 } torch_interface;
 #undef TORCH_POINTER
 
-/* Filled in by bcfg_torch_find. */
+/* Filled in by the first bcfg_torch_replace or bcfg_torch_lacks. */
 extern torch_interface bcfg_torch;
 
-/* Finds the functions from a library of the process, by its file, and from what that one needs.
- * Returns NULL, or the name of a function that is missing; then `bcfg_torch` is not to be used. */
-const char *bcfg_torch_find(const char *file);
+/* A kernel of ours, and the operator of `aten`, with its overload, whose kernel on the CPU it replaces. */
+typedef struct {
+    const char *operator;
+    torch_kernel *kernel;
+} bcfg_torch_kernel;
+
+/* Finds the functions from a library of the process, by its file (`torch._C`'s), and from what that one
+ * needs, and registers kernels, up to one without a name. False with an exception set. */
+bool bcfg_torch_replace(PyObject *file, const bcfg_torch_kernel *kernels, torch_library *library);
+/* Gives PyTorch its own kernels back, if it has not got them. No other thread may be calling ours. */
+void bcfg_torch_restore(torch_library *library);
 
 /* A tensor's memory, which its handle keeps; strides in elements. */
 typedef struct {
