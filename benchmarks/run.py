@@ -31,7 +31,7 @@ GROUPS = (
     ("`ops.matmul`", "matmul.py", (), ()),
     ("NumPy's products", "numpy_products.py", (), ()),
     ("NumPy's element-wise functions", "numpy_elementwise.py", (), ()),
-    ("PyTorch's products of 16 bits", "torch_products.py", (), ("torch",)),
+    ("PyTorch's products", "torch_products.py", (), ("torch",)),
     ("PyTorch's dropout", "torch_dropout.py", (), ("torch",)),
     ("`ops.linalg`", "linalg.py", (), ("scipy", "torch", "threadpoolctl")),
     ("Convolution, einsum and Fourier", "transforms.py", (), ("torch", "scipy", "threadpoolctl")),

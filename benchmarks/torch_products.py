@@ -1,10 +1,10 @@
-"""PyTorch's products of bfloat16 and float16: by its own kernels, and routed to ours.
+"""PyTorch's products: by its own kernels, and routed to ours.
 
     python benchmarks/torch_products.py [--quick]
 
-What a program calls is the same in both turns: `route.torch.matmul = "native"` is on in one.
-A small product of float32, measured before and after the first turn of the route, shows what it
-costs calls that it leaves to PyTorch.
+What a program calls is the same in both turns: `route.torch.matmul` is on in one, "float32" for
+products of that type, else as "native". A small product, measured before and after the first turn
+of a route, shows what it costs calls that it leaves to PyTorch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from measure import Row, emit, nanoseconds, options, side_by_side
 
 SHAPES = ((1, 1024, 1024), (16, 1024, 1024), (128, 768, 3072), (512, 512, 512))
 """Rows of the input, inputs and outputs of a layer: one token, a few, and a batch of training."""
+WIDE = ((2, 64, 64), (4, 768, 3072), (4, 256, 50257), (64, 64, 64), (512, 768, 50257))
+"""The same of float32: small layers, and GPT-2's last one."""
 
 
 class Route:
@@ -45,14 +47,23 @@ def rows(*, quick: bool) -> list[Row]:
 
     from backendcfg.ops import torch_products
 
-    small = {"x": torch.randn(8, 8), "torch": torch}
     rounds = 5 if quick else 15
-    plain = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
-    route = Route(torch_products.NARROW)
-    routed = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
     found = []
-    for dtype in (torch.bfloat16, torch.float16):
-        for m, k, n in SHAPES:
+    for dtype, replaced, shapes in (
+        (torch.float32, torch_products.FLOAT32, SHAPES + WIDE),
+        (torch.bfloat16, torch_products.NARROW, SHAPES),
+        (torch.float16, torch_products.NARROW, SHAPES),
+    ):
+        small = {"x": torch.randn(7, 7), "torch": torch}
+        plain = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
+        route = Route(replaced)
+        routed = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
+        if dtype is not torch.float16:
+            against = f"{nanoseconds(plain)} without the route"
+            what = f"mm, 7 x 7 x 7, float32, left to PyTorch by the route of {str(dtype)[6:]}"
+            ratio = f"{routed / plain:.2f} of its time"
+            found.append(Row(what, nanoseconds(routed), against, ratio))
+        for m, k, n in shapes:
             x, w, c = (torch.randn(shape).to(dtype) for shape in ((m, k), (n, k), (m, n)))
             names: dict[str, Any] = {"x": x, "w": w, "b": w.mT.contiguous(), "torch": torch}
             names |= {"c": c, "linear": torch.nn.functional.linear}
@@ -62,11 +73,7 @@ def rows(*, quick: bool) -> list[Row]:
                 (f"the gradient of w, ({m}, {k}) to {n}", "torch.mm(c.mT, x)"),
             ):
                 found.append(row(route, f"{what}, {str(dtype)[6:]}", call, names, rounds))
-    against = f"{nanoseconds(plain)} without the route"
-    ratio = f"{routed / plain:.2f} of its time"
-    found.append(
-        Row("mm, 8 x 8 x 8, float32, left to PyTorch", nanoseconds(routed), against, ratio)
-    )
+        route.off()
     return found
 
 

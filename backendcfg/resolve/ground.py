@@ -13,6 +13,7 @@ from backendcfg.catalogue.gpu import INTEL
 from backendcfg.records import record
 from backendcfg.resolve import facts, libraries
 from backendcfg.resolve.facts import dormancy
+from backendcfg.resolve.words import assignment
 from backendcfg.schema.base import candidates
 from backendcfg.schema.plan import Adaptation, Check, Entry, Hidden, Origin
 from backendcfg.schema.profile import defaults, flags
@@ -237,7 +238,7 @@ def adapt(folded: Mapping[str, Folded], host: Host) -> Adapted:
         field = flags()[flag]
         names = candidates(field.info.annotation)
         if not names:
-            adaptation = _adaptation(flag, found.value, host)
+            adaptation = _adaptation(flag, found.value, host) or _beside(flag, found.value, folded)
         else:
             chosen = _choose(flag, found, names, host, path)
             choices.append(chosen.choice)
@@ -284,6 +285,20 @@ def _choose(
         origin=found.origin,
         stand_in=libraries.stand_in,
     )
+
+
+REDUCING = "mkldnn.matmul.fp32_precision"
+"""The flag by which oneDNN computes PyTorch's products of float32 in fewer bits."""
+
+
+def _beside(flag: str, value: Any, folded: Mapping[str, Folded]) -> Adaptation | None:
+    """How another flag changes a plain value, if it does."""
+    if flag == "route.torch.matmul" and value == "float32":
+        precision = folded[REDUCING].value
+        if precision not in ("none", "ieee"):
+            because = f"`{assignment(REDUCING, precision)}` asks for oneDNN's, in fewer bits"
+            return Adaptation(requested=value, got="keep", because=because)
+    return None
 
 
 def _adaptation(flag: str, value: Any, host: Host) -> Adaptation | None:

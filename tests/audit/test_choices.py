@@ -278,6 +278,7 @@ def test_what_has_no_reader_what_is_refused_and_what_the_base_has_is_left_out_wi
         'route.torch.attention = "keep"': "no PyTorch is here",
         'route.torch.dropout = "native"': "no PyTorch is here",
         'route.torch.dropout = "keep"': "no PyTorch is here",
+        'route.torch.matmul = "float32"': "no PyTorch is here",
         'route.torch.matmul = "native"': "no PyTorch is here",
         'route.torch.matmul = "keep"': "no PyTorch is here",
         "threads.count = 1": "one thread cannot be had",

@@ -202,12 +202,14 @@ def cases(count):
             batch = random.choice([1, 3])
             a, b = lay_out((batch, m, k)), lay_out((batch, k, n))
             yield torch.bmm, a, random.choice([b, b[:1].expand(b.shape)]), (batch, m, n)
-    yield torch.mm, lay_out((1, 1030)), lay_out((1030, 1030)), (1, 1030)
+    yield torch.mm, lay_out((1, 1500)), lay_out((1500, 1500)), (1, 1500)
 
 def is_ours(a, b):
     *batch, m, k = a.shape
     n = b.shape[-1]
-    return m * k * n >= 1 << 20 if 1 in (m, n) else prod(batch) * m * k * n >= 1 << 9
+    if 1 in (m, n):
+        return m * k * n >= 1 << 21
+    return k > 1 and prod(batch) * m * k * n >= 1 << 9
 
 # What a call returns, and what it writes into results that lie by rows, by columns and in part of some rows.
 def everywhere(call, a, b, shape):
@@ -256,6 +258,7 @@ def every():
         "small": lambda: torch.mm(a[:7, :8], b[:8, :9]),
         "a row": lambda: torch.mm(a[:1], b),
         "a column": lambda: torch.mm(a, b[:, :1]),
+        "an outer product": lambda: torch.mm(a[:, :1], b[:1]),
         "a vector": lambda: torch.mv(a, b[:, 0]),
         "with a bias": lambda: torch.nn.functional.linear(a, b.mT, row),
         "nothing multiplied": lambda: torch.mm(a[:, :0], b[:0]),

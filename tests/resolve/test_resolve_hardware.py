@@ -199,3 +199,16 @@ def test_freed_memory_is_kept_by_what_the_process_may_use(memory, got, because):
 def test_memory_is_kept_where_glibc_is_and_as_much_as_somebody_says():
     entry = resolve(a_profile({"memory.keep_freed": GIB}), a_host()).entry("memory.keep_freed")
     assert (entry.value, entry.adaptation, entry.dormant) == (GIB, None, "glibc is not here")
+
+
+@pytest.mark.parametrize("precision", ["none", "ieee", "bf16", "tf32"])
+def test_products_of_float32_are_not_routed_where_onednn_may_reduce_them(precision):
+    values = {"route.torch.matmul": "float32", "mkldnn.matmul.fp32_precision": precision}
+    entry = resolve(a_profile(values), a_host()).entry("route.torch.matmul")
+    if precision in ("none", "ieee"):
+        assert (entry.value, entry.adaptation) == ("float32", None)
+    else:
+        assert (entry.value, entry.adaptation.requested) == ("keep", "float32")
+        assert entry.adaptation.because == (
+            f'`mkldnn.matmul.fp32_precision = "{precision}"` asks for oneDNN\'s, in fewer bits'
+        )

@@ -60,3 +60,21 @@ def test_a_shipped_profile_resolves_or_says_what_the_machine_lacks(name, path):
 def test_some_shipped_profile_fits_every_host(path):
     best = recommend([shipped(name) for name in SHIPPED], read(path))[0]
     assert best.fits
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor", "route"),
+    [
+        ("fast", "amd", "float32"),
+        ("fast", "intel", "keep"),
+        ("max-throughput", "amd", "keep"),
+        ("reproducible", "amd", "keep"),
+    ],
+)
+def test_products_of_float32_are_ours_under_fast_on_amd_with_avx512(name, vendor, route):
+    found = {
+        resolve(shipped(name), host).entry("route.torch.matmul").value
+        for host in map(read, HOSTS)
+        if host.cpu.vendor == vendor and "avx512f" in host.cpu.features
+    }
+    assert found == {route}

@@ -8,9 +8,9 @@
 #include "torch_interface.h"
 
 /* Multiplications from which ours are faster than MKL where that leaves AVX-512 unused: those of two matrices of
- * 8 x 8; and for one row or column those of a matrix of 4 MiB, which MKL reads faster from the cache, but not
+ * 8 x 8; and for one row or column those of a matrix of 8 MiB, which MKL reads faster from the cache, but not
  * from memory. */
-enum { LARGE = 1 << 9, LARGE_LINE = 1 << 20 };
+enum { LARGE = 1 << 9, LARGE_LINE = 1 << 21 };
 
 typedef int32_t torch_product(torch_tensor out, torch_tensor a, torch_tensor b);
 
@@ -73,7 +73,7 @@ static bool take(const torch_array *a, const torch_array *b, int64_t dimensions,
     shape[0] = a->sizes[0], shape[dimensions - 2] = left[0], shape[dimensions - 1] = right[1];
     const double each = (double)product->m * (double)product->n * (double)product->k;
     if (product->m == 1 || product->n == 1) return each >= LARGE_LINE;
-    return each * (double)product->batch_shape[0] >= LARGE;
+    return product->k > 1 && each * (double)product->batch_shape[0] >= LARGE;
 }
 
 /* A product, of two tensors that this owns, into `out` or, where that is NULL, a new one. */
