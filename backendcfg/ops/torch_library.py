@@ -4,8 +4,8 @@ They are replaced below autograd, vmap, autocast and the compiler, so that all o
 do with PyTorch's own. https://docs.pytorch.org/docs/2.13/library.html
 
 A kernel in Python costs a call 3 to 8 us. One in C, by PyTorch's stable interface for C
-(`native/src/python/torch_interface.h`), costs half of one, but in 2.13 that interface has no
-`Scalar`, which `addmm` takes.
+(`native/src/python/torch_interface.h`), costs half a microsecond, but in 2.13 that
+interface has no `Scalar`, which `addmm` takes.
 """
 
 from __future__ import annotations
@@ -56,9 +56,21 @@ class KernelsInC(NamedTuple):
 
 
 _lock = threading.Lock()
-_registered: list[Replaced] = []
-"""Those whose kernels PyTorch has, oldest first. A newer one passes calls on to the kernel that it
-found, so that one must be there as long."""
+_registered: list[_Registration] = []
+"""What PyTorch has of ours, oldest first. Kernels in Python pass calls on to the kernels that they
+found, so those must be there as long; kernels in C pass them on to PyTorch's own."""
+
+
+class _Registration(NamedTuple):
+    """Kernels that took the place of others.
+
+    Attributes:
+        of: whose they are.
+        library: PyTorch's record of those in Python.
+    """
+
+    of: Replaced
+    library: Any
 
 
 class Replaced:
@@ -77,12 +89,10 @@ class Replaced:
             in_c: those in C.
             otherwise: tries a PyTorch; why ours would not do the same, or "".
         """
-        self._theirs: dict[str, Any] = {}
         self._kernels = kernels
         self._in_c = in_c or KernelsInC()
         self._otherwise = otherwise
         self._wanted: set[Hashable] = set()
-        self._library: Any = None
 
     @property
     def is_on(self) -> bool:
@@ -106,9 +116,8 @@ class Replaced:
     def serve(self, torch: Any, by: Hashable) -> None:
         """Replace them, if nobody has; `by` wants it until it gives them back."""
         with _lock:
-            if self._library is None:
-                self._library = self._replace(torch)
-                _registered.append(self)
+            if not self._is_reached():
+                _registered.append(_Registration(self, self._replace(torch)))
             self._in_c.serve(torch._C.__file__)
             self._wanted.add(by)
 
@@ -121,7 +130,7 @@ class Replaced:
         """
         with _lock:
             self._wanted.discard(by)
-            if self._wanted or self._library is None:
+            if self._wanted or not self.is_registered:
                 return
             self._in_c.serve(None)
             # `threading` does not count those that it did not start.
@@ -129,21 +138,31 @@ class Replaced:
                 return
             kept: set[str] = set()
             for each in reversed(tuple(_registered)):
-                if each._wanted or not kept.isdisjoint(each._operators):
-                    kept.update(each._operators)
+                if each.of._wanted or not kept.isdisjoint(each.of._operators):
+                    kept.update(each.of._operators)
                 else:
-                    each._restore()
+                    each.of._in_c.restore()
+                    each.library._destroy()
                     _registered.remove(each)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether PyTorch has our kernels, which may pass every call on."""
+        return any(each.of is self for each in _registered)
 
     @property
     def _operators(self) -> set[str]:
         of_python = (kernel.operator.partition(".")[0] for kernel in self._kernels)
         return {*of_python, *self._in_c.operators}
 
-    def _restore(self) -> None:
-        self._in_c.restore()
-        self._library._destroy()
-        self._library = None
+    def _is_reached(self) -> bool:
+        """Whether calls come to our kernels: none in C took their place since."""
+        for each in reversed(_registered):
+            if each.of is self:
+                return True
+            if not self._operators.isdisjoint(each.of._in_c.operators):
+                return False
+        return False
 
     def _replace(self, torch: Any) -> Any:
         made = torch.library.Library("aten", "IMPL")
@@ -153,8 +172,8 @@ class Replaced:
                 warnings.simplefilter("ignore")
                 for kernel in self._kernels:
                     operator, key = kernel.operator, kernel.key
-                    self._theirs[operator] = torch.library.get_kernel(f"aten::{operator}", key)
-                    made.impl(operator, self._call(kernel), key, with_keyset=True)
+                    theirs = torch.library.get_kernel(f"aten::{operator}", key)
+                    made.impl(operator, self._call(kernel, theirs), key, with_keyset=True)
                 # Of those in C it would warn on standard error, which hears no filter: let it warn
                 # of an operator that nobody calls.
                 if self._in_c.operators and hasattr(torch.ops.aten, "_test_optional_intlist"):
@@ -164,13 +183,13 @@ class Replaced:
             raise
         return made
 
-    def _call(self, kernel: Kernel) -> Any:
+    def _call(self, kernel: Kernel, theirs: Any) -> Any:
         def call(keys: Any, *given: Any, **named: Any) -> Any:
             found = kernel.call(*given, **named) if self._wanted else NotImplemented
             if found is NotImplemented and kernel.unlocked is not None:
                 found = kernel.unlocked(*given, **named)
             if found is NotImplemented:
-                return self._theirs[kernel.operator].call_boxed(keys, *given, **named)
+                return theirs.call_boxed(keys, *given, **named)
             return found
 
         return call

@@ -129,6 +129,21 @@ def _shares(one: Any, other: Any) -> bool:
     return bool(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
 
 
+OWN = "RegisterCPU"
+"""The file in which PyTorch registers its own kernels."""
+
+
+def _taken(torch: Any) -> str:
+    """Why kernels in C cannot pass calls on, or "": they call PyTorch's own, and nobody else's."""
+    if FLOAT32.is_registered or NARROW.is_registered:
+        return ""
+    for operator in ("mm", "bmm"):
+        lines = torch._C._dispatch_dump(f"aten::{operator}").splitlines()
+        if not any(line.startswith("CPU: ") and OWN in line for line in lines):
+            return f"something else has replaced PyTorch's `aten::{operator}` on the CPU"
+    return ""
+
+
 FLOAT32 = Replaced(
     [],
     KernelsInC(
@@ -137,6 +152,7 @@ FLOAT32 = Replaced(
         _native.serve_torch_products,
         _native.restore_torch_products,
     ),
+    _taken,
 )
 """PyTorch's products of matrices of float32."""
 

@@ -72,7 +72,7 @@ def replace(path: str, content: str | bytes) -> bool:
 
 
 def keep_newest(folder: str, suffix: str, most: int) -> None:
-    """Remove the oldest files of a kind, so that `most` are left; what cannot be removed stays."""
+    """Remove the oldest files of a kind, where that can be done, but for `most`, 1 or more."""
     from contextlib import suppress
 
     with suppress(OSError):

@@ -293,7 +293,8 @@ def read_cores(limits: Limits, root: str = "/") -> Cores:
     own = limits.usable
     if hasattr(os, "sched_getaffinity"):
         own = min(own, count_cores(os.sched_getaffinity(0), root))
-    if (share := given_share()) is not None and share < own:
+    share, _ = given_share()
+    if share is not None and share < own:
         return Cores(share, worker="a worker of a pool, which shares the cores out")
     rank = local_rank(environ.copy())
     if rank is None:
@@ -331,10 +332,16 @@ def local_rank(environment: Mapping[str, str]) -> Rank | None:
     return None
 
 
-def given_share() -> int | None:
-    """How many cores this worker of a pool, of ours or joblib's, has: 1 or more; None elsewhere."""
+OURS = " each"
+"""What follows the number in BACKENDCFG_CORES where it is not joblib's."""
+
+
+def given_share() -> tuple[int | None, bool]:
+    """The cores of this worker of a pool, 1 or more, or None; and whether joblib says so."""
     text = environ.CORES.read() or ""
-    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS and int(text) else None
+    number = text.removesuffix(OURS)
+    is_share = number.isdecimal() and len(number) <= MOST_DIGITS and int(number) > 0
+    return (int(number), number == text) if is_share else (None, False)
 
 
 def is_worker_of_ray() -> bool:

@@ -21,7 +21,7 @@ from _thread import _local as local
 from backendcfg import __version__, _native, environ, plain_json
 from backendcfg.bridges import imports
 from backendcfg.catalogue.frameworks import TORCH
-from backendcfg.probe.limits import given_share, read_cores, read_limits
+from backendcfg.probe.limits import OURS, given_share, read_cores, read_limits
 from backendcfg.registry import entering
 from backendcfg.session import installed, threads
 
@@ -200,8 +200,13 @@ def _replace(module: str, kind: str, name: str, made: Callable[[Any], Any]) -> N
     found = sys.modules[module]
     owner: Any = getattr(found, kind, None) if kind else found
     original = vars(owner).get(name) if isinstance(owner, (type, type(sys))) else None
-    ours = any(replacement is original for _, _, _, replacement in _replaced)
-    if original is not None and not ours:
+    if original is None or any((o, n) == (owner, name) for o, n, _, _ in _replaced):
+        return
+    # A module may have taken ours from another one that was replaced before.
+    theirs = next((before for _, _, before, after in _replaced if after is original), None)
+    if theirs is not None:
+        _replaced.append((owner, name, theirs, original))
+    else:
         replacement = wraps(original)(made(original))
         setattr(owner, name, replacement)
         _replaced.append((owner, name, original, replacement))
@@ -227,6 +232,7 @@ def _bootstraps(original: Callable[..., Any]) -> Callable[..., Any]:
     from functools import partial
 
     def bootstrap(process: Any, *positional: Any, **named: Any) -> Any:
+        _starting.pool = None  # that of the parent, if this process was forked
         given = process.__dict__.pop(GIVEN, None)
         if given:  # it was forked; unpickling leaves nothing behind
             _before_run(process, partial(given.take_over, process))
@@ -437,14 +443,18 @@ def settle(
 def _with_share(plans: tuple[Compiled, ...], size: int) -> tuple[Compiled, ...]:
     """The plans with no more threads than this process has cores, which it may share with others.
 
-    A number that a profile gives, as `threads.count = 4`, is for each process.
+    A number that a profile gives, as `threads.count = 4`, is for each process, but for joblib's.
     """
-    share = given_share()
+    share, by_joblib = given_share()
     counting = [plan for plan in plans if COUNT in plan.asked]
     if size > 1 and counting and counting[-1].takes_all_cores:
         share = max(1, read_cores(read_limits()).count // size)
-        environ.put(environ.CORES.name, str(share))
-    return plans if share is None else tuple(_with_at_most(share, plan) for plan in plans)
+        environ.put(environ.CORES.name, f"{share}{OURS}")
+    if share is None:
+        return plans
+    return tuple(
+        _with_at_most(share, plan) if by_joblib or plan.takes_all_cores else plan for plan in plans
+    )
 
 
 def _with_at_most(threads: int, plan: Compiled) -> Compiled:

@@ -355,12 +355,84 @@ thread.join()
 FLOAT32.serve(torch, "third")
 FLOAT32.give_back("third")
 compute()
-held = [FLOAT32._library is not None, NARROW._library is not None]
+held = [FLOAT32.is_registered, NARROW.is_registered]
 NARROW.give_back("second")
 compute()
-print(json.dumps([found, held, [FLOAT32._library, NARROW._library]]))
+print(json.dumps([found, held, [FLOAT32.is_registered, NARROW.is_registered]]))
 """
-    assert program(code) == [[True] * 3, [True, True], [None, None]]
+    assert program(code) == [[True] * 3, [True, True], [False, False]]
+
+
+@pytest.mark.torch
+def test_routes_may_follow_each_other_while_another_thread_lives(program):
+    code = f"""{CASES}
+{SERVED}
+import threading
+end = threading.Event()
+thread = threading.Thread(target=end.wait)
+thread.start()
+found = []
+for route in ({NATIVE!r}, {FLOAT32!r}, {NATIVE!r}, {FLOAT32!r}, {NATIVE!r}):
+    backendcfg.apply(settings=route)
+    before = served()
+    torch.mm(*given("bfloat16", (7, 300), (300, 5)))
+    narrow = served() - before
+    torch.mm(*given("float32", (7, 300), (300, 5)))
+    found.append([narrow, served() - before - narrow])
+end.set()
+thread.join()
+from backendcfg.ops.torch_library import _registered
+most = len(_registered)
+for _ in range(5):
+    backendcfg.undo()
+print(json.dumps([found, most, len(_registered)]))
+"""
+    assert program(code) == [[[1, 0], [0, 1], [1, 0], [0, 1], [1, 0]], 3, 0]
+
+
+@pytest.mark.torch
+def test_float32_stays_where_another_library_has_replaced_pytorchs_products(program):
+    code = f"""
+import json, warnings, torch
+import backendcfg
+warnings.simplefilter("ignore")
+theirs = torch.library.Library("aten", "IMPL")
+theirs.impl("mm", lambda a, b: a.new_full((1,), 7.0), "CPU")
+backendcfg.apply(settings={FLOAT32!r})
+(one,) = backendcfg.verify().readings
+print(json.dumps([one.state, one.because, torch.mm(torch.ones(30, 30), torch.ones(30, 30)).item()]))
+"""
+    because = "something else has replaced PyTorch's `aten::mm` on the CPU"
+    assert program(code) == ["unsupported", because, 7.0]
+
+
+@pytest.mark.torch
+def test_memory_that_is_freed_is_an_error_and_shared_memory_stays_shared(program):
+    code = f"""
+import json, torch
+import backendcfg
+def said(call):
+    try:
+        return str(call())
+    except RuntimeError as error:
+        return str(error).splitlines()[0].split(".")[0]
+def every():
+    freed, whole = torch.ones(16, 16), torch.ones(16, 16)
+    freed.untyped_storage().resize_(0)
+    return [
+        said(lambda: torch.mm(freed, whole)), said(lambda: torch.mm(whole, freed)),
+        said(lambda: torch.mm(whole, whole, out=freed)),
+    ]
+theirs = every()
+backendcfg.apply(settings={FLOAT32!r})
+shared = torch._lazy_clone(torch.randn(64, 64))
+torch.mm(shared, shared)
+print(json.dumps([theirs, every(), torch._C._is_cow_tensor(shared)]))
+"""
+    theirs, found, is_shared = program(code)
+    assert found == theirs
+    assert all("not allocated" in one or "resize" in one for one in found), found
+    assert is_shared
 
 
 @pytest.mark.torch
@@ -422,7 +494,7 @@ for route in ({NATIVE!r}, {FLOAT32!r}):
 for _ in range(2):
     backendcfg.undo()
     found.append(state())
-print(json.dumps([*found, [FLOAT32._library, NARROW._library]]))
+print(json.dumps([*found, [FLOAT32.is_registered, NARROW.is_registered]]))
 """
     none, native, float32 = [0, False, False], [1, False, True], [1, True, False]
     switch = ["torch.matmul.kernels", "ok"]
@@ -432,7 +504,7 @@ print(json.dumps([*found, [FLOAT32._library, NARROW._library]]))
         [*float32, [*switch, "float32"]],
         native,
         none,
-        [None, None],
+        [False, False],
     ]
 
 

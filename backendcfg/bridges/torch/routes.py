@@ -70,10 +70,14 @@ class Dropout(Kernels):
 
 
 class Products(TorchSwitch):
-    """Those of products: "keep", PyTorch's own, "float32", ours of it, "native", of 16 bits."""
+    """Those of products: "keep", PyTorch's; "float32", ours of it; "native", ours of 16 bits."""
 
     name = "torch.matmul.kernels"
     only = "base"
+
+    def __init__(self, torch: Any, wanted: str) -> None:
+        super().__init__(torch)
+        self.wanted = wanted
 
     def served(self) -> dict[str, Replaced]:
         """The kernels of each value but "keep"."""
@@ -92,13 +96,17 @@ class Products(TorchSwitch):
             self.served()[value].serve(self.torch, Kernels)
 
     def unsupported(self) -> str:
-        return next(filter(None, (one.why_not(self.torch) for one in self.served().values())), "")
+        return self.served()[self.wanted].why_not(self.torch)
 
 
 def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:
     """The settings of the routes that a profile asks for; "keep" touches nothing."""
-    return [
-        Setting(switch(torch), values[flag], flag)
-        for flag, switch in ((ATTENTION, Attention), (DROPOUT, Dropout), (MATMUL, Products))
-        if flag in asked and values[flag] != "keep"
+    wanted = {flag: value for flag, value in values.items() if flag in asked and value != "keep"}
+    found = [
+        Setting(switch(torch), wanted[flag], flag)
+        for flag, switch in ((ATTENTION, Attention), (DROPOUT, Dropout))
+        if flag in wanted
     ]
+    if MATMUL in wanted:
+        found.append(Setting(Products(torch, wanted[MATMUL]), wanted[MATMUL], MATMUL))
+    return found

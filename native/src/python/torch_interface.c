@@ -15,6 +15,9 @@ static bool is_found; /* all of it: kernels may be using it, so it is not writte
 static void (*check_fail)(const char *function, const char *file, uint32_t line, const char *text);
 /* From PyTorch 2.13 on; before, such values are freed as C++ frees them, and errors have no words. */
 static int32_t (*delete_value)(uint64_t *value);
+/* Before PyTorch 2.10 there is only the other one, before whose answer memory that two tensors share is
+ * copied, as if it were to be written. */
+static int32_t (*get_const_data)(torch_tensor, const void **);
 static const char *(*last_error)(void);
 static void (*delete_plain)(void *memory);
 
@@ -46,6 +49,7 @@ static const char *find_all(const char *file) {
             missing = functions[i].name;
     if (!find(library, CHECK_FAIL, &check_fail) && missing == NULL) missing = CHECK_FAIL;
     find(library, "torch_exception_get_what_without_backtrace", &last_error);
+    find(library, "torch_get_const_data_ptr", &get_const_data);
     if (!find(library, "torch_delete_stable_ivalue", &delete_value) &&
         !find(library, DELETE_PLAIN, &delete_plain) && missing == NULL)
         missing = DELETE_PLAIN;
@@ -86,17 +90,27 @@ void bcfg_torch_restore(torch_library *library) {
 }
 
 bool bcfg_torch_describe(torch_tensor tensor, torch_array *array) {
-    void *data;
+    const void *data;
+    void *writable;
     int64_t *sizes, *strides;
     bool is_defined; /* a gradient that nobody wants is not; asking it for strides throws */
     if (bcfg_torch.get_is_defined(tensor, &is_defined) || !is_defined ||
         bcfg_torch.get_dimensions(tensor, &array->dimensions) ||
         bcfg_torch.get_type(tensor, &array->type) ||
-        bcfg_torch.get_sizes(tensor, &sizes) || bcfg_torch.get_strides(tensor, &strides) ||
-        bcfg_torch.get_data(tensor, &data))
+        bcfg_torch.get_sizes(tensor, &sizes) || bcfg_torch.get_strides(tensor, &strides))
         return false;
-    array->data = data, array->sizes = sizes, array->strides = strides;
-    return true;
+    if (get_const_data != NULL) {
+        if (get_const_data(tensor, &data)) return false;
+    } else {
+        if (bcfg_torch.get_data(tensor, &writable)) return false;
+        data = writable;
+    }
+    array->data = (char *)(uintptr_t)data, array->sizes = sizes, array->strides = strides;
+    if (data != NULL) return true;
+    /* Nothing is stored, or what was is freed. */
+    for (int64_t d = 0; d < array->dimensions; d++)
+        if (sizes[d] == 0) return true;
+    return false;
 }
 
 int32_t bcfg_torch_element(int32_t type) {

@@ -79,7 +79,7 @@ bool bcfg_torch_replace(PyObject *file, const bcfg_torch_kernel *kernels, torch_
 /* Gives PyTorch its own kernels back, if it has not got them. No other thread may be calling ours. */
 void bcfg_torch_restore(torch_library *library);
 
-/* A tensor's memory, which its handle keeps; strides in elements. */
+/* A tensor's memory, which its handle keeps, to be read; strides in elements. */
 typedef struct {
     char *data;
     int64_t dimensions;

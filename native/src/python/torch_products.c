@@ -40,8 +40,8 @@ static bool may_overlap(const torch_array *one, const torch_array *other) {
     return first < other_behind && other_first < behind;
 }
 
-/* Whether PyTorch may be told to write there: the shape of the product, each element in a place of its own,
- * and nothing that is read. */
+/* Whether our kernel may write there: it has the shape of the product, each element has a place of its own,
+ * and no operand uses the memory. */
 static bool takes_result(const torch_array *out, const int64_t *shape, const torch_array *a,
                          const torch_array *b) {
     const int64_t dimensions = a->dimensions;
@@ -91,8 +91,11 @@ static torch_tensor multiply(torch_tensor a, torch_tensor b, torch_tensor out, i
             result = bcfg_torch_new((int)dimensions, shape, steps + 3 - dimensions, BCFG_FLOAT32, dense);
         if (result != NULL && bcfg_torch_describe(result, &into) &&
             takes_result(&into, shape, &left, &right)) {
+            void *writable;
             product.c = operand(&into, &strides[2]);
-            done = bcfg_native_product(bcfg_current(), &product, NULL, NULL) == BCFG_OK;
+            done = !bcfg_torch.get_data(result, &writable);
+            product.c.data = writable;
+            done = done && bcfg_native_product(bcfg_current(), &product, NULL, NULL) == BCFG_OK;
         }
     }
     int32_t failed = 0, type = 0;
