@@ -219,6 +219,53 @@ def test_workers_of_a_pool_share_the_cores_unless_the_profile_gives_a_number(scr
     ]
 
 
+def test_a_number_of_threads_stays_in_workers_of_workers(script):
+    program = """
+    from concurrent.futures import ProcessPoolExecutor
+    def nested(_=None):
+        context = multiprocessing.get_context("fork")
+        with backendcfg.profile("two"), context.Pool(2) as pool:
+            return [look()[1], pool.apply(look)[1], child(context)[1]]
+    backendcfg.apply("all")
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as executor:
+        print(json.dumps(executor.submit(nested).result()))
+    """
+    assert printed(script(program)) == [[2, 2, 2]]
+
+
+@pytest.mark.torch
+def test_ranks_by_fork_start_processes_of_their_own_and_undo_gives_the_functions_back(script):
+    look = """
+import json, multiprocessing, os, backendcfg
+def tell(*_):
+    os.write(1, f"{json.dumps([one.name for one in backendcfg.session.installed.in_force().plans])}\\n".encode())
+def rank(number):
+    with backendcfg.profile("one"):
+        process = multiprocessing.get_context("fork").Process(target=tell)
+        process.start()
+        process.join()
+"""
+    program = """
+    import sys
+    found = []
+    def wrapped():
+        modules = torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]
+        found.append([hasattr(module.start_processes, "__wrapped__") for module in modules])
+    backendcfg.apply("two")
+    import torch.multiprocessing
+    wrapped()
+    backendcfg.undo()
+    wrapped()
+    backendcfg.apply("two")
+    with backendcfg.profile("tf32-off"):
+        torch.multiprocessing.start_processes(rank, nprocs=2, start_method="fork")
+    print(json.dumps(found))
+    """
+    *of_ranks, wrapped = printed(script(program, look=look))
+    assert of_ranks == [["two", "tf32-off", "one"]] * 2
+    assert wrapped == [[True, True], [False, False]]
+
+
 @pytest.mark.torch
 def test_pytorch_s_workers_obey_and_differ_and_are_the_same_in_every_run(script):
     program = """
