@@ -70,7 +70,7 @@ class Dropout(Kernels):
 
 
 class Products(TorchSwitch):
-    """Those of products: "keep", PyTorch's; "float32", ours of it; "native", ours of 16 bits."""
+    """Those of products: PyTorch's ("keep"), ours of float32 ("float32"), of 16 bits ("native")."""
 
     name = "torch.matmul.kernels"
     only = "base"
