@@ -100,9 +100,13 @@ own.undo()
 
 @pytest.mark.torch
 @pytest.mark.skipif(find_spec("expecttest") is None, reason="expecttest is not installed")
-def test_with_every_route_pytorchs_functions_are_as_exact_on_the_inputs_of_its_tests(python):
+@pytest.mark.parametrize("matmul", ["native", pytest.param("float32", marks=pytest.mark.slow)])
+def test_with_every_route_pytorchs_functions_are_as_exact_on_the_inputs_of_its_tests(
+    python, matmul
+):
     """The inputs come with PyTorch's wheel, whose tests import expecttest."""
-    found = json.loads(python(Path(__file__).with_name("torch_routed.py").read_text()))
+    program = Path(__file__).with_name("torch_routed.py").read_text()
+    found = json.loads(python(program.replace('MATMUL = "native"', f'MATMUL = "{matmul}"')))
     wrong = {name: report["wrong"] for name, report in found.items() if report["wrong"]}
     assert not wrong, json.dumps(wrong, indent=1)
     assert all(report["compared"] > 5 for report in found.values())
@@ -116,8 +120,10 @@ def test_with_every_route_pytorchs_functions_are_as_exact_on_the_inputs_of_its_t
     assert len(errors) >= 12
     assert {kind: error for kind, error in errors.items() if error > 1.3} == {}
     served = {name for name, report in found.items() if report["served"]}
-    # Vectors are PyTorch's.
-    assert {*found} - served == {"addmv", "inner", "mv"}
+    attention = {"nn.functional.scaled_dot_product_attention"}
+    # Vectors are PyTorch's; of products in float32 nothing is traced.
+    products = {*found} - attention - {"addmv", "inner", "mv"}
+    assert served == (attention | products if matmul == "native" else attention)
 
 
 def test_a_pytorch_that_gives_no_kernels_out_is_not_served():

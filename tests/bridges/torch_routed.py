@@ -19,7 +19,13 @@ from backendcfg.ops.attention import torch_kernels
 
 torch_kernels.FEW = 0  # small calls with dropout, too
 
-ROUTES = {f"route.torch.{name}": "native" for name in ("attention", "dropout", "matmul")}
+MATMUL = "native"
+"""The route of products; the test also runs this program with "float32"."""
+ROUTES = {
+    "route.torch.attention": "native",
+    "route.torch.dropout": "native",
+    "route.torch.matmul": MATMUL,
+}
 NAMES = {
     *("__rmatmul__", "addbmm", "addmm", "addmv", "baddbmm", "bmm", "einsum"),
     *("inner", "linalg.multi_dot", "matmul", "mm", "mv", "nn.functional.bilinear"),
