@@ -9,6 +9,7 @@ of a route, shows what it costs calls that it leaves to PyTorch.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -49,21 +50,19 @@ def rows(*, quick: bool) -> list[Row]:
 
     rounds = 5 if quick else 15
     found = []
-    for dtype, replaced, shapes in (
-        (torch.float32, torch_products.FLOAT32, SHAPES + WIDE),
-        (torch.bfloat16, torch_products.NARROW, SHAPES),
-        (torch.float16, torch_products.NARROW, SHAPES),
+    small = {"x": torch.randn(7, 7), "torch": torch}
+    for value, replaced, dtypes, shapes in (
+        ("float32", torch_products.FLOAT32, (torch.float32,), SHAPES + WIDE),
+        ("native", torch_products.NARROW, (torch.bfloat16, torch.float16), SHAPES),
     ):
-        small = {"x": torch.randn(7, 7), "torch": torch}
         plain = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
         route = Route(replaced)
         routed = side_by_side({"mm": "torch.mm(x, x)"}, small, rounds=rounds)["mm"]
-        if dtype is not torch.float16:
-            against = f"{nanoseconds(plain)} without the route"
-            what = f"mm, 7 x 7 x 7, float32, left to PyTorch by the route of {str(dtype)[6:]}"
-            ratio = f"{routed / plain:.2f} of its time"
-            found.append(Row(what, nanoseconds(routed), against, ratio))
-        for m, k, n in shapes:
+        against = f"{nanoseconds(plain)} without the route"
+        what = f'mm, 7 x 7 x 7, float32, left to PyTorch by the route "{value}"'
+        ratio = f"{routed / plain:.2f} of its time"
+        found.append(Row(what, nanoseconds(routed), against, ratio))
+        for dtype, (m, k, n) in itertools.product(dtypes, shapes):
             x, w, c = (torch.randn(shape).to(dtype) for shape in ((m, k), (n, k), (m, n)))
             names: dict[str, Any] = {"x": x, "w": w, "b": w.mT.contiguous(), "torch": torch}
             names |= {"c": c, "linear": torch.nn.functional.linear}

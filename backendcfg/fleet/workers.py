@@ -127,7 +127,7 @@ def begin(requests: Sequence[Asked], engine: str, name: str) -> None:
     children.connect(process.take_over)
     plans, applied = plans_of(requests), installed.in_force()
     there = applied is not None and applied.plans == plans
-    children.settle(plans, ("worker", name), 1, there=there, source=engine)
+    children.settle(plans, ("worker", name), there=there, source=engine)
     report = installed.report()
     late = [
         one

@@ -72,7 +72,7 @@ def replace(path: str, content: str | bytes) -> bool:
 
 
 def keep_newest(folder: str, suffix: str, most: int) -> None:
-    """Remove the oldest files of a kind, where that can be done, but for `most`, 1 or more."""
+    """Remove all files with a suffix but the newest ones, of which `most`, 1 or more, stay."""
     from contextlib import suppress
 
     with suppress(OSError):

@@ -15,6 +15,7 @@ the program has imported it.
 
 from __future__ import annotations
 
+import os
 import sys
 from _thread import _local as local
 
@@ -282,8 +283,6 @@ def _pool_size(processes: int | None = None, *_: Any, **named: Any) -> int:
     """How many workers a `multiprocessing.Pool` has that is made with these arguments."""
     if processes is not None:
         return processes
-    import os
-
     return getattr(os, "process_cpu_count", os.cpu_count)() or 1
 
 
@@ -402,7 +401,7 @@ class Inheritance:
             _abandon_scopes()
         base = installed.in_force()
         there = base is not None and base.plans == self.plans
-        settle(self.plans, self.identity, self.size, there=there)
+        settle(self.plans, self.identity, there=there, size=self.size)
         if self.tasks:
             self.tasks.govern(process)
 
@@ -415,9 +414,9 @@ def received(given: tasks.Tasks) -> None:
 def settle(
     plans: tuple[Compiled, ...],
     identity: lineage.Path,
-    size: int,
     *,
     there: bool,
+    size: int = 1,
     source: str = SOURCE,
 ) -> None:
     """Make the plans the base of this child, with generators of its own.
@@ -425,8 +424,8 @@ def settle(
     Args:
         plans: those of its parent.
         identity: which child it is.
-        size: how many processes share the cores of its parent.
         there: whether they are its base already.
+        size: how many processes share the cores of its parent.
         source: who picked them, in words.
     """
     from backendcfg.bridges import lineage

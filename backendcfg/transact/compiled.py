@@ -154,6 +154,7 @@ def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:
         path = entry.origin.place.path
         if path and not entry.origin.title.startswith("profile "):
             in_files.setdefault(path, []).append(entry.flag)
+    threads = plan.entry("threads.count").adaptation
     choice = next((choice for choice in plan.choices if choice.flag == "blas.library"), None)
     return Compiled(
         name=plan.name,
@@ -162,12 +163,7 @@ def compile_plan(plan: Plan, stamp: dict[str, Any], request: Asked) -> Compiled:
         asked=tuple(plan.asked()),
         dormant={entry.flag: entry.idle for entry in plan.entries if entry.idle},
         bitless=tuple(flag for flag in plan.asked() if not flags()[flag].flag.bits),
-        takes_all_cores=any(
-            entry.flag == "threads.count"
-            and entry.adaptation is not None
-            and entry.adaptation.requested == "auto"
-            for entry in plan.entries
-        ),
+        takes_all_cores=threads is not None and threads.requested == "auto",
         unkept=plan.unkept,
         order=choice.order if choice is not None else (),
         named=choice.named if choice is not None else (),

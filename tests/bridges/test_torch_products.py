@@ -171,11 +171,9 @@ def served():
 
 LAYOUTS = f"""{SERVED}
 import json, random
-import numpy, torch
+from math import prod
+import torch
 from backendcfg import ops
-
-def prod(shape):
-    return int(numpy.prod(shape))
 
 # Numbers of a shape, somewhere in memory.
 def lay_out(shape):

@@ -26,25 +26,31 @@ FLAGS: frozenset[str] = frozenset()
 
 
 class Kernels(TorchSwitch):
-    """Whose kernels PyTorch runs on the CPU: "keep", its own, or "native", ours."""
+    """Whose kernels PyTorch runs on the CPU: "keep", its own, or some of ours, by their name."""
 
     only = "base"
 
-    def replaced(self) -> Replaced:
-        """The kernels."""
+    def __init__(self, torch: Any, wanted: str) -> None:
+        super().__init__(torch)
+        self.wanted = wanted
+
+    def ours(self) -> dict[str, Replaced]:
+        """The kernels of each value but "keep"."""
         raise NotImplementedError
 
     def read(self) -> str:
-        return "native" if self.replaced().is_wanted(Kernels) else "keep"
+        return next((name for name, one in self.ours().items() if one.is_wanted(Kernels)), "keep")
 
     def write(self, value: str) -> None:
-        if value == "native":
-            self.replaced().serve(self.torch, Kernels)
-        else:
-            self.replaced().give_back(Kernels)
+        ours = self.ours()
+        for name, replaced in ours.items():
+            if name != value:
+                replaced.give_back(Kernels)
+        if value != "keep":
+            ours[value].serve(self.torch, Kernels)
 
     def unsupported(self) -> str:
-        return self.replaced().why_not(self.torch)
+        return self.ours()[self.wanted].why_not(self.torch)
 
 
 class Attention(Kernels):
@@ -52,10 +58,10 @@ class Attention(Kernels):
 
     name = "torch.attention.kernels"
 
-    def replaced(self) -> Replaced:
+    def ours(self) -> dict[str, Replaced]:
         from backendcfg.ops.attention import torch_kernels
 
-        return torch_kernels.REPLACED
+        return {"native": torch_kernels.REPLACED}
 
 
 class Dropout(Kernels):
@@ -63,50 +69,27 @@ class Dropout(Kernels):
 
     name = "torch.dropout.kernel"
 
-    def replaced(self) -> Replaced:
+    def ours(self) -> dict[str, Replaced]:
         from backendcfg.ops import torch_dropout
 
-        return torch_dropout.REPLACED
+        return {"native": torch_dropout.REPLACED}
 
 
-class Products(TorchSwitch):
-    """Those of products: PyTorch's ("keep"), ours of float32 ("float32"), of 16 bits ("native")."""
+class Products(Kernels):
+    """Those of products: ours of float32 ("float32"), or of bfloat16 and float16 ("native")."""
 
     name = "torch.matmul.kernels"
-    only = "base"
 
-    def __init__(self, torch: Any, wanted: str) -> None:
-        super().__init__(torch)
-        self.wanted = wanted
-
-    def served(self) -> dict[str, Replaced]:
-        """The kernels of each value but "keep"."""
+    def ours(self) -> dict[str, Replaced]:
         from backendcfg.ops import torch_products
 
         return {"float32": torch_products.FLOAT32, "native": torch_products.NARROW}
 
-    def read(self) -> str:
-        return next((of for of, one in self.served().items() if one.is_wanted(Kernels)), "keep")
-
-    def write(self, value: str) -> None:
-        for of, replaced in self.served().items():
-            if of != value:
-                replaced.give_back(Kernels)
-        if value != "keep":
-            self.served()[value].serve(self.torch, Kernels)
-
-    def unsupported(self) -> str:
-        return self.served()[self.wanted].why_not(self.torch)
-
 
 def collect(torch: Any, values: Mapping[str, Any], asked: Collection[str]) -> list[Setting]:
     """The settings of the routes that a profile asks for; "keep" touches nothing."""
-    wanted = {flag: value for flag, value in values.items() if flag in asked and value != "keep"}
-    found = [
-        Setting(switch(torch), wanted[flag], flag)
-        for flag, switch in ((ATTENTION, Attention), (DROPOUT, Dropout))
-        if flag in wanted
+    return [
+        Setting(switch(torch, values[flag]), values[flag], flag)
+        for flag, switch in ((ATTENTION, Attention), (DROPOUT, Dropout), (MATMUL, Products))
+        if flag in asked and values[flag] != "keep"
     ]
-    if MATMUL in wanted:
-        found.append(Setting(Products(torch, wanted[MATMUL]), wanted[MATMUL], MATMUL))
-    return found

@@ -14,8 +14,7 @@
 #define OPERATION "scaled_dot_product_attention"
 #define THEIRS "_scaled_dot_product_flash_attention_for_cpu"
 
-static torch_library ours;        /* null while PyTorch has its own kernels */
-static atomic_bool is_on;         /* whether ours serve; else they pass every call on */
+static bcfg_torch_route route; /* defined below, with its kernels */
 static PyObject *without_profile; /* the choice where no profile is in force */
 static const char no_memory[] = "backendcfg: no memory for attention";
 
@@ -278,7 +277,7 @@ static void forward(uint64_t *stack, uint64_t arguments, uint64_t results) {
     torch_tensor *from = given.tensors, made[2] = {NULL, NULL};
     attention_job job = {0};
     bool checks = false;
-    if (atomic_load(&is_on) && take_inputs(&given, &job.in) && choose(&job, &checks)) {
+    if (atomic_load(&route.is_on) && take_inputs(&given, &job.in) && choose(&job, &checks)) {
         bool done = attend(&job, made), is_right = !done || !checks || is_finite(&job);
         give(&given, stack, made, 2);
         if (done && is_right) return;
@@ -343,7 +342,7 @@ static void backward(uint64_t *stack, uint64_t arguments, uint64_t results) {
     Given given = take(stack, places, 6);
     torch_tensor *from = given.tensors, made[3] = {NULL, NULL, NULL};
     backward_job job = {0};
-    if (atomic_load(&is_on) && take_inputs(&given, &job.in) && take_outputs(&given, &job)) {
+    if (atomic_load(&route.is_on) && take_inputs(&given, &job.in) && take_outputs(&given, &job)) {
         begin_backward(&job.in);
         bool done = attend_backward(&job, made);
         give(&given, stack, made, 3);
@@ -362,16 +361,14 @@ static void backward(uint64_t *stack, uint64_t arguments, uint64_t results) {
 static const bcfg_torch_kernel kernels[] = {
     {THEIRS, forward}, {THEIRS "_backward", backward}, {NULL, NULL}};
 
+static bcfg_torch_route route = {.kernels = kernels};
+
 PyObject *bcfg_serve_torch_attention(PyObject *module, PyObject *file) {
     (void)module;
-    if (file != Py_None && ours == NULL && !bcfg_torch_replace(file, kernels, &ours)) return NULL;
-    atomic_store(&is_on, file != Py_None);
-    Py_RETURN_NONE;
+    return bcfg_torch_serve(&route, file);
 }
 
 PyObject *bcfg_restore_torch_attention(PyObject *module, PyObject *ignored) {
     (void)module, (void)ignored;
-    atomic_store(&is_on, false);
-    bcfg_torch_restore(&ours);
-    Py_RETURN_NONE;
+    return bcfg_torch_restore(&route);
 }

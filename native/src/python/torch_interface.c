@@ -15,8 +15,8 @@ static bool is_found; /* all of it: kernels may be using it, so it is not writte
 static void (*check_fail)(const char *function, const char *file, uint32_t line, const char *text);
 /* From PyTorch 2.13 on; before, such values are freed as C++ frees them, and errors have no words. */
 static int32_t (*delete_value)(uint64_t *value);
-/* Before PyTorch 2.10 there is only the other one, before whose answer memory that two tensors share is
- * copied, as if it were to be written. */
+/* A tensor's memory, to be read. NULL in releases that lack it: `get_data` serves there, which first copies memory
+ * that two tensors share. */
 static int32_t (*get_const_data)(torch_tensor, const void **);
 static const char *(*last_error)(void);
 static void (*delete_plain)(void *memory);
@@ -66,7 +66,8 @@ PyObject *bcfg_torch_lacks(PyObject *module, PyObject *file) {
     return missing != NULL ? PyUnicode_FromString(missing) : Py_NewRef(Py_None);
 }
 
-bool bcfg_torch_replace(PyObject *file, const bcfg_torch_kernel *kernels, torch_library *library) {
+/* Registers kernels; false with an exception set. */
+static bool replace(PyObject *file, const bcfg_torch_kernel *kernels, torch_library *library) {
     const char *path = PyUnicode_AsUTF8(file), *missing = path != NULL ? find_all(path) : NULL;
     if (missing != NULL) PyErr_Format(PyExc_RuntimeError, "PyTorch lacks the function %s", missing);
     if (PyErr_Occurred()) return false;
@@ -84,9 +85,18 @@ bool bcfg_torch_replace(PyObject *file, const bcfg_torch_kernel *kernels, torch_
     return false;
 }
 
-void bcfg_torch_restore(torch_library *library) {
-    if (*library != NULL) (void)bcfg_torch.delete_library(*library);
-    *library = NULL;
+PyObject *bcfg_torch_serve(bcfg_torch_route *route, PyObject *file) {
+    if (file != Py_None && route->library == NULL && !replace(file, route->kernels, &route->library))
+        return NULL;
+    atomic_store(&route->is_on, file != Py_None);
+    Py_RETURN_NONE;
+}
+
+PyObject *bcfg_torch_restore(bcfg_torch_route *route) {
+    atomic_store(&route->is_on, false);
+    if (route->library != NULL) (void)bcfg_torch.delete_library(route->library);
+    route->library = NULL;
+    Py_RETURN_NONE;
 }
 
 bool bcfg_torch_describe(torch_tensor tensor, torch_array *array) {

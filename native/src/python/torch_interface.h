@@ -11,6 +11,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -64,7 +65,7 @@ typedef struct {
 } torch_interface;
 #undef TORCH_POINTER
 
-/* Filled in by the first bcfg_torch_replace or bcfg_torch_lacks. */
+/* Filled in by the first bcfg_torch_serve or bcfg_torch_lacks. */
 extern torch_interface bcfg_torch;
 
 /* A kernel of ours, and the operator of `aten`, with its overload, whose kernel on the CPU it replaces. */
@@ -73,11 +74,18 @@ typedef struct {
     torch_kernel *kernel;
 } bcfg_torch_kernel;
 
-/* Finds the functions from a library of the process, by its file (`torch._C`'s), and from what that one
- * needs, and registers kernels, up to one without a name. False with an exception set. */
-bool bcfg_torch_replace(PyObject *file, const bcfg_torch_kernel *kernels, torch_library *library);
-/* Gives PyTorch its own kernels back, if it has not got them. No other thread may be calling ours. */
-void bcfg_torch_restore(torch_library *library);
+/* Kernels that are replaced together. */
+typedef struct {
+    const bcfg_torch_kernel *kernels; /* up to one without a name */
+    torch_library library;            /* null while PyTorch has its own */
+    atomic_bool is_on;                /* whether ours serve; else they pass every call on */
+} bcfg_torch_route;
+
+/* Registers the kernels where that is not done, by the file of `torch._C`, and lets them serve; with None
+ * they pass every call on. NULL with an exception set, else None. */
+PyObject *bcfg_torch_serve(bcfg_torch_route *route, PyObject *file);
+/* Gives PyTorch its own kernels back. No other thread may be calling ours. Returns None. */
+PyObject *bcfg_torch_restore(bcfg_torch_route *route);
 
 /* A tensor's memory, which its handle keeps, to be read; strides in elements. */
 typedef struct {

@@ -1,21 +1,18 @@
 /* PyTorch's products of float32 on the CPU by our kernels: kernels of its operators `mm` and `bmm`, which it
  * calls without Python in between. What ours do not take is given to PyTorch's own functions, errors
  * included. */
-#include <stdatomic.h>
-
 #include "arrays.h"
 #include "core/core.h"
 #include "torch_interface.h"
 
-/* Multiplications from which ours are faster than MKL where that leaves AVX-512 unused: those of two matrices of
- * 8 x 8; and for one row or column those of a matrix of 8 MiB, which MKL reads faster from the cache, but not
- * from memory. */
+/* Our kernels compute from so many multiplications on: LARGE are those of two matrices of 8 x 8. LARGE_LINE is for
+ * one row or column, by a matrix of 8 MiB: MKL multiplies a smaller one faster, out of the cache. Measured where MKL
+ * leaves AVX-512 unused. */
 enum { LARGE = 1 << 9, LARGE_LINE = 1 << 21 };
 
 typedef int32_t torch_product(torch_tensor out, torch_tensor a, torch_tensor b);
 
-static torch_library ours; /* null while PyTorch has its own kernels */
-static atomic_bool is_on;  /* whether ours serve; else they pass every call on */
+static bcfg_torch_route route; /* defined below, with its kernels */
 
 static const int64_t one = 1, none = 0;
 
@@ -85,7 +82,7 @@ static torch_tensor multiply(torch_tensor a, torch_tensor b, torch_tensor out, i
     bcfg_product product;
     int64_t strides[3], shape[3], dense[3];
     bool done = false;
-    if (atomic_load_explicit(&is_on, memory_order_relaxed) && bcfg_torch_describe(a, &left) &&
+    if (atomic_load_explicit(&route.is_on, memory_order_relaxed) && bcfg_torch_describe(a, &left) &&
         bcfg_torch_describe(b, &right) && take(&left, &right, dimensions, strides, shape, &product)) {
         if (out == NULL)
             result = bcfg_torch_new((int)dimensions, shape, steps + 3 - dimensions, BCFG_FLOAT32, dense);
@@ -127,16 +124,14 @@ OPERATOR(bmm_out, 3, RESULT, bcfg_torch.bmm)
 static const bcfg_torch_kernel kernels[] = {
     {"mm", mm}, {"mm.out", mm_out}, {"bmm", bmm}, {"bmm.out", bmm_out}, {NULL, NULL}};
 
+static bcfg_torch_route route = {.kernels = kernels};
+
 PyObject *bcfg_serve_torch_products(PyObject *module, PyObject *file) {
     (void)module;
-    if (file != Py_None && ours == NULL && !bcfg_torch_replace(file, kernels, &ours)) return NULL;
-    atomic_store(&is_on, file != Py_None);
-    Py_RETURN_NONE;
+    return bcfg_torch_serve(&route, file);
 }
 
 PyObject *bcfg_restore_torch_products(PyObject *module, PyObject *ignored) {
     (void)module, (void)ignored;
-    atomic_store(&is_on, false);
-    bcfg_torch_restore(&ours);
-    Py_RETURN_NONE;
+    return bcfg_torch_restore(&route);
 }
