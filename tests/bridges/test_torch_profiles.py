@@ -69,6 +69,7 @@ def said_fixture(child):
     return said
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_under_a_profile_everything_reads_exports_and_compiles_and_undo_leaves_no_trace(said, name):
     code = (

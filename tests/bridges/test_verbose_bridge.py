@@ -167,6 +167,7 @@ convolve()
 
 
 @with_torch
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("text", "level"),
     [("none", 0), ("error", 0), ("nonsense", 0), ("3", 0), ("1,0", 0), ("0,1", 1), ("2,1", 2)],
@@ -184,6 +185,7 @@ say("means", switch("onednn[torch].verbose", "mkldnn.verbose").read())
 
 
 @with_torch
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "text", ["dispatch", "profile_exec", "all", "1,filter=conv", "debuginfo=9"]
 )

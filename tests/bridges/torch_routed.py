@@ -1,8 +1,11 @@
 """PyTorch's own functions with its routes and without, on the inputs that PyTorch's tests make.
 
-A program for a process of its own. Writes JSON: for each function how many calls were compared, how many
-our kernels served, what was wrong, and by type how far results are from the exact ones, in units of
-PyTorch's: the geometric mean for the result, and for each gradient.
+    python torch_routed.py MATMUL SHUFFLED
+
+MATMUL is the route of products, and the inputs come SHUFFLED times again with their numbers in another
+order. Writes JSON: for each function how many calls were compared, how many our kernels served, what was
+wrong, and by type how far results are from the exact ones, in units of PyTorch's: the geometric mean for
+the result, and for each gradient.
 """
 
 import json
@@ -19,13 +22,7 @@ from backendcfg.ops.attention import torch_kernels
 
 torch_kernels.FEW = 0  # small calls with dropout, too
 
-MATMUL = "native"
-"""The route of products; the test also runs this program with "float32"."""
-ROUTES = {
-    "route.torch.attention": "native",
-    "route.torch.dropout": "native",
-    "route.torch.matmul": MATMUL,
-}
+ROUTES = {"route.torch.attention": "native", "route.torch.dropout": "native"}
 NAMES = {
     *("__rmatmul__", "addbmm", "addmm", "addmv", "baddbmm", "bmm", "einsum"),
     *("inner", "linalg.multi_dot", "matmul", "mm", "mv", "nn.functional.bilinear"),
@@ -33,8 +30,6 @@ NAMES = {
     *("nn.functional.scaled_dot_product_attention", "tensordot"),
 }
 DTYPES = torch.float32, torch.bfloat16, torch.float16
-SHUFFLED = 20
-"""So many times the inputs come again with their numbers in another order."""
 ROUNDINGS = 2
 """A result may be twice as far from the exact one as PyTorch's, and so many roundings of the largest element
 more."""
@@ -76,7 +71,7 @@ def shuffled(value):
     return numbers.requires_grad_(value.requires_grad)
 
 
-def inputs():
+def inputs(times):
     """Functions with the inputs of PyTorch's tests, none of which are wrong ones."""
     for info in op_db:
         if info.name not in NAMES:
@@ -87,7 +82,7 @@ def inputs():
                 yield info, sample
                 yield info, sample.noncontiguous()
                 # Only attention has dropout, and many calls without it are compared.
-                for _ in range(SHUFFLED // 5 if sample.kwargs.get("dropout_p") else SHUFFLED):
+                for _ in range(times // 5 if sample.kwargs.get("dropout_p") else times):
                     yield info, sample.transform(shuffled)
 
 
@@ -112,10 +107,10 @@ def errors(name, before, after, exact):
             yield None
 
 
-def main():
-    given = list(inputs())
+def main(matmul, times):
+    given = list(inputs(int(times)))
     before = [called(*one) for one in given]
-    backendcfg.apply(settings=ROUTES)
+    backendcfg.apply(settings={**ROUTES, "route.torch.matmul": matmul})
     found = {info.name: {"compared": 0, "served": 0, "wrong": []} for info, _ in given}
     ratios = {name: defaultdict(list) for name in found}
     for (info, sample), theirs in zip(given, before, strict=True):
@@ -141,4 +136,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

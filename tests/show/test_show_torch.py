@@ -75,7 +75,7 @@ def difference(one, other):
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_after_a_hundred_profiles_pytorch_is_as_if_it_had_never_had_any(walk, seed):
     never, had = walk("never"), walk("switched", seed)
     assert len(never["before"]["switches"]) > 50

@@ -57,10 +57,12 @@ def _trained(tmp_path_factory):
 RUN = ("-m", "backendcfg", "run", "reproducible", "--", sys.executable, "train.py")
 
 
+@pytest.mark.exhaustive  # and the next one: .ci/run trains with the installed wheel, too
 def test_without_a_profile_two_runs_learn_different_weights(trained):
     assert trained("train.py") != trained("train.py")
 
 
+@pytest.mark.exhaustive
 def test_under_reproducible_two_runs_learn_the_same_bits(trained):
     # However the profile is named, and whatever a shell presets.
     by_variable = [word for word in RUN if word != "reproducible"]

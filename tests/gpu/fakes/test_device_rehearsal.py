@@ -51,6 +51,7 @@ OVER_FAKES = {
 
 
 @pytest.mark.torch
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("chosen", OVER_FAKES)
 def test_the_tests_of_each_family_are_rehearsed_on_fakes(device_file, chosen):
     libraries, count = OVER_FAKES[chosen]
@@ -72,6 +73,7 @@ def test_attention_is_rehearsed_by_the_kernels_for_the_cpu():
 
 
 @pytest.mark.torch
+@pytest.mark.exhaustive
 def test_gradients_are_rehearsed_by_the_emulated_kernels(device_file):
     fakes = "--fakes=" + ":".join(map(device_file, ("libexchange.so", "libcuda.so.1")))
     said = rehearse(fakes, "--emulated", "-k", "gradients and (77 or groups or mask)")
