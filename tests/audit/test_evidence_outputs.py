@@ -73,7 +73,9 @@ def plainly(a, b):
         )
     one, other = sides[0][0], sides[1][0]
     if frame(one) != frame(other):
-        return Distance("text differs", line=parting(one, other))
+        at = parting(one, other)
+        shown = [side[0].split("\n")[at - 1] for side in (a, b)]
+        return Distance("text differs", first=(*shown,), line=at)
     left, compared = [], []
     for place, (mine, its) in enumerate(zip(one, other, strict=True)):
         steady = all(run[place] == side[0][place] for side in sides for run in side)
@@ -143,3 +145,22 @@ def test_what_is_printed_is_never_held_in_parts():
         tracemalloc.stop()
     assert found == Distance("numbers differ", 100_000, (), 1, 0.5, ("0.5", "0.25"), 50_000)
     assert most < 4 * len(text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ("loss\nnone\n", "loss\n1\n", 'another text from line 2 on: "1", not "none"'),
+        ("a\n", "a\nmore\n", 'another text from line 2 on: "more", not nothing'),
+        ("", "x", 'another text from line 1 on: "x", not nothing'),
+        ("a", "a\n", "another text from line 1 on"),
+        ("a\r1", "a\rb\x1b", 'another text from line 1 on: "a\\rb\\u001b", not "a\\r1"'),
+        (
+            "x" * 60 + "old",
+            "x" * 60 + "new" + "!" * 60,
+            f'another text from line 1 on: "...{"x" * 10}new{"!" * 27}...", not "...{"x" * 10}old"',
+        ),
+    ],
+)
+def test_where_texts_part_both_lines_are_shown(one, other, words):
+    assert distance([one], [other]).words() == [words]

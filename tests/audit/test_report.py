@@ -44,7 +44,8 @@ def proved(text="loss", *, equal=False):
     odd = Difference(
         2, True, numbers, (Deviation(text, f"{text}: other bytes"),), (Deviation(text, text),)
     )
-    other = Difference(3, False, Distance("text differs", line=2), (), (), ("threads = 1",))
+    words = Distance("text differs", first=("a", text), line=2)
+    other = Difference(3, False, words, (), (), ("threads = 1",))
     proof = Proof(
         text,
         4,
@@ -166,7 +167,7 @@ def test_the_page_of_a_proof_says_what_was_found():
         "2 of 4 runs under loss differ from the first",
         "run with printed loss loss 1 the first the first the first",
         "2 load line 3 has 0.6, not 0.5; 1 of 4 numbers differ, apart by 2.0e-07 at most loss",
-        "3 threads = 1 another text from line 2 on the same the same",
+        '3 threads = 1 another text from line 2 on: "loss", not "a" the same the same',
         "4 load the same the same the same",
         "op 27 of 300",
         "same inputs, other output: 454 of 2560 elements, relative 2.0e-07 at most",

@@ -90,7 +90,7 @@ def test_prints():
         "  run 2 (with load): 1 of 1 numbers differ, apart by 1.0e+00 at most\n"
         "  run 3: line 2 has 2, not 0\n"
         "  run 3: 1 of 1 numbers differ, apart by 1.0e+00 at most\n"
-        "  run 4 (with load): another text from line 3 on\n"
+        '  run 4 (with load): another text from line 3 on: "more", not nothing\n'
         "  and 1 more run\n"
         f"  varied: {VARIED}, the seed of hashes\n"
         "  help: where PyTorch computes it, `backendcfg prove tf32-off --why -- python -m pytest -s"

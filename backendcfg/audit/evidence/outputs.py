@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import re
@@ -83,7 +84,8 @@ class Distance:
             of the same side.
         differing: how many of those compared differ.
         apart: by how much at most, as a part of the larger one; None where one is not finite.
-        first: the first that differs, of each side.
+        first: the first number that differs, of each side; for a text that differs, what stands
+            there in the line where they part.
         line: the first line that differs, from 1; 0 where none does.
         changing: for `unsteady`, which sides change, the first one being 0.
     """
@@ -99,16 +101,33 @@ class Distance:
 
     def words(self) -> list[str]:
         """What the second side printed otherwise; nothing where it is the same or unsteady."""
-        if self.state == "text differs":
-            return [f"another text from line {self.line} on"]
-        if self.state != "numbers differ":
+        if self.state not in ("text differs", "numbers differ"):
             return []
         first, other = self.first
+        if self.state == "text differs":
+            ours, theirs = _quoted(other, first), _quoted(first, other)
+            shown = f": {ours}, not {theirs}" if ours != theirs else ""
+            return [f"another text from line {self.line} on{shown}"]
         apart = "" if self.apart is None else f", apart by {self.apart:.1e} at most"
         return [
             f"line {self.line} has {other}, not {first}",
             f"{self.differing} of {self.numbers} numbers differ{apart}",
         ]
+
+
+_SHOWN = 40
+"""So many characters of a line are shown."""
+
+
+def _quoted(line: str, other: str) -> str:
+    """A line, or what stands around the place where another one parts from it."""
+    if not line:
+        return "nothing"
+    at = len(os.path.commonprefix([line, other]))  # noqa: RUF071 - of characters
+    begin = at - 10 if at > _SHOWN // 2 else 0
+    text = line[begin : begin + _SHOWN]
+    before, after = "..." * (begin > 0), "..." * (begin + _SHOWN < len(line))
+    return json.dumps(f"{before}{text}{after}", ensure_ascii=False)
 
 
 def parts(text: str) -> Iterator[tuple[Kind, str]]:
@@ -180,7 +199,16 @@ def _unmatched(a: Sequence[str], b: Sequence[str]) -> Distance:
     changing = tuple(i for i, line in enumerate(partings) if line)
     if changing:
         return Distance("unsteady", line=partings[changing[0]], changing=changing)
-    return Distance("text differs", line=_parting(a[0], b[0]))
+    line = _parting(a[0], b[0])
+    return Distance("text differs", first=(_from(a[0], line), _from(b[0], line)), line=line)
+
+
+def _from(text: str, line: int) -> str:
+    """What stands in a line of a text."""
+    begin = 0
+    for _ in range(line - 1):
+        begin = text.index("\n", begin) + 1
+    return text[begin:].partition("\n")[0]
 
 
 def _parting(one: str, other: str) -> int:
