@@ -38,7 +38,11 @@ class Variable:
 PROFILE = Variable(
     "BACKENDCFG_PROFILE", "0.1", "Profile to use when none is named; `a+b` composes, later wins."
 )
-DISABLE = Variable("BACKENDCFG_DISABLE", "0.1", "Set to 1 to turn backendcfg off altogether.")
+DISABLE = Variable(
+    "BACKENDCFG_DISABLE",
+    "0.1",
+    "Set to 1 to turn backendcfg off altogether; 0, no, off and false do not.",
+)
 CONFIG_DIR = Variable(
     "BACKENDCFG_CONFIG_DIR", "0.1", "Replaces the user's configuration directory."
 )

@@ -28,6 +28,9 @@ SILENT = (
     *("BACKENDCFG_CARRIED", "BACKENDCFG_GUARD", "BACKENDCFG_TRACE", "BACKENDCFG_RECORDS"),
     *("BACKENDCFG_WORKER", "BACKENDCFG_CORES", "BACKENDCFG_DISABLE"),
 )
+STRONG = ("PROFILE", "INHERIT", "CAPTURE", "RANKS")
+"""Those that count whatever the project's file picks."""
+
 # pip runs the last two by their paths while it builds a package.
 INSTALLERS = ("ensurepip", "venv", "virtualenv", "__pip-runner__.py", "_in_process.py")
 # Set while pip or another front end builds a package: compilers and build systems ask Python then.
@@ -65,7 +68,8 @@ def below_home(ours: str, theirs: str, usual: str) -> str:
     if chosen:
         return os.path.abspath(chosen)
     base = os.environ.get(theirs, "")  # noqa: TID251
-    if not os.path.isabs(base):  # as the XDG specification asks
+    # As the XDG specification asks. An empty HOME would make `~` the root.
+    if not os.path.isabs(base) and os.environ.get("HOME", usual):  # noqa: TID251
         base = os.path.expanduser(usual)
     return os.path.join(base, "backendcfg") if os.path.isabs(base) else ""
 
@@ -188,8 +192,7 @@ def _is_ours_alone(found: "os.stat_result") -> bool:
 
 def upwards(here: str) -> "Iterator[str]":
     """A folder and those above it, as far as they belong to this user or to root."""
-    user = os.geteuid()
-    at = here
+    user, at = os.geteuid(), here
     while True:
         try:
             if os.stat(at).st_uid not in (user, 0):
@@ -245,6 +248,18 @@ def project(here: str) -> "tuple[str, str]":
     return "", ""
 
 
+def project_of_another(here: str) -> str:
+    """The file that would make a folder a project, if its own folder were this user's; or ""."""
+    if project(here)[1]:
+        return ""
+    mine, at, above = set(upwards(here)), "", here
+    while at != above:
+        at, above = above, os.path.dirname(above)
+        if at not in mine and marker(at):
+            return marker(at)
+    return ""
+
+
 def picks(path: str) -> bool:
     """Whether a settings file may pick a profile, or has a key that is meant to."""
     return b"prof" in (read(path) or b"")
@@ -258,8 +273,7 @@ def escaped(path: str) -> str:
 def active_rows(folder: str) -> "dict[str, int] | None":
     """What the index in a folder says: the active generation by escaped path, 0 for none.
 
-    Returns:
-        Nothing where there is no index that counts; None where it is damaged.
+    Without an index that counts there are no rows; of a damaged one, None.
     """
     content = read(os.path.join(folder, "active"), own=True) if folder else None
     if content is None:
@@ -282,15 +296,12 @@ def is_within(path: str, root: str) -> bool:
 
 
 def may_have_profile(committed: bool) -> "tuple[bool, str]":
-    """Whether a process that starts here may have a profile.
+    """Whether a process that starts here may have a profile; and a file that prevents it, or "".
 
     Args:
         committed: whether a project's file counts that this user does not trust.
-
-    Returns:
-        Whether it may; and a file that does not count, where without it something would.
     """
-    if asked():
+    if any(os.environ.get(PREFIX + name) for name in STRONG):  # noqa: TID251
         return True, ""
     mine, shared = active_rows(state_directory()), active_rows(environment_directory())
     if mine is None or shared is None:
@@ -301,7 +312,8 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
     if nearest and is_within(nearest, root):
         return True, ""
     others = bool(
-        nearest
+        asks_for_flags()
+        or nearest
         or mine.get(USER)
         or shared.get(ENVIRONMENT)
         or picks(os.path.join(user_directory(), "config.toml"))
@@ -314,13 +326,10 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
     return False, file if others else ""
 
 
-def asked() -> bool:
-    """Whether a variable of this process asks for a profile or a flag."""
-    for name in os.environ:  # noqa: TID251
-        # Looking up takes longer than looking over, so few are.
-        if name.startswith(PREFIX) and name not in SILENT and os.environ.get(name):  # noqa: TID251
-            return True
-    return False
+def asks_for_flags() -> bool:
+    """Whether a variable of this process sets a flag, or names none of ours."""
+    names = [n for n in os.environ if n.startswith(PREFIX) and n not in SILENT]  # noqa: TID251
+    return any(os.environ.get(name) for name in names)  # noqa: TID251
 
 
 def _nearest(rows: "dict[str, int]", here: str) -> str:
@@ -336,7 +345,8 @@ def _nearest(rows: "dict[str, int]", here: str) -> str:
 
 def disabled() -> bool:
     """Whether BACKENDCFG_DISABLE turns everything off, or a package is being built."""
-    if os.environ.get(PREFIX + "DISABLE", "") not in ("", "0"):  # noqa: TID251
+    text = os.environ.get(PREFIX + "DISABLE", "")  # noqa: TID251
+    if text.strip().lower() not in ("", "0", "false", "no", "off"):
         return True
     return any(name in os.environ for name in BUILDING)  # noqa: TID251
 
@@ -353,11 +363,7 @@ def is_off() -> bool:
 
 
 def program(words: "list[str]") -> "tuple[str, str]":
-    """What a command line runs: ("-c", its text), ("-m", a module) or ("", a script's file name).
-
-    Args:
-        words: the command line, the interpreter first.
-    """
+    """What a command line runs: ("-c", its text), ("-m", a module) or ("", a file's name)."""
     rest = iter(words[1:])
     for word in rest:
         if word in ("-W", "-X", "--check-hash-based-pycs"):
@@ -397,9 +403,7 @@ def is_worker(words: "list[str]") -> bool:
 def start(required: bool = False) -> None:
     """Let backendcfg apply what is in force.
 
-    Args:
-        required: whether a failure ends the process, as where BACKENDCFG_PROFILE asks for a
-            profile; else it is one line on standard error.
+    A failure is one line on standard error; where a profile is `required`, it ends the process.
     """
     if sys.version_info < OLDEST:
         say("warning: backendcfg does not act in " + sys.executable + ": it needs Python 3.11")
@@ -440,13 +444,9 @@ def warn(error: "Exception") -> None:
 
 
 def anew(wanted: "dict[str, str | None]", profile: str) -> None:
-    """Start the same command line anew, with variables that must be there before the interpreter.
+    """Start the same command line anew, with the variables that a profile wants before the start.
 
-    Where that is not safe it says so, and returns.
-
-    Args:
-        wanted: the variables, None for one that must be unset.
-        profile: the profile that asks for them.
+    None unsets one. Where that is not safe it says so, and returns.
     """
     why = _in_the_way()
     if not why:

@@ -37,7 +37,7 @@ def compiled(name: str | None, settings: Mapping[str, str]) -> Compiled:
     Raises:
         UsageError: no profile is named, and none is in force here.
     """
-    from backendcfg.cli.wording import without_profile
+    from backendcfg.cli.wording import no_project, without_profile
     from backendcfg.session.choice import chosen, settings_alone
 
     picked = chosen(name, settings)
@@ -46,7 +46,7 @@ def compiled(name: str | None, settings: Mapping[str, str]) -> Compiled:
     if not settings:
         raise UsageError(
             "no profile is named, and none is in force here",
-            notes=without_profile(settings_alone()),
+            notes=[*no_project(), *without_profile(settings_alone())],
             helps=[
                 "name one: `backendcfg run reproducible -- python train.py`",
                 "or make one active: `backendcfg apply reproducible`",

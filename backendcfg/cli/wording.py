@@ -68,6 +68,18 @@ def without_profile(paths: Sequence[str]) -> list[str]:
     return [f"no process starts with the flags in {files}: no profile is in force here"]
 
 
+def no_project() -> list[str]:
+    """A sentence on the file that would make this folder a project, if it were this user's."""
+    from backendcfg import startup
+
+    path = startup.project_of_another(startup.working_directory())
+    return [f"{shown_path(path)} does not count: its folder is another user's"] if path else []
+
+
+OWN_IT = "run as the user whose folder it is, or make it yours with `chown`"
+"""What to do about it."""
+
+
 def left_in_force() -> tuple[str | None, list[str]]:
     """The profile that is in force here where none is active any more, and lines that say so."""
     from backendcfg.cli.output import block

@@ -291,14 +291,16 @@ def _relabelled(span: Span, label: str) -> Span:
 
 
 def _not_a_name(name: str, pick: Pick) -> BackendCfgError:
-    where = f"environment variable {pick.variable} names" if pick.variable else "there can be no"
     complaint = InvalidVariableError if pick.variable else InvalidValueError
+    named = f"environment variable {pick.variable} names profile " if pick.variable else ""
+    which = ", which" if named else ""
+    helps = [A_NAME, "`a+b` composes two profiles, and a path has a `/`"]
+    if name == environ.NOTHING:
+        helps = ["to start a program without a profile, set BACKENDCFG_PROFILE=nothing for it"]
     return complaint(
-        f"{where} profile {describe.toml(name)}, which is not the name of a profile"
-        if pick.variable
-        else f"{describe.toml(name)} is not the name of a profile",
+        f"{named}{describe.toml(name)}{which} is not the name of a profile",
         state="no profile was applied; a wrong name never falls back to a default",
-        helps=[A_NAME, "`a+b` composes two profiles, and a path has a `/`"],
+        helps=helps,
     )
 
 

@@ -187,6 +187,11 @@ def begin(folder: str, name: str, extends: str | None = None) -> tuple[str, ...]
             f"{locations.project_file} makes this folder a project already",
             helps=["edit it; `backendcfg list` shows the profiles that it can name"],
         )
+    if os.path.lexists(os.path.join(folder, PROJECT)):
+        raise UsageError(
+            f"{PROJECT} is here, and does not count: it or its folder is another user's",
+            helps=["run as that user, or make them yours with `chown`"],
+        )
     if not is_name(name):
         raise UsageError(
             f"`{name}` is not the name of a profile",

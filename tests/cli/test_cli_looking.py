@@ -455,11 +455,20 @@ def test_a_project_in_somebody_else_s_folder_does_not_count_and_status_says_so(
         os.chown(tmp_path, 4321, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    does_not = "backendcfg.toml does not count: its folder is another user's"
+    own_it = "run as the user whose folder it is, or make it yours with `chown`"
     assert " ".join(call("status").out.split()) == (
-        f"no project {tmp_path}/backendcfg.toml, in a folder of another user's; run as that user, "
-        "or name a profile no profile is in force here "
+        f"no project {does_not}; {own_it} no profile is in force here "
         "next backendcfg list backendcfg apply reproducible"
     )
+    for words in (["validate"], ["run", "--", "true"], ["plan", "--toml"], ["apply"]):
+        assert f"\n  note: {does_not}\n" in call(*words).err
+    assert call("validate").err.endswith(f"\n  help: {own_it}\n")
+    assert f"note trust {does_not}" in " ".join(call("doctor").out.split())
+    refused = call("init")
+    assert refused.code == 2
+    assert "backendcfg.toml is here, and does not count: it or its folder is another" in refused.err
+    assert os.listdir(tmp_path) == ["backendcfg.toml"]
     assert json.loads(call("status", "--json").out)["passed_over"] == f"{tmp_path}/backendcfg.toml"
 
 

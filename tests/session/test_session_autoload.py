@@ -226,9 +226,11 @@ def test_an_interpreter_that_asks_to_be_left_alone_is(environment, option):
 
 
 def test_turned_off_by_the_variable_nothing_happens(environment):
-    assert environment.said(*PROGRAM, **ASKED, BACKENDCFG_DISABLE="1") == ("program\n", "", 0)
-    said = environment.said(*PROGRAM, **ASKED, BACKENDCFG_DISABLE="0")
-    assert said == ("started\nprogram\n", "", 0)
+    for text in ("1", "true", "yes", "x"):
+        assert environment.said(*PROGRAM, **ASKED, BACKENDCFG_DISABLE=text) == ("program\n", "", 0)
+    for text in ("0", "false", "No", " off "):
+        said = environment.said(*PROGRAM, **ASKED, BACKENDCFG_DISABLE=text)
+        assert said == ("started\nprogram\n", "", 0)
 
 
 @pytest.mark.parametrize("name", ["PIP_BUILD_TRACKER", "_PYPROJECT_HOOKS_BUILD_BACKEND"])
@@ -490,6 +492,17 @@ def test_a_committed_file_is_obeyed_once_its_checkout_is_trusted(real):
     assert real.said("-c", SHOW) == ("False\nfast\n", "", 0)
 
 
+def test_a_variable_of_a_flag_does_not_make_an_untrusted_file_count(real):
+    (real.root / "backendcfg.toml").write_text(PICKS)
+    out, err, code = real.said("-c", SHOW, BACKENDCFG_JAX_ENABLE_X64="true")
+    assert (out, code) == ("False\nfast\n", 0)
+    assert err.startswith("note: this Python starts without a profile, because you do not trust ")
+    assert real.said("-c", SHOW, BACKENDCFG_PROFILE="tf32-off") == ("True\ntf32-off\n", "", 0)
+    start = "import backendcfg; backendcfg.apply('debug'); import subprocess, sys\n"
+    start += "subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    assert real.run("-c", start, SHOW).stdout == "True\ndebug\n", "what a parent applied counts"
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("verb", ["off", "undo"])
 def test_a_committed_file_is_not_obeyed_any_more_where_nothing_applied_is_active(real, verb):
@@ -687,7 +700,8 @@ def test_what_it_was_started_anew_with_leaves_the_stored_plan_valid(real):
 
 
 def test_without_a_home_directory_no_folder_of_the_program_s_is_the_user_s(real):
-    for variables in ({"HOME": "home"}, {"XDG_CONFIG_HOME": "home/.config", "HOME": "home"}):
+    homes = ({"HOME": "home"}, {"XDG_CONFIG_HOME": "home/.config", "HOME": "home"}, {"HOME": ""})
+    for variables in homes:
         settings = real.root / "home" / ".config" / "backendcfg"
         settings.mkdir(parents=True, exist_ok=True)
         (settings / "config.toml").write_text('profile = "fast"\nenvironment.MINE = "yes"\n')
@@ -697,6 +711,14 @@ def test_without_a_home_directory_no_folder_of_the_program_s_is_the_user_s(real)
         assert real.said("-c", code, **variables) == ("False None\n", "", 0)
         assert real.said("-c", code, BACKENDCFG_PROFILE="fast", **variables)[0] == "True None\n"
     assert sorted(path.name for path in (real.root / "home").iterdir()) == [".config"]
+
+
+def test_an_empty_home_is_none(monkeypatch):
+    monkeypatch.setenv("HOME", "")
+    for name in ("BACKENDCFG_STATE_DIR", "BACKENDCFG_CONFIG_DIR", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert (startup.state_directory(), startup.user_directory()) == ("", startup.NOWHERE)
 
 
 def test_the_user_s_settings_count_only_where_nobody_else_may_write_them(real, tmp_path):

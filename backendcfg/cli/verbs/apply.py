@@ -82,6 +82,7 @@ def again(
         UsageError: nothing is active, and no settings file picks a profile.
     """
     from backendcfg import session
+    from backendcfg.cli.wording import no_project
     from backendcfg.session.choice import chosen
 
     generation = session.current(user=user, environment=environment)
@@ -91,6 +92,7 @@ def again(
     if picked is None or picked.name is None:
         raise UsageError(
             "no profile is named, and no settings file picks one",
+            notes=no_project(),
             helps=["run `backendcfg apply reproducible`, or see `backendcfg list`"],
         )
     return None, picked.arguments

@@ -293,12 +293,14 @@ def profiles(host: Host) -> Iterator[Finding]:
 
 def trust(host: Host) -> Iterator[Finding]:
     """Whether this project's files are trusted as they are."""
+    from backendcfg.cli.wording import OWN_IT, no_project
     from backendcfg.load.locations import locate
     from backendcfg.load.trust import is_trusted, project_files, recorded
 
     root = locate().project_root
     if root is None:
-        yield Finding("trust", "fine", "this folder is in no project")
+        unowned = [Finding("trust", "note", one, OWN_IT) for one in no_project()]
+        yield from unowned or [Finding("trust", "fine", "this folder is in no project")]
         return
     files = [os.path.realpath(path) for path in project_files(root)]
     untrusted = [path for path in files if not is_trusted(path)]

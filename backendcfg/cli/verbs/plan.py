@@ -63,12 +63,14 @@ def command(
 
 
 def _toml(name: str | None) -> None:
+    from backendcfg.cli.wording import no_project
     from backendcfg.load.stack import Request, load
     from backendcfg.resolve.explain import toml
 
     if name is None:
         raise UsageError(
             "no profile is named, and none is in force here",
+            notes=no_project(),
             helps=["name one: `backendcfg plan reproducible --toml`"],
         )
     stack = load(Request(name=name, use_environment=False))

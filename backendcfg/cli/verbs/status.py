@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from backendcfg.cli.group import verb
@@ -27,14 +26,16 @@ def standing() -> dict[str, Any]:
         the stored plan is made again when a process starts, "" while it is valid, and `stored_by`
         which command stores a new one; `in_files` are the flags in force that settings files set,
         by file; `instead` are the weaker picks, strongest first; `python` is why a plain `python`
-        starts without it, "" where it has it; `ignored` are the lists of what is active that do not
-        count, each with the reason; `passed_over` is the file of a project that does not count, or
-        ""; `alone` are the settings files with flags, where no profile is in force to go with them;
+        starts without it, "" where it has it; `inherited` are the profiles that it takes over
+        instead, from the process that started this one; `ignored` are the lists of what is active
+        that do not count, each with the reason; `passed_over` is the file of a project that does
+        not count, or ""; `alone` are the settings files with flags, where no profile is in force;
         `calibration` says whether our own operations go by measured speed.
     """
-    from backendcfg import environ
+    from backendcfg import environ, startup
     from backendcfg.cli.wording import calibrated, not_in_python
     from backendcfg.session import choice, planning
+    from backendcfg.session.start import inherited
     from backendcfg.transact.generations import ignored, option, take_over_old_state
 
     document: dict[str, Any] = {
@@ -48,8 +49,9 @@ def standing() -> dict[str, Any]:
         "stored_by": "",
         "instead": [],
         "python": "",
+        "inherited": [],
         "note": "",
-        "passed_over": _passed_over(),
+        "passed_over": startup.project_of_another(startup.working_directory()),
         "ignored": ignored(),
         "alone": [],
         "unkept": [],
@@ -57,6 +59,8 @@ def standing() -> dict[str, Any]:
         "disabled": environ.disabled(),
         "calibration": None,
     }
+    if not document["disabled"]:
+        document["inherited"] = [one.name or "settings" for one in inherited()]
     document["note"] = take_over_old_state()
     picked = choice.chosen(whole=True)
     if picked is None:
@@ -84,37 +88,23 @@ def standing() -> dict[str, Any]:
     }
 
 
-def _passed_over() -> str:
-    """The file of a project above this folder that does not count, or "".
-
-    The search upwards stops at a folder of somebody else's, such as a checkout that is mounted into
-    a container where another user runs.
-    """
-    from backendcfg import startup
-
-    here = startup.working_directory()
-    if startup.project(here)[1]:
-        return ""
-    seen = set(startup.upwards(here))
-    folders = [here]
-    while (above := os.path.dirname(folders[-1])) != folders[-1]:
-        folders.append(above)
-    return next(filter(None, (startup.marker(at) for at in folders if at not in seen)), "")
-
-
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    from backendcfg.cli.wording import tier_lines, without_profile
+    from backendcfg.cli.wording import OWN_IT, no_project, tier_lines, without_profile
     from backendcfg.errors import shown_path
 
     yield from block("note", [document["note"]] if document["note"] else [], "bold")
     if document["disabled"]:
         yield "backendcfg is turned off by BACKENDCFG_DISABLE"
         return
-    if path := document["passed_over"]:
-        why = f"{path}, in a folder of another user's; run as that user, or name a profile"
-        yield from block("no project", [why], "bold", "yellow")
+    if document["passed_over"]:
+        unowned = [f"{one}; {OWN_IT}" for one in no_project()]
+        yield from block("no project", unowned, "bold", "yellow")
     unused = [f"{path}: {why}" for path, why in document["ignored"].items()]
     yield from block("ignored", unused, "bold", "yellow")
+    if document["inherited"]:
+        names = ", ".join(document["inherited"])
+        why = f"started here, it takes over {names} from the program that this shell runs in"
+        yield from block("python", [why], "bold", "yellow")
     if document["profile"] is None:
         by = f", as {document['source']} picks `nothing`" if document["source"] else ""
         yield f"no profile is in force here{by}"

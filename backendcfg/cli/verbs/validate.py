@@ -43,6 +43,7 @@ def command(files: tuple[str, ...], host_file: str | None, schema: str | None) -
     which check while you write.
     """
     from backendcfg.cli import sources
+    from backendcfg.cli.wording import OWN_IT, no_project
     from backendcfg.session import project
 
     if schema is not None:
@@ -50,9 +51,14 @@ def command(files: tuple[str, ...], host_file: str | None, schema: str | None) -
         return
     files = files or project.files()
     if not files:
+        unowned = no_project()
         raise UsageError(
             "no file is named, and this folder is in no project",
-            helps=["name files: `backendcfg validate mine.toml`", "or run `backendcfg init`"],
+            notes=unowned,
+            helps=[
+                "name files: `backendcfg validate mine.toml`",
+                OWN_IT if unowned else "or run `backendcfg init`",
+            ],
         )
     host = sources.host(host_file)
     checked = [project.check(path, host) for path in files]
