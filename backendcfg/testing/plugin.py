@@ -6,16 +6,22 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import backendcfg
+from backendcfg import environ, startup
 from backendcfg.audit.guard import Change, Watched, refusal
 from backendcfg.bridges import imports
 from backendcfg.errors import BackendCfgError, PendingWarning
+from backendcfg.probe.limits import OURS, given_share, read_cores, read_limits
 from backendcfg.session import installed
+from backendcfg.session.choice import chosen
+from backendcfg.session.planning import compiled_pick
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -49,15 +55,18 @@ class Suite:
             pytest.UsageError: the profile cannot be applied.
         """
         refuse_old()
-        if self.profile:
-            try:
+        share_cores(self.config)
+        try:
+            if self.profile:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", PendingWarning)  # the header says it
                     self.report = backendcfg.apply(self.profile)
-            except BackendCfgError as error:
-                raise pytest.UsageError(error.render()) from error
-        else:
-            self.report = installed.report()
+            elif (report := installed.report()) is not None:
+                self.report = report
+            elif (picked := chosen()) is not None:
+                compiled_pick(picked)  # raises what the start of this process said in one line
+        except BackendCfgError as error:
+            raise pytest.UsageError(error.render()) from error
         self.config.pluginmanager.register(self, "backendcfg-suite")
         if self.guard:
             self.config.pluginmanager.register(Leaks(), "backendcfg-leaks")
@@ -65,7 +74,9 @@ class Suite:
     def pytest_report_header(self) -> list[str]:
         """The profile and what of it cannot hold in this process, and whether tests are guarded."""
         lines = []
-        if self.report is not None:
+        if environ.disabled():
+            lines.append("backendcfg: turned off by BACKENDCFG_DISABLE")
+        elif self.report is not None:
             tier = self.report.tier
             in_force = f"{tier}, {'' if self.report.in_force else 'not '}in force"
             by = "" if self.profile else f", by {installed.source()}"
@@ -75,8 +86,11 @@ class Suite:
             if pending:
                 words = f"backendcfg run {self.report.profile} -- pytest ..."
                 lines.append(f"backendcfg: what is pending holds under `{words}`")
+            if not self.profile and not startup.may_have_profile(committed=False)[0]:
+                lines.append(
+                    "backendcfg: Python that a test starts has no profile before `backendcfg trust`"
+                )
         elif not self.guard:
-            # A project's file that cannot be obeyed: the import said why, on standard error.
             lines.append("backendcfg: no profile is in force")
         if self.guard:
             lines.append("backendcfg: tests must leave numeric switches as they find them")
@@ -98,6 +112,7 @@ class Marked:
         """Register it, once."""
         if not config.pluginmanager.has_plugin(cls.NAME):
             refuse_old()
+            share_cores(config)
             config.pluginmanager.register(cls(), cls.NAME)
 
     @pytest.hookimpl(wrapper=True)
@@ -106,15 +121,42 @@ class Marked:
         marker = item.get_closest_marker("backendcfg")
         if marker is None:
             return (yield)
+        cases = sys.modules.get("unittest.async_case")
+        if cases and isinstance(getattr(item, "instance", None), cases.IsolatedAsyncioTestCase):
+            pytest.fail(
+                "`@pytest.mark.backendcfg` does not reach a test of `IsolatedAsyncioTestCase`,"
+                " which has a context of its own; write `with backendcfg.profile(...):` in it",
+                pytrace=False,
+            )
         with backendcfg.profile(profile_in(marker)):
             return (yield)
 
 
 def profile_in(marker: pytest.Mark) -> str:
     """The profile that a marker names; the test fails whose marker does not."""
-    if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], str):
+    named = dict(marker.kwargs)
+    given = [*marker.args, *([named.pop("profile")] if "profile" in named else [])]
+    if len(given) != 1 or named or not isinstance(given[0], str):
         pytest.fail('write the marker as `@pytest.mark.backendcfg("profile")`', pytrace=False)
-    return marker.args[0]
+    return given[0]
+
+
+def share_cores(config: pytest.Config) -> None:
+    """Give each worker of pytest-xdist its share of the cores, for `threads.count = "auto"`.
+
+    Its workers inherit the variable, which their interpreters read before they know that they are
+    workers. A worker that has none, as where only markers ask for profiles, takes its own share.
+    """
+    beside = environ.current().get("PYTEST_XDIST_WORKER_COUNT", "")
+    if beside.isdecimal():
+        workers = int(beside) if given_share()[0] is None else 0
+    else:
+        workers = len(getattr(config.option, "tx", None) or ())
+    if workers > 1:
+        before = environ.CORES.read()
+        share = max(1, read_cores(read_limits()).count // workers)
+        environ.put(environ.CORES.name, f"{share}{OURS}")
+        config.add_cleanup(functools.partial(environ.put, environ.CORES.name, before))
 
 
 def refuse_old() -> None:

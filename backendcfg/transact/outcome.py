@@ -121,8 +121,9 @@ def warn_of_pending(plan: Compiled, outcomes: Iterable[Outcome], *, depth: int) 
         if because not in _warned:
             import warnings
 
-            _warned.add(because)
+            # Under `-W error` this raises, and does so again for the next scope.
             warnings.warn(sentence, PendingWarning, stacklevel=depth + 2)
+            _warned.add(because)
 
 
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

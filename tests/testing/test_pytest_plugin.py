@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 from backendcfg import startup
+from backendcfg.probe.limits import read_cores, read_limits
 
 
 def outcomes(output):
@@ -217,6 +218,39 @@ def test_a_marked_test_runs_with_its_profile_alone(run, one):
     assert 'write the marker as `@pytest.mark.backendcfg("profile")`' in output
 
 
+def test_a_marker_counts_whoever_gives_it_and_however_it_names_the_profile(run, one, tmp_path):
+    (tmp_path / "conftest.py").write_text(
+        f"""
+import pytest
+
+def pytest_collection_modifyitems(items):
+    items[0].add_marker(pytest.mark.backendcfg("{one}"))
+
+@pytest.fixture
+def marked(request):
+    request.node.add_marker(pytest.mark.backendcfg(profile="{one}"))
+"""
+    )
+    module = f"{PROFILED}def test_one():\n    assert threads() == [1]\n"
+    module += "def test_two(marked):\n    assert threads() == [1]\n"
+    assert outcomes(run(module, code=0)) == {"passed": 2}
+    assert outcomes(run(module, "-k", "two", code=0)) == {"passed": 1, "deselected": 1}
+
+
+def test_a_marker_that_would_not_reach_a_test_is_refused(run, one):
+    output = run(
+        f"""
+        import unittest, pytest
+        class TestIt(unittest.IsolatedAsyncioTestCase):
+            @pytest.mark.backendcfg("{one}")
+            async def test_it(self):
+                pass
+        """,
+        code=1,
+    )
+    assert "does not reach a test of `IsolatedAsyncioTestCase`" in output
+
+
 @pytest.mark.exhaustive
 def test_a_package_that_a_start_up_file_imported_before_pytest_gives_no_warning(
     installed, tmp_path
@@ -252,6 +286,27 @@ def test_workers_of_xdist_are_guarded_too(run, one):
     assert "`NVIDIA_TF32_OVERRIDE` was unset and is 1" in output
 
 
+@pytest.mark.skipif(find_spec("xdist") is None, reason="needs pytest-xdist")
+@pytest.mark.parametrize("option", ["--backendcfg=./shared.toml", "-q"])
+def test_workers_of_xdist_share_the_cores_unless_the_profile_gives_a_number(run, tmp_path, option):
+    (tmp_path / "shared.toml").write_text('threads.count = "auto"\n')
+    (tmp_path / "four.toml").write_text("threads.count = 4\n")
+    cores = read_cores(read_limits()).count
+    module = """
+        import os, pytest, backendcfg
+        @pytest.mark.parametrize("number", range(4))
+        @pytest.mark.backendcfg("./shared.toml")
+        def test_share(number):
+            assert os.environ["BACKENDCFG_CORES"] == "{share} each"
+            assert backendcfg.flags["threads.count"] == {share}
+        @pytest.mark.backendcfg("./four.toml")
+        def test_number():
+            assert backendcfg.flags["threads.count"] == 4
+        """
+    share = max(1, cores // 3)
+    assert outcomes(run(module.format(share=share), option, "-n3", code=0)) == {"passed": 5}
+
+
 def test_what_is_in_force_here_holds_for_the_run_and_is_in_its_header(run, tmp_path):
     os.unlink(startup.off_files()[-1])
     file = tmp_path / "backendcfg.toml"
@@ -266,6 +321,38 @@ def test_what_is_in_force_here_holds_for_the_run_and_is_in_its_header(run, tmp_p
     )
     assert f"backendcfg: profile tf32-off (none, in force), by {file}\n" in output
     file.write_text('profile = "tf32-of"\n')
-    output = run("def test_it(): pass", code=0)
-    assert "backendcfg: no profile is in force\n" in output
+    output = run("def test_it(): pass", code=4)
     assert "profile `tf32-of`, which does not exist" in output
+    assert "did you mean `tf32-off`?" in output
+    file.unlink()
+    output = run("def test_it(): pass", code=4, BACKENDCFG_THREAD_COUNT="4")
+    assert "did you mean BACKENDCFG_THREADS_COUNT?" in output
+    output = run("def test_it(): pass", "--backendcfg=fast", code=0, BACKENDCFG_DISABLE="1")
+    assert "backendcfg: turned off by BACKENDCFG_DISABLE\n" in output
+
+
+def test_a_project_in_another_user_s_folder_is_named_in_the_header(installed, run, tmp_path):
+    os.unlink(startup.off_files()[-1])
+    (tmp_path / "backendcfg.toml").write_text('profile = "tf32-off"\n')
+    if os.geteuid() != 0:
+        pytest.skip("only root may give a folder to another user")
+    os.chown(tmp_path, 4321, -1)
+    output = run("def test_it(): pass\n", code=0)
+    assert f"{tmp_path}/backendcfg.toml does not count: its folder is another user's\n" in output
+
+
+def test_python_that_a_test_starts_has_what_the_header_says(installed, run, tmp_path):
+    os.unlink(startup.off_files()[-1])
+    (tmp_path / "backendcfg.toml").write_text('profile = "tf32-off"\n')
+    module = """
+        import subprocess, sys
+        def test_it():
+            code = "import sys; print('backendcfg' in sys.modules)"
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+            assert done.stdout == "{}\\n"
+        """
+    said = "backendcfg: Python that a test starts has no profile before `backendcfg trust`\n"
+    assert said in run(module.format(False), code=0)
+    trusted = [sys.executable, "-m", "backendcfg", "trust"]
+    subprocess.run(trusted, cwd=tmp_path, check=True, capture_output=True)
+    assert said not in run(module.format(True), code=0)

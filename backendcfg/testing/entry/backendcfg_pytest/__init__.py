@@ -6,9 +6,7 @@ it only for a run that has a profile: by an option, a setting, a marker, or in f
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 MARKER = "backendcfg(profile): run the test with this profile of backendcfg in force."
 
@@ -53,8 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
     suite = profile or guard or _is_in_force()
     if not (suite or runs):
         return
-    import pytest
-
     try:
         from backendcfg.testing.plugin import Suite
 
@@ -83,8 +79,22 @@ def _is_in_force() -> bool:
     )
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Register what runs a marked test under its profile, unless it is proven."""
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Which file of a project is ignored, since another user owns its folder, as in a container."""
+    try:
+        import _backendcfg_startup as startup
+    except ImportError:
+        return []
+    path = startup.project_of_another(startup.working_directory())
+    return [f"backendcfg: {path} does not count: its folder is another user's"] if path else []
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Register what runs a marked test under its profile, unless it is proven.
+
+    After its fixtures are set up: they may mark it, too, and so may a `conftest.py`.
+    """
     if item.config.pluginmanager.has_plugin("backendcfg-prover"):
         return
     if item.get_closest_marker("backendcfg") is not None:
