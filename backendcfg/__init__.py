@@ -165,5 +165,7 @@ def _save_at_exit() -> None:
     atexit.register(leave)
 
 
-_start()
-_save_at_exit()
+if "_is_started" not in globals():  # `importlib.reload` and `%reload_ext` run this file again
+    _is_started = True
+    _start()
+    _save_at_exit()

@@ -32,6 +32,8 @@ NAME = "profile"
 _FIRST_LINE = re.compile(rf"%%{NAME}(?:[ \t]+(.*))?")
 
 _extension: Extension | None = None
+_applied_before: int | None = None
+"""How many profiles were applied before the first `%profile NAME`; None where there was none."""
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -55,7 +57,6 @@ class Extension:
     def __init__(self, shell: Any) -> None:
         """Register them; what had their names before comes back with `remove`."""
         self.shell = shell
-        self._applied_before: int | None = None
         self._magics = shell.magics_manager.magics
         self._earlier = {kind: found.get(NAME) for kind, found in self._magics.items()}
         shell.register_magic_function(self.profile, "line_cell", NAME)
@@ -80,7 +81,7 @@ class Extension:
         `%profile NAME`. `%%profile NAME` at the top of a cell is `with backendcfg.profile(NAME):`
         over the cell. NAME is a profile, several joined by `+`, or a path to a file.
         """
-        name = line.strip()
+        name = re.split(r"(?:^|\s)#", line)[0].strip().strip("\"'")
         if cell is not None:  # called by another magic; IPython's own cells come through `visit`
             self.shell.run_cell(f"%%{NAME} {name}\n{cell}")
         elif name == "off":
@@ -94,22 +95,24 @@ class Extension:
         return None
 
     def _apply(self, name: str) -> str:
+        global _applied_before
         if environ.disabled():
             return f"BACKENDCFG_DISABLE turns backendcfg off: `{name}` is not in force"
         before = installed.depth()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PendingWarning)  # the line below says the same
             report = apply(name)
-        if self._applied_before is None:
-            self._applied_before = before
+        if _applied_before is None:
+            _applied_before = before
         return _sentence(report)
 
     def _off(self) -> str:
-        depth = installed.depth() if self._applied_before is None else self._applied_before
+        global _applied_before
+        depth = installed.depth() if _applied_before is None else _applied_before
         report, told = installed.report(), f"`%{NAME}` has nothing to take back; "
         while installed.depth() > depth:
             report, told = undo(), ""
-        self._applied_before = None
+        _applied_before = None
         return told + (_NONE if report is None else _sentence(report))
 
     def visit(self, node: ast.AST) -> ast.AST:

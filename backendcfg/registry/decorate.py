@@ -26,7 +26,18 @@ if TYPE_CHECKING:
 
 
 def decorate(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the scope around it; what kind of function it is does not change."""
+    """The function with the scope around it; what kind of function it is does not change.
+
+    Raises:
+        InvalidArgumentError: it is a class.
+    """
+    if isinstance(function, type):
+        from backendcfg.errors import InvalidArgumentError
+
+        raise InvalidArgumentError(
+            f"a profile cannot decorate the class `{function.__qualname__}`",
+            helps=["decorate its methods"],
+        )
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     if isinstance(function, functools.partial):
         called = function.func

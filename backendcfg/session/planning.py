@@ -162,12 +162,14 @@ def as_arguments(settings: Mapping[str, Any] | None) -> dict[str, str]:
             raise InvalidArgumentError(
                 f"`settings` must have names of flags as keys, not {flag!r}", helps=written
             )
-        if not _is_plain(value):
+        is_numpys = getattr(value, "shape", None) == () and hasattr(value, "item")
+        plain = value.item() if is_numpys else value
+        if not _is_plain(plain):
             raise InvalidValueError(
                 f"`{flag}` cannot be set to {value!r}: TOML has no such value",
                 helps=["give a bool, an int, a str, or a list or dict of these"],
             )
-        texts[flag] = literal(value)
+        texts[flag] = literal(plain)
     return texts
 
 

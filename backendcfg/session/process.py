@@ -76,7 +76,8 @@ def apply(
     arguments = as_arguments(settings)
     picked = chosen(name, arguments)
     if picked is None:
-        plan, source, found = compiled(None, arguments=arguments), "settings files", False
+        plan, found = compiled(None, arguments=arguments), False
+        source = "backendcfg.apply" if arguments else "settings files"
     else:
         plan, source = compiled_pick(picked), picked.source or "backendcfg.apply"
         found = name is None and not arguments

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copyreg
+
 from backendcfg import environ
 from backendcfg._native import Prepared, Scope
 from backendcfg.locks import LOADING
@@ -12,7 +14,8 @@ from backendcfg.transact.outcome import warn_of_pending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal
+    from collections.abc import Callable
+    from typing import Any, Literal
 
     from backendcfg.transact.compiled import Compiled
 
@@ -27,7 +30,8 @@ def profile(name: str, *, busy: Busy = "raise") -> Scope:
     Use it in `with`, in `async with`, or as a decorator of functions, coroutine functions and
     generators. Scopes nest, and one object may be entered again. What our own operations read is
     per context: threads and asyncio tasks do not see each other's scopes. What is process-wide in
-    somebody's library is shared by scopes that agree.
+    somebody's library is shared by scopes that agree. Where the process has a profile, leaving puts
+    that profile's value back, also over one that the program had set.
 
     Where the tier rests on what only the start of a process can set, a `PendingWarning` says so.
     A scope sets no seeds: what is drawn inside belongs to the stream of the program around it.
@@ -93,3 +97,17 @@ def reload() -> None:
     adjust.forget()
     process.catch_up()
     threads.begin()
+
+
+def _by_name(scope: Scope) -> tuple[Callable[..., Scope], tuple[str, str]]:
+    """How a scope is pickled, as within a decorated function that joblib sends to a worker."""
+    found = [name for name, prepared in _prepared.items() if prepared is scope.prepared]
+    (busy,) = (word for word, number in BUSY.items() if number == scope.busy)
+    return _again, (found[0] if found else scope.prepared.name, busy)
+
+
+def _again(name: str, busy: Any) -> Scope:
+    return profile(name, busy=busy)
+
+
+copyreg.pickle(Scope, _by_name)

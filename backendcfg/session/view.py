@@ -85,10 +85,19 @@ class FlagsView(Mapping[str, Any]):
             raise AttributeError(str(error)) from error
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(
+        raise AttributeError(self._read_only(name, value))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        raise TypeError(self._read_only(name, value))
+
+    def _read_only(self, name: str, value: Any) -> str:
+        return (
             f"flags are read-only: put `{self._prefix}{name}` in a profile, or call "
             f'backendcfg.apply(settings={{"{self._prefix}{name}": {value!r}}})'
         )
+
+    def __reduce__(self) -> tuple[type[FlagsView], tuple[str]]:
+        return FlagsView, (self._prefix,)
 
     def __iter__(self) -> Iterator[str]:
         length = len(self._prefix)

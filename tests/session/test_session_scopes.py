@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import pickle
 
 import pytest
 
+import backendcfg
 from backendcfg import errors, ops, session
 from backendcfg.bridges import all as bridges
 from backendcfg.schema.profile import defaults
@@ -142,6 +145,9 @@ def test_flags_answer_by_name_by_attribute_and_in_legacy_spelling():
 
 
 def test_flags_cannot_be_set_and_say_what_to_do_instead():
+    with pytest.raises(TypeError, match=r"flags are read-only: put `threads.count` in a profile"):
+        backendcfg.flags["threads.count"] = 1
+    assert copy.deepcopy(backendcfg.flags.cudnn) == backendcfg.flags.cudnn
     with pytest.raises(AttributeError, match=r"flags are read-only: put `cudnn.benchmark` in a"):
         session.flags.cudnn.benchmark = True
 
@@ -268,3 +274,43 @@ def test_a_module_without_a_library_does_not_make_scopes_look_again(python, tmp_
     python(
         COUNTED + f"sys.path.insert(0, {str(tmp_path)!r})\nimport plain\nassert entered() == 0\n"
     )
+
+
+def test_a_scope_is_pickled_and_copied_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text("threads.dynamic = false\n")
+    for name in ("tf32-off", "./mine.toml"):
+        scope = backendcfg.profile(name, busy="skip")
+        for again in (pickle.loads(pickle.dumps(scope)), copy.deepcopy(scope)):
+            assert again.prepared is scope.prepared
+            assert again.busy == scope.busy
+            assert not again.is_open
+
+
+def test_a_class_cannot_be_decorated():
+    """It would become a function, which pytest would not collect."""
+    with pytest.raises(errors.InvalidArgumentError) as refused:
+
+        @backendcfg.profile("tf32-off")
+        class Tests:
+            pass
+
+    assert "a profile cannot decorate the class `" in refused.value.message
+    assert refused.value.helps == ("decorate its methods",)
+
+
+def test_a_decorated_function_of_a_script_goes_to_a_worker_of_joblib(lines):
+    pytest.importorskip("joblib")
+    code = """
+    import json, warnings
+    warnings.simplefilter("ignore")
+    import backendcfg, joblib
+
+    @backendcfg.profile("tf32-off")
+    def named(_):
+        return backendcfg.active().name
+
+    if __name__ == "__main__":
+        print(json.dumps(joblib.Parallel(2)(joblib.delayed(named)(i) for i in range(2))))
+    """
+    assert lines(code) == [["tf32-off", "tf32-off"]]
