@@ -42,6 +42,7 @@ def test_an_operation_that_gives_something_else_the_second_time_is_named(
 
 
 @pytest.mark.torch
+@pytest.mark.exhaustive
 def test_the_shell_says_what_equal_operations_bound(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text("import torch; x = torch.ones(2) * 2")

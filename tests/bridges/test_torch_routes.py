@@ -125,7 +125,8 @@ def test_with_every_route_pytorchs_functions_are_as_exact_on_the_inputs_of_its_t
         if calls >= 2.5 * times
     }
     assert len(errors) >= 12
-    assert {kind: error for kind, error in errors.items() if error > 1.3} == {}
+    most = 1.3 if times == 20 else 1.6
+    assert {kind: error for kind, error in errors.items() if error > most} == {}
     served = {name for name, report in found.items() if report["served"]}
     attention = {"nn.functional.scaled_dot_product_attention"}
     # Vectors are PyTorch's; of products in float32 nothing is traced.

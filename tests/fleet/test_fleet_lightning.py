@@ -79,6 +79,7 @@ def test_processes_share_the_cores_and_train_alike(met):
     assert met("reproducible") == [first, second]
 
 
+@pytest.mark.exhaustive
 def test_processes_with_other_settings_refuse_before_they_train(met):
     assert [one["refused"] for one in met("tf32-off", "odd")] == [
         "2 ranks do not compute alike"

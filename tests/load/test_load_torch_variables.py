@@ -123,6 +123,7 @@ def test_the_two_tables_of_variables_agree():
 
 @pytest.mark.torch
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("variable", "text"),
     [(each.variable, text) for each in INITIALS for text in each.values],
