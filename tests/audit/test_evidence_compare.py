@@ -128,7 +128,7 @@ def test_what_does_not_read_as_a_time_is_compared(text):
 
 def test_other_words_are_another_text():
     found = distance([EQUAL], [EQUAL.replace("abc123", "abd123")])
-    assert (found.state, found.line) == ("text differs", 2)
+    assert found == Distance("text differs", first=found.first, line=2)
     assert found.first[1] == found.first[0].replace("abc123", "abd123") != found.first[0]
     assert distance([EQUAL], [EQUAL + "more\n"]).line == 3
     assert distance([EQUAL], [EQUAL + "1\n"]).line == 3

@@ -443,6 +443,26 @@ def test_a_table_with_other_words_differs_and_one_that_is_too_long_does_by_bytes
     assert both(b"a\n1,x\n", b"a\n1,y\n") == ["x.csv: other bytes", "y.csv: other bytes"]
 
 
+def test_of_a_notebook_or_a_log_times_do_not_count_and_results_do(tmp_path):
+    path = tmp_path / "run.ipynb"
+
+    def run(second, result):
+        cell = {
+            "metadata": {"execution": {"iopub.execute_input": f"2026-11-29T02:18:{second}.5Z"}},
+            "outputs": [{"text": [f"loss {result}\n"]}],
+        }
+        path.write_text(json.dumps({"cells": [cell]}, indent=1))
+        (tmp_path / "run.LOG").write_text(f"2026-11-29 02:18:{second} loss {result}\n")
+        return files.written(str(tmp_path), {})
+
+    assert differing(run(39, 0.25), run(41, 0.25)) == []
+    both = differing(run(39, 0.25), run(41, 0.5))
+    assert both == [
+        "run.LOG: line 1 has 0.5, not 0.25; 1 of 1 numbers differ, apart by 5.0e-01 at most",
+        "run.ipynb: line 12 has 0.5, not 0.25; 1 of 1 numbers differ, apart by 5.0e-01 at most",
+    ]
+
+
 def test_of_many_parts_some_are_named(tmp_path):
     path = tmp_path / "x.npz"
     held = [

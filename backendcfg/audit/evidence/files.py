@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MOST_FILES = 100_000
 """Below a folder with more nothing is compared."""
 
+TEXTS = (".csv", ".ipynb", ".json", ".jsonl", ".log", ".tsv", ".txt")
+"""How the names of files end that are compared as what a program prints."""
+
 MOST_TEXT = 1 << 20
 """Bytes of a text whose numbers are compared; a longer one is compared by its bytes."""
 
@@ -135,8 +138,8 @@ def _digest_of(file: BufferedIOBase) -> str:
 
 
 def _text(path: str) -> str | None:
-    """The text of a table or a document of which numbers are compared."""
-    if not path.lower().endswith((".csv", ".json")) or os.path.getsize(path) > MOST_TEXT:
+    """The text of a table, a document or a log of which numbers are compared."""
+    if not path.lower().endswith(TEXTS) or os.path.getsize(path) > MOST_TEXT:
         return None
     with open(path, "rb") as file:
         try:

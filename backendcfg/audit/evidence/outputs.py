@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from backendcfg.errors import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -127,7 +129,7 @@ def _quoted(line: str, other: str) -> str:
     begin = at - 10 if at > _SHOWN // 2 else 0
     text = line[begin : begin + _SHOWN]
     before, after = "..." * (begin > 0), "..." * (begin + _SHOWN < len(line))
-    return json.dumps(f"{before}{text}{after}", ensure_ascii=False)
+    return visible(json.dumps(f"{before}{text}{after}", ensure_ascii=False))
 
 
 def parts(text: str) -> Iterator[tuple[Kind, str]]:
