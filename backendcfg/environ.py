@@ -107,9 +107,7 @@ VARIABLES = (
 )
 
 
-def disabled() -> bool:
-    """Whether BACKENDCFG_DISABLE turns everything off: any value but 0 does."""
-    return DISABLE.read() not in (None, "0")
+disabled = startup.is_turned_off
 
 
 def flag_variable(flag: str) -> str:

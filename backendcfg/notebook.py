@@ -31,6 +31,8 @@ NAME = "profile"
 
 _FIRST_LINE = re.compile(rf"%%{NAME}(?:[ \t]+(.*))?")
 
+_QUOTED = re.compile(r"(?P<quote>[\"'])(?P<name>.*?)(?P=quote)(?:\s*#.*)?")
+
 _extension: Extension | None = None
 _applied_before: int | None = None
 """How many profiles were applied before the first `%profile NAME`; None where there was none."""
@@ -81,7 +83,7 @@ class Extension:
         `%profile NAME`. `%%profile NAME` at the top of a cell is `with backendcfg.profile(NAME):`
         over the cell. NAME is a profile, several joined by `+`, or a path to a file.
         """
-        name = re.split(r"(?:^|\s)#", line)[0].strip().strip("\"'")
+        name = _name(line)
         if cell is not None:  # called by another magic; IPython's own cells come through `visit`
             self.shell.run_cell(f"%%{NAME} {name}\n{cell}")
         elif name == "off":
@@ -129,7 +131,7 @@ class Extension:
             return node
         for statement in self._shown(body):
             statement.value = _call("get_ipython().displayhook", statement.value)
-        name = _call("get_ipython().var_expand", ast.Constant((found[1] or "").strip()))
+        name = _call("get_ipython().var_expand", ast.Constant(_name(found[1] or "")))
         scope = ast.withitem(_call("__import__('backendcfg').profile", name))
         node.body = [ast.copy_location(ast.With(items=[scope], body=body or [ast.Pass()]), first)]
         return node
@@ -142,6 +144,14 @@ class Extension:
 
 
 _NONE = "no profile is in force in this kernel"
+
+
+def _name(line: str) -> str:
+    """What stands after a magic, without a comment, and without quotes around all of it."""
+    line = line.strip()
+    if (found := _QUOTED.fullmatch(line)) is not None:
+        return found["name"]
+    return re.split(r"(?:^|\s)#", line)[0].rstrip()
 
 
 def _call(function: str, argument: ast.expr) -> ast.Call:

@@ -28,9 +28,8 @@ SILENT = (
     *("BACKENDCFG_CARRIED", "BACKENDCFG_GUARD", "BACKENDCFG_TRACE", "BACKENDCFG_RECORDS"),
     *("BACKENDCFG_WORKER", "BACKENDCFG_CORES", "BACKENDCFG_DISABLE"),
 )
-STRONG = ("PROFILE", "INHERIT", "CAPTURE", "RANKS")
-"""Those that count whatever the project's file picks."""
-
+# And those that count whatever the project's file picks.
+STRONG = ("PROFILE", "INHERIT", "CAPTURE")
 # pip runs the last two by their paths while it builds a package.
 INSTALLERS = ("ensurepip", "venv", "virtualenv", "__pip-runner__.py", "_in_process.py")
 # Set while pip or another front end builds a package: compilers and build systems ask Python then.
@@ -94,8 +93,7 @@ def user_directory() -> str:
 
 def system_directory() -> str:
     """The system's configuration directory."""
-    chosen = os.environ.get(PREFIX + "SYSTEM_DIR", "")  # noqa: TID251
-    return os.path.abspath(chosen or "/etc/backendcfg")
+    return os.path.abspath(os.environ.get(PREFIX + "SYSTEM_DIR") or "/etc/backendcfg")  # noqa: TID251
 
 
 def working_directory() -> str:
@@ -248,16 +246,16 @@ def project(here: str) -> "tuple[str, str]":
     return "", ""
 
 
-def project_of_another(here: str) -> str:
-    """The file that would make a folder a project, if its own folder were this user's; or ""."""
-    if project(here)[1]:
-        return ""
+def project_of_another(here: str) -> "tuple[str, str]":
+    """The file of a project that does not count, and the folder that is why: another user's."""
     mine, at, above = set(upwards(here)), "", here
-    while at != above:
+    other = ""
+    while at != above and not project(here)[1]:
         at, above = above, os.path.dirname(above)
-        if at not in mine and marker(at):
-            return marker(at)
-    return ""
+        other = other or ("" if at in mine else at)
+        if other and marker(at):
+            return marker(at), other
+    return "", ""
 
 
 def picks(path: str) -> bool:
@@ -271,10 +269,7 @@ def escaped(path: str) -> str:
 
 
 def active_rows(folder: str) -> "dict[str, int] | None":
-    """What the index in a folder says: the active generation by escaped path, 0 for none.
-
-    Without an index that counts there are no rows; of a damaged one, None.
-    """
+    """The active generation by escaped path, 0 for none, by the index; None for a damaged one."""
     content = read(os.path.join(folder, "active"), own=True) if folder else None
     if content is None:
         return {}
@@ -343,12 +338,15 @@ def _nearest(rows: "dict[str, int]", here: str) -> str:
     return at
 
 
-def disabled() -> bool:
-    """Whether BACKENDCFG_DISABLE turns everything off, or a package is being built."""
+def is_turned_off() -> bool:
+    """Whether BACKENDCFG_DISABLE turns everything off."""
     text = os.environ.get(PREFIX + "DISABLE", "")  # noqa: TID251
-    if text.strip().lower() not in ("", "0", "false", "no", "off"):
-        return True
-    return any(name in os.environ for name in BUILDING)  # noqa: TID251
+    return text.strip().lower() not in ("", "0", "false", "no", "off")
+
+
+def disabled() -> bool:
+    """Whether everything is turned off, or a package is being built."""
+    return is_turned_off() or any(name in os.environ for name in BUILDING)  # noqa: TID251
 
 
 def off_files() -> "tuple[str, ...]":
@@ -436,7 +434,9 @@ def warn(error: "Exception") -> None:
     """Say in one line on standard error that what is active does not act in this process."""
     if hasattr(sys, _SAID):
         return
+    near = [h for h in getattr(error, "helps", ()) if h.startswith("did you mean")]
     what = str(error).split("\n")[0] or type(error).__name__
+    what += " (" + near[0] + ")" if near else ""
     say(
         "warning: what is active was not applied to this process: " + what + "; `backendcfg status`"
         " says more, BACKENDCFG_DISABLE=1 starts without it"

@@ -69,11 +69,11 @@ def without_profile(paths: Sequence[str]) -> list[str]:
 
 
 def no_project() -> list[str]:
-    """A sentence on the file that would make this folder a project, if it were this user's."""
+    """A sentence on the file that would make this folder a project, if another user owned none."""
     from backendcfg import startup
 
-    path = startup.project_of_another(startup.working_directory())
-    return [f"{shown_path(path)} does not count: its folder is another user's"] if path else []
+    path, folder = startup.project_of_another(startup.working_directory())
+    return [f"{shown_path(path)} does not count: {folder} is another user's"] if path else []
 
 
 OWN_IT = "run as the user whose folder it is, or make it yours with `chown`"

@@ -35,7 +35,7 @@ def decorate(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]:
         from backendcfg.errors import InvalidArgumentError
 
         raise InvalidArgumentError(
-            f"a profile cannot decorate the class `{function.__qualname__}`",
+            f"a scope cannot decorate the class `{function.__qualname__}`",
             helps=["decorate its methods"],
         )
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004

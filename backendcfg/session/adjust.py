@@ -155,6 +155,9 @@ class Overlay:
     def __repr__(self) -> str:
         return f"overlay({self.values!r})"
 
+    def __reduce__(self) -> tuple[type[Overlay], tuple[Mapping[str, Any], int]]:
+        return Overlay, (self.values, self.busy)
+
     def _scope(self) -> Scope:
         """The scope for what is in force here."""
         in_force = current()

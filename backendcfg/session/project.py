@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backendcfg import startup
 from backendcfg.errors import (
     BackendCfgError,
     InvalidValueError,
@@ -187,10 +188,12 @@ def begin(folder: str, name: str, extends: str | None = None) -> tuple[str, ...]
             f"{locations.project_file} makes this folder a project already",
             helps=["edit it; `backendcfg list` shows the profiles that it can name"],
         )
-    if os.path.lexists(os.path.join(folder, PROJECT)):
+    is_mine = str(locations.cwd) in startup.upwards(str(locations.cwd))
+    if not is_mine or os.path.lexists(os.path.join(folder, PROJECT)):
         raise UsageError(
-            f"{PROJECT} is here, and does not count: it or its folder is another user's",
-            helps=["run as that user, or make them yours with `chown`"],
+            "a project here would not count:"
+            f" {f'its {PROJECT}' if is_mine else locations.cwd} is another user's",
+            helps=["run as that user, or make it yours with `chown`"],
         )
     if not is_name(name):
         raise UsageError(

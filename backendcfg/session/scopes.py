@@ -99,11 +99,14 @@ def reload() -> None:
     threads.begin()
 
 
-def _by_name(scope: Scope) -> tuple[Callable[..., Scope], tuple[str, str]]:
+def _by_name(scope: Scope) -> tuple[Callable[..., Scope], tuple[str | None, str]]:
     """How a scope is pickled, as within a decorated function that joblib sends to a worker."""
-    found = [name for name, prepared in _prepared.items() if prepared is scope.prepared]
+    from backendcfg.session.planning import anywhere
+
+    # A copy, since another thread may prepare a scope meanwhile.
+    found = [name for name, prepared in _prepared.copy().items() if prepared is scope.prepared]
     (busy,) = (word for word, number in BUSY.items() if number == scope.busy)
-    return _again, (found[0] if found else scope.prepared.name, busy)
+    return _again, (anywhere(found[0]) if found else scope.prepared.name, busy)
 
 
 def _again(name: str, busy: Any) -> Scope:

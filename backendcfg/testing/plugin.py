@@ -74,9 +74,7 @@ class Suite:
     def pytest_report_header(self) -> list[str]:
         """The profile and what of it cannot hold in this process, and whether tests are guarded."""
         lines = []
-        if environ.disabled():
-            lines.append("backendcfg: turned off by BACKENDCFG_DISABLE")
-        elif self.report is not None:
+        if self.report is not None and not environ.disabled():
             tier = self.report.tier
             in_force = f"{tier}, {'' if self.report.in_force else 'not '}in force"
             by = "" if self.profile else f", by {installed.source()}"
@@ -86,11 +84,13 @@ class Suite:
             if pending:
                 words = f"backendcfg run {self.report.profile} -- pytest ..."
                 lines.append(f"backendcfg: what is pending holds under `{words}`")
-            if not self.profile and not startup.may_have_profile(committed=False)[0]:
+            untrusted = not startup.may_have_profile(committed=False)[0]
+            if not self.profile and (untrusted or startup.is_off()):
+                cure = "backendcfg trust" if untrusted else "backendcfg autoload on"
                 lines.append(
-                    "backendcfg: Python that a test starts has no profile before `backendcfg trust`"
+                    f"backendcfg: Python that a test starts has no profile before `{cure}`"
                 )
-        elif not self.guard:
+        elif not self.guard and not environ.disabled():
             lines.append("backendcfg: no profile is in force")
         if self.guard:
             lines.append("backendcfg: tests must leave numeric switches as they find them")
@@ -147,11 +147,13 @@ def share_cores(config: pytest.Config) -> None:
     Its workers inherit the variable, which their interpreters read before they know that they are
     workers. A worker that has none, as where only markers ask for profiles, takes its own share.
     """
-    beside = environ.current().get("PYTEST_XDIST_WORKER_COUNT", "")
-    if beside.isdecimal():
-        workers = int(beside) if given_share()[0] is None else 0
-    else:
-        workers = len(getattr(config.option, "tx", None) or ())
+    if (worker := getattr(config, "workerinput", None)) is not None:
+        workers = worker["workercount"] if given_share()[0] is None else 0
+    elif getattr(config.option, "dist", "no") == "no":
+        workers = 0
+    else:  # each is `popen`, or `3*popen` where `--tx` said so; other machines are not shared
+        given = [one.rpartition("*") for one in config.option.tx or ()]
+        workers = sum(int(many or 1) for many, _, way in given if way.startswith("popen"))
     if workers > 1:
         before = environ.CORES.read()
         share = max(1, read_cores(read_limits()).count // workers)

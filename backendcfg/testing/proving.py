@@ -80,6 +80,15 @@ class Prover:
             item.setup = item.teardown = lambda: None  # type: ignore[method-assign]
             item.runtest = lambda: self._prove(item, marker)  # type: ignore[method-assign]
 
+    def refuse_unproven(self, item: pytest.Item) -> None:
+        """Fail a test that a fixture marked, when its proof should have begun already."""
+        if self.sections not in item.stash:
+            pytest.fail(
+                "a fixture marked this test, which is too late to prove it: mark it in"
+                " `pytest_collection_modifyitems`",
+                pytrace=False,
+            )
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]

@@ -455,7 +455,7 @@ def test_a_project_in_somebody_else_s_folder_does_not_count_and_status_says_so(
         os.chown(tmp_path, 4321, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 4321)
-    does_not = "backendcfg.toml does not count: its folder is another user's"
+    does_not = f"backendcfg.toml does not count: {tmp_path} is another user's"
     own_it = "run as the user whose folder it is, or make it yours with `chown`"
     assert " ".join(call("status").out.split()) == (
         f"no project {does_not}; {own_it} no profile is in force here "
@@ -465,11 +465,41 @@ def test_a_project_in_somebody_else_s_folder_does_not_count_and_status_says_so(
         assert f"\n  note: {does_not}\n" in call(*words).err
     assert call("validate").err.endswith(f"\n  help: {own_it}\n")
     assert f"note trust {does_not}" in " ".join(call("doctor").out.split())
-    refused = call("init")
-    assert refused.code == 2
-    assert "backendcfg.toml is here, and does not count: it or its folder is another" in refused.err
-    assert os.listdir(tmp_path) == ["backendcfg.toml"]
+    for kept in (["backendcfg.toml"], []):
+        refused = call("init")
+        assert refused.code == 2
+        assert f"a project here would not count: {tmp_path} is another user's\n" in refused.err
+        assert os.listdir(tmp_path) == kept
+        (tmp_path / "backendcfg.toml").unlink(missing_ok=True)
+    (tmp_path / "backendcfg.toml").touch()
     assert json.loads(call("status", "--json").out)["passed_over"] == f"{tmp_path}/backendcfg.toml"
+
+
+def test_a_folder_of_another_user_s_below_one_s_own_project_is_named(call, tmp_path, monkeypatch):
+    if os.geteuid() != 0:
+        pytest.skip("only root may give a folder to another user")
+    (tmp_path / "backendcfg.toml").touch()
+    inside = tmp_path / "other" / "inside"
+    inside.mkdir(parents=True)
+    os.chown(inside.parent, 4321, -1)
+    monkeypatch.chdir(inside)
+    why = f"{tmp_path}/backendcfg.toml does not count: {inside.parent} is another user's"
+    assert f"\n  note: {why}\n" in call("validate").err
+
+
+def test_what_a_python_takes_over_from_the_program_around_the_shell_is_said(
+    call, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    handed = {"over": "", "requests": [{"name": "fast", "rank": "profile-by-argument"}]}
+    monkeypatch.setenv("BACKENDCFG_INHERIT", json.dumps(handed))
+    assert "started here, it takes over fast from the program" in " ".join(
+        call("status").out.split()
+    )
+    assert json.loads(call("status", "--json").out)["inherited"] == ["fast"]
+    monkeypatch.setenv("BACKENDCFG_INHERIT", "nonsense")
+    note = "BACKENDCFG_INHERIT does not hold what backendcfg puts there: run `unset"
+    assert note in " ".join(call("status").out.split())
 
 
 def test_who_picks_nothing_has_no_profile_whatever_weaker_ones_pick(call, project, monkeypatch):

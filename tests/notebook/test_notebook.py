@@ -68,6 +68,21 @@ def test_profile_puts_a_profile_in_force_and_off_takes_it_back(kernel):
     ]
 
 
+def test_a_name_may_be_quoted_and_a_comment_may_follow(kernel):
+    shown = kernel.shows(
+        "%load_ext backendcfg",
+        "%profile 'tf32-off'  # for the plots",
+        "%profile off # again",
+        f'%%profile "tf32-off" # only here\n{NAME}',
+        f"%%profile tf32-off # only here\n{NAME}",
+        "%profile # which?",
+    )
+    in_force = "`tf32-off` is in force in this kernel\n"
+    there = "'tf32-off'\n"
+    none = f"{NONE}; `%profile NAME` puts one in force\n"
+    assert shown == ["", in_force, f"{NONE}\n", there, there, none]
+
+
 def test_what_is_pending_is_said_in_one_line(kernel):
     _, pending, scope = kernel.shows(
         "%load_ext backendcfg", "%profile reproducible", f"%%profile reproducible\n{NAME}"

@@ -233,6 +233,12 @@ def test_turned_off_by_the_variable_nothing_happens(environment):
         assert said == ("started\nprogram\n", "", 0)
 
 
+def test_what_the_variable_means_is_the_same_once_backendcfg_is_imported(monkeypatch):
+    for text, off in ("1", True), ("yes", True), ("", False), ("0", False), ("False", False):
+        monkeypatch.setenv("BACKENDCFG_DISABLE", text)
+        assert (environ.disabled(), startup.disabled()) == (off, off)
+
+
 @pytest.mark.parametrize("name", ["PIP_BUILD_TRACKER", "_PYPROJECT_HOOKS_BUILD_BACKEND"])
 def test_while_a_package_is_built_nothing_happens(environment, name):
     """CMake, Meson and setup.py run small programs to learn about Python."""

@@ -282,9 +282,18 @@ def test_a_scope_is_pickled_and_copied_by_its_name(tmp_path, monkeypatch):
     for name in ("tf32-off", "./mine.toml"):
         scope = backendcfg.profile(name, busy="skip")
         for again in (pickle.loads(pickle.dumps(scope)), copy.deepcopy(scope)):
-            assert again.prepared is scope.prepared
+            assert again.prepared.payload.values == scope.prepared.payload.values
+            assert (again.prepared is scope.prepared) == (name == "tf32-off")
             assert again.busy == scope.busy
             assert not again.is_open
+    elsewhere = pickle.dumps(backendcfg.profile("./mine.toml"))
+    monkeypatch.chdir("/")
+    assert pickle.loads(elsewhere).prepared.payload.values["threads.dynamic"] is False
+    flags = backendcfg.backends.cudnn.flags(benchmark=True)
+    with flags:
+        pass
+    with pickle.loads(pickle.dumps(flags)):
+        assert backendcfg.flags["cudnn.benchmark"] is True
 
 
 def test_a_class_cannot_be_decorated():
@@ -295,7 +304,7 @@ def test_a_class_cannot_be_decorated():
         class Tests:
             pass
 
-    assert "a profile cannot decorate the class `" in refused.value.message
+    assert "a scope cannot decorate the class `" in refused.value.message
     assert refused.value.helps == ("decorate its methods",)
 
 

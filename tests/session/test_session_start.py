@@ -29,8 +29,8 @@ def test_an_unknown_variable_of_ours_is_a_warning(tmp_path):
     assert (done.stdout, done.returncode) == ("None\n", 0)
     assert done.stderr == (
         "warning: what is active was not applied to this process: environment variable"
-        " BACKENDCFG_PROFLE is not one that backendcfg reads; `backendcfg status` says more,"
-        " BACKENDCFG_DISABLE=1 starts without it\n"
+        " BACKENDCFG_PROFLE is not one that backendcfg reads (did you mean BACKENDCFG_PROFILE?);"
+        " `backendcfg status` says more, BACKENDCFG_DISABLE=1 starts without it\n"
     )
 
 

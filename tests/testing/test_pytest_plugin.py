@@ -287,8 +287,16 @@ def test_workers_of_xdist_are_guarded_too(run, one):
 
 
 @pytest.mark.skipif(find_spec("xdist") is None, reason="needs pytest-xdist")
-@pytest.mark.parametrize("option", ["--backendcfg=./shared.toml", "-q"])
-def test_workers_of_xdist_share_the_cores_unless_the_profile_gives_a_number(run, tmp_path, option):
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--backendcfg=./shared.toml", "-n3"],
+        ["-n3"],
+        ["--backendcfg=./shared.toml", "--tx=2*popen", "--tx=popen", "--dist=load"],
+    ],
+    ids=" ".join,
+)
+def test_workers_of_xdist_share_the_cores_unless_the_profile_gives_a_number(run, tmp_path, options):
     (tmp_path / "shared.toml").write_text('threads.count = "auto"\n')
     (tmp_path / "four.toml").write_text("threads.count = 4\n")
     cores = read_cores(read_limits()).count
@@ -304,7 +312,24 @@ def test_workers_of_xdist_share_the_cores_unless_the_profile_gives_a_number(run,
             assert backendcfg.flags["threads.count"] == 4
         """
     share = max(1, cores // 3)
-    assert outcomes(run(module.format(share=share), option, "-n3", code=0)) == {"passed": 5}
+    assert outcomes(run(module.format(share=share), *options, code=0)) == {"passed": 5}
+
+
+@pytest.mark.skipif(find_spec("xdist") is None, reason="needs pytest-xdist")
+def test_workers_of_xdist_share_the_cores_from_the_start_of_their_python(installed, run, tmp_path):
+    os.unlink(startup.off_files()[-1])
+    (tmp_path / "backendcfg.toml").write_text("threads.count = 'auto'\n")
+    module = """
+        import os, backendcfg
+        seen = backendcfg.flags["threads.count"], os.environ.get("BACKENDCFG_CORES")
+        def test_share():
+            assert seen == ({}, {!r})
+        """
+    cores = read_cores(read_limits()).count
+    alone = module.format(cores, None)
+    shared = module.format(max(1, cores // 2), f"{max(1, cores // 2)} each")
+    for words, text in (["-n0"], alone), (["-n2"], shared), (["--tx=2*popen"], alone):
+        run(text, *words, code=0, BACKENDCFG_PROFILE="fast")
 
 
 def test_what_is_in_force_here_holds_for_the_run_and_is_in_its_header(run, tmp_path):
@@ -327,8 +352,10 @@ def test_what_is_in_force_here_holds_for_the_run_and_is_in_its_header(run, tmp_p
     file.unlink()
     output = run("def test_it(): pass", code=4, BACKENDCFG_THREAD_COUNT="4")
     assert "did you mean BACKENDCFG_THREADS_COUNT?" in output
-    output = run("def test_it(): pass", "--backendcfg=fast", code=0, BACKENDCFG_DISABLE="1")
-    assert "backendcfg: turned off by BACKENDCFG_DISABLE\n" in output
+    for options in ([], ["--backendcfg=fast"], ["--backendcfg-guard"]):
+        output = run("def test_it(): pass", *options, code=0, BACKENDCFG_DISABLE="yes")
+        assert "backendcfg: turned off by BACKENDCFG_DISABLE\n" in output
+        assert "backendcfg: profile" not in output
 
 
 def test_a_project_in_another_user_s_folder_is_named_in_the_header(installed, run, tmp_path):
@@ -338,7 +365,9 @@ def test_a_project_in_another_user_s_folder_is_named_in_the_header(installed, ru
         pytest.skip("only root may give a folder to another user")
     os.chown(tmp_path, 4321, -1)
     output = run("def test_it(): pass\n", code=0)
-    assert f"{tmp_path}/backendcfg.toml does not count: its folder is another user's\n" in output
+    assert (
+        f"'{tmp_path}/backendcfg.toml' does not count: '{tmp_path}' is another user's\n" in output
+    )
 
 
 def test_python_that_a_test_starts_has_what_the_header_says(installed, run, tmp_path):

@@ -508,3 +508,19 @@ def test_an_interrupted_proof_leaves_no_files_and_no_process(tmp_path, alone):
     assert select.select([child], [], [], 60)[0] == [child]
     os.close(child)
     assert [path for path in temporary.iterdir() if path.name.startswith("backendcfg")] == []
+
+
+@pytest.mark.slow
+def test_a_test_that_a_fixture_marks_is_not_passed_unproven(run):
+    module = """
+import pytest
+
+@pytest.fixture
+def marked(request):
+    request.node.add_marker(pytest.mark.backendcfg("tf32-off"))
+
+def test_it(marked):
+    pass
+"""
+    output = run(module, "--backendcfg-prove=2", code=1)
+    assert "a fixture marked this test, which is too late to prove it" in output

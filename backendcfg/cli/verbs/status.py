@@ -34,6 +34,7 @@ def standing() -> dict[str, Any]:
     """
     from backendcfg import environ, startup
     from backendcfg.cli.wording import calibrated, not_in_python
+    from backendcfg.errors import InvalidValueError
     from backendcfg.session import choice, planning
     from backendcfg.session.start import inherited
     from backendcfg.transact.generations import ignored, option, take_over_old_state
@@ -51,7 +52,7 @@ def standing() -> dict[str, Any]:
         "python": "",
         "inherited": [],
         "note": "",
-        "passed_over": startup.project_of_another(startup.working_directory()),
+        "passed_over": startup.project_of_another(startup.working_directory())[0],
         "ignored": ignored(),
         "alone": [],
         "unkept": [],
@@ -59,9 +60,12 @@ def standing() -> dict[str, Any]:
         "disabled": environ.disabled(),
         "calibration": None,
     }
-    if not document["disabled"]:
-        document["inherited"] = [one.name or "settings" for one in inherited()]
     document["note"] = take_over_old_state()
+    try:
+        found = [] if document["disabled"] else inherited()
+        document["inherited"] = [one.name or "settings" for one in found]
+    except InvalidValueError as error:
+        document["note"] = f"{error.message}: {error.helps[0]}"
     picked = choice.chosen(whole=True)
     if picked is None:
         if not document["disabled"]:

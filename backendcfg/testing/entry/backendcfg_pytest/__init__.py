@@ -80,13 +80,15 @@ def _is_in_force() -> bool:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Which file of a project is ignored, since another user owns its folder, as in a container."""
+    """Whether backendcfg is off, or a project is another user's, as in a container."""
     try:
         import _backendcfg_startup as startup
     except ImportError:
         return []
-    path = startup.project_of_another(startup.working_directory())
-    return [f"backendcfg: {path} does not count: its folder is another user's"] if path else []
+    if startup.is_turned_off():
+        return ["backendcfg: turned off by BACKENDCFG_DISABLE"]
+    path, folder = startup.project_of_another(startup.working_directory())
+    return [f"backendcfg: {path!r} does not count: {folder!r} is another user's"] if path else []
 
 
 @pytest.hookimpl(trylast=True)
@@ -95,9 +97,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     After its fixtures are set up: they may mark it, too, and so may a `conftest.py`.
     """
-    if item.config.pluginmanager.has_plugin("backendcfg-prover"):
+    if item.get_closest_marker("backendcfg") is None:
         return
-    if item.get_closest_marker("backendcfg") is not None:
+    if (prover := item.config.pluginmanager.get_plugin("backendcfg-prover")) is not None:
+        prover.refuse_unproven(item)
+    else:
         from backendcfg.testing.plugin import Marked
 
         Marked.register(item.config)
