@@ -108,6 +108,7 @@ VARIABLES = (
 
 
 disabled = startup.is_turned_off
+"""Whether BACKENDCFG_DISABLE turns everything off."""
 
 
 def flag_variable(flag: str) -> str:

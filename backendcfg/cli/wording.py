@@ -69,7 +69,7 @@ def without_profile(paths: Sequence[str]) -> list[str]:
 
 
 def no_project() -> list[str]:
-    """A sentence on the file that would make this folder a project, if another user owned none."""
+    """A sentence on the file of a project that another user's folder keeps from counting here."""
     from backendcfg import startup
 
     path, folder = startup.project_of_another(startup.working_directory())

@@ -11,7 +11,7 @@ from exhaustive import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backendcfg.audit.evidence.outputs import Distance, Part, _apart, distance, parts
+from backendcfg.audit.evidence.outputs import Distance, Part, _apart, _quoted, distance, parts
 
 NUMBER = r"(?<!\w)[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf)\b)"
 MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
@@ -74,8 +74,8 @@ def plainly(a, b):
     one, other = sides[0][0], sides[1][0]
     if frame(one) != frame(other):
         at = parting(one, other)
-        shown = [side[0].split("\n")[at - 1] for side in (a, b)]
-        return Distance("text differs", first=(*shown,), line=at)
+        here, there = (side[0].split("\n")[at - 1] for side in (a, b))
+        return Distance("text differs", first=(_quoted(here, there), _quoted(there, here)), line=at)
     left, compared = [], []
     for place, (mine, its) in enumerate(zip(one, other, strict=True)):
         steady = all(run[place] == side[0][place] for side in sides for run in side)

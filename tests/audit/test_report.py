@@ -44,7 +44,7 @@ def proved(text="loss", *, equal=False):
     odd = Difference(
         2, True, numbers, (Deviation(text, f"{text}: other bytes"),), (Deviation(text, text),)
     )
-    words = Distance("text differs", first=("a", text), line=2)
+    words = Distance("text differs", first=('"a"', f'"{text}"'), line=2)
     other = Difference(3, False, words, (), (), ("threads = 1",))
     proof = Proof(
         text,

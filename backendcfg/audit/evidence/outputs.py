@@ -87,7 +87,7 @@ class Distance:
         differing: how many of those compared differ.
         apart: by how much at most, as a part of the larger one; None where one is not finite.
         first: the first number that differs, of each side; for a text that differs, what stands
-            there in the line where they part.
+            where they part, quoted.
         line: the first line that differs, from 1; 0 where none does.
         changing: for `unsteady`, which sides change, the first one being 0.
     """
@@ -107,8 +107,7 @@ class Distance:
             return []
         first, other = self.first
         if self.state == "text differs":
-            ours, theirs = _quoted(other, first), _quoted(first, other)
-            shown = f": {ours}, not {theirs}" if ours != theirs else ""
+            shown = f": {other}, not {first}" if other != first else ""
             return [f"another text from line {self.line} on{shown}"]
         apart = "" if self.apart is None else f", apart by {self.apart:.1e} at most"
         return [
@@ -202,15 +201,16 @@ def _unmatched(a: Sequence[str], b: Sequence[str]) -> Distance:
     if changing:
         return Distance("unsteady", line=partings[changing[0]], changing=changing)
     line = _parting(a[0], b[0])
-    return Distance("text differs", first=(_from(a[0], line), _from(b[0], line)), line=line)
+    one, other = _line(a[0], line), _line(b[0], line)
+    return Distance("text differs", first=(_quoted(one, other), _quoted(other, one)), line=line)
 
 
-def _from(text: str, line: int) -> str:
-    """What stands in a line of a text."""
+def _line(text: str, number: int) -> str:
     begin = 0
-    for _ in range(line - 1):
+    for _ in range(number - 1):
         begin = text.index("\n", begin) + 1
-    return text[begin:].partition("\n")[0]
+    end = text.find("\n", begin)
+    return text[begin:] if end < 0 else text[begin:end]
 
 
 def _parting(one: str, other: str) -> int:
