@@ -23,7 +23,7 @@ from backendcfg.audit.guard import Watched
 from backendcfg.audit.places import Writers
 from backendcfg.bridges import imports
 from backendcfg.registry import base
-from backendcfg.session import children, installed
+from backendcfg.session import choice, installed
 from backendcfg.transact.outcome import reason
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Recording:
         self.finished = True
         changes = [_plain(change) for change in self.watched.changes() if not self._is_ours(change)]
         applied = installed.prepared()
-        by_program = applied is not None and installed.source() != children.SOURCE
+        by_program = applied is not None and installed.source() != choice.PARENT
         by_program = by_program and installed.depth() > self.watched.depth
         late = [_drawn(draw) for draw in draws.seen() if not draw.place]
         profile = applied.name if by_program and applied is not None else ""
@@ -88,7 +88,7 @@ class Recording:
         thread; from then on MKL chooses no number itself.
         """
         mine = base.applied().get(change.switch)
-        other = installed.source() == children.SOURCE or installed.depth() > self.watched.depth
+        other = installed.source() == choice.PARENT or installed.depth() > self.watched.depth
         if other and mine is not None and mine.setting.wanted == change.now:
             return True
         worker = sys.modules.get(_LOADERS_WORKER)

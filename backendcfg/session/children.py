@@ -25,6 +25,7 @@ from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.probe.limits import OURS, given_share, read_cores, read_limits
 from backendcfg.registry import entering
 from backendcfg.session import installed, threads
+from backendcfg.session.choice import PARENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ _POOL = "_backendcfg_pool"
 
 COUNT = "threads.count"
 
-SOURCE = "the parent process"
-"""Who picked the profile of a child, in words."""
 
 _EXECUTORS = {
     "concurrent.futures.process": ("_spawn_process", "_adjust_process_count"),
@@ -417,7 +416,7 @@ def settle(
     *,
     there: bool,
     size: int = 1,
-    source: str = SOURCE,
+    source: str = PARENT,
 ) -> None:
     """Make the plans the base of this child, with generators of its own.
 

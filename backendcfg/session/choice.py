@@ -3,6 +3,7 @@
 The strongest that there is, of
 
     argument                       a name that was given
+    BACKENDCFG_INHERIT             for a verb: what the program that started it applied
     BACKENDCFG_PROFILE
     applied for the project        `backendcfg apply`
     the project's settings file    `profile = "team"` in backendcfg.toml, or in [tool.backendcfg]
@@ -20,6 +21,7 @@ importing anything whether there may be an answer.
 from __future__ import annotations
 
 import os
+import sys
 
 from backendcfg import environ, startup
 from backendcfg.records import field, record, replace
@@ -31,8 +33,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.schema.base import Rank
-    from backendcfg.transact.compiled import Compiled
+    from backendcfg.transact.compiled import Asked, Compiled
     from backendcfg.transact.generations import Generation
+
+PARENT = "the parent process"
+"""Who picked what a parent handed on."""
 
 
 @record(frozen=True)
@@ -48,6 +53,7 @@ class Picked:
         stored: the compiled plan of the generation, if there is one; it may be stale.
         generation: its number, 0 when there is none.
         by_file: whether a settings file picks it.
+        asked: for what a parent handed on, its request, which may be from another folder.
         overrides: the weaker picks, strongest first, where they were asked for.
     """
 
@@ -59,6 +65,7 @@ class Picked:
     stored: Compiled | None = None
     generation: int = 0
     by_file: bool = False
+    asked: Asked | None = None
     overrides: tuple[Picked, ...] = ()
 
     @property
@@ -105,6 +112,32 @@ def declined() -> Picked | None:
     return first if first is not None and first.name == environ.NOTHING else None
 
 
+def inherited() -> list[Asked]:
+    """What the process that started this one had in force and hands on by BACKENDCFG_INHERIT.
+
+    Raises:
+        InvalidValueError: backendcfg did not write what the variable holds.
+    """
+    text = environ.INHERIT.read()
+    if text is None:
+        return []
+    import json
+
+    from backendcfg.transact.compiled import Asked
+
+    try:
+        data = json.loads(text)
+        over, requests = data["over"], [Asked(**request) for request in data["requests"]]
+    except (ValueError, TypeError, KeyError) as error:
+        from backendcfg.errors import InvalidValueError
+
+        raise InvalidValueError(
+            f"{environ.INHERIT.name} does not hold what backendcfg puts there",
+            helps=[f"run `unset {environ.INHERIT.name}`"],
+        ) from error
+    return requests if over == (environ.PROFILE.read() or "") else []
+
+
 def _picks(name: str | None) -> Iterator[Picked]:
     """Every pick that counts here, strongest first."""
     if name is not None:
@@ -123,6 +156,11 @@ def _picks(name: str | None) -> Iterator[Picked]:
 
 def _named() -> Iterator[Picked]:
     """Every pick of a name that nobody gave as an argument, strongest first."""
+    # In a program the variable may be its own, for what it starts.
+    if startup.is_command_line(sys.orig_argv) and (requests := inherited()):
+        last = requests[-1]
+        rank: Any = last.rank
+        yield Picked(last.name, rank, PARENT, arguments=last.arguments, asked=last)
     if variable := environ.PROFILE.read():
         yield Picked(variable, "profile-by-environment", environ.PROFILE.name)
     here = startup.working_directory()

@@ -15,6 +15,7 @@ from backendcfg.errors import BackendCfgError
 from backendcfg.probe.limits import is_worker_of_ray, local_rank
 from backendcfg.probe.stamp import holds, relevant_environment
 from backendcfg.progress import Step
+from backendcfg.records import replace
 from backendcfg.session.choice import chosen, rests_on_these_files
 from backendcfg.transact import generations
 from backendcfg.transact.compiled import Asked, Compiled, compile_plan
@@ -232,6 +233,8 @@ def compiled_pick(picked: Picked) -> Compiled:
     Raises:
         BackendCfgError: it must be resolved again, and cannot be.
     """
+    if picked.asked is not None:
+        return compiled_request(replace(picked.asked, arguments=picked.arguments))
     stored = picked.stored
     if stored is not None and not changed_since(stored) and rests_on_these_files(stored.stamp):
         return stored

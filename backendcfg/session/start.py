@@ -16,8 +16,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backendcfg.transact.compiled import Asked
-
 
 RAY_HOOK = "RAY_RUNTIME_ENV_HOOK"
 """The variable by which a driver of Ray finds what gives its profile to all workers."""
@@ -173,37 +171,13 @@ def by_variable() -> bool:
         InvalidValueError: backendcfg did not write what the variable holds.
         BackendCfgError: the profile cannot be resolved or applied here.
     """
+    from backendcfg.session.choice import PARENT, inherited
+
     if not (requests := inherited()):
         return False
-    from backendcfg.session import children, process
+    from backendcfg.session import process
     from backendcfg.session.planning import compiled_request
 
     plans = [compiled_request(request) for request in requests]
-    process.take_over(plans, children.SOURCE)
+    process.take_over(plans, PARENT)
     return True
-
-
-def inherited() -> list[Asked]:
-    """What the process that started this one had in force and hands on by BACKENDCFG_INHERIT.
-
-    Raises:
-        InvalidValueError: as `by_variable`.
-    """
-    text = environ.INHERIT.read()
-    if text is None:
-        return []
-    import json
-
-    from backendcfg.transact.compiled import Asked
-
-    try:
-        data = json.loads(text)
-        over, requests = data["over"], [Asked(**request) for request in data["requests"]]
-    except (ValueError, TypeError, KeyError) as error:
-        from backendcfg.errors import InvalidValueError
-
-        raise InvalidValueError(
-            f"{environ.INHERIT.name} does not hold what backendcfg puts there",
-            helps=[f"run `unset {environ.INHERIT.name}`"],
-        ) from error
-    return requests if over == (environ.PROFILE.read() or "") else []

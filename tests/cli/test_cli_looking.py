@@ -13,6 +13,8 @@ from backendcfg.cli.sources import read_host
 from backendcfg.load.stack import Request, load
 from backendcfg.load.trust import trust
 from backendcfg.resolve.plan import resolve
+from backendcfg.session.children import in_words
+from backendcfg.transact.compiled import Asked
 
 SHIPPED = [
     "debug",
@@ -487,19 +489,18 @@ def test_a_folder_of_another_user_s_below_one_s_own_project_is_named(call, tmp_p
     assert f"\n  note: {why}\n" in call("validate").err
 
 
-def test_what_a_python_takes_over_from_the_program_around_the_shell_is_said(
-    call, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    handed = {"over": "", "requests": [{"name": "fast", "rank": "profile-by-argument"}]}
-    monkeypatch.setenv("BACKENDCFG_INHERIT", json.dumps(handed))
-    assert "started here, it takes over fast from the program" in " ".join(
-        call("status").out.split()
-    )
-    assert json.loads(call("status", "--json").out)["inherited"] == ["fast"]
-    monkeypatch.setenv("BACKENDCFG_INHERIT", "nonsense")
-    note = "BACKENDCFG_INHERIT does not hold what backendcfg puts there: run `unset"
-    assert note in " ".join(call("status").out.split())
+def test_what_the_program_around_a_verb_applied_is_in_force_for_the_verb(backendcfg, tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "mine.toml").write_text("threads.dynamic = false\n")
+    handed = in_words([Asked("./mine.toml", "profile-by-argument", {}, str(tmp_path / "below"))])
+    found = json.loads(backendcfg("status", "--json", BACKENDCFG_INHERIT=handed))
+    assert (found["profile"], found["source"]) == ("./mine.toml", "the parent process")
+    found = json.loads(backendcfg("verify", "--json", BACKENDCFG_INHERIT=handed))
+    assert found["profile"] == "./mine.toml"
+    since = {"BACKENDCFG_PROFILE": "debug", "BACKENDCFG_INHERIT": handed}
+    assert json.loads(backendcfg("status", "--json", **since))["profile"] == "debug"
+    wrong = backendcfg("status", fails=2, BACKENDCFG_INHERIT="nonsense")
+    assert "\n  help: run `unset BACKENDCFG_INHERIT`\n" in wrong
 
 
 def test_who_picks_nothing_has_no_profile_whatever_weaker_ones_pick(call, project, monkeypatch):

@@ -26,17 +26,14 @@ def standing() -> dict[str, Any]:
         the stored plan is made again when a process starts, "" while it is valid, and `stored_by`
         which command stores a new one; `in_files` are the flags in force that settings files set,
         by file; `instead` are the weaker picks, strongest first; `python` is why a plain `python`
-        starts without it, "" where it has it; `inherited` are the profiles that it takes over
-        instead, from the process that started this one; `ignored` are the lists of what is active
-        that do not count, each with the reason; `passed_over` is the file of a project that does
-        not count, or ""; `alone` are the settings files with flags, where no profile is in force;
+        starts without it, "" where it has it; `ignored` are the lists of what is active that do not
+        count, each with the reason; `passed_over` is the file of a project that does not count, or
+        ""; `alone` are the settings files with flags, where no profile is in force to go with them;
         `calibration` says whether our own operations go by measured speed.
     """
     from backendcfg import environ, startup
     from backendcfg.cli.wording import calibrated, not_in_python
-    from backendcfg.errors import InvalidValueError
     from backendcfg.session import choice, planning
-    from backendcfg.session.start import inherited
     from backendcfg.transact.generations import ignored, option, take_over_old_state
 
     document: dict[str, Any] = {
@@ -50,7 +47,6 @@ def standing() -> dict[str, Any]:
         "stored_by": "",
         "instead": [],
         "python": "",
-        "inherited": [],
         "note": "",
         "passed_over": startup.project_of_another(startup.working_directory())[0],
         "ignored": ignored(),
@@ -61,11 +57,6 @@ def standing() -> dict[str, Any]:
         "calibration": None,
     }
     document["note"] = take_over_old_state()
-    try:
-        found = [] if document["disabled"] else inherited()
-        document["inherited"] = [one.name or "settings" for one in found]
-    except InvalidValueError as error:
-        document["note"] = f"{error.message}: {error.helps[0]}"
     picked = choice.chosen(whole=True)
     if picked is None:
         if not document["disabled"]:
@@ -105,10 +96,6 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield from block("no project", unowned, "bold", "yellow")
     unused = [f"{path}: {why}" for path, why in document["ignored"].items()]
     yield from block("ignored", unused, "bold", "yellow")
-    if document["inherited"]:
-        names = ", ".join(document["inherited"])
-        why = f"started here, it takes over {names} from the program that this shell runs in"
-        yield from block("python", [why], "bold", "yellow")
     if document["profile"] is None:
         by = f", as {document['source']} picks `nothing`" if document["source"] else ""
         yield f"no profile is in force here{by}"
