@@ -182,7 +182,7 @@ def listed(text: str | None) -> tuple[int, ...] | None:
     Raises:
         InvalidArgumentError: it is not such a list.
     """
-    if not text:
+    if text is None:
         return None
     try:
         return tuple(listed_processors(text))
@@ -273,7 +273,9 @@ def _listed(topology: Topology, wanted: Sequence[int]) -> tuple[Processor, ...]:
             notes=[f"it may use {ranges(known)}"],
         )
     if not wanted or len(set(wanted)) < len(wanted):
-        raise InvalidArgumentError("the list of cores names one twice, or none")
+        raise InvalidArgumentError(
+            "the list of cores names one twice, or none", helps=['write "0, 1, 2" or "0-2"']
+        )
     return tuple(known[number] for number in wanted)
 
 

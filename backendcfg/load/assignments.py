@@ -53,6 +53,14 @@ def assignments(
         path: Path = (*base, *name.split("."))
         if (value := _at(table, name)) is NOTHING or refused.touch(path):
             continue
+        if (ours := _ours(flag, value)) is not None:
+            errors.append(
+                InvalidValueError(
+                    _of_ours(ours),
+                    spans=[parsed.span((*path, ours), "backendcfg's own", on="key")],
+                    helps=[_SET_THE_FLAG],
+                )
+            )
         for assignment in expand(flag, value, parsed.place(path)):
             if (earlier := found.get(assignment.flag)) is None:
                 found[assignment.flag] = (assignment, path)
@@ -63,6 +71,19 @@ def assignments(
         key=lambda assignment: (assignment.place.line, assignment.place.column),
     )
     return tuple(ordered), errors
+
+
+def _ours(flag: FlagField, value: Any) -> str | None:
+    """The first variable of backendcfg's own that a value of `environment` sets, or None."""
+    names = value if flag.name == "environment" else ()
+    return next((name for name in names if name.startswith(environ.PREFIX)), None)
+
+
+def _of_ours(name: str) -> str:
+    return f"`environment` sets {name}, a variable by which backendcfg itself is told what to do"
+
+
+_SET_THE_FLAG = "set the flag itself, as `threads.count = 4`; what is no flag belongs to the shell"
 
 
 def expand(flag: FlagField, value: Any, place: Place) -> Iterator[Assignment]:
@@ -275,6 +296,9 @@ def _read(flag: FlagField, text: str, variable: str) -> tuple[FlagField, Any]:
             f"{where} must be {describe.words(kind)}, not {describe.shown(value)}",
             helps=[_shell(help_text, variable) for help_text in helps],
         )
+    if (ours := _ours(flag, value)) is not None:
+        complaint = InvalidVariableError if variable else InvalidValueError
+        raise complaint(f"{where}: {_of_ours(ours)}", helps=[_SET_THE_FLAG])
     return flag, value
 
 

@@ -51,7 +51,7 @@ def within(text: str, bounds: str) -> bool:
     try:
         # Drivers and nightly builds are pre-releases to the standard and are what is here.
         return version is not None and SpecifierSet(bounds).contains(version, prereleases=True)
-    except InvalidSpecifier:
+    except ValueError:  # InvalidSpecifier, or a number of thousands of digits
         return False
 
 

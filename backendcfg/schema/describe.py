@@ -27,6 +27,7 @@ KEYS_PAGE = "docs/profiles.md"
 PATTERNS = {
     r"^[A-Za-z0-9_]+$": "a string of letters, digits and underscores",
     r"^[a-z0-9_]+$": "a string of lower-case letters, digits and underscores",
+    r"^[^\x00]*$": "a string without NUL",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "a variable name: letters, digits and underscores",
     r"^[A-Za-z0-9,;:^_-]*$": 'a string of names, such as "Ring" or "^NVLS"',
     r"^\s*(==|!=|>=|<=|>|<|~=)\s*[0-9]": 'a version range, such as ">=8.0"',
@@ -184,7 +185,8 @@ def _plural(kind: Kind) -> str:
     if kind.model:
         return "tables"
     if kind.annotation is str and (pattern := kind.bound("pattern")):
-        return PATTERNS[pattern].replace("a version range", "version ranges")
+        words = PATTERNS[pattern].replace("a version range", "version ranges")
+        return words.replace("a string", "strings", 1)
     return SCALARS.get(kind.annotation, "a value").split(" ", 1)[1] + "s"
 
 

@@ -18,6 +18,7 @@ from backendcfg.schema import tables, torch_backends
 from backendcfg.schema.base import Document, Flag, FlagField, Fp32, Rank, iterate
 
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VariableText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 VersionRange = Annotated[str, Field(pattern=r"^\s*(==|!=|>=|<=|>|<|~=)\s*[0-9]")]
 
 
@@ -54,7 +55,7 @@ class Flags(Document):
     cupy: tables.Cupy = tables.Cupy()
     nccl: tables.Nccl = tables.Nccl()
     environment: Annotated[
-        dict[VariableName, str],
+        dict[VariableName, VariableText],
         Flag(
             "Further environment variables to set before a process starts.",
             ("environment",),

@@ -138,6 +138,7 @@ def undo() -> Report | None:
         NothingToUndoError: nothing was applied to this process.
         RolledBackError: a switch could not be put back; the profile is still in force.
     """
+    catch_up()  # what was loaded since without an import, as by ctypes, is put back, too
     with _CHANGING, Deferral():
         if not stack:
             raise NothingToUndoError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ def activate(
         path,
         plan.name,
         dict(arguments or {}),
-        plan.model_dump_json(by_alias=True),
+        # Not Pydantic's own text: a path may have bytes that are no UTF-8.
+        json.dumps(plan.model_dump(mode="json", by_alias=True)),
         compiled,
         rank=rank,
     )

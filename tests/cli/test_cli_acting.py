@@ -625,3 +625,15 @@ def test_names_that_are_no_text_are_printed_escaped(process, project):
     result = process("validate", name, "--json")
     assert (result.code, result.err) == (0, "")
     assert json.loads(result.out)["files"] == [name]
+
+
+def test_a_profile_in_a_folder_whose_name_is_no_utf8_can_be_applied(call, tmp_path, monkeypatch):
+    folder = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.makedirs(folder + b"/profiles")
+    monkeypatch.chdir(os.fsdecode(folder))
+    Path("backendcfg.toml").touch()
+    Path("profiles/mine.toml").write_text("threads.count = 1\n")
+    assert call("apply", "mine").out.startswith("mine is active for ")
+    assert json.loads(call("status", "--json").out)["profile"] == "mine"
+    assert json.loads(call("plan", "--json").out)["name"] == "mine"
+    assert call("undo").code == 0

@@ -262,3 +262,11 @@ def test_ranks_of_torchrun_together_have_as_many_threads_as_there_are_cores(proc
     result = process("run", "fast", "--", *torchrun, str(tmp_path / "rank.py"))
     half = len(HERE) // 2
     assert (result.code, result.out) == (0, f"{half} {half}\n" * 2), result.err
+
+
+def test_an_empty_list_of_cores_is_refused(process):
+    """As `--core-list "$CORES"` gives one, where CORES is unset."""
+    refused = process("run", "--core-list", "", "tf32-off", "--", "true")
+    assert refused.code == 2
+    assert "the list of cores names one twice, or none" in refused.err
+    assert '\n  help: write "0, 1, 2" or "0-2"\n' in refused.err

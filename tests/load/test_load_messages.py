@@ -12,6 +12,7 @@ from backendcfg.errors import (
     UnsupportedSchemaError,
     WrongTypeError,
 )
+from backendcfg.load.assignments import from_arguments
 from backendcfg.load.complaints import Refused
 from backendcfg.load.document import SETTINGS_FILES, read_profile, read_settings
 from backendcfg.schema.profile import LIBRARIES
@@ -273,7 +274,7 @@ def test_a_value_is_touched_by_what_was_refused_in_it_or_around_it(refused, path
         ),
         (
             "environment.A = 1",
-            "`environment.A` must be a string, not the integer 1",
+            "`environment.A` must be a string without NUL, not the integer 1",
             "an integer",
             None,
         ),
@@ -505,3 +506,23 @@ def test_settings_pick_a_profile_by_name(tmp_path, name):
 def test_settings_may_compose(tmp_path):
     (tmp_path / "backendcfg.toml").write_text('profile = "a+b"')
     assert read_settings(tmp_path / "backendcfg.toml").profile == "a+b"
+
+
+def test_variables_of_our_own_and_texts_with_nul_are_refused_in_environment(render):
+    told = render('[environment]\nMINE = "1"\nBACKENDCFG_DISABLE = "1"\n')
+    assert told == (
+        "error[invalid-value]: `environment` sets BACKENDCFG_DISABLE, a variable by which backendcfg"
+        " itself is told what to do\n"
+        "  --> profiles/fast.toml:3:1\n"
+        "   |\n"
+        ' 3 | BACKENDCFG_DISABLE = "1"\n'
+        "   | ^^^^^^^^^^^^^^^^^^ backendcfg's own\n"
+        "  state: nothing was changed\n"
+        "  help: set the flag itself, as `threads.count = 4`; what is no flag belongs to the shell"
+    )
+    inside = '[[when]]\nframeworks = ["numpy"]\n[when.flags.environment]\nBACKENDCFG_X = "1"\n'
+    assert "`environment` sets BACKENDCFG_X" in render(inside)
+    told = render('environment.MINE = "a\\u0000b"\n')
+    assert "`environment.MINE` must be a string without NUL" in told
+    with pytest.raises(InvalidValueError, match="`environment` sets BACKENDCFG_PROFILE"):
+        from_arguments({"environment": '{ BACKENDCFG_PROFILE = "fast" }'})

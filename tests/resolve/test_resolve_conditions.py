@@ -3,7 +3,7 @@
 import pytest
 from resolve_builders import AVX2, H100, MI300X, MKL, NUMPY_OPENBLAS, T4, a_host
 
-from backendcfg.resolve.facts import check
+from backendcfg.resolve.facts import check, in_words, within
 from backendcfg.schema.profile import Condition, Place
 
 CUDA = {"nvidia": "550.144.03", "cuda": "12.4"}
@@ -152,3 +152,10 @@ def test_an_empty_condition_holds_everywhere():
 def test_a_range_that_is_none_never_holds():
     need, _, met = answers({"libraries": {"numpy": ">=2.x.y"}}, a_host())[0]
     assert (need, met) == ('numpy in the range ">=2.x.y", which is not a version range', False)
+
+
+def test_a_range_of_thousands_of_digits_holds_nowhere():
+    """Python reads no number of so many."""
+    bounds = f">={'9' * 5000}"
+    assert not within("2.4.6", bounds)
+    assert in_words(bounds) == f"{'9' * 5000} or newer"

@@ -198,6 +198,21 @@ print(under, counts())
 
 
 @pytest.mark.exhaustive
+def test_a_runtime_that_came_without_an_import_is_put_back(python):
+    """As a kernel of one's own brings one, by ctypes."""
+    program = """
+    import ctypes, ctypes.util, json, backendcfg
+    backendcfg.apply(settings={"threads.count": 3})
+    runtime = ctypes.CDLL("libgomp.so.1")
+    under = runtime.omp_get_max_threads()
+    print(json.dumps([under, backendcfg.undo(), runtime.omp_get_max_threads()]))
+    """
+    alone = "import ctypes; print(ctypes.CDLL('libgomp.so.1').omp_get_max_threads())"
+    assert last(python(program)) == [3, None, int(python(alone))]
+    preset = last(python(program, OMP_NUM_THREADS="2"))
+    assert preset == [3, None, 2]
+
+
 def test_what_nobody_can_tell_stays_and_is_said(python):
     printed = python(
         """

@@ -136,7 +136,7 @@ def _options(args: Namespace) -> launcher.Options:
         instances=_given(args.ninstances),
         cores=_given(args.ncores_per_instance),
         node=_given(args.node_id),
-        processors=listed(args.core_list),
+        processors=listed(args.core_list or None),
         rank=_given(args.rank),
         mode="latency" if args.latency_mode else "throughput" if throughput else "",
         logical=args.use_logical_core,

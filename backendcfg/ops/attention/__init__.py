@@ -58,7 +58,8 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - PyTorch's
         key: (..., heads, keys, width), of the dtype of query.
         value: (..., heads, keys, value width), of the dtype of query.
         attn_mask: broadcasts to (..., heads, queries, keys). bool: whether a query sees a key;
-            float32, or as query: what is added to the score. A query that sees nothing gives 0.
+            as query, or float32 beside 16 bits: what is added to the score. A query that sees
+            nothing gives 0.
         dropout_p: the probability that a weight is dropped.
         is_causal: query i sees keys 0 to i alone; not together with a mask.
         scale: of the scores; 1 / sqrt(width) if None.
