@@ -264,7 +264,9 @@ class Explanation:
         return notes + ([f"calibration {self.calibration}"] if self.calibration else [])
 
 
-def explain(operation: str, shapes: Any, dtype: Any = "float64", **options: Any) -> Explanation:
+def explain(
+    operation: str, shapes: Any = (), dtype: Any = "float64", **options: Any
+) -> Explanation:
     """Who would serve an operation in this context, by the code that makes the choice.
 
     Args:

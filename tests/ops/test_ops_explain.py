@@ -99,6 +99,7 @@ def test_a_profile_without_a_usable_library_says_why():
     ("arguments", "message"),
     [
         (("svd", ((2, 2), (2, 2))), "explain: there is no operation 'svd'"),
+        (("matmull",), "explain: there is no operation 'matmull'"),
         ((None, ((2, 2), (2, 2))), "explain: there is no operation None"),
         (("matmul", ((2, 3), (2, 3))), "explain: `shapes` (2, 3) and (2, 3) have no product"),
         (
