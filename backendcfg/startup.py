@@ -28,8 +28,8 @@ SILENT = (
     *("BACKENDCFG_CARRIED", "BACKENDCFG_GUARD", "BACKENDCFG_TRACE", "BACKENDCFG_RECORDS"),
     *("BACKENDCFG_WORKER", "BACKENDCFG_CORES", "BACKENDCFG_DISABLE"),
 )
-# And those that count whatever the project's file picks.
-STRONG = ("PROFILE", "INHERIT", "CAPTURE")
+# And those that count also where this user does not trust the project's file.
+STRONG = ("BACKENDCFG_PROFILE", "BACKENDCFG_INHERIT", "BACKENDCFG_CAPTURE")
 # pip runs the last two by their paths while it builds a package.
 INSTALLERS = ("ensurepip", "venv", "virtualenv", "__pip-runner__.py", "_in_process.py")
 # Set while pip or another front end builds a package: compilers and build systems ask Python then.
@@ -248,13 +248,13 @@ def project(here: str) -> "tuple[str, str]":
 
 def project_of_another(here: str) -> "tuple[str, str]":
     """The file of a project that does not count, and the folder that is why: another user's."""
-    mine, at, above = set(upwards(here)), "", here
-    other = ""
-    while at != above and not project(here)[1]:
+    mine, other, at, above = set(upwards(here)), "", "", here
+    while at != above:
         at, above = above, os.path.dirname(above)
         other = other or ("" if at in mine else at)
-        if other and marker(at):
-            return marker(at), other
+        path = marker(at)
+        if path:
+            return (path, other) if other else ("", "")
     return "", ""
 
 
@@ -296,7 +296,7 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
     Args:
         committed: whether a project's file counts that this user does not trust.
     """
-    if any(os.environ.get(PREFIX + name) for name in STRONG):  # noqa: TID251
+    if any(os.environ.get(name) for name in STRONG):  # noqa: TID251
         return True, ""
     mine, shared = active_rows(state_directory()), active_rows(environment_directory())
     if mine is None or shared is None:
@@ -322,7 +322,7 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
 
 
 def asks_for_flags() -> bool:
-    """Whether a variable of this process sets a flag, or names none of ours."""
+    """Whether a variable of this process sets a flag, or is a misspelled one of ours."""
     names = [n for n in os.environ if n.startswith(PREFIX) and n not in SILENT]  # noqa: TID251
     return any(os.environ.get(name) for name in names)  # noqa: TID251
 

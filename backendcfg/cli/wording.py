@@ -76,10 +76,6 @@ def no_project() -> list[str]:
     return [f"{shown_path(path)} does not count: {folder} is another user's"] if path else []
 
 
-OWN_IT = "run as the user whose folder it is, or make it yours with `chown`"
-"""What to do about it."""
-
-
 def left_in_force() -> tuple[str | None, list[str]]:
     """The profile that is in force here where none is active any more, and lines that say so."""
     from backendcfg.cli.output import block

@@ -292,13 +292,15 @@ def _relabelled(span: Span, label: str) -> Span:
 
 def _not_a_name(name: str, pick: Pick) -> BackendCfgError:
     complaint = InvalidVariableError if pick.variable else InvalidValueError
-    named = f"environment variable {pick.variable} names profile " if pick.variable else ""
-    which = ", which" if named else ""
+    message = f"{describe.toml(name)} is not the name of a profile"
+    if pick.variable:
+        named = f"environment variable {pick.variable} names profile {describe.toml(name)}"
+        message = f"{named}, which is not the name of a profile"
     helps = [A_NAME, "`a+b` composes two profiles, and a path has a `/`"]
     if name == environ.NOTHING:
         helps = ["to start a program without a profile, set BACKENDCFG_PROFILE=nothing for it"]
     return complaint(
-        f"{named}{describe.toml(name)}{which} is not the name of a profile",
+        message,
         state="no profile was applied; a wrong name never falls back to a default",
         helps=helps,
     )

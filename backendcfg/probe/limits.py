@@ -332,16 +332,23 @@ def local_rank(environment: Mapping[str, str]) -> Rank | None:
     return None
 
 
-OURS = " each"
+_OURS = " each"
 """What follows the number in BACKENDCFG_CORES where it is not joblib's."""
 
 
 def given_share() -> tuple[int | None, bool]:
     """The cores of this worker of a pool, 1 or more, or None; and whether joblib says so."""
     text = environ.CORES.read() or ""
-    number = text.removesuffix(OURS)
+    number = text.removesuffix(_OURS)
     is_share = number.isdecimal() and len(number) <= MOST_DIGITS and int(number) > 0
     return (int(number), number == text) if is_share else (None, False)
+
+
+def share_out(processes: int) -> int:
+    """Give each of so many processes its share of the cores, 1 or more, in BACKENDCFG_CORES."""
+    share = max(1, read_cores(read_limits()).count // processes)
+    environ.put(environ.CORES.name, f"{share}{_OURS}")
+    return share
 
 
 def is_worker_of_ray() -> bool:

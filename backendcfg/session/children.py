@@ -22,7 +22,7 @@ from _thread import _local as local
 from backendcfg import __version__, _native, environ, plain_json
 from backendcfg.bridges import imports
 from backendcfg.catalogue.frameworks import TORCH
-from backendcfg.probe.limits import OURS, given_share, read_cores, read_limits
+from backendcfg.probe.limits import given_share, share_out
 from backendcfg.registry import entering
 from backendcfg.session import installed, threads
 from backendcfg.session.choice import PARENT
@@ -56,7 +56,6 @@ _POOL = "_backendcfg_pool"
 """Where a pool, or a process that it makes, has what was in force where it was made."""
 
 COUNT = "threads.count"
-
 
 _EXECUTORS = {
     "concurrent.futures.process": ("_spawn_process", "_adjust_process_count"),
@@ -446,8 +445,7 @@ def _with_share(plans: tuple[Compiled, ...], size: int) -> tuple[Compiled, ...]:
     share, by_joblib = given_share()
     counting = [plan for plan in plans if COUNT in plan.asked]
     if size > 1 and counting and counting[-1].takes_all_cores:
-        share = max(1, read_cores(read_limits()).count // size)
-        environ.put(environ.CORES.name, f"{share}{OURS}")
+        share = share_out(size)
     if share is None:
         return plans
     return tuple(

@@ -158,7 +158,7 @@ def _named() -> Iterator[Picked]:
     """Every pick of a name that nobody gave as an argument, strongest first."""
     # In a program the variable may be its own, for what it starts.
     if startup.is_command_line(sys.orig_argv) and (requests := inherited()):
-        last = requests[-1]
+        last = requests[-1]  # of the innermost scope, which is in force
         rank: Any = last.rank
         yield Picked(last.name, rank, PARENT, arguments=last.arguments, asked=last)
     if variable := environ.PROFILE.read():

@@ -163,8 +163,8 @@ def as_arguments(settings: Mapping[str, Any] | None) -> dict[str, str]:
             raise InvalidArgumentError(
                 f"`settings` must have names of flags as keys, not {flag!r}", helps=written
             )
-        is_numpys = getattr(value, "shape", None) == () and hasattr(value, "item")
-        plain = value.item() if is_numpys else value
+        is_of_numpy = getattr(value, "shape", None) == () and hasattr(value, "item")
+        plain = value.item() if is_of_numpy else value
         if not _is_plain(plain):
             raise InvalidValueError(
                 f"`{flag}` cannot be set to {value!r}: TOML has no such value",

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from backendcfg.schema.host import Host
 
+OWN_IT = "run as the user whose folder it is, or make it yours with `chown`"
+"""What to do where a project does not count, because another user owns a folder of it."""
+
 SETTINGS = """\
 #:schema {schemas}/settings.json
 # What this project computes with. A folder with this file is a project of backendcfg: whoever works
@@ -193,7 +196,7 @@ def begin(folder: str, name: str, extends: str | None = None) -> tuple[str, ...]
         raise UsageError(
             "a project here would not count:"
             f" {f'its {PROJECT}' if is_mine else locations.cwd} is another user's",
-            helps=["run as that user, or make it yours with `chown`"],
+            helps=[OWN_IT],
         )
     if not is_name(name):
         raise UsageError(

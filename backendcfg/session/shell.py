@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -108,8 +107,7 @@ def activate(
         path,
         plan.name,
         dict(arguments or {}),
-        # Not Pydantic's own text: a path may have bytes that are no UTF-8.
-        json.dumps(plan.model_dump(mode="json", by_alias=True)),
+        plan.model_dump(mode="json", by_alias=True),
         compiled,
         rank=rank,
     )

@@ -18,7 +18,7 @@ from backendcfg import environ, startup
 from backendcfg.audit.guard import Change, Watched, refusal
 from backendcfg.bridges import imports
 from backendcfg.errors import BackendCfgError, PendingWarning
-from backendcfg.probe.limits import OURS, given_share, read_cores, read_limits
+from backendcfg.probe.limits import given_share, share_out
 from backendcfg.session import installed
 from backendcfg.session.choice import chosen
 from backendcfg.session.planning import compiled_pick
@@ -61,10 +61,10 @@ class Suite:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", PendingWarning)  # the header says it
                     self.report = backendcfg.apply(self.profile)
-            elif (report := installed.report()) is not None:
-                self.report = report
-            elif (picked := chosen()) is not None:
-                compiled_pick(picked)  # raises what the start of this process said in one line
+            else:
+                self.report = installed.report()
+                if self.report is None and (picked := chosen()) is not None:
+                    compiled_pick(picked)  # raises what the start of this process said in one line
         except BackendCfgError as error:
             raise pytest.UsageError(error.render()) from error
         self.config.pluginmanager.register(self, "backendcfg-suite")
@@ -134,11 +134,17 @@ class Marked:
 
 def profile_in(marker: pytest.Mark) -> str:
     """The profile that a marker names; the test fails whose marker does not."""
-    named = dict(marker.kwargs)
-    given = [*marker.args, *([named.pop("profile")] if "profile" in named else [])]
-    if len(given) != 1 or named or not isinstance(given[0], str):
+
+    def given(profile: object) -> object:
+        return profile
+
+    try:
+        name = given(*marker.args, **marker.kwargs)
+    except TypeError:
+        name = None
+    if not isinstance(name, str):
         pytest.fail('write the marker as `@pytest.mark.backendcfg("profile")`', pytrace=False)
-    return given[0]
+    return name
 
 
 def share_cores(config: pytest.Config) -> None:
@@ -156,9 +162,8 @@ def share_cores(config: pytest.Config) -> None:
         workers = sum(int(many or 1) for many, _, way in given if way.startswith("popen"))
     if workers > 1:
         before = environ.CORES.read()
-        share = max(1, read_cores(read_limits()).count // workers)
-        environ.put(environ.CORES.name, f"{share}{OURS}")
         config.add_cleanup(functools.partial(environ.put, environ.CORES.name, before))
+        share_out(workers)
 
 
 def refuse_old() -> None:

@@ -26,7 +26,7 @@ from backendcfg.transact.store import KEPT, Generation, Row
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from backendcfg.transact.compiled import Compiled
 
@@ -93,7 +93,7 @@ def commit(
     path: str | None,
     name: str,
     arguments: Mapping[str, str],
-    plan: str,
+    plan: dict[str, Any],
     compiled: Compiled,
     *,
     rank: str = "profile-by-argument",
@@ -104,7 +104,7 @@ def commit(
         path: the project's root, None for the user, or `ENVIRONMENT`.
         name: the profile.
         arguments: flags set beside it, as TOML text.
-        plan: the full plan, as JSON text.
+        plan: the full plan, as JSON has it.
         compiled: what a starting process applies.
         rank: how strong the pick is.
 
@@ -136,7 +136,7 @@ def commit(
             "rank": rank,
             "created": time.time(),
             "compiled": json.loads(compiled.to_json()),
-            "plan": json.loads(plan),
+            "plan": plan,
         }
         disk.sweep(state)
         disk.sweep(home)

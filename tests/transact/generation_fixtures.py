@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from backendcfg.transact import generations
 from backendcfg.transact.compiled import Compiled
 
@@ -14,7 +12,7 @@ def compiled(name):
 
 def commit(path, name, **options):
     """Commit a small profile and return its number."""
-    plan = json.dumps({"schema": 1, "name": name, "entries": []})
+    plan = {"schema": 1, "name": name, "entries": []}
     return generations.commit(path, name, {"threads.count": "4"}, plan, compiled(name), **options)
 
 

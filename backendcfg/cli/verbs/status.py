@@ -84,16 +84,16 @@ def standing() -> dict[str, Any]:
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    from backendcfg.cli.wording import OWN_IT, no_project, tier_lines, without_profile
+    from backendcfg.cli.wording import no_project, tier_lines, without_profile
     from backendcfg.errors import shown_path
+    from backendcfg.session.project import OWN_IT
 
     yield from block("note", [document["note"]] if document["note"] else [], "bold")
     if document["disabled"]:
         yield "backendcfg is turned off by BACKENDCFG_DISABLE"
         return
-    if document["passed_over"]:
-        unowned = [f"{one}; {OWN_IT}" for one in no_project()]
-        yield from block("no project", unowned, "bold", "yellow")
+    unowned = [f"{one}; {OWN_IT}" for one in no_project()]
+    yield from block("no project", unowned, "bold", "yellow")
     unused = [f"{path}: {why}" for path, why in document["ignored"].items()]
     yield from block("ignored", unused, "bold", "yellow")
     if document["profile"] is None:

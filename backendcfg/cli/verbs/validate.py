@@ -43,7 +43,7 @@ def command(files: tuple[str, ...], host_file: str | None, schema: str | None) -
     which check while you write.
     """
     from backendcfg.cli import sources
-    from backendcfg.cli.wording import OWN_IT, no_project
+    from backendcfg.cli.wording import no_project
     from backendcfg.session import project
 
     if schema is not None:
@@ -57,7 +57,7 @@ def command(files: tuple[str, ...], host_file: str | None, schema: str | None) -
             notes=unowned,
             helps=[
                 "name files: `backendcfg validate mine.toml`",
-                OWN_IT if unowned else "or run `backendcfg init`",
+                project.OWN_IT if unowned else "or run `backendcfg init`",
             ],
         )
     host = sources.host(host_file)
