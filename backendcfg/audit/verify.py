@@ -160,10 +160,13 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether no switch has another value than it should, or one that does not act.
+        """Whether every switch has its value and acts, and the tier of the profile is in force.
 
         Nor may a library that was measured compute with fewer bits than the profile grants.
+        `backendcfg verify` exits with 1 where this is False.
         """
+        if self.tier != "none" and not self.in_force:
+            return False
         states = [one.state for one in self.readings] + [one.state for one in self.measured]
         return not any(state in FAILS for state in states)
 

@@ -42,9 +42,16 @@ _answers: dict[str, str] = {}
 
 
 def text_for(values: Mapping[str, Any], asked: Collection[str]) -> str | None:
-    """What a process needs in XLA_FLAGS, with what the user has there already; None for no wish."""
+    """What a process needs in XLA_FLAGS, with what the user has there already; None for no wish.
+
+    Only what the user has where jaxlib does not take the two together.
+    """
     wants = xla_text.wanted(values, asked)
-    return xla_text.merged(_of_the_user(), wants) if wants else None
+    if not wants:
+        return None
+    present = _of_the_user()
+    text = xla_text.merged(present, wants)
+    return present if refusal(text) else text
 
 
 def setting(values: Mapping[str, Any], asked: Collection[str], remedy: str) -> list[Setting]:
@@ -64,8 +71,8 @@ def check(values: Mapping[str, Any], asked: Collection[str]) -> None:
         InvalidValueError: with what XLA says.
     """
     wants = xla_text.wanted(values, asked)
-    # With the user's own words too, so that processes that start under the plan find the answer.
-    refusal(text_for(values, asked) or "")
+    # Asks with the user's own words, so that processes that start under the plan find the answer.
+    text_for(values, asked)
     if wants and (because := refusal(xla_text.merged("", wants))):
         wishes = ", ".join(word.wish for word in wants.values())
         raise InvalidValueError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from backendcfg import environ
 from backendcfg.errors import (
@@ -249,6 +249,8 @@ def _checked(flag: FlagField, value: Any) -> Any:
     if not _all_json(plain):
         raise WrongTypeError(f"{wanted}, not {value!r:.80}")
     if not valid(kind, plain):
+        if (entry := _wrong_entry(kind, plain, flag.name)) is not None:
+            raise InvalidValueError(entry)
         complaint, _, helps = refusal(kind, plain, flag.name)
         raise complaint(f"{wanted}, not {not_what(kind, plain)}", helps=helps)
     return plain
@@ -291,6 +293,8 @@ def _read(flag: FlagField, text: str, variable: str) -> tuple[FlagField, Any]:
             notes=[f"`{flag.name}` must be {describe.words(kind)}"],
         )
     if not valid(kind, value) or not _all_json(value):
+        if (entry := _wrong_entry(kind, value, flag.name)) is not None:
+            raise (InvalidVariableError if variable else InvalidValueError)(f"{where}: {entry}")
         complaint, _, helps = refusal(kind, value, variable or flag.name)
         raise (InvalidVariableError if variable else complaint)(
             f"{where} must be {describe.words(kind)}, not {describe.shown(value)}",
@@ -300,6 +304,19 @@ def _read(flag: FlagField, text: str, variable: str) -> tuple[FlagField, Any]:
         complaint = InvalidVariableError if variable else InvalidValueError
         raise complaint(f"{where}: {_of_ours(ours)}", helps=[_SET_THE_FLAG])
     return flag, value
+
+
+def _wrong_entry(kind: Kind, value: Any, name: str) -> str | None:
+    """Which entry of a table of names and values is wrong, in words; None where none is."""
+    if get_origin(kind.annotation) is not dict or not isinstance(value, dict):
+        return None
+    names, values = map(Kind.of, get_args(kind.annotation))
+    for key, one in value.items():
+        if not valid(names, key):
+            return f"{describe.toml(key)} must be {describe.words(names)}"
+        if not valid(values, one):
+            return f"`{name}.{key}` must be {describe.words(values)}, not {not_what(values, one)}"
+    return None
 
 
 def _value(kind: Kind, text: str) -> Any:

@@ -242,8 +242,9 @@ def read_profile(
     errors += [*conflicts, *unknown, *conflicts_in_whens, *unknown_names(parsed, refused)]
     extends: tuple[tuple[str, Path], ...] = ()
     if not refused.touch(("extends",)):
-        extends = _extends(parsed.data.get("extends", []))
-        errors += [_not_a_name(parsed, name, at) for name, at in extends if not is_name(name)]
+        written = _extends(parsed.data.get("extends", []))
+        errors += [_not_a_name(parsed, name, at) for name, at in written if not is_name(name)]
+        extends = tuple((name, at) for name, at in written if is_name(name))
     errors.sort(key=file_order)
     if faults is None:
         raise_all(shown_path(parsed.path), errors)

@@ -35,7 +35,7 @@ from backendcfg.load.trust import require_ours, require_trust, store
 from backendcfg.records import field, record
 from backendcfg.schema import describe
 from backendcfg.schema.base import Rank
-from backendcfg.schema.profile import Assignment, Layer, Stack
+from backendcfg.schema.profile import NO_PROFILE, Assignment, Layer, Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -347,7 +347,6 @@ class Request:
     environment: Mapping[str, str] | None = None
 
 
-NO_PROFILE = "default"
 RANKS: tuple[Rank, ...] = get_args(Rank)
 
 

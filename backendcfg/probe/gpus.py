@@ -58,15 +58,14 @@ def probe_nvidia(
         if not driver and not os.path.exists(os.path.join(root, "dev/nvidiactl")):
             return Devices(probes=(Absent(probe="nvidia", reason=f"no {_NAME} and no driver"),))
         reason = f"the driver is loaded, and {_NAME} is not on the loader path"
-        return _from_proc(root, driver, reason, source)
+        return _from_proc(root, driver, Broken(probe="nvidia", reason=reason), source)
     request = inspection.Request("drivers", path, "nvml")
-    answer = inspection.ask([[request]], timeout=timeout, environment=source).get(request)
-    if answer is None or answer.facts is None:
-        reason = answer.error if answer is not None else "no answer"
-        if not driver:
-            # The library without a driver: an image made for machines that have one.
-            return Devices(probes=(Broken(probe="nvidia", path=path, reason=reason),))
-        return _from_proc(root, driver, reason, source, path)
+    asked = inspection.ask([[request]], timeout=timeout, environment=source)
+    answer = asked.get(request, inspection.UNASKED)
+    if answer.facts is None:
+        broken = Broken(probe="nvidia", path=path, reason=answer.error, passing=answer.passing)
+        # The library without a driver: an image made for machines that have one.
+        return _from_proc(root, driver, broken, source) if driver else Devices(probes=(broken,))
     return _from_nvml(path, answer.facts, source)
 
 
@@ -110,9 +109,7 @@ def _from_nvml(path: str, facts: Mapping[str, Any], source: Mapping[str, str]) -
     return Devices(gpus, {name: text for name, text in drivers.items() if text}, tuple(probes))
 
 
-def _from_proc(
-    root: str, driver: str, reason: str, source: Mapping[str, str], path: str = ""
-) -> Devices:
+def _from_proc(root: str, driver: str, broken: Broken, source: Mapping[str, str]) -> Devices:
     """What the kernel module says when its library does not: names and identifiers only."""
     found = []
     for place in sorted(glob.glob(os.path.join(glob.escape(root), "proc/driver/nvidia/gpus/*"))):
@@ -125,7 +122,7 @@ def _from_proc(
         for index, (name, uuid) in enumerate(found)
     )
     drivers = {"nvidia": driver} if driver else {}
-    return Devices(gpus, drivers, (Broken(probe="nvidia", path=path, reason=reason),))
+    return Devices(gpus, drivers, (broken,))
 
 
 def _library(root: str, search: str) -> str | None:
@@ -356,10 +353,12 @@ def probe_apple(system: str = sys.platform, *, timeout: float = inspection.TIMEO
     request = inspection.Request(
         "drivers", "/System/Library/Frameworks/Metal.framework/Metal", "metal"
     )
-    answer = inspection.ask([[request]], timeout=timeout).get(request)
-    if answer is None or answer.facts is None:
-        reason = answer.error if answer is not None else "no answer"
-        return Devices(probes=(Broken(probe="apple", path=request.path, reason=reason),))
+    answer = inspection.ask([[request]], timeout=timeout).get(request, inspection.UNASKED)
+    if answer.facts is None:
+        failed = Broken(
+            probe="apple", path=request.path, reason=answer.error, passing=answer.passing
+        )
+        return Devices(probes=(failed,))
     return apple_device(str(answer.facts["name"]), int(answer.facts["memory"]), platform.machine())
 
 

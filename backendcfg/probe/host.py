@@ -56,7 +56,10 @@ def detect() -> Host:
     late: list[Probe] = []
     # The children start while the rest is read.
     asking = threading.Thread(target=ask_libraries, daemon=True)
-    asking.start()
+    try:
+        asking.start()
+    except RuntimeError:  # no thread can be started
+        ask_libraries()
     cpu = _guarded("cpu", lambda: describe_cpu(allowed, read_cores(allowed)), None, probes)
     if cpu is not None:
         detail = f"{cpu.name}, {cpu.microarchitecture}"
@@ -67,7 +70,8 @@ def detect() -> Host:
         _guarded(name, ask, Devices(), probes)
         for name, ask in (("nvidia", probe_nvidia), ("amd", probe_amd), ("apple", probe_apple))
     ]
-    asking.join()
+    if asking.ident is not None:
+        asking.join()
     found, said = libraries[0] if libraries else no_libraries
     return Host(
         system=_guarded("system", _system, System(os="other"), probes),
@@ -92,7 +96,9 @@ def _guarded(name: str, ask: Callable[[], T], otherwise: T, probes: list[Probe])
     try:
         return ask()
     except Exception as error:
-        probes.append(Broken(probe=name, reason=f"{type(error).__name__}: {error}"))
+        passing = isinstance(error, (MemoryError, OSError, RuntimeError))
+        reason = f"{type(error).__name__}: {error}"
+        probes.append(Broken(probe=name, reason=reason, passing=passing))
         return otherwise
 
 

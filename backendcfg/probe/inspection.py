@@ -7,6 +7,7 @@ in a child of its own - the library before may be to blame - and the rest goes o
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 TIMEOUT = 10.0
 """Seconds that one library may take to open and answer; a cold disk needs some."""
+
+_NO_MEMORY = ("annot allocate memory", "failed to map segment", "MemoryError")
+"""What the loader and Python say where a limit on memory is in the way."""
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _CHILD = os.path.join(_HERE, "child.py")
@@ -54,11 +58,16 @@ class Answer:
         facts: what the subject's `inspect` returned, or None.
         error: why there are none.
         hung: whether the reason is that it did not answer in time.
+        passing: whether the moment may be to blame rather than the file.
     """
 
     facts: dict[str, Any] | None = None
     error: str = ""
     hung: bool = False
+    passing: bool = False
+
+
+UNASKED = Answer(error="it was not asked", passing=True)
 
 
 def ask(
@@ -83,9 +92,15 @@ def ask(
         if group
     ]
     with Step(f"opening {sum(map(len, groups))} libraries in child processes"):
+        started = []
         for thread in waiting:
-            thread.start()
-        for thread in waiting:
+            try:
+                thread.start()
+            except RuntimeError:  # no thread can be started
+                thread.run()
+            else:
+                started.append(thread)
+        for thread in started:
             thread.join()
     return answers
 
@@ -102,7 +117,10 @@ def _ask_group(
             answered, failure = _asked(pending, timeout, variables)
         except OSError as error:
             for request in pending:
-                answers[request] = Answer(error=f"no child process could be started: {error}")
+                why = f"no child process could be started: {error}"
+                # An interpreter that is not there will not be there later.
+                passing = not isinstance(error, FileNotFoundError)
+                answers[request] = Answer(error=why, passing=passing)
             return
         answers.update(zip(pending, answered, strict=False))
         del pending[: len(answered)]
@@ -129,12 +147,17 @@ def _asked(
             while len(answers) < len(requests):
                 said = child.hear(timeout)
                 if "begin" not in said:
-                    answers.append(Answer(said.get("facts"), said.get("error", "")))
+                    error = said.get("error", "")
+                    lacks_memory = any(text in error for text in _NO_MEMORY)
+                    answers.append(Answer(said.get("facts"), error, passing=lacks_memory))
         except TimeoutError:
             why = f"no answer within {timeout:g} s of being opened"
-            return answers, Answer(error=why, hung=True)
+            return answers, Answer(error=why, hung=True, passing=True)
         except EOFError:
-            return answers, Answer(error=_death(child.status(), spoken))
+            status = child.status()
+            # What runs out of memory is killed from outside.
+            killed = status == -signal.SIGKILL
+            return answers, Answer(error=_death(status, spoken), passing=killed)
         finally:
             child.close()
     return answers, None

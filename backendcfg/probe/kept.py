@@ -133,7 +133,7 @@ class Store:
             return Answer(entry["facts"])
         until = entry.get("until")
         if isinstance(until, int | float) and 0 < until - time.time() <= _HUNG_FOR:
-            return Answer(error=str(entry.get("error")), hung=True)
+            return Answer(error=str(entry.get("error")), hung=True, passing=True)
         return None
 
     def remember(self, request: Request, answer: Answer) -> None:

@@ -67,7 +67,7 @@ def probe_libraries(
         try:
             facts = _ask_here(path, kind, mapped) if path in mapped else None
         except LookupError as error:
-            broken.append(_broken(kind, path, str(error.args[0])))
+            broken.append(Broken(probe=kind, path=path, reason=str(error.args[0])))
             continue
         if facts is not None:
             answers[path] = facts
@@ -75,7 +75,14 @@ def probe_libraries(
             wanted.append(inspection.Request("symbols", path, kind))
     for request, answer in _ask_there(wanted, store, timeout).items():
         if answer.facts is None:
-            broken.append(_broken(request.kind, request.path, answer.error))
+            broken.append(
+                Broken(
+                    probe=request.kind,
+                    path=request.path,
+                    reason=answer.error,
+                    passing=answer.passing,
+                )
+            )
         else:
             answers[request.path] = answer.facts
     store.save()
@@ -85,11 +92,6 @@ def probe_libraries(
         if answers.get(path, {}).get("kind")
     )
     return libraries, (*_summaries(libraries, broken), *broken)
-
-
-def _broken(kind: str, path: str, reason: str) -> Broken:
-    """A file of this kind that cannot be used."""
-    return Broken(probe=kind, path=path, reason=reason)
 
 
 def _ask_here(path: str, kind: str, mapped: set[str]) -> dict[str, Any] | None:
@@ -136,7 +138,7 @@ def _ask_there(requests: Sequence[Request], store: Store, timeout: float) -> dic
             groups.setdefault(request.path if alone else "", []).append(request)
         fresh = inspection.ask(list(groups.values()), timeout=timeout)
         for request in asked:
-            known[request] = fresh.get(request, inspection.Answer(error="it was not asked"))
+            known[request] = fresh.get(request, inspection.UNASKED)
             store.remember(request, known[request])
     return {request: known[request] for request in requests}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
-VERSION = 2
+VERSION = 3
 # This file, because an upgrade of an editable install keeps its version; the loader's list,
 # because installing a system library changes nothing else that is looked at here.
 _ALWAYS = (__file__, "/etc/ld.so.cache")
@@ -71,19 +71,23 @@ def stamp(
     missing: Iterable[str | os.PathLike[str]] = (),
     *,
     environment: Mapping[str, str] | None = None,
+    unanswered: Iterable[str] = (),
 ) -> dict[str, Any]:
     """What holds now, as JSON data for `holds`.
 
     Args:
-        files: that were read; each is compared by time, size and identity.
+        files: that were read; each is compared by times, size and identity.
         missing: files that would have been read if they existed.
         environment: of the process that will check the stamp, instead of this one's.
+        unanswered: probes that failed and may not fail again, in words; with one of them the
+            stamp never holds.
     """
     directories = [entry for entry in dict.fromkeys(sys.path) if os.path.isdir(entry)]
     return {
         "version": VERSION,
+        "unanswered": list(unanswered),
         "python": _python(),
-        "files": {path: _identity(path) for path in _absolute([*files, *_ALWAYS])},
+        "files": {path: _version(path) for path in _absolute([*files, *_ALWAYS])},
         "missing": _absolute(missing),
         "limits": _limits(),
         "drivers": {path: first_line_of(path) for path in _DRIVERS},
@@ -109,12 +113,14 @@ def _changes(stamp: Mapping[str, Any], environment: Mapping[str, str] | None) ->
     """Every change, the cheapest to look for first."""
     if stamp["version"] != VERSION:
         yield "the stored plan is from another release of backendcfg"
+    for words in stamp["unanswered"]:
+        yield f"when the plan was made, {words}"
     for name, now in _python().items():
         if (before := stamp["python"][name]) != now:
             yield f"{name} was {before} and is {now} now"
     yield from _variables(stamp["environment"], relevant_environment(environment))
     for path, identity in stamp["files"].items():
-        found = _identity(path)
+        found = _version(path)
         if found != identity:
             what = "is gone" if found is None else "changed" if identity else "appeared"
             yield f"file {shown_path(path)} {what}"
@@ -123,11 +129,15 @@ def _changes(stamp: Mapping[str, Any], environment: Mapping[str, str] | None) ->
             yield f"file {shown_path(path)} appeared"
     for what, now in _limits().items():
         if (before := stamp["limits"][what]) != now:
-            yield f"{what} was {before} and is {now} now"
+            yield f"{what} was {_told(before)} and is {_told(now)} now"
     for path, before in stamp["drivers"].items():
         if (now := first_line_of(path)) != before:
             yield f"{_DRIVERS[path]} changed"
     yield from _installed(stamp["packages"])
+
+
+def _told(value: Any) -> Any:
+    return "none" if value is None else "unknown" if value == "" else value
 
 
 def _variables(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
@@ -227,11 +237,20 @@ def _matters(name: str) -> bool:
 
 
 def _identity(path: str) -> list[int] | None:
+    version = _version(path)
+    return version[:3] if version else None
+
+
+def _version(path: str) -> list[int] | None:
+    """Time, size and identity of a file, and when its content or its mode was last changed.
+
+    The last cannot be set: it tells an edit that keeps the time and the size.
+    """
     try:
         status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return [status.st_mtime_ns, status.st_size, status.st_ino]
+    return [status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns]
 
 
 def _absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:

@@ -37,6 +37,7 @@ from backendcfg.resolve.words import (
     value_span,
 )
 from backendcfg.schema.plan import Plan
+from backendcfg.schema.profile import NO_PROFILE
 from backendcfg.schema.torch_backends import INITIALS
 
 if TYPE_CHECKING:
@@ -417,4 +418,8 @@ def _line(one: Kept) -> str:
 
 
 def _why_not(name: str) -> str:
+    if name == NO_PROFILE:
+        return (
+            "run `backendcfg plan --why-not`, with the same settings as `--set`, to list them all"
+        )
     return f"run `backendcfg plan {name} --why-not` to list every unmet requirement"

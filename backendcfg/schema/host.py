@@ -147,12 +147,18 @@ class Absent(Document):
 
 
 class Broken(Document):
-    """A probe that found something unusable; it hides nothing else."""
+    """A probe that found something unusable; it hides nothing else.
+
+    Attributes:
+        passing: whether the moment may be to blame, as too little memory or a limit on processes,
+            so that the next probe may find the thing usable.
+    """
 
     outcome: Literal["broken"] = "broken"
     probe: str
     path: str = ""
     reason: str
+    passing: bool = False
 
 
 Probe = Annotated[Found | Absent | Broken, Field(discriminator="outcome")]

@@ -220,6 +220,10 @@ class Layer(Document):
     whens: tuple[Conditional, ...] = ()
 
 
+NO_PROFILE = "default"
+"""The name of a stack where nobody named a profile."""
+
+
 class Stack(Document):
     """Every layer of a request, weakest first; a later layer wins over an earlier one.
 

@@ -52,6 +52,8 @@ def silent() -> str:
     """When a plain `python` of this environment would have what is in force; "" where it has."""
     if environ.disabled():
         return f"not while {environ.DISABLE.name} is set"
+    if (environ.STARTED_BY.read() or "").startswith("run "):
+        return ""  # `run` hands on a start-up file of its own
     if off_files():
         return "not before you run `backendcfg autoload on`"
     if not start_file():

@@ -206,7 +206,8 @@ def compiled(
         return stored
     with Step("making the plan"):
         _, fresh = resolved(name, arguments=arguments, rank=rank, directory=directory)
-    _store(key, fresh)
+    if not fresh.stamp["unanswered"]:
+        _store(key, fresh)
     return fresh
 
 
@@ -260,14 +261,20 @@ def resolved(
     from backendcfg.probe.environment import relevant
     from backendcfg.probe.stamp import stamp
     from backendcfg.resolve.plan import resolve
+    from backendcfg.schema.host import Broken
 
     before = _environment_before()
     host = detect().model_copy(update={"environment": relevant(before)})
+    failed = [
+        f"{os.path.basename(one.path) or one.probe} gave no answer: {one.reason}"
+        for one in host.probes
+        if isinstance(one, Broken) and one.passing
+    ]
     directory = directory or startup.working_directory()
     request = Asked(name, rank, dict(arguments or {}), directory)
     while True:
         layers = stack(name, arguments=arguments, rank=rank, directory=directory)
-        taken = stamp(layers.files, layers.missing, environment=before)
+        taken = stamp(layers.files, layers.missing, environment=before, unanswered=failed)
         # A file that was edited since it was read would be stamped as it is now; read it again.
         if _as_read(taken["files"], layers.files):
             break

@@ -45,6 +45,8 @@ class Activation:
         variables: what a process must have in its environment from the start for all of it to
             hold; None for a variable that must be unset. `backendcfg run` sees to it.
         rehearsal: what a child process reported that really applied it, if one was asked for.
+        unanswered: probes that failed and may not fail again, in words; every process that starts
+            makes the plan anew until all answer.
     """
 
     generation: int
@@ -52,6 +54,7 @@ class Activation:
     plan: Plan
     variables: dict[str, str | None]
     rehearsal: Report | None = None
+    unanswered: tuple[str, ...] = ()
 
 
 def activate(
@@ -111,7 +114,8 @@ def activate(
         compiled,
         rank=rank,
     )
-    return Activation(number, path or "", plan, run_environment(compiled), rehearsal)
+    failed = tuple(compiled.stamp["unanswered"])
+    return Activation(number, path or "", plan, run_environment(compiled), rehearsal, failed)
 
 
 def run_environment(compiled: Compiled) -> dict[str, str | None]:

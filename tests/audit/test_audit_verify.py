@@ -113,6 +113,22 @@ print(backendcfg.verify().ok)
     assert printed == f"{not fails}\n"
 
 
+def test_a_verification_is_not_ok_where_the_tier_is_not_in_force(python):
+    printed = python(
+        """
+import warnings
+import backendcfg, numpy
+
+warnings.simplefilter("ignore")
+backendcfg.apply("reproducible")
+found = backendcfg.verify()
+print(found.tier, found.in_force, found.ok)
+print(sorted({one.state for one in found.readings} - {"dormant"}))
+"""
+    )
+    assert printed == "run-to-run False False\n['ok', 'pending']\n"
+
+
 def test_a_tier_is_in_force_when_what_it_cannot_have_is_dormant_only(fake):
     printed = fake(
         """

@@ -32,6 +32,12 @@ def _alone(monkeypatch):
     monkeypatch.setattr(xla_flags, "_answers", {})
 
 
+@pytest.fixture(name="unasked")
+def _unasked(monkeypatch):
+    """Take every text, also made-up ones: as where JAX is not installed."""
+    monkeypatch.setattr(xla_flags, "_jaxlib", lambda: "")
+
+
 @pytest.mark.parametrize(
     ("present", "values", "text"),
     [
@@ -56,17 +62,31 @@ def _alone(monkeypatch):
         ),
     ],
 )
+@pytest.mark.usefixtures("unasked")
 def test_the_words_of_a_plan_join_those_of_the_user_and_win(monkeypatch, present, values, text):
     monkeypatch.setenv("XLA_FLAGS", present)
     assert xla_flags.text_for(values, values) == text
     assert environment.variables(values, values)["XLA_FLAGS"] == text
 
 
+@pytest.mark.usefixtures("unasked")
 def test_words_in_a_file_are_taken_out_of_it(monkeypatch, tmp_path):
     file = tmp_path / "flags"
     file.write_text("--xla_a=1\n--xla_gpu_autotune_level=4\n")
     monkeypatch.setenv("XLA_FLAGS", str(file))
     assert xla_flags.text_for(DETERMINISTIC, DETERMINISTIC) == f"--xla_a=1 {WORDS}"
+
+
+def test_words_of_the_user_that_jaxlib_does_not_take_are_left_as_they_are(monkeypatch, tmp_path):
+    monkeypatch.setenv("BACKENDCFG_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(xla_flags, "_jaxlib", lambda: "jaxlib 1")
+    monkeypatch.setattr(xla_flags, "_ask", lambda text: "no" if "bogus" in text else "")
+    values = own("--xla_cpu_max_isa=AVX2")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_bogus=1")
+    assert environment.variables(values, values)["XLA_FLAGS"] == "--xla_bogus=1"
+    monkeypatch.setenv("XLA_FLAGS", "--xla_a=1")
+    joined = environment.variables(values, values)["XLA_FLAGS"]
+    assert joined == "--xla_a=1 --xla_cpu_max_isa=AVX2"
 
 
 def test_a_plan_that_wants_nothing_of_xla_leaves_its_variable_alone(monkeypatch):

@@ -495,7 +495,8 @@ def test_what_the_program_around_a_verb_applied_is_in_force_for_the_verb(backend
     handed = in_words([Asked("./mine.toml", "profile-by-argument", {}, str(tmp_path / "below"))])
     found = json.loads(backendcfg("status", "--json", BACKENDCFG_INHERIT=handed))
     assert (found["profile"], found["source"]) == ("./mine.toml", "the parent process")
-    found = json.loads(backendcfg("verify", "--json", BACKENDCFG_INHERIT=handed))
+    below = {"BACKENDCFG_INHERIT": handed, "BACKENDCFG_STARTED_BY": "run mine"}
+    found = json.loads(backendcfg("verify", "--json", **below))
     assert found["profile"] == "./mine.toml"
     since = {"BACKENDCFG_PROFILE": "debug", "BACKENDCFG_INHERIT": handed}
     assert json.loads(backendcfg("status", "--json", **since))["profile"] == "debug"

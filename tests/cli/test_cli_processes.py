@@ -196,8 +196,9 @@ def test_env_unsets_what_env_of_another_profile_set_and_not_what_the_user_did(pr
 def test_verify_reads_every_switch_in_a_process_of_its_own(process):
     process("apply", "base")
     result = process("verify", "--json")
-    assert (result.code, result.err) == (0, "")
+    assert (result.code, result.err) == (1, "")
     answer = json.loads(result.out)
+    assert answer["python"] == "not before you run `backendcfg autoload on`"
     threads = {one["switch"]: one for one in answer["readings"] if one["flag"] == "threads.count"}
     assert answer["profile"] == "base"
     assert threads["openblas[numpy].threads"]["found"] == 1

@@ -266,6 +266,19 @@ def test_an_argument_may_be_a_bare_word(world):
     assert raised.value.helps == ("write `--set cuda.matmul.fp32_precision=tf32`",)
 
 
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ('{"A B" = "1"}', '"A B" must be a variable name: letters, digits and underscores'),
+        ("{A = 1}", "`environment.A` must be a string without NUL, not the integer 1"),
+    ],
+)
+def test_an_argument_that_is_a_table_names_the_entry_that_is_wrong(world, table, complaint):
+    with pytest.raises(InvalidValueError) as raised:
+        load(Request(arguments={"environment": table}))
+    assert str(raised.value).splitlines()[0] == f"argument `environment`: {complaint}"
+
+
 def test_every_file_that_was_read_is_recorded_with_its_time_and_size(world):
     settle(world, project="profile = 'mine'")
     mine = world / "project" / "profiles" / "mine.toml"

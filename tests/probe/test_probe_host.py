@@ -91,6 +91,15 @@ def test_a_probe_that_fails_unforeseen_is_broken_and_the_others_go_on(monkeypatc
     assert host.memory.total > 0
 
 
+def test_where_no_thread_can_be_started_libraries_are_asked_in_this_one(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    libraries = detect().libraries
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    assert detect().libraries == libraries
+
+
 def test_ranks_that_share_the_memory_are_counted(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -69,7 +70,9 @@ def test_a_library_that_kills_its_process_is_named_and_hides_nothing(
 def test_a_library_that_hangs_is_given_up_and_hides_nothing(compiled, good):
     bad = blas(compiled("bad/libopenblas.so", "ON_LOAD_HANG"))
     answers = ask([[bad, good]], timeout=3.0)
-    assert answers[bad] == Answer(error="no answer within 3 s of being opened", hung=True)
+    assert answers[bad] == Answer(
+        error="no answer within 3 s of being opened", hung=True, passing=True
+    )
     assert answers[good] == Answer(FACTS)
 
 
@@ -188,6 +191,40 @@ def test_a_blis_that_aborts_on_its_variable_is_named(compiled):
 def test_a_torch_without_mkl_is_nothing_and_nothing_is_wrong(compiled):
     request = Request("symbols", compiled("libtorch_cpu.so"), "mkl")
     assert ask([[request]])[request] == Answer({"kind": ""})
+
+
+@pytest.mark.parametrize(
+    ("name", "passing"), [("SIGKILL", True), ("SIGSEGV", False)], ids=["from outside", "itself"]
+)
+def test_a_child_that_is_killed_from_outside_says_nothing_of_the_file(
+    good, monkeypatch, name, passing
+):
+    kill = f"import os, signal; input(); os.kill(os.getpid(), signal.{name})"
+    command = childprocess.command
+    monkeypatch.setattr(
+        childprocess, "command", lambda _, **options: command(["-c", kill], **options)
+    )
+    reason = f"killed the process that opened it ({name})"
+    assert ask([[good]])[good] == Answer(error=reason, passing=passing)
+
+
+def test_a_limit_on_processes_says_nothing_of_the_file(good, monkeypatch):
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(childprocess, "Dialogue", refuse)
+    assert ask([[good]])[good] == Answer(
+        error="no child process could be started: [Errno 11] Resource temporarily unavailable",
+        passing=True,
+    )
+
+
+def test_where_no_thread_can_be_started_libraries_are_asked_without(good, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    assert ask([[good]])[good] == Answer(FACTS)
 
 
 def test_an_interpreter_that_cannot_be_started_is_the_reason(good, monkeypatch):

@@ -59,6 +59,23 @@ def test_a_file_replaced_by_one_of_the_same_size_and_time_is_noticed(profile):
     assert holds(made) == "file profiles/fast.toml changed"
 
 
+@pytest.mark.parametrize("edit", ["content", "mode"])
+def test_an_edit_that_keeps_the_time_and_the_size_is_noticed(profile, edit):
+    made = through_json(stamp([profile]))
+    status = profile.stat()
+    if edit == "content":
+        profile.write_text("schema = 9\n")
+        os.utime(profile, ns=(status.st_atime_ns, status.st_mtime_ns))
+    else:
+        profile.chmod(0o666)
+    assert holds(made) == "file profiles/fast.toml changed"
+
+
+def test_a_stamp_never_holds_where_a_probe_gave_no_answer(profile):
+    made = through_json(stamp([profile], unanswered=["libblis.so gave no answer: it hung"]))
+    assert holds(made) == "when the plan was made, libblis.so gave no answer: it hung"
+
+
 def test_a_missing_file_that_appears_is_named(profile):
     missing = profile.with_name("base.toml")
     made = through_json(stamp([profile], [missing]))
@@ -160,7 +177,7 @@ def test_a_narrower_affinity_is_named():
 def test_another_quota_is_named():
     made = through_json(stamp([]))
     made["limits"]["the processor quota"] = 1.5
-    assert holds(made) == "the processor quota was 1.5 and is None now"
+    assert holds(made) == "the processor quota was 1.5 and is none now"
 
 
 def test_another_driver_is_named():

@@ -21,7 +21,7 @@ from backendcfg.resolve.explain import why_not
 from backendcfg.resolve.plan import resolve
 from backendcfg.resolve.tiers import REQUIREMENTS
 from backendcfg.schema.base import Tier
-from backendcfg.schema.profile import defaults
+from backendcfg.schema.profile import NO_PROFILE, defaults
 
 TORCH = [("torch", "2.13.0")]
 RUN_TO_RUN = {
@@ -231,6 +231,15 @@ def test_what_holds_is_in_the_plan_with_its_reason():
         ("`python.hash_seed` must be a number", "0, set in profile `mine`", True),
     ]
     assert plan.tier == "restart"
+
+
+def test_where_no_profile_is_named_the_error_names_a_command_that_takes_none():
+    settings = {"determinism.tier": "restart", "threads.count": 2, "python.hash_seed": "random"}
+    with pytest.raises(TierNotKeptError) as caught:
+        resolve(a_stack(variables(settings)).model_copy(update={"name": NO_PROFILE}), a_host())
+    assert caught.value.helps[-1] == (
+        "run `backendcfg plan --why-not`, with the same settings as `--set`, to list them all"
+    )
 
 
 def test_the_error_lists_each_unmet_line_and_what_would_keep_it():

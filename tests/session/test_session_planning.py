@@ -59,3 +59,34 @@ except InvalidValueError as error:
 """
     )
     assert printed == '"" is not the name of a profile\n'
+
+
+def test_a_plan_that_was_made_while_a_library_gave_no_answer_is_not_kept(python, tmp_path):
+    printed = python(
+        """
+import os
+os.environ["BACKENDCFG_CACHE_DIR"] = os.path.abspath("cache")
+from backendcfg import session
+from backendcfg.probe import inspection
+from backendcfg.session import choice, planning
+asked = inspection.ask
+def refuse(groups, **_):
+    answer = inspection.Answer(error="no child process could be started", passing=True)
+    return {request: answer for group in groups for request in group}
+inspection.ask = refuse
+active = session.activate("reproducible")
+told = [one for one in active.unanswered if "openblas" in one]
+print(len(told) > 0, {one.partition(".so ")[2] for one in told})
+made = planning.compiled("reproducible")
+kept = planning.cache_directory()
+print("OPENBLAS_THREAD_TIMEOUT" in active.variables, os.path.exists(kept))
+inspection.ask = asked
+made = planning.compiled_pick(choice.chosen())
+print("blas.openblas.thread_timeout" in made.effective, len(os.listdir(kept)))
+"""
+    )
+    assert printed.splitlines() == [
+        "True {'gave no answer: no child process could be started'}",
+        "False False",
+        "True 1",
+    ]

@@ -13,9 +13,9 @@ from backendcfg.audit.evidence.sides import plan_of, side_of, variant
 from backendcfg.environ import NOTHING
 from backendcfg.errors import BackendCfgError, visible
 from backendcfg.load.document import is_name
-from backendcfg.load.stack import NO_PROFILE
 from backendcfg.progress import Step
 from backendcfg.resolve.words import assignment, counted, duration, literal
+from backendcfg.schema.profile import NO_PROFILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -120,6 +120,7 @@ def _document(activation: Activation) -> dict[str, Any]:
         "project": activation.path if os.path.isabs(activation.path) else None,
         "plan": activation.plan.model_dump(mode="json", by_alias=True),
         "environment": dict(activation.variables),
+        "unanswered": list(activation.unanswered),
         "rehearsal": activation.rehearsal.to_dict() if activation.rehearsal else None,
     }
 
@@ -160,6 +161,9 @@ def _lines(activation: Activation, about: str) -> Iterator[str]:
     if activation.rehearsal is not None:
         yield from _rehearsal(activation.rehearsal, about)
     yield from limited("overrides", plan.overrides, "bold", "yellow", most=2, see=see)
+    if activation.unanswered:
+        told = ["every process asks again, until all of these answer:", *activation.unanswered]
+        yield from limited("failed", told, "bold", "yellow", most=4, see="backendcfg doctor")
     undo = f"backendcfg undo{option(where)}"
     yield from block("next", ["python train.py", undo], "bold")
 

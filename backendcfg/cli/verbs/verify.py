@@ -40,8 +40,8 @@ def command(name: str | None, *, measure: bool, report: str | None) -> None:
 
     The process imports the frameworks that are installed. It is started as from this shell;
     `backendcfg run -- backendcfg verify` looks at what `run` starts. Exits with 1 when a switch
-    has another value than the profile wants, when a variable outranks it, or when the tier of the
-    profile is not in force.
+    has another value than the profile wants, when a variable outranks it, when the tier of the
+    profile is not in force, or when a plain `python` would start here without the profile.
     """
     from dataclasses import asdict
 
@@ -68,12 +68,13 @@ def command(name: str | None, *, measure: bool, report: str | None) -> None:
     found = child.verification(name, measure=measure)
     about = About("verify")
     broken = found["tier"] != "none" and not found["in_force"]
-    # What a plain `python` starts without, it imports too late.
-    python = block("python", [here["python"]] if broken and here["python"] else [], "bold")
-    current().answer(found | {"about": asdict(about)}, [*_lines(found), *python])
+    # The child has the profile because it imports backendcfg, which other programs do not.
+    python = block("python", [here["python"]] if here["python"] else [], "bold", "yellow")
+    answer = found | {"python": here["python"], "about": asdict(about)}
+    current().answer(answer, [*_lines(found), *python])
     if report is not None:
         write_report(verified(about, found), report)
-    if broken or any(one["state"] in FAILS for one in found["readings"] + found["measured"]):
+    if broken or here["python"] or any(one["state"] in FAILS for one in found["readings"] + found["measured"]):
         says_no()
 
 
