@@ -8,6 +8,7 @@ live to the right of this module and are therefore handed in.
 from __future__ import annotations
 
 import os
+import stat
 
 from backendcfg import startup
 from backendcfg.errors import UnknownVariableError
@@ -208,5 +209,24 @@ def wishes(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def cache_directory() -> str:
-    """Where what can be made again is kept; nowhere without a home directory."""
-    return startup.below_home("CACHE_DIR", "XDG_CACHE_HOME", "~/.cache") or startup.NOWHERE
+    """Where what can be made again is kept; nowhere without a home directory of this user's."""
+    found = startup.below_home("CACHE_DIR", "XDG_CACHE_HOME", "~/.cache")
+    return startup.NOWHERE if not found or is_foreign(found) else found
+
+
+def is_foreign(path: str) -> bool:
+    """Whether the way to a path goes by a link of another user's; for root, by any folder of one.
+
+    What is written or deleted there would be where that user says: root has many files to lose,
+    and `sudo` may leave HOME as it was.
+    """
+    user, at = os.geteuid(), ""
+    for name in path.rstrip("/").split("/"):
+        at += name + "/"
+        try:
+            found = os.lstat(at if at == "/" else at[:-1])
+        except OSError:
+            return False
+        if found.st_uid not in (user, 0) and (user == 0 or stat.S_ISLNK(found.st_mode)):
+            return True
+    return False

@@ -190,18 +190,15 @@ def _is_ours_alone(found: "os.stat_result") -> bool:
 
 def upwards(here: str) -> "Iterator[str]":
     """A folder and those above it, as far as they belong to this user or to root."""
-    user, at = os.geteuid(), here
-    while True:
+    user, at, last = os.geteuid(), here, ""
+    while at != last:
         try:
             if os.stat(at).st_uid not in (user, 0):
                 return
         except OSError:
             return
         yield at
-        parent = os.path.dirname(at)
-        if parent == at:
-            return
-        at = parent
+        at, last = os.path.dirname(at), at
 
 
 def marker(folder: str) -> str:
@@ -210,8 +207,8 @@ def marker(folder: str) -> str:
         path = os.path.join(folder, name)
         try:
             owner = os.lstat(path).st_uid
-            # In a folder where everybody may write, somebody else's file is not the project's.
-            if owner not in (os.geteuid(), 0) and os.stat(folder).st_mode & stat.S_IWOTH:
+            # In a folder where others may write, somebody else's file is not the project's.
+            if owner not in (os.geteuid(), 0) and os.stat(folder).st_mode & 0o022:
                 continue
         except (OSError, ValueError):
             continue
@@ -225,7 +222,8 @@ def has_table(content: "bytes") -> bool:
     if b"backendcfg" not in content:
         return False
     table: list[str] = []
-    for line in content.decode("utf-8", "replace").split("\n"):
+    lines = [one for one in content.split(b"\n") if b"[" in one or b"backendcfg" in one]
+    for line in b"\n".join(lines).decode("utf-8", "replace").split("\n"):
         key = line.split("=")[0].strip() if not line.lstrip().startswith("[") else line.strip()
         names = [name.strip(" \t\"'[]") for name in key.split("]")[0].split(".")]
         if key.startswith("["):
@@ -279,7 +277,7 @@ def active_rows(folder: str) -> "dict[str, int] | None":
     rows: dict[str, int] = {}
     for line in lines[1:-1]:
         row = line.split("\t")
-        if len(row) != 5 or not row[0].isdigit():
+        if len(row) != 5 or not 0 < len(row[0]) < 10 or row[0].strip("0123456789"):
             return None
         rows[row[2]] = int(row[0])
     return rows
@@ -302,10 +300,7 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
     if mine is None or shared is None:
         return True, ""  # backendcfg says what is wrong
     here = working_directory()
-    root, file = project(here)
     nearest = _nearest(mine, here) if mine else ""
-    if nearest and is_within(nearest, root):
-        return True, ""
     others = bool(
         asks_for_flags()
         or nearest
@@ -314,7 +309,10 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
         or picks(os.path.join(user_directory(), "config.toml"))
         or picks(os.path.join(system_directory(), "config.toml"))
     )
-    if not file:
+    if not (others or mine or committed):
+        return False, ""  # whatever a project's file says, which is not even read
+    root, file = project(here)
+    if not file or (nearest and is_within(nearest, root)):
         return others, ""
     if committed or TRUSTED + escaped(root) in mine:
         return others or picks(file), ""
@@ -534,8 +532,10 @@ def _stop(error: "Exception") -> None:
 def say(text: str) -> None:
     """Write a line to standard error, if that takes one, and note that something was said."""
     setattr(sys, _SAID, True)
+    # A folder's name may have characters that command a terminal.
+    shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
     try:  # noqa: SIM105 - contextlib is not imported yet
-        sys.stderr.write(text.rstrip("\n") + "\n")
+        sys.stderr.write(shown.rstrip("\n") + "\n")
     except (AttributeError, OSError, ValueError):
         pass  # there is none, or it is full or closed
 

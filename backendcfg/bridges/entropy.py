@@ -60,7 +60,6 @@ _bits: dict[str, SeededBits] = {}
 """By switch, what its generators start from that are made without a seed."""
 
 _originals: dict[str, Any] = {}
-_forks = [0]
 
 
 def begin_task(seed: int) -> None:
@@ -155,14 +154,9 @@ class EntropyOfNumPy(_Entropy):
         return randbits
 
 
-def _before_fork() -> None:
-    _forks[0] += 1
-
-
 def _after_fork() -> None:
     for bits in _bits.values():
-        bits.fork(_forks[0])
-    _forks[0] = 0
+        bits.fork(lineage.forks[0])
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

@@ -207,6 +207,7 @@ class Python(_Twister):
         return self.library.getstate()
 
     def start(self, seed: int) -> None:
+        _reseed_forks()
         self.library.seed(seed)
 
     def words(self) -> list[tuple[int, ...]]:
@@ -411,11 +412,27 @@ class TensorFlow(Generator):
             self.context._rng.setstate(internal)
 
 
+@lru_cache(maxsize=1)
+def _reseed_forks() -> None:
+    """From now on, seed Python's generator in the child of a fork.
+
+    Python seeds it there from the system's randomness, in a hook of `random` that runs before this
+    one: hooks run in the order in which they were registered.
+    """
+    os.register_at_fork(after_in_child=_reseed)
+
+
+def _reseed() -> None:
+    if Python.name in _seeded:
+        path = ("fork", lineage.forks[0])
+        _started[Python.name] = number = lineage.derived(_started[Python.name], path)
+        Python().start(number)
+
+
 def _after_fork() -> None:
-    """In the child: Python and Numba have seeded theirs anew, from the system's randomness."""
-    for name in (Python.name, Numba.name):
-        _seeded.pop(name, None)
-        _of_thread.seeded.pop(name, None)
+    """In the child: Numba has seeded its own anew, from the system's randomness."""
+    _seeded.pop(Numba.name, None)
+    _of_thread.seeded.pop(Numba.name, None)
 
 
 os.register_at_fork(after_in_child=_after_fork)

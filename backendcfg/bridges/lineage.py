@@ -8,6 +8,7 @@ itself is counted from the task on.
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -39,6 +40,9 @@ class _Task:
 _task: list[_Task] = []
 _counts: dict[tuple[str, ...], int] = {}
 """How many pools, and threads of each name, this task or process has had."""
+
+forks = [0]
+"""How often this process, and those that it was forked from, called `os.fork()`."""
 
 MOST_NAMES = 10_000
 """Names that are counted. Most names of threads come once, and are not worth keeping."""
@@ -119,3 +123,10 @@ def _next(*words: str) -> Path:
             del _counts[each]
     _counts[words] = number = _counts.get(words, 0) + 1
     return *words, number
+
+
+def _count_fork() -> None:
+    forks[0] += 1
+
+
+os.register_at_fork(before=_count_fork)

@@ -7,6 +7,7 @@ What they print is shown on this terminal, line by line with their names, and wr
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import signal
@@ -272,7 +273,7 @@ class Stream:
         self._file: IO[bytes] | None = None
         if path:
             try:
-                self._file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by `close`
+                self._file = open(path, "wb", buffering=0, opener=_no_link)  # noqa: SIM115 - `close`
             except OSError as error:
                 raise unwritable(path, error) from error
 
@@ -342,10 +343,16 @@ def streams(label: str, folder: str = "") -> tuple[Stream, Stream]:
     return Stream(label, sys.stdout, paths[0]), Stream(label, sys.stderr, paths[1])
 
 
+def _no_link(path: str, flags: int) -> int:
+    """Open a file whose name anybody can foresee: a link there would empty another file."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def unwritable(path: str, error: OSError) -> StateUnwritableError:
     """The error for a log file that cannot be written."""
+    why = "it is a link" if error.errno == errno.ELOOP else os.strerror(error.errno or 0)
     return StateUnwritableError(
-        f"cannot write {path}: {os.strerror(error.errno or 0)}",
+        f"cannot write {path}: {why}",
         state="no instance was started",
         helps=["give a folder that is yours with `--log-path`"],
     )

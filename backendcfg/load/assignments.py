@@ -20,7 +20,7 @@ from backendcfg.errors import (
     UnknownFlagError,
     WrongTypeError,
 )
-from backendcfg.load.complaints import nearest, not_what, refusal, valid
+from backendcfg.load.complaints import MOST, nearest, not_what, refusal, valid
 from backendcfg.load.parsed import is_json
 from backendcfg.load.text import has_long_key
 from backendcfg.schema import describe, torch_backends
@@ -156,7 +156,7 @@ def dropped(parsed: Parsed, refused: Refused) -> tuple[tuple[Dropped, ...], list
             found += [Dropped(flag=flag, place=place) for flag in sorted(targets) or [name]]
         elif name in tables or name.startswith("environment."):
             found.append(Dropped(flag=name, place=place))
-        else:
+        elif len(errors) <= MOST:
             near = nearest(name, {*flags(), *tables})
             errors.append(
                 UnknownFlagError(

@@ -339,7 +339,7 @@ def parse(file: Text, root: Path = (), *, shipped: bool = False) -> Parsed:
         raise _too_deep(file, lines)
     if has_too_many_keys(file.text):
         raise TomlSyntaxError(
-            f"{shown_path(file.path)} has more than {MOST_KEYS:,} keys",
+            f"{shown_path(file.path)} has more than {MOST_KEYS:,} keys and values",
             spans=[Span(file.path, 1, 1, 1, lines[0], "the first line")],
         )
     try:

@@ -21,7 +21,7 @@ from backendcfg.errors import (
     shown_path,
 )
 from backendcfg.load.assignments import from_arguments, from_environment, from_initial
-from backendcfg.load.complaints import nearest, raise_all
+from backendcfg.load.complaints import MOST, nearest, raise_all
 from backendcfg.load.document import (
     A_NAME,
     ProfileFile,
@@ -155,6 +155,8 @@ class Family:
         done.add(path)
         strongest_first.append(found)
         for name, where in reversed(found.file.extends):
+            if len(self.faults) > MOST:
+                return
             edge = found.file.parsed.span(where, f"{found.name} extends {name}")
             with self._noting_faults():
                 parent = self._parent(found, name, edge)

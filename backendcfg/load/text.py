@@ -1,8 +1,8 @@
 """Read a file as UTF-8 text, or say plainly why it cannot be.
 
 What is read was written by anybody: it may be huge, binary, a directory or a pipe that never
-ends. Each is refused before it can do harm; so is a text with more keys than tomllib reads in
-reasonable time and memory.
+ends. Each is refused before it can do harm; so is a text with more keys and values than
+tomllib and Pydantic read in reasonable time and memory.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ LONGEST_KEY = 100
 """Parts that a key may have."""
 
 MOST_KEYS = 10_000
-"""Keys that a text may have; its signs of equality are counted."""
+"""Keys, values and tables that a text may have; its signs `=`, `,` and `[` are counted."""
 
 
 def has_too_many_keys(text: str) -> bool:
-    """Whether a text has more keys than `MOST_KEYS`."""
-    return text.count("=") > MOST_KEYS
+    """Whether a text has more keys, values and tables than `MOST_KEYS`."""
+    return sum(map(text.count, "=,[")) > MOST_KEYS
 
 
 def has_long_key(text: str) -> bool:

@@ -151,10 +151,18 @@ def _update(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     directory = user_dir()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The kernel drops a lock with its holder, so that none is ever stale.
-        with open(directory / "trusted.lock", "a", encoding="utf-8") as lock:
+        if startup.is_shared(str(directory)):
+            raise OSError(0, startup.SHARED)
+        # Who can open the file can hold its lock, so nobody else may.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.open(directory / "trusted.lock", flags, 0o600)
+        try:
+            os.fchmod(lock, 0o600)
+            # The kernel drops a lock with its holder, so that none is ever stale.
             fcntl.flock(lock, fcntl.LOCK_EX)
             _write(change(_recorded()))
+        finally:
+            os.close(lock)
     except OSError as error:
         raise StateUnwritableError(
             f"cannot record trust in {store()}: {(error.strerror or str(error)).lower()}",

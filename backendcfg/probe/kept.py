@@ -57,6 +57,8 @@ def replace(path: str, content: str | bytes) -> bool:
 
     folder = os.path.dirname(path)
     temporary = ""
+    if environ.is_foreign(folder):
+        return False
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=folder)

@@ -226,8 +226,11 @@ def begin(folder: str, name: str, extends: str | None = None) -> tuple[str, ...]
 
 
 def _write_new(path: str, text: str) -> None:
+    folder = os.path.dirname(path) or os.curdir
     try:
-        os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
+        if os.path.islink(folder):
+            raise OSError(0, f"{folder} is a link to another folder")
         disk.write_whole(path, text.encode(), new=True)
     except OSError as error:
         raise StateUnwritableError(

@@ -140,19 +140,22 @@ def _linked(temporary: str, path: str) -> bool:
 
 
 def replace_named(path: str, content: bytes) -> None:
-    """Give a file that the user named new content; a link stays one.
+    """Give a file that the user named new content, and the mode it has or umask says.
+
+    A link stays one.
 
     Raises:
         UnreadableFileError: the file cannot be written.
     """
     target = os.path.realpath(path)
     try:
-        replace(target, content, shared=True)
-    except StateUnwritableError as error:
+        write_whole(target, content)
+    except OSError as error:
         raise UnreadableFileError(
-            error.message.replace(target, path),
+            f"cannot write {path}: {os.strerror(error.errno or 0)}",
             helps=["name a file in a folder that you may write"],
         ) from error
+    flush_directory(os.path.dirname(target))
 
 
 def flush_directory(path: str) -> None:
@@ -264,7 +267,7 @@ def _locked(path: str) -> Iterator[None]:
     import fcntl
 
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise unwritable(path, error, "write") from error
     try:

@@ -26,6 +26,7 @@ from backendcfg.transact.store import KEPT, Generation, Row
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
     from typing import Any, NoReturn
 
     from backendcfg.transact.compiled import Compiled
@@ -119,7 +120,7 @@ def commit(
     state, scope = _place(path)
     shared = path == ENVIRONMENT
     disk.make_directory(state, shared=shared)
-    with disk.writing(_lock(state)):
+    with _writing(state):
         rows = store.read_index(_index(state))
         row = rows.get(scope) or _new_row(scope)
         number = row.highest + 1
@@ -182,7 +183,7 @@ def _note(change: Callable[[set[str]], set[str]]) -> None:
     if not change(set()) and not os.path.exists(_index(state)):
         return
     disk.make_directory(state)
-    with disk.writing(_lock(state)):
+    with _writing(state):
         rows = store.read_index(_index(state))
         noted = {scope for scope in rows if scope.startswith(TRUSTED)}
         wanted = change(noted)
@@ -226,7 +227,7 @@ def undo(path: str | None) -> Generation | None:
     row = store.read_index(_index(state)).get(scope)
     if row is None or not (row.generation or row.back):
         _refuse_undo(path)
-    with disk.writing(_lock(state)):
+    with _writing(state):
         rows = store.read_index(_index(state))
         row = rows[scope]
         if not (row.generation or row.back):
@@ -263,7 +264,7 @@ def off(path: str | None) -> int:
     state, scope = _place(path)
     if not os.path.exists(_index(state)):
         return 0
-    with disk.writing(_lock(state)):
+    with _writing(state):
         rows, fault = store.parse_index(_index(state))
         if fault in (store.LATER, startup.SHARED):
             raise store.damaged(_index(state), fault)
@@ -359,8 +360,11 @@ def _index(state: str) -> str:
     return os.path.join(state, "active")
 
 
-def _lock(state: str) -> str:
-    return os.path.join(state, "lock")
+def _writing(state: str) -> AbstractContextManager[None]:
+    """Hold the lock of a directory of state, where nobody else may write."""
+    if startup.is_shared(state):
+        raise store.damaged(_index(state), startup.SHARED)
+    return disk.writing(os.path.join(state, "lock"))
 
 
 def _place(path: str | None) -> tuple[str, str]:

@@ -95,8 +95,32 @@ def test_a_generator_that_does_not_follow_its_seed_is_a_failure(monkeypatch):
         generators.Python().write(7)
 
 
-def test_a_forked_child_does_not_claim_the_seed_that_python_replaced():
-    generators.Python().write(7)
+def test_children_of_os_fork_draw_other_numbers_of_python_and_the_same_in_every_run(run):
+    code = """
+import json, os, backendcfg
+backendcfg.apply(settings={"seed.value": 7})
+import random
+def forked(draws):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        drawn = [random.random()]
+        if draws:
+            drawn += forked(draws - 1)
+        state = next(r.state for r in backendcfg.verify().readings if r.switch == "random.seed")
+        os.write(writing, json.dumps([*drawn, state]).encode())
+        os._exit(0)
+    os.wait()
+    return json.loads(os.read(reading, 9999))
+print(json.dumps([random.random(), *forked(1), *forked(0), random.random()]))
+"""
+    one, other = run(code)[0], run(code)[0]
+    assert one == other
+    numbers = [value for value in one if value != "ok"]
+    assert (len(one) - len(numbers), len(set(numbers))) == (3, 5)
+
+
+def test_a_forked_child_without_a_seed_of_ours_has_python_s_own():
+    generators.Python().write(generators.Python().read())
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -106,7 +130,6 @@ def test_a_forked_child_does_not_claim_the_seed_that_python_replaced():
     with open(reader, "rb") as file:
         assert file.read().startswith(b"unseeded, state ")
     assert 0 == os.waitpid(child, 0)[1]
-    assert 7 == generators.Python().read()
 
 
 def test_every_library_is_seeded_when_it_comes_and_once(run):

@@ -232,6 +232,17 @@ def test_init_writes_over_nothing(call, empty):
     assert before == {path: path.read_text() for path in empty.rglob("*.toml")}
 
 
+@pytest.mark.parametrize("folder", ["profiles", ".backendcfg"])
+def test_init_does_not_write_through_a_linked_folder(call, empty, folder):
+    elsewhere = empty.parent / "elsewhere"
+    elsewhere.mkdir()
+    (empty / folder).symlink_to(elsewhere)
+    result = call("init")
+    assert result.code == 3
+    assert f"/{folder} is a link to another folder\n" in result.err
+    assert os.listdir(elsewhere) == []
+
+
 def test_a_profile_without_a_project_is_named_and_taken_by_init(call, empty):
     (empty / "profiles").mkdir()
     (empty / "profiles" / "mine.toml").write_text("threads.count = 1\n")

@@ -104,8 +104,11 @@ def test_a_terminal_that_goes_away_does_not_end_the_instances(tmp_path):
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
 
 
-def test_a_full_disk_ends_the_log_file_and_not_the_instances(start, tmp_path, capsys):
-    (tmp_path / "0.out").symlink_to("/dev/full")
+def test_a_full_disk_ends_the_log_file_and_not_the_instances(start, tmp_path, capsys, monkeypatch):
+    opened = os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, *rest: opened("/dev/full" if "0.out" in str(path) else path, *rest)
+    )
     ended, out, _ = start([["sh", "-c", "echo one; echo two"]], folder=str(tmp_path))
     assert (ended.status, out) == (0, ["[i0]:one", "[i0]:two"])
     assert capsys.readouterr().err == (
@@ -120,6 +123,15 @@ def test_a_log_file_that_cannot_be_written_is_an_error(tmp_path):
         instances.streams("run0", str(tmp_path / "file" / "logs"))
     assert caught.value.message == f"cannot write {tmp_path}/file/logs: Not a directory"
     assert caught.value.state == "no instance was started"
+
+
+def test_a_log_file_is_not_written_through_a_link(tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "run0.stdout.log").symlink_to("mine")
+    with pytest.raises(StateUnwritableError) as caught:
+        instances.streams("run0", str(tmp_path))
+    assert caught.value.message == f"cannot write {tmp_path}/run0.stdout.log: it is a link"
+    assert (tmp_path / "mine").read_text() == "precious"
 
 
 def test_the_first_failure_ends_the_others_and_gives_the_status(start, tmp_path):

@@ -2,8 +2,10 @@
 
 import pytest
 
-from backendcfg.errors import BackendCfgError
+from backendcfg.errors import BackendCfgError, SeveralErrors
+from backendcfg.load import assignments, stack
 from backendcfg.load.document import read_profile
+from backendcfg.load.stack import Request, load
 from backendcfg.load.text import has_long_key
 
 
@@ -23,13 +25,39 @@ def render(tmp_path, monkeypatch):
 
 def test_more_keys_than_anybody_writes_are_refused_before_they_are_read(render):
     assert render("".join(f"k{n} = 1\n" for n in range(10_001))) == (
-        "error[toml-syntax]: x.toml has more than 10,000 keys\n"
+        "error[toml-syntax]: x.toml has more than 10,000 keys and values\n"
         "  --> x.toml:1:1\n"
         "   |\n"
         " 1 | k0 = 1\n"
         "   | ^ the first line\n"
         "  state: nothing was changed"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[[when]]\n" * 5_001, f"drop = [{'1,' * 10_001}]", f"extends = [{'[],' * 5_001}]"],
+    ids=["tables", "values", "arrays"],
+)
+def test_values_and_tables_count_as_keys_do(render, text):
+    said = render(text).splitlines()[0]
+    assert said == "error[toml-syntax]: x.toml has more than 10,000 keys and values"
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"), [("drop", "`drop` names"), ("extends", "profile `x` extends")]
+)
+def test_thousands_of_wrong_names_are_not_all_looked_up(tmp_path, monkeypatch, key, kind):
+    # Each takes milliseconds to find what is nearest to it.
+    looked = []
+    monkeypatch.setattr(stack, "nearest", lambda name, _: looked.append(name))
+    monkeypatch.setattr(assignments, "nearest", lambda name, _: looked.append(name))
+    names = ", ".join(f'"a{number}"' for number in range(9_000))
+    (tmp_path / "x.toml").write_text(f"{key} = [{names}]")
+    with pytest.raises(SeveralErrors, match=r"^more than 20 errors in .*x.toml") as raised:
+        load(Request(str(tmp_path / "x.toml")))
+    assert all(one.message.startswith(kind) for one in raised.value.errors)
+    assert len(looked) == 21
 
 
 def test_a_duplicate_key_shows_both_places(render):

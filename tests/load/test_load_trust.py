@@ -211,6 +211,30 @@ def test_a_record_in_a_folder_that_others_may_write_trusts_nothing(project):
     assert raised.value.message == f"cannot read {store()}: somebody else may write its folder"
 
 
+def test_trust_is_recorded_neither_in_a_folder_that_others_may_write_nor_through_a_link(
+    project, tmp_path
+):
+    folder = store().parent
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    with pytest.raises(StateUnwritableError, match="somebody else may write its folder"):
+        trust(project)
+    folder.chmod(0o755)
+    (folder / "trusted.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StateUnwritableError, match="too many levels of symbolic links"):
+        trust(project)
+    assert os.listdir(folder) == ["trusted.lock"]
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_nobody_else_can_hold_the_lock_of_the_record(project):
+    store().parent.mkdir(parents=True)
+    lock = store().with_suffix(".lock")
+    lock.touch(0o644)
+    trust(project)
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+
+
 @pytest.mark.parametrize("kind", ["settings", "profile"])
 def test_settings_and_profiles_that_somebody_else_may_write_are_refused(project, kind):
     folder = Path(os.environ["BACKENDCFG_CONFIG_DIR"])

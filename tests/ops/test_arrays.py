@@ -371,6 +371,8 @@ def test_offsets_and_strides_of_a_capsule_count_bytes_and_elements():
         ({"strides": (2**60, 1)}, "it reaches beyond all memory"),
         ({"strides": (-(2**60), 1)}, "it reaches beyond all memory"),
         ({"byte_offset": 2**64 - 1}, "it reaches beyond all memory"),
+        ({"byte_offset": 2**63}, "it reaches beyond all memory"),
+        ({"byte_offset": 2**56}, "it reaches beyond all memory"),
         ({"data": 8, "strides": (-8, 1)}, "it reaches beyond all memory"),
         ({"shape": None}, "it has dimensions and no shape"),
         ({"data": None}, "it has no memory"),

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from backendcfg import environ, startup
 from backendcfg.probe import kept
 
 
@@ -32,3 +33,59 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
     (tmp_path / "answers.json").mkdir()
     assert not kept.replace(str(tmp_path / "answers.json"), "{}")
     assert sorted(os.listdir(tmp_path)) == ["answers.json", "file"]
+
+
+@pytest.fixture(name="owned")
+def _owned(monkeypatch):
+    """Make files and links another user's, for a process of the user of a number."""
+
+    def of_another(*paths, user):
+        named, lstat = set(map(str, paths)), os.lstat
+
+        def told(path, **options):
+            found = lstat(path, **options)
+            owner = 4321 if str(path) in named else user
+            return os.stat_result((*found[:4], owner, *found[5:10]))
+
+        monkeypatch.setattr(os, "lstat", told)
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+
+    return of_another
+
+
+@pytest.mark.parametrize(("user", "kept_there"), [(0, False), (1000, True)])
+def test_root_keeps_nothing_in_the_home_of_another_user(
+    owned, tmp_path, monkeypatch, user, kept_there
+):
+    home = tmp_path / "home"
+    (home / ".cache").mkdir(parents=True)
+    monkeypatch.delenv("BACKENDCFG_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    owned(home, home / ".cache", user=user)
+    ours = str(home / ".cache" / "backendcfg")
+    assert environ.cache_directory() == (ours if kept_there else startup.NOWHERE)
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+@pytest.mark.parametrize("link", ["cache", "cache/plans"])
+def test_nothing_is_kept_or_pruned_through_a_link_of_another_user(
+    owned, tmp_path, monkeypatch, user, link
+):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "precious.json").write_text("{}")
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to(theirs)
+    monkeypatch.setenv("BACKENDCFG_CACHE_DIR", str(tmp_path / "cache"))
+    owned(tmp_path / link, user=user)
+    folder = os.path.join(environ.cache_directory(), "plans" if "/" in link else "")
+    assert not kept.replace(os.path.join(folder, "a.json"), "{}")
+    assert os.listdir(theirs) == ["precious.json"]
+
+
+def test_a_link_of_the_user_s_own_is_followed(tmp_path):
+    (tmp_path / "large").mkdir()
+    (tmp_path / "cache").symlink_to("large")
+    assert kept.replace(str(tmp_path / "cache" / "a.json"), "{}")
+    assert os.listdir(tmp_path / "large") == ["a.json"]

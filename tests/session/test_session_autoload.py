@@ -645,6 +645,38 @@ def test_a_pyproject_makes_a_project_where_it_has_our_table(text, is_ours, tmp_p
     assert bool(startup.marker(str(tmp_path))) is is_ours
 
 
+@pytest.mark.parametrize(("mode", "is_ours"), [(0o755, True), (0o775, False), (0o777, False)])
+def test_a_file_of_another_user_makes_no_project_where_others_may_write(
+    tmp_path, monkeypatch, mode, is_ours
+):
+    file, lstat = tmp_path / "backendcfg.toml", os.lstat
+    file.write_text('profile = "fast"\n')
+    tmp_path.chmod(mode)
+    assert startup.marker(str(tmp_path)) == str(file)
+
+    def of_another(path, **options):
+        found = lstat(path, **options)
+        return os.stat_result((*found[:4], 54321, *found[5:10])) if path == str(file) else found
+
+    monkeypatch.setattr(os, "lstat", of_another)
+    assert startup.marker(str(tmp_path)) == (str(file) if is_ours else "")
+
+
+def test_where_nothing_is_in_force_a_start_reads_no_file_of_a_project(tmp_path, monkeypatch):
+    # Whatever is in it, and however long that takes.
+    (tmp_path / "pyproject.toml").write_text("backendcfg\n" + "[\n" * 1_000)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(startup, "has_table", lambda content: pytest.fail("it was read"))
+    assert startup.may_have_profile(committed=False) == (False, "")
+
+
+def test_what_a_start_says_commands_no_terminal(capsys):
+    startup.say("note: \x1b]0;title\x07 \u202e \udcff, and a folder named \u00e9\nnext\n")
+    assert capsys.readouterr().err == (
+        "note: \\x1b]0;title\\x07 \\u202e \\udcff, and a folder named \u00e9\nnext\n"
+    )
+
+
 ANEW = {"BACKENDCFG_PROFILE": "reproducible", "PYTHONDONTWRITEBYTECODE": "1"}
 FOUND = """
 import os, sys

@@ -233,7 +233,7 @@ def test_a_folder_where_everybody_may_write_holds_no_state_and_says_what_to_do(s
         f"if the folder is yours, run `chmod go-w {state}`",
         "or set BACKENDCFG_STATE_DIR to another directory",
     )
-    assert not (state / "active").exists()
+    assert os.listdir(state) == []
     assert generations.current(None) is None
     state.chmod(0o1777)  # as /tmp: nobody may remove or rename what is ours
     commit(None, "fast")
@@ -244,6 +244,23 @@ def test_a_folder_where_everybody_may_write_holds_no_state_and_says_what_to_do(s
         StateUnwritableError, match="is ignored: somebody else may write its folder"
     ):
         generations.off(None)
+
+
+def test_the_lock_is_not_made_through_a_link(state, tmp_path):
+    state.mkdir(parents=True)
+    (state / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StateUnwritableError, match=r"^cannot write .*lock: Too many levels of"):
+        commit(None, "fast")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 5_000, "", "-1"])
+def test_an_index_whose_numbers_are_none_is_damaged_and_never_raises_at_a_start(state, number):
+    commit(None, "fast")
+    (state / "active").write_text(f"backendcfg 1 1\n{number}\tuser\t*user*\t1\t0\n")
+    assert startup.active_rows(str(state)) is None
+    with pytest.raises(StateUnwritableError, match="is damaged: line 2"):
+        commit(None, "fast")
 
 
 def test_what_is_active_for_the_environment_is_kept_below_its_prefix(monkeypatch, tmp_path):
@@ -639,3 +656,19 @@ def test_a_path_may_have_characters_that_some_readers_end_a_line_at(character):
     commit("/plain", "fast")
     assert generations.active(path).name == "odd"
     assert generations.active("/plain").name == "fast"
+
+
+@pytest.mark.parametrize(("before", "mode"), [(None, 0o600), (0o640, 0o640)])
+def test_a_file_that_the_user_names_has_the_mode_that_it_has_or_that_umask_says(
+    tmp_path, before, mode
+):
+    file = tmp_path / "report.html"
+    if before is not None:
+        file.touch()
+        file.chmod(before)
+    mask = os.umask(0o077)
+    try:
+        disk.replace_named(str(file), b"secret")
+    finally:
+        os.umask(mask)
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"secret", mode)

@@ -74,7 +74,11 @@ def command(name: str | None, *, measure: bool, report: str | None) -> None:
     current().answer(answer, [*_lines(found), *python])
     if report is not None:
         write_report(verified(about, found), report)
-    if broken or here["python"] or any(one["state"] in FAILS for one in found["readings"] + found["measured"]):
+    if (
+        broken
+        or here["python"]
+        or any(one["state"] in FAILS for one in found["readings"] + found["measured"])
+    ):
         says_no()
 
 

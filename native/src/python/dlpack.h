@@ -70,6 +70,7 @@ static inline bool bcfg_can_be_memory(const void *data, uint64_t offset, const i
     const int64_t most = INT64_C(1) << 56;
     int64_t low = 0, high = size, reach;
     uintptr_t at, end;
+    if (offset >= (uint64_t)most) return false;
     if (__builtin_add_overflow((uintptr_t)data, offset, &at)) return false;
     for (int d = 0; d < dimensions; d++) {
         if (__builtin_mul_overflow(shape[d] - 1, strides[d], &reach)) return false;
