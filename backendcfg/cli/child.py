@@ -14,6 +14,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -145,9 +146,18 @@ def wait_for(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     for number in (signal.SIGINT, *PASSED_ON):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup wants it so
             before[number] = signal.signal(number, pass_on)
+    group = os.getpgrp()
+    # What is sent to the group, as `timeout` does, reaches the command: it must not come from here
+    # as well. Its leader cannot leave a group, and what a terminal stops must be in its group.
+    leaves = group != os.getpid() and not _in_front()
+    if leaves:
+        os.setpgid(0, 0)
     try:
         status = started.wait()
     finally:
+        if leaves:
+            with suppress(OSError):  # all others of the group have ended
+                os.setpgid(0, group)
         for number, handler in before.items():
             signal.signal(number, handler)
     return status if status >= 0 else 128 - status

@@ -249,7 +249,11 @@ def fleet_plan(path: str, name: str | None) -> FleetPlan:
     fleet = read(path)
     refuse_unsafe(fleet, path)
     if environ.disabled():
-        refuse(path, ["backendcfg is turned off here, by BACKENDCFG_DISABLE"])
+        refuse(
+            path,
+            ["backendcfg is turned off here, by BACKENDCFG_DISABLE"],
+            "run `unset BACKENDCFG_DISABLE`",
+        )
     if name is None:
         _profile_of(fleet.profile, path, "--fleet")
     elif planning.anywhere(name) != planning.anywhere(fleet.profile):
@@ -270,7 +274,8 @@ def as_planned(fleet: FleetPlan, path: str, name: str | None, settings: Mapping[
     from backendcfg.cli import child
     from backendcfg.fleet.planned import refuse_unless_as_planned
 
-    refuse_unless_as_planned(fleet, child.compiled(name, settings), session.detect(), path)
+    plan = child.compiled(name, settings)
+    refuse_unless_as_planned(fleet, plan, session.detect(), path, settings)
 
 
 def _profile_of(name: str, path: str, option: str) -> str:

@@ -14,12 +14,12 @@ from backendcfg.fleet import levels
 from backendcfg.fleet.agreement import MOST_NAMED, OWN
 from backendcfg.load.json_file import read as read_json
 from backendcfg.resolve.ground import ENVIRONMENT, core_count
-from backendcfg.resolve.words import assignment, counted, literal, quoted, some_lines
+from backendcfg.resolve.words import assignment, counted, listed, literal, quoted, some_lines
 from backendcfg.schema.base import Document, Tier
 from backendcfg.schema.profile import defaults, flags
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from backendcfg.schema.host import Host
     from backendcfg.transact.compiled import Compiled
@@ -209,7 +209,9 @@ def gpus_of(host: Host) -> tuple[str, ...]:
     return tuple(dict.fromkeys(gpu.name for gpu in host.gpus if gpu.visible))
 
 
-def refuse_unless_as_planned(fleet: FleetPlan, plan: Compiled, host: Host, path: str) -> None:
+def refuse_unless_as_planned(
+    fleet: FleetPlan, plan: Compiled, host: Host, path: str, settings: Mapping[str, str]
+) -> None:
     """Refuse a host that is not as a fleet's plan has it.
 
     Args:
@@ -217,6 +219,7 @@ def refuse_unless_as_planned(fleet: FleetPlan, plan: Compiled, host: Host, path:
         plan: what its profile and settings come to here.
         host: what is here.
         path: the file of the plan.
+        settings: what the profile was resolved with here, as TOML text.
 
     Raises:
         FleetDisagreesError: it names what is otherwise.
@@ -250,10 +253,19 @@ def refuse_unless_as_planned(fleet: FleetPlan, plan: Compiled, host: Host, path:
             f" {counted(cores, 'core')}; plan with `--ranks N` for N processes on a host"
         )
     if found:
-        refuse(path, found)
+        added = [
+            f"`--set {flag}={text}`"
+            for flag, text in settings.items()
+            if fleet.settings.get(flag) != text
+        ]
+        cure = f"drop {listed(added)}, or give it to `backendcfg fleet plan`" if added else ANEW
+        refuse(path, found, cure)
 
 
-def refuse(path: str, found: Sequence[str]) -> NoReturn:
+ANEW = "capture this host with `backendcfg detect --capture FILE`, and plan anew"
+
+
+def refuse(path: str, found: Sequence[str], cure: str) -> NoReturn:
     """Refuse this host for what is otherwise here.
 
     Raises:
@@ -263,7 +275,7 @@ def refuse(path: str, found: Sequence[str]) -> NoReturn:
         f"this host is not as {path} has it",
         notes=some_lines(found, MOST_NAMED),
         state="the command was not started",
-        helps=["capture this host with `backendcfg detect --capture FILE`, and plan anew"],
+        helps=[cure],
     )
 
 

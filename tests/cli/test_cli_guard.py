@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -227,20 +229,26 @@ def test_without_a_profile_in_force_the_program_is_guarded_as_it_is(process, scr
     )
 
 
-def test_where_backendcfg_is_turned_off_nothing_is_guarded(process, script):
-    result = process(
-        "run",
-        "--guard=error",
-        "base",
-        "--",
-        sys.executable,
-        script,
-        variables={"BACKENDCFG_DISABLE": "1"},
-    )
+def test_where_backendcfg_is_turned_off_nothing_is_guarded_and_no_error_passes(process, script):
+    command, off = ("base", "--", sys.executable, script), {"BACKENDCFG_DISABLE": "1"}
+    result = process("run", "--guard", *command, variables=off)
     assert (result.code, result.out, result.err) == (
         0,
         "out []\n",
-        "backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone\n",
+        (
+            "backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone; nothing is"
+            " guarded\n"
+        ),
+    )
+    result = process("run", "--guard=error", *command, variables=off)
+    assert (result.code, result.out, result.err) == (
+        2,
+        "",
+        (
+            "error[usage]: backendcfg is turned off by BACKENDCFG_DISABLE, so nothing can be guarded\n"
+            "  state: nothing was changed\n"
+            "  help: run `unset BACKENDCFG_DISABLE`\n"
+        ),
     )
 
 
@@ -286,3 +294,38 @@ def test_a_signal_for_the_command_reaches_it(number, project):
         started.send_signal(number)
         _, errors = started.communicate()
     assert (started.returncode, errors) == (3, NOTHING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [("run", "--guard", "base"), ("capture", "--output", "-")])
+def test_a_signal_for_the_group_reaches_the_command_once(verb, project):
+    counts = (
+        "import os, signal, sys\n"
+        "seen = []\n"
+        "def arrived(number, frame):\n"
+        "    seen.append(number)\n"
+        "    if len(seen) == 1:\n"
+        "        os.kill(os.getppid(), signal.SIGUSR1)\n"  # comes after what the verb passes on
+        "    if signal.SIGUSR1 in seen:\n"
+        "        print(seen, flush=True)\n"
+        "        sys.exit(3)\n"
+        "for number in (signal.SIGINT, signal.SIGUSR1):\n"
+        "    signal.signal(number, arrived)\n"
+        "print('ready', flush=True)\n"
+        "while True:\n"
+        "    signal.pause()\n"
+    )
+    command = shlex.join(
+        [sys.executable, "-m", "backendcfg", *verb, "--", sys.executable, "-c", counts]
+    )
+    with subprocess.Popen(
+        ["sh", "-c", f"trap : INT; {command}; exit $?"],  # which leads the group
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as started:
+        assert started.stdout.readline() == "ready\n"
+        os.killpg(started.pid, signal.SIGINT)
+        printed, errors = started.communicate()
+    assert (printed.splitlines()[0], started.returncode) == ("[2, 10]", 3), errors

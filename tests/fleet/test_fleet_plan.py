@@ -251,11 +251,11 @@ def test_a_rank_may_see_some_of_the_gpus_of_a_planned_host():
     found = resolve(session.stack("reproducible", arguments=plan.settings), both)
     compiled = compile_plan(found, {}, Asked())
     one = both.model_copy(update={"gpus": gpus[:1]})
-    planned_for.refuse_unless_as_planned(plan, compiled, one, "fleet.json")
+    planned_for.refuse_unless_as_planned(plan, compiled, one, "fleet.json", {})
     for other in ((), (gpus[0].model_copy(update={"name": "Voodoo2"}),)):
         there = both.model_copy(update={"gpus": other})
         with pytest.raises(FleetDisagreesError) as raised:
-            planned_for.refuse_unless_as_planned(plan, compiled, there, "fleet.json")
+            planned_for.refuse_unless_as_planned(plan, compiled, there, "fleet.json", {})
         assert raised.value.notes[0].startswith("GPUs: ")
 
 
@@ -385,9 +385,10 @@ def test_a_host_is_captured_planned_for_and_held_to_the_plan(fleet, started, tmp
     )
     monkeypatch.setenv("BACKENDCFG_DISABLE", "1")
     code, _, said = started("--fleet", "f.json", *SHOW)
-    assert (code, said.splitlines()[1]) == (
+    assert (code, said.splitlines()[1], said.splitlines()[-1]) == (
         3,
         "  note: backendcfg is turned off here, by BACKENDCFG_DISABLE",
+        "  help: run `unset BACKENDCFG_DISABLE`",
     )
     monkeypatch.delenv("BACKENDCFG_DISABLE")
     code, _, said = started("--fleet", "f.json", "--locked", "run.lock", *SHOW)
@@ -399,7 +400,7 @@ def test_a_host_is_captured_planned_for_and_held_to_the_plan(fleet, started, tmp
         "error[fleet-disagrees]: this host is not as f.json has it\n"
         "  note: seed.value: 7 here, 0 in the plan\n"
         "  state: the command was not started\n"
-        "  help: capture this host with `backendcfg detect --capture FILE`, and plan anew\n"
+        "  help: drop `--set seed.value=7`, or give it to `backendcfg fleet plan`\n"
     )
     plan["builds"]["package numpy"] = "1.0"
     plan["processors"], plan["gpus"] = ["z80"], [["Voodoo2"]]

@@ -154,7 +154,7 @@ def fleet(data: bytes) -> None:
     with _only_ours():
         found = planned.read(path)
         planned.refuse_unsafe(found, path)
-        planned.refuse_unless_as_planned(found, Compiled("x", "none", {}), here, path)
+        planned.refuse_unless_as_planned(found, Compiled("x", "none", {}), here, path, {})
 
 
 def ranks(data: bytes) -> None:

@@ -6,6 +6,7 @@ There is one function for each question, and each gives its findings.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -336,6 +337,9 @@ def active_profile(host: Host) -> Iterator[Finding]:
         yield Finding("profile", "fine", "none is in force here")
         return
     yield Finding("profile", "fine", f"{found['profile']}, from {found['source']}")
+    if found["python"]:
+        cure = "until then, start programs with `backendcfg run`"
+        yield Finding("plain python", "note", f"has no profile, {found['python']}", cure)
     if found["stale"]:
         yield Finding(
             "stored plan",
@@ -350,13 +354,17 @@ def active_profile(host: Host) -> Iterator[Finding]:
 
 
 def directories(host: Host) -> Iterator[Finding]:
-    """Whether what we write can be written."""
+    """Whether what we write can be written: without state, no profile can be made active."""
     from backendcfg.load.locations import user_dir
+    from backendcfg.session.choice import chosen
     from backendcfg.session.planning import cache_directory
     from backendcfg.transact.generations import directory as state_directory
 
+    has_profile = False
+    with suppress(BackendCfgError):  # `active_profile` has said it
+        has_profile = chosen() is not None
     places: tuple[tuple[str, str, State, environ.Variable], ...] = (
-        ("state", state_directory(), "wrong", environ.STATE_DIR),
+        ("state", state_directory(), "note" if has_profile else "wrong", environ.STATE_DIR),
         ("cache", cache_directory(), "note", environ.CACHE_DIR),
         ("settings", str(user_dir()), "note", environ.CONFIG_DIR),
     )

@@ -181,7 +181,14 @@ def command(
     if environ.disabled():
         if lock is not None:
             lock.check(name, settings, argv)
-        current().note("backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone")
+        if guard == "error":
+            raise UsageError(
+                "backendcfg is turned off by BACKENDCFG_DISABLE, so nothing can be guarded",
+                helps=["run `unset BACKENDCFG_DISABLE`"],
+            )
+        lost = f"{'; nothing is guarded' * bool(guard)}{'; no rank is saved' * bool(save_ranks)}"
+        off = "backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone"
+        current().note(off + lost)
         guard = save_ranks = None
     if save_ranks is not None:
         _check_folder(save_ranks)
