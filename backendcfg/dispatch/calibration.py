@@ -310,16 +310,31 @@ def write(table: Table) -> str:
     Raises:
         StateUnwritableError: it cannot be stored, and the one before it is as it was.
     """
+    file = path(table.threads)
+    _store(file, json.dumps(table.to_dict(), indent=1, sort_keys=True).encode())
+    return file
+
+
+def refuse_unwritable() -> None:
+    """Fail as `write` would, before anything is measured.
+
+    Raises:
+        StateUnwritableError: no table can be stored.
+    """
+    trial = os.path.join(directory(), f"trial-{os.getpid()}")
+    _store(trial, b"")
+    os.unlink(trial)
+
+
+def _store(file: str, content: bytes) -> None:
     from backendcfg.transact import disk
 
-    file = path(table.threads)
     try:
         disk.make_directory(os.path.dirname(file))
-        disk.replace(file, json.dumps(table.to_dict(), indent=1, sort_keys=True).encode())
+        disk.replace(file, content)
     except StateUnwritableError as error:
         raise StateUnwritableError(
             error.message,
             state="the calibration is as it was before",
             helps=["set BACKENDCFG_CACHE_DIR to a directory that is yours"],
         ) from error
-    return file

@@ -398,7 +398,7 @@ def _refused(
     all_asked: bool,
     kind: str = "rank",
     state: str = "every rank refuses",
-    cure: str = "start all under one profile: `backendcfg run reproducible -- torchrun ...`",
+    cure: str = "",
 ) -> FleetDisagreesError:
     notes = [str(one) for one in found[:MOST_NAMED]]
     if (more := len(found) - MOST_NAMED) > 0:
@@ -406,7 +406,17 @@ def _refused(
     if unlike:
         notes.append(f"their hosts are not alike: {unlike[0]}")
     what = unlike_in_words(found, size, kind, all_asked=all_asked)
-    return FleetDisagreesError(what, notes=notes, state=state, helps=[cure])
+    return FleetDisagreesError(what, notes=notes, state=state, helps=[cure or _cure(found)])
+
+
+def _cure(found: Sequence[Setting]) -> str:
+    """What makes ranks agree, by what differs."""
+    flags = {one.name for one in found if one.name.startswith("flags.")}
+    if flags and all(name.startswith("flags.threads.") for name in flags):
+        return "give all ranks as many cores, or set `threads.count` to a number"
+    if found and not flags:
+        return "`backendcfg run --guard -- COMMAND` names the line of the program that sets it"
+    return "start all under one profile: `backendcfg run reproducible -- torchrun ...`"
 
 
 def unlike_in_words(

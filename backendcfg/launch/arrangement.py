@@ -216,9 +216,7 @@ def arrange(topology: Topology, request: Request, usable: int) -> Arrangement:
         shares = [shares[request.rank]]
     taken = sum(len(share.processors) for share in shares)
     if taken > usable:
-        notes.append(
-            f"the cgroup gives {usable} processors' worth of time, and {taken} cores are bound"
-        )
+        notes.append(f"{_quota(usable)}, and {taken} cores are bound")
     notes += [
         f"{share} has memory of nodes {', '.join(map(str, share.nodes))};"
         " --skip-cross-node-cores leaves such cores unused"
@@ -279,6 +277,10 @@ def _listed(topology: Topology, wanted: Sequence[int]) -> tuple[Processor, ...]:
     return tuple(known[number] for number in wanted)
 
 
+def _quota(usable: int) -> str:
+    return f"the cgroup gives the time of {usable} processor{'s' * (usable != 1)}"
+
+
 def _groups(
     pool: tuple[Processor, ...], request: Request, usable: int, notes: list[str]
 ) -> list[tuple[Processor, ...]]:
@@ -290,11 +292,9 @@ def _groups(
         count, cores = None, None
     free = pool
     if len(pool) > usable and request.processors is None and not (count and cores):
-        notes.append(
-            f"{usable} of {len(pool)} cores are used, because the cgroup gives {usable}"
-            " processors' worth of time"
-        )
         free = pool[:usable]
+        if (cores or count or 1) <= usable:  # else more are used, which is told at the end
+            notes.append(f"{usable} of {len(pool)} cores are used, because {_quota(usable)}")
     if request.mode == "throughput":
         by_node = [_of_node(free, node) for node in dict.fromkeys(each.node for each in free)]
         return [tuple(group) for group in by_node]

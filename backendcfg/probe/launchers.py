@@ -57,6 +57,20 @@ def rank_of_job(environment: Mapping[str, str]) -> Rank | None:
     return None
 
 
+def half_named(environment: Mapping[str, str]) -> str:
+    """Why an environment names no rank although it has half of what does, in words; "" else.
+
+    A batch script of Slurm has half of it, and is no rank.
+    """
+    if rank_of_job(environment) is None:
+        for pair in _VARIABLES[:-1]:
+            there = [name for name in pair if environment.get(name)]
+            if len(there) == 1:
+                other = pair[1 - pair.index(there[0])]
+                return f"{there[0]} is set and {other} is not, so this is no rank of a job"
+    return ""
+
+
 def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else -1
 

@@ -68,6 +68,7 @@ def tune(
         StateUnwritableError: the table cannot be stored.
         MissingLibraryError: nobody can be measured.
     """
+    calibration.refuse_unwritable()
     environment = environment_of_run(compiled)
     threads = calibration.threads(compiled.values, compiled.asked)
     begin = time.monotonic()

@@ -99,7 +99,7 @@ def test_a_profile_whose_file_cannot_be_written_any_more_is_printed(process, pro
     vanishes = f"{sys.executable} {script}; rmdir there"
     result = process("capture", "-o", "there/mine.toml", "--", "sh", "-c", vanishes)
     first, rest = result.out.split("\n", 1)
-    assert (result.code, first) == (0, "out [] None")
+    assert (result.code, first) == (3, "out [] None")
     assert tomllib.loads(rest)["threads"] == {"count": 1}
     assert result.err.startswith(
         "there/mine.toml cannot be written: No such file or directory;"

@@ -187,6 +187,18 @@ def test_explain_of_an_operation_says_whose_code_computes_it(call, monkeypatch):
         )
 
 
+def test_explain_of_an_operation_that_only_a_route_is_about_names_the_route(call, monkeypatch):
+    found = {"profile": None, "known": ["torch.mm"], "served": {}}
+    monkeypatch.setattr("backendcfg.childprocess.testimony", lambda *_, **__: found)
+    assert call("explain", "F.dropout").err == (
+        "error[usage]: `torch.nn.functional.dropout` is neither a flag nor an operation that is"
+        " measured\n"
+        "  state: nothing was changed\n"
+        "  help: run `backendcfg explain route.torch.dropout`\n"
+        "  help: those of its package are torch.mm\n"
+    )
+
+
 REFUSED = {
     ("numpy.mtamul",): (
         "`numpy.mtamul` is neither a flag nor an operation that is measured\n"
@@ -230,9 +242,15 @@ def test_explain_of_a_misspelt_flag_of_a_package_names_the_flag(word, flag, call
     )
 
 
-def test_explain_of_an_operation_under_a_profile_that_is_not_there_says_so(call):
+def test_explain_of_an_operation_under_a_profile_that_is_not_there_says_so(call, monkeypatch):
     said = call("explain", "np.matmul", "--profile", "nosuch").err
     assert said.startswith("error[unknown-profile]: profile `nosuch` does not exist\n")
+    monkeypatch.setenv("BACKENDCFG_PROFILE", "nosuch")
+    result = call("explain", "np.matmul")
+    assert result.code == 2
+    assert result.err.startswith(
+        "error[unknown-profile]: environment variable BACKENDCFG_PROFILE names profile `nosuch`"
+    )
 
 
 def test_explain_without_a_flag_lists_every_flag(call):

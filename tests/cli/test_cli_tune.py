@@ -259,6 +259,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_and_leaves_all_as_it_was(
     assert result.code == 3
     assert "state: the calibration is as it was before" in result.err
     assert "help: set BACKENDCFG_CACHE_DIR to a directory that is yours" in result.err
+    assert fake.made == []  # said before anything was measured
 
 
 @pytest.mark.exhaustive

@@ -671,6 +671,15 @@ def test_a_process_without_a_number_saves_nothing(started, tmp_path):
     assert os.listdir(tmp_path / "ranks") == [saving.BEGAN]
 
 
+def test_half_of_what_makes_a_rank_is_named_before_the_command_starts(started, tmp_path):
+    said = started("", [sys.executable, "rank.py"], "tf32-off", RANK="0")
+    assert said == (
+        "RANK is set and WORLD_SIZE is not, so this is no rank of a job: what starts with these"
+        " alone saves nothing\n"
+    )
+    assert os.listdir(tmp_path / "ranks") == [saving.BEGAN]
+
+
 def test_under_no_profile_ranks_save_what_they_compute_with_by_themselves(started, tmp_path):
     said = started("", by_hand())
     assert said == "no profile is in force; saved is what ranks compute with by themselves\n"

@@ -91,7 +91,7 @@ def test_what_a_mode_overrides_is_told(xeon):
     ]
 
 
-QUOTA = "4 of 16 cores are used, because the cgroup gives 4 processors' worth of time"
+QUOTA = "4 of 16 cores are used, because the cgroup gives the time of 4 processors"
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,13 @@ def test_under_a_quota_no_more_cores_are_used_than_it_pays_for(xeon, request_, e
 def test_more_than_the_quota_pays_for_is_given_when_asked_for_and_told(xeon):
     found, notes = given(xeon, usable=4, instances=2, cores=3)
     assert found == ["0-2", "3-5"]
-    assert notes == ["the cgroup gives 4 processors' worth of time, and 6 cores are bound"]
+    assert notes == ["the cgroup gives the time of 4 processors, and 6 cores are bound"]
     found, notes = given(xeon, usable=4, instances=6)
     assert found == [f"{2 * first}-{2 * first + 1}" for first in range(6)]
-    assert notes[-1] == "the cgroup gives 4 processors' worth of time, and 12 cores are bound"
-    assert given(xeon, usable=2, cores=3)[0] == ["0-2"]
+    assert notes == ["the cgroup gives the time of 4 processors, and 12 cores are bound"]
+    found, notes = given(xeon, usable=1, cores=3)
+    assert found == ["0-2"]
+    assert notes == ["the cgroup gives the time of 1 processor, and 3 cores are bound"]
 
 
 @pytest.mark.parametrize(

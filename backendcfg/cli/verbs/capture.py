@@ -11,7 +11,7 @@ import click
 from backendcfg import childprocess
 from backendcfg.cli.group import verb
 from backendcfg.cli.output import current
-from backendcfg.errors import InvalidArgumentError, UsageError
+from backendcfg.errors import InvalidArgumentError, StateUnwritableError, UsageError
 
 if TYPE_CHECKING:
     from backendcfg.audit.capture import ProcessState
@@ -43,7 +43,8 @@ def command(output: str, words: tuple[str, ...], *, force: bool, everything: boo
 
     Looks at the Python process that the command starts, or at the last one to end if it starts
     several, when it ends. No profile is put in force for it: what is captured is what the program
-    does by itself. Exits as the command does.
+    does by itself. Exits as the command does; with 3 where that is 0 and the file cannot be
+    written.
     """
     argv = list(words[1:] if words[:1] == ("--",) else words)
     if not argv:
@@ -63,8 +64,8 @@ def command(output: str, words: tuple[str, ...], *, force: bool, everything: boo
         found = _states(folder)
     if not found:
         _refuse_nothing(status)
-    _write(found[-1], output, force=force, everything=everything, of_many=len(found))
-    raise click.exceptions.Exit(status)
+    written = _write(found[-1], output, force=force, everything=everything, of_many=len(found))
+    raise click.exceptions.Exit(status if written else status or StateUnwritableError.exit_code)
 
 
 def _refuse_unwritable(output: str) -> None:
@@ -122,12 +123,14 @@ def _refuse_nothing(status: int) -> None:
 
 def _write(
     of: ProcessState, output: str, *, force: bool, everything: bool, of_many: int = 1
-) -> None:
+) -> bool:
+    """Write the profile, else print it; whether it is where it was to be."""
     from backendcfg.audit.capture import baseline, captured
     from backendcfg.resolve.words import counted
 
     made = captured(of, None if everything else baseline(of))
     say = current().note
+    written = True
     if output != STANDARD_OUTPUT:
         try:
             made.write(output, overwrite=force)
@@ -135,7 +138,7 @@ def _write(
             # The command may have run for days: what was found must not be lost with the file.
             why = error.strerror if isinstance(error, OSError) else error.message
             say(f"{output} cannot be written: {why}; the profile goes to standard output instead")
-            output = STANDARD_OUTPUT
+            output, written = STANDARD_OUTPUT, False
     where = "standard output" if output == STANDARD_OUTPUT else output
     if of_many > 1:
         say(f"{of_many} Python processes ran; this is the last to end: {made.command}")
@@ -147,3 +150,4 @@ def _write(
         current().answer(data, [])
     elif output == STANDARD_OUTPUT:
         current().answer(data, made.to_toml().rstrip("\n").split("\n"), exact=True)
+    return written

@@ -48,6 +48,8 @@ def command(
     from backendcfg.cli import sources
     from backendcfg.resolve.explain import explain_flag, find_flags
     from backendcfg.schema.profile import flags
+    from backendcfg.session.choice import chosen
+    from backendcfg.session.planning import compiled_pick
 
     asked = " ".join(words)
     found = find_flags(asked) if words else tuple(flags())
@@ -60,8 +62,11 @@ def command(
                 f"`--set` and `--host` are for flags, and `{operation}` is an operation",
                 helps=[f"name a profile: `backendcfg explain {operation} --profile fast`"],
             )
+        # What is wrong with the profile is told here, and not by the process that computes.
         if name is not None:
-            sources.plan(name, {}, None)  # a profile that does not exist is told here
+            sources.plan(name, {}, None)
+        elif (picked := chosen()) is not None:
+            compiled_pick(picked)
         _explain_operation(operation, name)
         return
     if not found:
@@ -98,6 +103,7 @@ def _operation(asked: str) -> str:
 def _explain_operation(operation: str, profile: str | None) -> None:
     """Say whose code computes an operation in a process that this shell starts."""
     from backendcfg import childprocess, environ
+    from backendcfg.schema.profile import flags
 
     environment = environ.copy()
     if profile is not None:
@@ -110,11 +116,16 @@ def _explain_operation(operation: str, profile: str | None) -> None:
         name=operation,
     )
     if not found["served"]:
+        package, last = operation.partition(".")[0], operation.rpartition(".")[2]
+        route = f"route.{package}.{last}"
         raise UsageError(
             f"`{operation}` is neither a flag nor an operation that is measured",
-            helps=[f"those of its package are {', '.join(found['known'])}"]
-            if found["known"]
-            else ["run `backendcfg verify --measure` for those that are"],
+            helps=[
+                *([f"run `backendcfg explain {route}`"] if route in flags() else []),
+                f"those of its package are {', '.join(found['known'])}"
+                if found["known"]
+                else "run `backendcfg verify --measure` for those that are",
+            ],
         )
     known = {key: found[key] for key in ("profile", "served")}
     current().answer({"operation": operation, **known}, _served(operation, found))

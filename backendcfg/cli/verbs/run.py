@@ -163,6 +163,7 @@ def command(
     from backendcfg import environ
     from backendcfg.cli import child
     from backendcfg.cli.locking import as_planned, fleet_plan, lock_for
+    from backendcfg.probe.launchers import half_named
 
     if locked is not None and fleet is not None:
         raise UsageError(
@@ -192,6 +193,8 @@ def command(
         guard = save_ranks = None
     if save_ranks is not None:
         _check_folder(save_ranks)
+        if half := half_named(environ.copy()):
+            current().note(f"{half}: what starts with these alone saves nothing")
 
     def start(folder: str = "") -> int:
         def changes() -> Mapping[str, str | None]:
