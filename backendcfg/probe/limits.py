@@ -268,7 +268,7 @@ class Cores:
     Attributes:
         count: how many, at least 1.
         rank: which rank it is, where it shares the cores that it may use with other ranks.
-        worker: whose worker it is, in words, where it shares the cores with others.
+        worker: whose worker or task it is, in words, where it shares the cores with others.
     """
 
     count: int
@@ -296,17 +296,25 @@ def read_cores(limits: Limits, root: str = "/") -> Cores:
     share, _ = given_share()
     if share is not None and share < own:
         return Cores(share, worker="a worker of a pool, which shares the cores out")
-    rank = local_rank(environ.copy())
+    environment = environ.copy()
+    rank = local_rank(environment)
+    # Slurm binds to what was asked for only where its administrator set a plugin for that. In a
+    # script that is to start several tasks, a process is none of them.
+    asked = _number(environment.get("SLURM_CPUS_PER_TASK", ""))
+    if 0 < asked < own and (rank is not None or environment.get("SLURM_NTASKS", "1") == "1"):
+        own, of_slurm = asked, f"a task of Slurm, to which SLURM_CPUS_PER_TASK gives {asked}"
+    else:
+        of_slurm = ""
     if rank is None:
         shares = is_worker_of_ray() and own > 1
         ray = "a worker of Ray, which starts one for each processor"
-        return Cores(1, worker=ray) if shares else Cores(own)
+        return Cores(1, worker=ray) if shares else Cores(own, worker=of_slurm)
     all_ranks, shares_quota = _of_launcher(rank, root)
     if shares_quota and limits.quota is not None:
         all_ranks = min(all_ranks, limits.whole_quota)
     part = max(1, all_ranks // rank.size)
     if part >= own:
-        return Cores(own)  # the launcher has bound this rank already
+        return Cores(own, worker=of_slurm)  # the launcher has bound this rank already
     return Cores(part, rank)
 
 

@@ -137,6 +137,21 @@ def test_a_rank_that_its_launcher_binds_has_the_cores_it_is_bound_to():
     assert own_cores("taskset", "-c", str(HERE[0]), **RANK) == [1, ""]
 
 
+@two
+def test_a_task_of_slurm_has_no_more_cores_than_were_asked_for():
+    task = [1, "a task of Slurm, to which SLURM_CPUS_PER_TASK gives 1"]
+    assert own_cores(SLURM_CPUS_PER_TASK="1") == task
+    step = {"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1", "SLURM_NTASKS": "1"}
+    assert own_cores(SLURM_CPUS_PER_TASK="1", **step) == task
+    all_of_them = [count_cores(HERE), ""]
+    assert own_cores(SLURM_CPUS_PER_TASK="9999") == all_of_them
+    assert own_cores(SLURM_CPUS_PER_TASK="many") == all_of_them
+    # The script of a job with several tasks, which is none of them.
+    assert own_cores(SLURM_CPUS_PER_TASK="1", SLURM_NTASKS="2") == all_of_them
+    # Its ranks are.
+    assert own_cores(SLURM_CPUS_PER_TASK="1", SLURM_NTASKS="4", **RANK)[0] == 1
+
+
 def test_more_ranks_than_cores_have_a_core_each():
     assert own_cores(LOCAL_RANK="7", LOCAL_WORLD_SIZE="999")[0] == 1
 
