@@ -414,8 +414,6 @@ def _cure(found: Sequence[Setting]) -> str:
     flags = {one.name for one in found if one.name.startswith("flags.")}
     if flags and all(name.startswith("flags.threads.") for name in flags):
         return "give all ranks as many cores, or set `threads.count` to a number"
-    if found and not flags:
-        return "`backendcfg run --guard -- COMMAND` names the line of the program that sets it"
     return "start all under one profile: `backendcfg run reproducible -- torchrun ...`"
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Annotated, Literal
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from backendcfg.schema.base import Document
 
@@ -147,18 +148,15 @@ class Absent(Document):
 
 
 class Broken(Document):
-    """A probe that found something unusable; it hides nothing else.
-
-    Attributes:
-        passing: whether the moment may be to blame, as too little memory or a limit on processes,
-            so that the next probe may find the thing usable.
-    """
+    """A probe that found something unusable; it hides nothing else."""
 
     outcome: Literal["broken"] = "broken"
     probe: str
     path: str = ""
     reason: str
-    passing: bool = False
+    # Whether the moment may be to blame, as too little memory or a limit on processes, so that the
+    # next probe may find the thing usable. A host that is captured does not have it.
+    passing: SkipJsonSchema[bool] = Field(default=False, exclude=True)
 
 
 Probe = Annotated[Found | Absent | Broken, Field(discriminator="outcome")]

@@ -12,7 +12,6 @@ from proven_runs import PRESENT, changed, locked
 
 from backendcfg.audit.evidence import lock
 from backendcfg.cli import locking
-from backendcfg.errors import StateUnwritableError
 
 pytestmark = pytest.mark.usefixtures("idle")
 
@@ -129,13 +128,13 @@ def test_an_older_lock_is_replaced_be_it_damaged_and_nothing_else_is(project, ca
 
 def test_a_proof_is_told_even_where_its_lock_cannot_be_written(project, call, here, monkeypatch):
     def full(*_, **__):
-        raise StateUnwritableError(f"cannot write {project}/run.lock: no space left on device")
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(lock.disk, "replace", full)
+    monkeypatch.setattr(lock.disk, "write_whole", full)
     result = call("prove", "mine", "--runs", "2", "-o", "run.lock", "--", "echo", "1")
     assert (result.code, result.out.splitlines()[0]) == (1, EQUAL)
     assert result.out.splitlines()[-1] == (
-        "lock      cannot write run.lock: no space left on device"
+        "lock      cannot write run.lock: No space left on device"
     )
 
 

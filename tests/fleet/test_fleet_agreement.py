@@ -349,3 +349,22 @@ def test_ten_thousand_ranks_exchange_digests_and_few_settings():
     assert ranks.asked == [7, 17]
     assert ranks.read == 9999
     assert ranks.board.bytes < 200_000
+
+
+def test_ranks_with_other_numbers_of_cores_are_told_what_makes_them_agree():
+    differ = {"all asked": True, "host": []}
+    names = ("flags.threads.count", "flags.threads.interop", "switches.torch.num_threads")
+    differ["settings"] = [
+        {"name": name, "values": [[2, [0]], [1, [1]]], "hosts": []} for name in names
+    ]
+    with pytest.raises(errors.FleetDisagreesError) as raised:
+        agreement._concluded(differ, 2)
+    assert raised.value.helps == (
+        "give all ranks as many cores, or set `threads.count` to a number",
+    )
+    differ["settings"][0]["name"] = "flags.cudnn.benchmark"
+    with pytest.raises(errors.FleetDisagreesError) as raised:
+        agreement._concluded(differ, 2)
+    assert raised.value.helps == (
+        "start all under one profile: `backendcfg run reproducible -- torchrun ...`",
+    )
