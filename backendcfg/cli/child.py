@@ -11,15 +11,14 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from backendcfg import childprocess, environ
 from backendcfg.cli.output import current
+from backendcfg.cli.signals import Listener
 from backendcfg.errors import UsageError
 from backendcfg.resolve.words import counted
 from backendcfg.session import planning
@@ -98,9 +97,6 @@ def testify(*, measure: bool) -> dict[str, Any]:
     return asdict(verify(measure=measure)) | {"unkept": unkept, "broken": broken}
 
 
-PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-
-
 def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
     """Put the command in the place of this process."""
     sys.stdout.flush()
@@ -109,15 +105,6 @@ def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
         os.execvpe(argv[0], argv, environment)  # noqa: S606 - a shell would quote anew
     except OSError as error:
         raise _not_started(argv[0], environment, error) from error
-
-
-def _in_front() -> bool:
-    """Whether Ctrl-C on a terminal reaches this process, and with it the command in its group."""
-    try:
-        with open("/dev/tty", "rb", buffering=0) as terminal:
-            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:  # there is none, or it is another session's
-        return False
 
 
 def _not_started(word: str, environment: Mapping[str, str], error: OSError) -> BackendCfgError:
@@ -130,36 +117,15 @@ def wait_for(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Start the command and wait for it; its exit status, as a shell gives it."""
     sys.stdout.flush()
     sys.stderr.flush()
-    try:
-        # Under --json standard output carries one document, and that is ours.
-        started = subprocess.Popen(
-            argv, env=environment, stdout=sys.stderr if current().as_json else None
-        )
-    except OSError as error:
-        raise _not_started(argv[0], environment, error) from error
-
-    def pass_on(number: int, _: object) -> None:
-        if number != signal.SIGINT or not _in_front():
-            started.send_signal(number)
-
-    before = {}
-    for number in (signal.SIGINT, *PASSED_ON):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup wants it so
-            before[number] = signal.signal(number, pass_on)
-    group = os.getpgrp()
-    # What is sent to the group, as `timeout` does, reaches the command: it must not come from here
-    # as well. Its leader cannot leave a group, and what a terminal stops must be in its group.
-    leaves = group != os.getpid() and not _in_front()
-    if leaves:
-        os.setpgid(0, 0)
-    try:
-        status = started.wait()
-    finally:
-        if leaves:
-            with suppress(OSError):  # all others of the group have ended
-                os.setpgid(0, group)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with Listener() as listener:
+        try:
+            # Under --json standard output carries one document, and that is ours.
+            started = subprocess.Popen(
+                argv, env=environment, stdout=sys.stderr if current().as_json else None
+            )
+        except OSError as error:
+            raise _not_started(argv[0], environment, error) from error
+        status = listener.wait(started)
     return status if status >= 0 else 128 - status
 
 
