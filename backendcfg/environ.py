@@ -211,22 +211,36 @@ def wishes(environment: Mapping[str, str]) -> dict[str, str]:
 def cache_directory() -> str:
     """Where what can be made again is kept; nowhere without a home directory of this user's."""
     found = startup.below_home("CACHE_DIR", "XDG_CACHE_HOME", "~/.cache")
-    return startup.NOWHERE if not found or is_foreign(found) else found
+    if not found or leads_elsewhere(found):
+        return startup.NOWHERE
+    home = os.path.join(os.path.expanduser("~"), "")
+    # `sudo -E` leaves HOME as it was. A folder that a variable of ours names is meant.
+    if os.geteuid() == 0 and not CACHE_DIR.read() and found.startswith(home):
+        try:
+            ours = os.stat(home).st_uid in _owners_of_the_system()
+        except OSError:
+            ours = True  # it will be made
+        return found if ours else startup.NOWHERE
+    return found
 
 
-def is_foreign(path: str) -> bool:
-    """Whether the way to a path goes by a link of another user's; for root, by any folder of one.
+def leads_elsewhere(path: str) -> bool:
+    """Whether the way to a path goes by a link of another user's.
 
-    What is written or deleted there would be where that user says: root has many files to lose,
-    and `sudo` may leave HOME as it was.
+    What is written or deleted there would be where that user says; root has many files to lose.
     """
-    user, at = os.geteuid(), ""
+    trusted, at = (os.geteuid(), *_owners_of_the_system()), ""
     for name in path.rstrip("/").split("/"):
         at += name + "/"
         try:
-            found = os.lstat(at if at == "/" else at[:-1])
+            found = os.lstat(at[:-1] or "/")
         except OSError:
             return False
-        if found.st_uid not in (user, 0) and (user == 0 or stat.S_ISLNK(found.st_mode)):
+        if stat.S_ISLNK(found.st_mode) and found.st_uid not in trusted:
             return True
     return False
+
+
+def _owners_of_the_system() -> tuple[int, int]:
+    """Root, and who owns the root folder: in a container that may be another number for root."""
+    return 0, os.stat("/").st_uid

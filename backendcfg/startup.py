@@ -207,8 +207,8 @@ def marker(folder: str) -> str:
         path = os.path.join(folder, name)
         try:
             owner = os.lstat(path).st_uid
-            # In a folder where others may write, somebody else's file is not the project's.
-            if owner not in (os.geteuid(), 0) and os.stat(folder).st_mode & 0o022:
+            # In a folder where everybody may write, somebody else's file is not the project's.
+            if owner not in (os.geteuid(), 0) and os.stat(folder).st_mode & stat.S_IWOTH:
                 continue
         except (OSError, ValueError):
             continue

@@ -55,6 +55,8 @@ class Listener:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
             )
+            if self._process.stdout is not None:
+                os.set_blocking(self._process.stdout.fileno(), False)
             self._hear(BEGIN_SECONDS)
         return self
 
@@ -93,8 +95,11 @@ class Listener:
     def _hear(self, seconds: float) -> bool:
         """Note what it reports within a time; False where it is not there."""
         output = self._process.stdout if self._process is not None else None
-        if output is not None and select.select([output], [], [], seconds)[0]:
-            numbers = os.read(output.fileno(), 64)
-            self._heard.update(dict.fromkeys(numbers, time.monotonic()))
-            return bool(numbers)
-        return output is not None
+        if output is None:
+            return False
+        if select.select([output], [], [], seconds)[0]:
+            with suppress(BlockingIOError):  # the handler of a second signal has read it
+                numbers = os.read(output.fileno(), 64)
+                self._heard.update(dict.fromkeys(numbers, time.monotonic()))
+                return bool(numbers)
+        return True

@@ -321,9 +321,11 @@ def refuse_unwritable() -> None:
     Raises:
         StateUnwritableError: no table can be stored.
     """
+    from backendcfg.transact import disk
+
     trial = os.path.join(directory(), f"trial-{os.getpid()}")
     _store(trial, b"")
-    os.unlink(trial)
+    disk.discard(trial)
 
 
 def _store(file: str, content: bytes) -> None:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backendcfg import startup
+from backendcfg import environ, startup
 from backendcfg.errors import (
     StateUnwritableError,
     UnreadableFileError,
@@ -150,9 +150,9 @@ def _update(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     """Change the record while nobody else does."""
     directory = user_dir()
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if startup.is_shared(str(directory)):
+        if environ.leads_elsewhere(str(directory)) or startup.is_shared(str(directory)):
             raise OSError(0, startup.SHARED)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Who can open the file can hold its lock, so nobody else may.
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         lock = os.open(directory / "trusted.lock", flags, 0o600)

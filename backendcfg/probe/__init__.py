@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+HUNG_SECONDS = 600.0
+"""For how long a file that did not answer is not opened again."""
+
 
 def text_of(path: str, *, errors: str = "replace") -> str:
     """The text of a file of the system; "" where it cannot be read.

@@ -16,6 +16,7 @@ from backendcfg import environ
 from backendcfg.probe import environment, first_processor, limits
 from backendcfg.probe.cpu import describe_cpu
 from backendcfg.probe.gpus import Devices, probe_amd, probe_apple, probe_nvidia
+from backendcfg.probe.inspection import again_after
 from backendcfg.probe.installed import versions
 from backendcfg.probe.libraries import probe_libraries
 from backendcfg.probe.limits import local_rank, read_cores
@@ -96,9 +97,8 @@ def _guarded(name: str, ask: Callable[[], T], otherwise: T, probes: list[Probe])
     try:
         return ask()
     except Exception as error:
-        passing = isinstance(error, (MemoryError, OSError, RuntimeError))
         reason = f"{type(error).__name__}: {error}"
-        probes.append(Broken(probe=name, reason=reason, passing=passing))
+        probes.append(Broken(probe=name, reason=reason, again_after=again_after(error)))
         return otherwise
 
 

@@ -6,12 +6,15 @@ in a child of its own - the library before may be to blame - and the rest goes o
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import sys
 import threading
 from typing import IO, TYPE_CHECKING, Any
 
 from backendcfg import childprocess, environ
+from backendcfg.probe import HUNG_SECONDS
 from backendcfg.progress import Step
 from backendcfg.records import record
 
@@ -21,8 +24,16 @@ if TYPE_CHECKING:
 TIMEOUT = 10.0
 """Seconds that one library may take to open and answer; a cold disk needs some."""
 
-_NO_MEMORY = ("annot allocate memory", "failed to map segment", "MemoryError")
-"""What the loader and Python say where a limit on memory is in the way."""
+_LIMITS = (
+    *("annot allocate memory", "Memory allocation still failed", "MemoryError"),
+    *("Too many open files", "failed to map segment"),
+)
+"""What the loader, OpenBLAS and Python say where a limit is in the way."""
+
+_LASTING = ("not permitted", "Permission denied")
+"""How "failed to map segment" ends on a file system from which no code may run."""
+
+_PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EINTR)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _CHILD = os.path.join(_HERE, "child.py")
@@ -58,16 +69,17 @@ class Answer:
         facts: what the subject's `inspect` returned, or None.
         error: why there are none.
         hung: whether the reason is that it did not answer in time.
-        passing: whether the moment may be to blame rather than the file.
+        again_after: after how many seconds it may answer, where the moment may be to blame rather
+            than the file; None for never.
     """
 
     facts: dict[str, Any] | None = None
     error: str = ""
     hung: bool = False
-    passing: bool = False
+    again_after: float | None = None
 
 
-UNASKED = Answer(error="it was not asked", passing=True)
+UNASKED = Answer(error="it was not asked", again_after=0.0)
 
 
 def ask(
@@ -118,9 +130,7 @@ def _ask_group(
         except OSError as error:
             for request in pending:
                 why = f"no child process could be started: {error}"
-                # An interpreter that is not there will not be there later.
-                passing = not isinstance(error, FileNotFoundError)
-                answers[request] = Answer(error=why, passing=passing)
+                answers[request] = Answer(error=why, again_after=again_after(error))
             return
         answers.update(zip(pending, answered, strict=False))
         del pending[: len(answered)]
@@ -147,20 +157,38 @@ def _asked(
             while len(answers) < len(requests):
                 said = child.hear(timeout)
                 if "begin" not in said:
-                    error = said.get("error", "")
-                    lacks_memory = any(text in error for text in _NO_MEMORY)
-                    answers.append(Answer(said.get("facts"), error, passing=lacks_memory))
+                    answers.append(_answer(said.get("error", ""), said.get("facts")))
         except TimeoutError:
             why = f"no answer within {timeout:g} s of being opened"
-            return answers, Answer(error=why, hung=True, passing=True)
+            return answers, Answer(error=why, hung=True, again_after=HUNG_SECONDS)
         except EOFError:
             status = child.status()
-            # What runs out of memory is killed from outside.
-            killed = status == -signal.SIGKILL
-            return answers, Answer(error=_death(status, spoken), passing=killed)
+            # Linux kills what runs out of memory; macOS what is not signed.
+            killed = status == -signal.SIGKILL and sys.platform == "linux"
+            return answers, _answer(_death(status, spoken), again_after=0.0 if killed else None)
         finally:
             child.close()
     return answers, None
+
+
+def again_after(error: BaseException) -> float | None:
+    """0 where an error may pass, as at a limit on memory, files or processes; else None."""
+    passes = (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno in _PASSING)
+        or (isinstance(error, RuntimeError) and "start new thread" in str(error))
+    )
+    return 0.0 if passes else None
+
+
+def _answer(
+    error: str, facts: dict[str, Any] | None = None, again_after: float | None = None
+) -> Answer:
+    """An answer that somebody may give otherwise later, where a limit was in the way."""
+    limited = any(text in error for text in _LIMITS)
+    if limited and not any(text in error for text in _LASTING):
+        again_after = 0.0
+    return Answer(facts, error, again_after=again_after)
 
 
 def _death(status: int | None, spoken: IO[bytes]) -> str:

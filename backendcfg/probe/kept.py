@@ -16,6 +16,7 @@ import platform
 import time
 
 from backendcfg import environ, log, startup
+from backendcfg.probe import HUNG_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def replace(path: str, content: str | bytes) -> bool:
 
     folder = os.path.dirname(path)
     temporary = ""
-    if environ.is_foreign(folder):
+    if environ.leads_elsewhere(folder):
         return False
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -85,9 +86,6 @@ def keep_newest(folder: str, suffix: str, most: int) -> None:
 
 
 _MOST = 400
-_HUNG_FOR = 600.0
-"""Seconds for which a file that did not answer is not opened again."""
-
 _KERNELS = (
     "BLIS_ARCH_TYPE",
     "GLIBC_TUNABLES",
@@ -134,8 +132,8 @@ class Store:
         if isinstance(entry.get("facts"), dict):
             return Answer(entry["facts"])
         until = entry.get("until")
-        if isinstance(until, int | float) and 0 < until - time.time() <= _HUNG_FOR:
-            return Answer(error=str(entry.get("error")), hung=True, passing=True)
+        if isinstance(until, int | float) and 0 < until - time.time() <= HUNG_SECONDS:
+            return Answer(error=str(entry.get("error")), hung=True, again_after=HUNG_SECONDS)
         return None
 
     def remember(self, request: Request, answer: Answer) -> None:
@@ -145,7 +143,7 @@ class Store:
         elif answer.hung:
             self._fresh[self._key(request)] = {
                 "error": answer.error,
-                "until": time.time() + _HUNG_FOR,
+                "until": time.time() + HUNG_SECONDS,
             }
 
     def save(self) -> None:

@@ -80,7 +80,7 @@ def probe_libraries(
                     probe=request.kind,
                     path=request.path,
                     reason=answer.error,
-                    passing=answer.passing,
+                    again_after=answer.again_after,
                 )
             )
         else:

@@ -268,7 +268,7 @@ class Cores:
     Attributes:
         count: how many, at least 1.
         rank: which rank it is, where it shares the cores that it may use with other ranks.
-        worker: whose worker or task it is, in words, where it shares the cores with others.
+        worker: whose worker or task it is, in words, where it has less than all that it may use.
     """
 
     count: int
@@ -310,6 +310,8 @@ def read_cores(limits: Limits, root: str = "/") -> Cores:
         ray = "a worker of Ray, which starts one for each processor"
         return Cores(1, worker=ray) if shares else Cores(own, worker=of_slurm)
     all_ranks, shares_quota = _of_launcher(rank, root)
+    if of_slurm and not rank.variable.startswith("SLURM"):
+        all_ranks = min(all_ranks, own)  # they share what the task has
     if shares_quota and limits.quota is not None:
         all_ranks = min(all_ranks, limits.whole_quota)
     part = max(1, all_ranks // rank.size)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from backendcfg import environ
 from backendcfg.catalogue.cpu import LIBRARIES
 from backendcfg.catalogue.frameworks import FRAMEWORKS
 from backendcfg.errors import shown_path
+from backendcfg.probe import HUNG_SECONDS, first_line_of, first_processor
 from backendcfg.probe import environment as foreign
-from backendcfg.probe import first_line_of, first_processor
 from backendcfg.probe.limits import read_cores, read_limits
 
 TYPE_CHECKING = False
@@ -27,6 +28,7 @@ VERSION = 3
 # This file, because an upgrade of an editable install keeps its version; the loader's list,
 # because installing a system library changes nothing else that is looked at here.
 _ALWAYS = (__file__, "/etc/ld.so.cache")
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 # What a plan says of these drivers is nothing but their versions.
 _DRIVERS = {
     "/proc/driver/nvidia/version": "the NVIDIA driver",
@@ -71,7 +73,7 @@ def stamp(
     missing: Iterable[str | os.PathLike[str]] = (),
     *,
     environment: Mapping[str, str] | None = None,
-    unanswered: Iterable[str] = (),
+    unanswered: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """What holds now, as JSON data for `holds`.
 
@@ -79,13 +81,15 @@ def stamp(
         files: that were read; each is compared by times, size and identity.
         missing: files that would have been read if they existed.
         environment: of the process that will check the stamp, instead of this one's.
-        unanswered: probes that failed and may not fail again, in words; with one of them the
-            stamp never holds.
+        unanswered: probes that failed, in words, each with the seconds after which it may not fail
+            again: for so long the stamp holds.
     """
+    failed = unanswered or {}
     directories = [entry for entry in dict.fromkeys(sys.path) if os.path.isdir(entry)]
     return {
         "version": VERSION,
-        "unanswered": list(unanswered),
+        "unanswered": list(failed),
+        "until": time.time() + min(failed.values(), default=0.0),
         "python": _python(),
         "files": {path: _version(path) for path in _absolute([*files, *_ALWAYS])},
         "missing": _absolute(missing),
@@ -113,8 +117,9 @@ def _changes(stamp: Mapping[str, Any], environment: Mapping[str, str] | None) ->
     """Every change, the cheapest to look for first."""
     if stamp["version"] != VERSION:
         yield "the stored plan is from another release of backendcfg"
-    for words in stamp["unanswered"]:
-        yield f"when the plan was made, {words}"
+    if not 0.0 < stamp["until"] - time.time() <= HUNG_SECONDS:
+        for words in stamp["unanswered"]:
+            yield f"when the plan was made, {words}"
     for name, now in _python().items():
         if (before := stamp["python"][name]) != now:
             yield f"{name} was {before} and is {now} now"
@@ -237,6 +242,7 @@ def _matters(name: str) -> bool:
 
 
 def _identity(path: str) -> list[int] | None:
+    """Time, size and identity of a file or a folder."""
     version = _version(path)
     return version[:3] if version else None
 
@@ -244,13 +250,16 @@ def _identity(path: str) -> list[int] | None:
 def _version(path: str) -> list[int] | None:
     """Time, size and identity of a file, and when its content or its mode was last changed.
 
-    The last cannot be set: it tells an edit that keeps the time and the size.
+    The last cannot be set: it tells an edit that keeps the time and the size. Of what is installed,
+    installers change it by every link that they make.
     """
     try:
         status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return [status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns]
+    identity = [status.st_mtime_ns, status.st_size, status.st_ino]
+    installed = path in _ALWAYS or path.startswith(_PACKAGE)
+    return identity if installed else [*identity, status.st_ctime_ns]
 
 
 def _absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:

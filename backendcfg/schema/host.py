@@ -154,9 +154,9 @@ class Broken(Document):
     probe: str
     path: str = ""
     reason: str
-    # Whether the moment may be to blame, as too little memory or a limit on processes, so that the
-    # next probe may find the thing usable. A host that is captured does not have it.
-    passing: SkipJsonSchema[bool] = Field(default=False, exclude=True)
+    # After how many seconds another probe may find it usable; None for never. The moment may be to
+    # blame, as too little memory or a limit on processes. A host that is captured does not have it.
+    again_after: SkipJsonSchema[float | None] = Field(default=None, exclude=True)
 
 
 Probe = Annotated[Found | Absent | Broken, Field(discriminator="outcome")]

@@ -206,7 +206,7 @@ def compiled(
         return stored
     with Step("making the plan"):
         _, fresh = resolved(name, arguments=arguments, rank=rank, directory=directory)
-    if not fresh.stamp["unanswered"]:
+    if not holds(fresh.stamp, environment=before):
         _store(key, fresh)
     return fresh
 
@@ -265,16 +265,16 @@ def resolved(
 
     before = _environment_before()
     host = detect().model_copy(update={"environment": relevant(before)})
-    failed = [
-        f"{os.path.basename(one.path) or one.probe} gave no answer: {one.reason}"
+    unanswered = {
+        f"{os.path.basename(one.path) or one.probe} gave no answer: {one.reason}": one.again_after
         for one in host.probes
-        if isinstance(one, Broken) and one.passing
-    ]
+        if isinstance(one, Broken) and one.again_after is not None
+    }
     directory = directory or startup.working_directory()
     request = Asked(name, rank, dict(arguments or {}), directory)
     while True:
         layers = stack(name, arguments=arguments, rank=rank, directory=directory)
-        taken = stamp(layers.files, layers.missing, environment=before, unanswered=failed)
+        taken = stamp(layers.files, layers.missing, environment=before, unanswered=unanswered)
         # A file that was edited since it was read would be stamped as it is now; read it again.
         if _as_read(taken["files"], layers.files):
             break

@@ -230,7 +230,7 @@ def _write_new(path: str, text: str) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
         if os.path.islink(folder):
-            raise OSError(0, f"{folder} is a link to another folder")
+            raise OSError(0, f"{folder} is a link to another folder, which `init` does not follow")
         disk.write_whole(path, text.encode(), new=True)
     except OSError as error:
         raise StateUnwritableError(

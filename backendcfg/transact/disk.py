@@ -105,10 +105,10 @@ def write_whole(path: str, content: bytes, *, mode: int | None = None, new: bool
     temporary = f"{path}.{os.urandom(8).hex()}{UNFINISHED}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
+        if mode is None and not new and os.path.exists(path):
+            mode = os.stat(path).st_mode & 0o777
         handle = os.open(temporary, flags, 0o600 if mode is not None else 0o666)
         try:
-            if mode is None and not new and os.path.exists(path):
-                mode = os.stat(path).st_mode & 0o777
             view = memoryview(content)
             while view:
                 view = view[os.write(handle, view) :]
@@ -150,12 +150,13 @@ def replace_named(path: str, content: bytes) -> None:
     target = os.path.realpath(path)
     try:
         write_whole(target, content)
-    except OSError as error:
+        flush_directory(os.path.dirname(target))
+    except (OSError, StateUnwritableError) as error:
+        why = os.strerror(error.errno or 0) if isinstance(error, OSError) else error.message
         raise UnreadableFileError(
-            f"cannot write {path}: {os.strerror(error.errno or 0)}",
+            f"cannot write {path}: {why}",
             helps=["name a file in a folder that you may write"],
         ) from error
-    flush_directory(os.path.dirname(target))
 
 
 def flush_directory(path: str) -> None:

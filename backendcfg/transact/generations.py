@@ -17,7 +17,7 @@ import os
 import sys
 import time
 
-from backendcfg import log, startup
+from backendcfg import environ, log, startup
 from backendcfg.errors import NothingToUndoError, StateUnwritableError
 from backendcfg.startup import ENVIRONMENT, TRUSTED, USER
 from backendcfg.transact import disk, store
@@ -119,6 +119,7 @@ def commit(
 
     state, scope = _place(path)
     shared = path == ENVIRONMENT
+    _refuse_another_s(state)
     disk.make_directory(state, shared=shared)
     with _writing(state):
         rows = store.read_index(_index(state))
@@ -182,6 +183,7 @@ def _note(change: Callable[[set[str]], set[str]]) -> None:
     state = directory()
     if not change(set()) and not os.path.exists(_index(state)):
         return
+    _refuse_another_s(state)
     disk.make_directory(state)
     with _writing(state):
         rows = store.read_index(_index(state))
@@ -362,9 +364,13 @@ def _index(state: str) -> str:
 
 def _writing(state: str) -> AbstractContextManager[None]:
     """Hold the lock of a directory of state, where nobody else may write."""
-    if startup.is_shared(state):
-        raise store.damaged(_index(state), startup.SHARED)
+    _refuse_another_s(state)
     return disk.writing(os.path.join(state, "lock"))
+
+
+def _refuse_another_s(state: str) -> None:
+    if environ.leads_elsewhere(state) or startup.is_shared(state):
+        raise store.damaged(_index(state), startup.SHARED)
 
 
 def _place(path: str | None) -> tuple[str, str]:

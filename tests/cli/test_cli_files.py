@@ -239,7 +239,7 @@ def test_init_does_not_write_through_a_linked_folder(call, empty, folder):
     (empty / folder).symlink_to(elsewhere)
     result = call("init")
     assert result.code == 3
-    assert f"/{folder} is a link to another folder\n" in result.err
+    assert f"/{folder} is a link to another folder, which `init` does not follow\n" in result.err
     assert os.listdir(elsewhere) == []
 
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from backendcfg.probe import limits
 from backendcfg.probe.limits import Cores, Rank, count_cores, local_rank
 
 HERE = sorted(os.sched_getaffinity(0))
@@ -150,6 +151,23 @@ def test_a_task_of_slurm_has_no_more_cores_than_were_asked_for():
     assert own_cores(SLURM_CPUS_PER_TASK="1", SLURM_NTASKS="2") == all_of_them
     # Its ranks are.
     assert own_cores(SLURM_CPUS_PER_TASK="1", SLURM_NTASKS="4", **RANK)[0] == 1
+
+
+def test_ranks_of_a_launcher_in_a_task_of_slurm_share_what_the_task_has(monkeypatch):
+    monkeypatch.setattr(limits, "_of_launcher", lambda rank, root: (64, True))
+    monkeypatch.setattr(limits, "count_cores", lambda processors, root: 64)
+    node = limits.Limits(64, 64)
+    found = {}
+    for cpus in (8, 16, 32, 128):
+        variables = {
+            "SLURM_CPUS_PER_TASK": str(cpus),
+            "SLURM_NTASKS": "1",
+            "LOCAL_RANK": "1",
+            "LOCAL_WORLD_SIZE": "4",
+        }
+        monkeypatch.setattr(limits.environ, "copy", lambda here=variables: dict(here))
+        found[cpus] = limits.read_cores(node).count
+    assert found == {8: 2, 16: 4, 32: 8, 128: 16}
 
 
 def test_more_ranks_than_cores_have_a_core_each():

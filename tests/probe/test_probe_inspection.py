@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from backendcfg import childprocess
+from backendcfg.probe import inspection
 from backendcfg.probe.inspection import Answer, Request, ask
 
 
@@ -194,10 +195,10 @@ def test_a_torch_without_mkl_is_nothing_and_nothing_is_wrong(compiled):
 
 
 @pytest.mark.parametrize(
-    ("name", "passing"), [("SIGKILL", True), ("SIGSEGV", False)], ids=["from outside", "itself"]
+    ("name", "again_after"), [("SIGKILL", 0.0), ("SIGSEGV", None)], ids=["from outside", "itself"]
 )
 def test_a_child_that_is_killed_from_outside_says_nothing_of_the_file(
-    good, monkeypatch, name, passing
+    good, monkeypatch, name, again_after
 ):
     kill = f"import os, signal; input(); os.kill(os.getpid(), signal.{name})"
     command = childprocess.command
@@ -205,7 +206,7 @@ def test_a_child_that_is_killed_from_outside_says_nothing_of_the_file(
         childprocess, "command", lambda _, **options: command(["-c", kill], **options)
     )
     reason = f"killed the process that opened it ({name})"
-    assert ask([[good]])[good] == Answer(error=reason, passing=passing)
+    assert ask([[good]])[good] == Answer(error=reason, again_after=again_after)
 
 
 def test_a_limit_on_processes_says_nothing_of_the_file(good, monkeypatch):
@@ -214,8 +215,8 @@ def test_a_limit_on_processes_says_nothing_of_the_file(good, monkeypatch):
 
     monkeypatch.setattr(childprocess, "Dialogue", refuse)
     assert ask([[good]])[good] == Answer(
-        error="no child process could be started: [Errno 11] Resource temporarily unavailable",
-        passing=True,
+        error=f"no child process could be started: [Errno {errno.EAGAIN}] Resource temporarily unavailable",
+        again_after=0.0,
     )
 
 
@@ -274,3 +275,32 @@ inspection.ask([[inspection.Request("symbols", {path!r}, "openblas")]], timeout=
     # Readable when the process has ended.
     assert select.select([child], [], [], 20)[0] == [child]
     os.close(child)
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), 0.0),
+        (MemoryError(), 0.0),
+        (RuntimeError("can't start new thread"), 0.0),
+        (RuntimeError("out of luck"), None),
+        (PermissionError(errno.EACCES, "Permission denied"), None),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), None),
+    ],
+    ids=repr,
+)
+def test_only_errors_of_the_moment_may_pass(error, seconds):
+    assert inspection.again_after(error) == seconds
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("OpenBLAS error: Memory allocation still failed after 10 retries, giving up.", 0.0),
+        ("x.so: failed to map segment from shared object", 0.0),
+        ("x.so: failed to map segment from shared object: Operation not permitted", None),
+        ("x.so: file too short", None),
+    ],
+)
+def test_words_of_a_limit_are_known_whoever_says_them(said, seconds):
+    assert inspection._answer(said) == Answer(error=said, again_after=seconds)

@@ -40,31 +40,40 @@ def _owned(monkeypatch):
     """Make files and links another user's, for a process of the user of a number."""
 
     def of_another(*paths, user):
-        named, lstat = set(map(str, paths)), os.lstat
+        named = set(map(str, paths))
 
-        def told(path, **options):
-            found = lstat(path, **options)
-            owner = 4321 if str(path) in named else user
-            return os.stat_result((*found[:4], owner, *found[5:10]))
+        def telling(ask):
+            def told(path, **options):
+                found = ask(path, **options)
+                of_named = str(path).rstrip("/") in named
+                owner = 4321 if of_named else 0 if str(path) == "/" else user
+                return os.stat_result((*found[:4], owner, *found[5:10]))
 
-        monkeypatch.setattr(os, "lstat", told)
+            return told
+
+        monkeypatch.setattr(os, "lstat", telling(os.lstat))
+        monkeypatch.setattr(os, "stat", telling(os.stat))
         monkeypatch.setattr(os, "geteuid", lambda: user)
 
     return of_another
 
 
-@pytest.mark.parametrize(("user", "kept_there"), [(0, False), (1000, True)])
+@pytest.mark.parametrize(
+    ("user", "variable", "counts"), [(0, False, False), (0, True, True), (1000, False, True)]
+)
 def test_root_keeps_nothing_in_the_home_of_another_user(
-    owned, tmp_path, monkeypatch, user, kept_there
+    owned, tmp_path, monkeypatch, user, variable, counts
 ):
     home = tmp_path / "home"
-    (home / ".cache").mkdir(parents=True)
+    ours = home / ".cache" / "backendcfg"
+    ours.mkdir(parents=True)
     monkeypatch.delenv("BACKENDCFG_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(home))
-    owned(home, home / ".cache", user=user)
-    ours = str(home / ".cache" / "backendcfg")
-    assert environ.cache_directory() == (ours if kept_there else startup.NOWHERE)
+    if variable:  # which names it on purpose, as a volume of a container
+        monkeypatch.setenv("BACKENDCFG_CACHE_DIR", str(ours))
+    owned(home, ours.parent, ours, user=user)
+    assert environ.cache_directory() == (str(ours) if counts else startup.NOWHERE)
 
 
 @pytest.mark.parametrize("user", [0, 1000])

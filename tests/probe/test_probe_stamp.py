@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 import pytest
 
@@ -71,9 +72,27 @@ def test_an_edit_that_keeps_the_time_and_the_size_is_noticed(profile, edit):
     assert holds(made) == "file profiles/fast.toml changed"
 
 
-def test_a_stamp_never_holds_where_a_probe_gave_no_answer(profile):
-    made = through_json(stamp([profile], unanswered=["libblis.so gave no answer: it hung"]))
-    assert holds(made) == "when the plan was made, libblis.so gave no answer: it hung"
+@pytest.mark.parametrize(("again_after", "until"), [(0.0, 0.0), (600.0, 600.0), (5.0, 5.0)])
+def test_a_stamp_holds_until_a_probe_that_gave_no_answer_may_give_one(
+    profile, monkeypatch, again_after, until
+):
+    made = through_json(stamp([profile], unanswered={"libblis.so gave no answer": again_after}))
+    now = time.time
+    assert (holds(made) == "") is (until > 0.0)
+    monkeypatch.setattr(time, "time", lambda: now() + until)
+    assert holds(made) == "when the plan was made, libblis.so gave no answer"
+    monkeypatch.setattr(time, "time", lambda: now() - 86_400)  # a clock that was set back
+    assert holds(made) == "when the plan was made, libblis.so gave no answer"
+
+
+def test_a_link_to_a_file_of_the_package_changes_nothing(profile, monkeypatch, tmp_path):
+    installed = tmp_path / "package" / "fast.toml"
+    installed.parent.mkdir()
+    installed.write_text("")
+    monkeypatch.setattr("backendcfg.probe.stamp._PACKAGE", f"{installed.parent}/")
+    made = through_json(stamp([profile, installed]))
+    os.link(installed, tmp_path / "linked.toml")  # as installers do
+    assert holds(made) == ""
 
 
 def test_a_missing_file_that_appears_is_named(profile):

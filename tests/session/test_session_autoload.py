@@ -645,10 +645,11 @@ def test_a_pyproject_makes_a_project_where_it_has_our_table(text, is_ours, tmp_p
     assert bool(startup.marker(str(tmp_path))) is is_ours
 
 
-@pytest.mark.parametrize(("mode", "is_ours"), [(0o755, True), (0o775, False), (0o777, False)])
-def test_a_file_of_another_user_makes_no_project_where_others_may_write(
+@pytest.mark.parametrize(("mode", "is_ours"), [(0o755, True), (0o775, True), (0o777, False)])
+def test_a_file_of_another_user_makes_no_project_where_everybody_may_write(
     tmp_path, monkeypatch, mode, is_ours
 ):
+    # Who lets a group write in a checkout shares it with the group.
     file, lstat = tmp_path / "backendcfg.toml", os.lstat
     file.write_text('profile = "fast"\n')
     tmp_path.chmod(mode)

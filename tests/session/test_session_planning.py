@@ -71,7 +71,7 @@ from backendcfg.probe import inspection
 from backendcfg.session import choice, planning
 asked = inspection.ask
 def refuse(groups, **_):
-    answer = inspection.Answer(error="no child process could be started", passing=True)
+    answer = inspection.Answer(error="no child process could be started", again_after=0.0)
     return {request: answer for group in groups for request in group}
 inspection.ask = refuse
 active = session.activate("reproducible")

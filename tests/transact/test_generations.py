@@ -254,6 +254,23 @@ def test_the_lock_is_not_made_through_a_link(state, tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_no_state_is_made_where_a_link_of_another_user_leads(state, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    state.parent.symlink_to(tmp_path / "elsewhere")
+    lstat = os.lstat
+
+    def of_another(path, **options):
+        found = lstat(path, **options)
+        theirs = str(path) == str(state.parent)
+        return os.stat_result((*found[:4], 4321, *found[5:10])) if theirs else found
+
+    monkeypatch.setattr(os, "lstat", of_another)
+    for change in (lambda: commit(None, "fast"), lambda: generations.trust(["/p"])):
+        with pytest.raises(StateUnwritableError, match="somebody else may write its folder"):
+            change()
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
 @pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 5_000, "", "-1"])
 def test_an_index_whose_numbers_are_none_is_damaged_and_never_raises_at_a_start(state, number):
     commit(None, "fast")

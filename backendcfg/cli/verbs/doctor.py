@@ -339,7 +339,8 @@ def active_profile(host: Host) -> Iterator[Finding]:
     yield Finding("profile", "fine", f"{found['profile']}, from {found['source']}")
     if found["python"]:
         cure = "until then, start programs with `backendcfg run`"
-        yield Finding("plain python", "note", f"has no profile, {found['python']}", cure)
+        why = f"starts without the profile: {found['python']}"
+        yield Finding("plain python", "note", why, cure)
     if found["stale"]:
         yield Finding(
             "stored plan",
