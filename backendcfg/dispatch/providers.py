@@ -140,7 +140,8 @@ def open_path(name: str, path: str) -> Usable | Refused:
         reasons.append(answer.reason)
         if "has no symbol" not in answer.reason:
             break
-    return Refused(path, reasons[-1])
+    # Under the names that it has, the first product is found and something else is missing.
+    return Refused(path, next((why for why in reasons if "cblas_sgemm" not in why), reasons[-1]))
 
 
 def _open(name: str, library: LibraryFile) -> Usable | Refused:

@@ -66,12 +66,20 @@ def materialise(prepared: Prepared) -> int:
     """The address of the snapshot for a prepared profile, opening its library if need be.
 
     Raises:
-        MissingLibraryError: none of its providers can be opened.
+        MissingLibraryError: none of its providers can be opened, or the file that it names cannot.
     """
     compiled: Compiled = prepared.payload
     libraries = [*compiled.libraries, *_in_process()]
     path = compiled.values.get("blas.path") or ""
-    listing = list_providers(compiled.order or _names(), libraries, path)
+    order = compiled.order or _names()
+    listing = list_providers(order, libraries, path)
+    if path and order[0] in listing.reasons:
+        # Who names a file wants no other library's bits.
+        raise MissingLibraryError(
+            f"cannot use {path}, which `blas.path` of profile `{compiled.name}` names",
+            notes=[listing.reasons[order[0]]],
+            helps=["give the absolute path of a library that has CBLAS, or remove `blas.path`"],
+        )
     if not listing.handles:
         raise MissingLibraryError(
             f"no library can serve products of CPU arrays under profile `{compiled.name}`",

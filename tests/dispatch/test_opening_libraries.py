@@ -55,6 +55,27 @@ def test_a_file_named_by_the_profile_serves_under_whatever_names_it_has(fake):
 
 
 @pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("without_symbol", "{path} has no symbol cblas_zgemv"),
+        ("wrong", "{path} computes a 2 by 3 times 3 by 2 product wrongly: zgemv"),
+        ("foreign", "{path}: file too short"),
+        ("", "{path}: cannot open shared object file: No such file or directory"),
+    ],
+)
+def test_a_file_named_by_the_profile_that_cannot_serve_is_an_error(fake, tmp_path, kind, reason):
+    path = fake(kind, "named_" + kind) if kind else str(tmp_path / "libnone.so")
+    for _ in range(2):  # also when it is asked for again
+        with (
+            under(["blis", "reference"], **{"blas.path": path}),
+            pytest.raises(MissingLibraryError) as raised,
+        ):
+            ops.matmul(np.ones((2, 2)), np.ones((2, 2)))
+        assert raised.value.message == f"cannot use {path}, which `blas.path` of profile `p` names"
+        assert raised.value.notes == (reason.format(path=path),)
+
+
+@pytest.mark.parametrize(
     ("kind", "interface", "reason"),
     [
         ("without_symbol", "lp64", "{path} has no symbol cblas_zgemv"),
