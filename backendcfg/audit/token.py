@@ -81,7 +81,8 @@ def numerics_token() -> Token:
     the time, the place of files, or the names of profiles.
     """
     global _constant
-    here = versions(), mapped_set()
+    named = _named()
+    here = versions(), mapped_set(), named and (named, _stat(named))
     if _constant[0] != here or here[1] is None:
         constant = describe()
         _constant = (here, constant, digest(constant))
@@ -172,12 +173,21 @@ def _libraries() -> dict[str, str]:
 
 
 def libraries() -> dict[str, str]:
-    """Each file in this process that does arithmetic, with its size and a digest of its content."""
-    return {
-        path: _identity(path, *_stat(path))
-        for path in loaded.mapped_files()
-        if any(hint in path for hint in _HINTS)
-    }
+    """Each file in this process that does arithmetic, with its size and a digest of its content.
+
+    So is the one that `blas.path` names, under whatever name and before it is opened.
+    """
+    paths = [path for path in loaded.mapped_files() if any(hint in path for hint in _HINTS)]
+    if named := _named():
+        paths.append(named)
+    return {path: _identity(path, *_stat(path)) for path in paths}
+
+
+def _named() -> str:
+    """The file that `blas.path` names in force here, or ""."""
+    current = _native.current()
+    named = current.payload.values.get("blas.path") if current is not None else ""
+    return os.path.realpath(named) if named else ""
 
 
 def _stat(path: str) -> tuple[int, int]:

@@ -141,6 +141,28 @@ def test_libraries_are_told_apart_by_content_and_not_by_place(tmp_path):
     assert token._identity("/nowhere.so", 0, 0) == "unreadable: No such file or directory"
 
 
+def test_it_tells_the_file_that_a_profile_names_by_its_content_also_before_it_is_opened(
+    python, tmp_path
+):
+    printed = python(
+        """
+import os, backendcfg
+named = os.path.abspath("mine.so")
+backendcfg.apply(settings={"blas.path": named})
+def token():
+    made = backendcfg.numerics_token()
+    return str(made), made.parts["libraries"]["mine.so"]
+seen = [token()]
+for content in (b"one", b"other"):
+    with open(named, "wb") as file:
+        file.write(content)
+    seen.append(token())
+print(len({digest for digest, _ in seen}), seen[0][1])
+"""
+    )
+    assert printed == "3 unreadable: No such file or directory\n"
+
+
 def test_the_second_token_is_cheap(python):
     printed = python(
         """
