@@ -119,7 +119,7 @@ def commit(
 
     state, scope = _place(path)
     shared = path == ENVIRONMENT
-    _refuse_another_s(state)
+    _refuse_foreign(state)
     disk.make_directory(state, shared=shared)
     with _writing(state):
         rows = store.read_index(_index(state))
@@ -183,7 +183,7 @@ def _note(change: Callable[[set[str]], set[str]]) -> None:
     state = directory()
     if not change(set()) and not os.path.exists(_index(state)):
         return
-    _refuse_another_s(state)
+    _refuse_foreign(state)
     disk.make_directory(state)
     with _writing(state):
         rows = store.read_index(_index(state))
@@ -364,11 +364,11 @@ def _index(state: str) -> str:
 
 def _writing(state: str) -> AbstractContextManager[None]:
     """Hold the lock of a directory of state, where nobody else may write."""
-    _refuse_another_s(state)
+    _refuse_foreign(state)
     return disk.writing(os.path.join(state, "lock"))
 
 
-def _refuse_another_s(state: str) -> None:
+def _refuse_foreign(state: str) -> None:
     if environ.leads_elsewhere(state) or startup.is_shared(state):
         raise store.damaged(_index(state), startup.SHARED)
 

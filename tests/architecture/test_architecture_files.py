@@ -62,7 +62,6 @@ OTHER_READERS = {
     "audit/trace/streams.py": "a folder that this process made",
     "audit/token.py": "parts of a library of gigabytes",
     "bridges/environment.py": "/proc",
-    "cli/child.py": "/dev/tty, to ask which processes Ctrl-C reaches",
     "cli/output.py": "/dev/null, in the place of a closed stream",
     "cli/reference.py": "the page that it writes",
     "cli/verbs/capture.py": "a folder that this process made",
