@@ -95,9 +95,17 @@ class Solver:
         self.element, self.lead, self.matrices = element, lead, math.prod(lead)
         self.sizes = sizes
         first = self.arrays.first
+        place = first.kind, first.ordinal, element, self.function
+
+        def choice() -> tuple[LinalgChoice, LinalgRecipe, dict[str, Any]]:
+            found = self._choose(first)
+            # Choosing opens libraries: the next call finds them loaded, and this choice.
+            _choices.find((_native.mapped(), *place), lambda: found)
+            return found
+
         # A library that is loaded later may have to be preferred: `open_device` looks again then.
-        key = (_native.mapped(), first.kind, first.ordinal, element, self.function)
-        self.choice, self.recipe, self.flags = _choices.find(key, lambda: self._choose(first))
+        key = (_native.mapped(), *place)
+        self.choice, self.recipe, self.flags = _choices.find(key, choice)
         self.plan.title = TITLES[self.recipe.provider]
         self.together = steps.is_together(self.choice, self.function, self.matrices, sizes)
 
