@@ -224,6 +224,11 @@ def cache_directory() -> str:
     return found
 
 
+def is_foreign(folder: str) -> bool:
+    """Whether another user may write in a folder, or say by a link where it is."""
+    return leads_elsewhere(folder) or startup.is_shared(folder)
+
+
 def leads_elsewhere(path: str) -> bool:
     """Whether the way to a path goes by a link of another user's.
 

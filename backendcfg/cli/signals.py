@@ -1,8 +1,9 @@
 """Signals that arrive while a command runs, and which of them the command did not get as well.
 
 The command is in the process group of the verb. What a terminal, `timeout` or a supervisor sends to
-the group reaches both; what is sent to the verb alone has to be passed on. A signal does not tell,
-so a third process in the group, which nobody knows, reports what it receives.
+the group reaches both; what is sent to the verb alone has to be passed on. A signal does not say
+whether it was sent to the group. So the verb starts a third process in it, to which nobody sends a
+signal by its number: what that one receives was sent to the group.
 """
 
 from __future__ import annotations

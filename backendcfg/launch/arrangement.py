@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from backendcfg.errors import InvalidArgumentError
 from backendcfg.probe import text_of
 from backendcfg.probe.limits import listed_processors, siblings
+from backendcfg.resolve.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -278,7 +279,7 @@ def _listed(topology: Topology, wanted: Sequence[int]) -> tuple[Processor, ...]:
 
 
 def _quota(usable: int) -> str:
-    return f"the cgroup gives the time of {usable} processor{'s' * (usable != 1)}"
+    return f"the cgroup gives the time of {counted(usable, 'processor')}"
 
 
 def _groups(

@@ -150,7 +150,7 @@ def _update(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     """Change the record while nobody else does."""
     directory = user_dir()
     try:
-        if environ.leads_elsewhere(str(directory)) or startup.is_shared(str(directory)):
+        if environ.is_foreign(str(directory)):
             raise OSError(0, startup.SHARED)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Who can open the file can hold its lock, so nobody else may.

@@ -63,9 +63,7 @@ def probe_nvidia(
     asked = inspection.ask([[request]], timeout=timeout, environment=source)
     answer = asked.get(request, inspection.UNASKED)
     if answer.facts is None:
-        broken = Broken(
-            probe="nvidia", path=path, reason=answer.error, again_after=answer.again_after
-        )
+        broken = answer.broken("nvidia", path)
         # The library without a driver: an image made for machines that have one.
         return _from_proc(root, driver, broken, source) if driver else Devices(probes=(broken,))
     return _from_nvml(path, answer.facts, source)
@@ -357,10 +355,7 @@ def probe_apple(system: str = sys.platform, *, timeout: float = inspection.TIMEO
     )
     answer = inspection.ask([[request]], timeout=timeout).get(request, inspection.UNASKED)
     if answer.facts is None:
-        failed = Broken(
-            probe="apple", path=request.path, reason=answer.error, again_after=answer.again_after
-        )
-        return Devices(probes=(failed,))
+        return Devices(probes=(answer.broken("apple", request.path),))
     return apple_device(str(answer.facts["name"]), int(answer.facts["memory"]), platform.machine())
 
 

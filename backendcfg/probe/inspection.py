@@ -17,6 +17,7 @@ from backendcfg import childprocess, environ
 from backendcfg.probe import HUNG_SECONDS
 from backendcfg.progress import Step
 from backendcfg.records import record
+from backendcfg.schema.host import Broken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,6 +78,10 @@ class Answer:
     error: str = ""
     hung: bool = False
     again_after: float | None = None
+
+    def broken(self, probe: str, path: str) -> Broken:
+        """What a probe says of a file that gave no facts."""
+        return Broken(probe=probe, path=path, reason=self.error, again_after=self.again_after)
 
 
 UNASKED = Answer(error="it was not asked", again_after=0.0)

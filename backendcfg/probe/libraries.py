@@ -75,14 +75,7 @@ def probe_libraries(
             wanted.append(inspection.Request("symbols", path, kind))
     for request, answer in _ask_there(wanted, store, timeout).items():
         if answer.facts is None:
-            broken.append(
-                Broken(
-                    probe=request.kind,
-                    path=request.path,
-                    reason=answer.error,
-                    again_after=answer.again_after,
-                )
-            )
+            broken.append(answer.broken(request.kind, request.path))
         else:
             answers[request.path] = answer.facts
     store.save()

@@ -369,7 +369,7 @@ def _writing(state: str) -> AbstractContextManager[None]:
 
 
 def _refuse_foreign(state: str) -> None:
-    if environ.leads_elsewhere(state) or startup.is_shared(state):
+    if environ.is_foreign(state):
         raise store.damaged(_index(state), startup.SHARED)
 
 

@@ -187,9 +187,12 @@ def command(
                 "backendcfg is turned off by BACKENDCFG_DISABLE, so nothing can be guarded",
                 helps=["run `unset BACKENDCFG_DISABLE`"],
             )
-        lost = f"{'; nothing is guarded' * bool(guard)}{'; no rank is saved' * bool(save_ranks)}"
-        off = "backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone"
-        current().note(off + lost)
+        note = "backendcfg is turned off by BACKENDCFG_DISABLE; running the command alone"
+        if guard:
+            note += "; nothing is guarded"
+        if save_ranks is not None:
+            note += "; no rank is saved"
+        current().note(note)
         guard = save_ranks = None
     if save_ranks is not None:
         _check_folder(save_ranks)
