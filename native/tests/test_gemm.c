@@ -83,6 +83,22 @@ static float by_tiles(const bcfg_product *p, const char *a, const char *b) {
     return sum;
 }
 
+/* The same with AVX-512 BF16, where the later number of a pair comes first. */
+static float by_pairs(const bcfg_product *p, const char *a, const char *b) {
+    float sum = 0;
+    for (int64_t cut = 0; cut < p->k; cut += 2 * GEMM_INNER) {
+        float chain = 0;
+        for (int64_t i = cut; i < p->k && i < cut + 2 * GEMM_INNER; i++) {
+            int64_t at = i ^ 1;
+            if (at >= p->k) at = i;
+            chain = fmaf((float)load(BCFG_BFLOAT16, a + at * p->a.column_stride),
+                         (float)load(BCFG_BFLOAT16, b + at * p->b.row_stride), chain);
+        }
+        sum += chain;
+    }
+    return sum;
+}
+
 /* What every element of a product is, by definition. */
 static double defined(const bcfg_product *p, const char *a, const char *b) {
     double sum = 0;
@@ -156,29 +172,36 @@ static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batc
     const bcfg_operand *added = element >= BCFG_BFLOAT16 && below(2) ? &d.operand : NULL;
     bcfg_product product = {element, 1, &batch, m, n, k, a.operand,
                             b.operand, c.operand};
-    char *plain = malloc(c.bytes), *tiled = malloc(c.bytes);
-    CHECK(plain != NULL && tiled != NULL);
+    char *plain = malloc(c.bytes), *paired = malloc(c.bytes), *tiled = malloc(c.bytes);
+    CHECK(plain != NULL && paired != NULL && tiled != NULL);
     memset(plain, 0x5a, c.bytes);
+    memset(paired, 0x5a, c.bytes);
     memset(tiled, 0x5a, c.bytes);
     for (int64_t g = 0; g < batch; g++)
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++) {
                 const char *left = element_at(&a, g, i, 0), *right = element_at(&b, g, 0, j);
                 double sum = defined(&product, left, right);
-                double other = element == BCFG_BFLOAT16 ? by_tiles(&product, left, right) : sum;
+                const bool is_bfloat16 = element == BCFG_BFLOAT16;
+                double pairs = is_bfloat16 ? by_pairs(&product, left, right) : sum;
+                double tiles = is_bfloat16 ? by_tiles(&product, left, right) : sum;
+                const int64_t at = element_at(&c, g, i, j) - c.block;
                 if (added != NULL) {
                     float more = (float)load(element, element_at(&d, g, i, j));
-                    sum = (float)sum + more, other = (float)other + more;
+                    sum = (float)sum + more, pairs = (float)pairs + more, tiles = (float)tiles + more;
                 }
-                store(element, plain + (element_at(&c, g, i, j) - c.block), sum);
-                store(element, tiled + (element_at(&c, g, i, j) - c.block), other);
+                store(element, plain + at, sum);
+                store(element, paired + at, pairs);
+                store(element, tiled + at, tiles);
             }
     static const int32_t threads[] = {1, 2, 5, 0};
     for (int32_t isa = 0; bcfg_isa_name(isa) != NULL; isa++) {
         if (!bcfg_isa_available(isa)) continue;
         CHECK(bcfg_force_isa(isa) == BCFG_OK);
         for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
-            const char *wanted = isa == BCFG_AMX ? tiled : plain;
+            const char *wanted = isa == BCFG_AMX           ? tiled
+                                 : isa == BCFG_AVX512_BF16 ? paired
+                                                           : plain;
             uint64_t served = bcfg_isa_served(isa);
             memset(c.block, 0x5a, c.bytes);
             CHECK(bcfg_gemm_run(&product, added, false, threads[t], NULL) == BCFG_OK);
@@ -198,6 +221,7 @@ static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batc
     free(c.block);
     free(d.block);
     free(plain);
+    free(paired);
     free(tiled);
 }
 
@@ -221,9 +245,10 @@ static void every_edge_gives_the_defined_bits(void) {
 }
 
 static void long_sums_are_cut_where_it_is_said(void) {
-    static const int64_t inner[] = {GEMM_INNER - 1, GEMM_INNER, GEMM_INNER + 1, 4 * GEMM_INNER + 37};
+    static const int64_t inner[] = {GEMM_INNER - 1, GEMM_INNER, GEMM_INNER + 1, 2 * GEMM_INNER + 1,
+                                     4 * GEMM_INNER + 37};
     for (int e = 0; e < ELEMENTS; e++)
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 5; i++) {
             check(elements[e], 1, 1 + below(70), inner[i], 1, 0, (int)below(2), 0);
             check(elements[e], 1 + below(60), 1, inner[i], 1, (int)below(2), 0, 0);
             check(elements[e], 50 + below(9), 1 + below(9), inner[i], 2, 0, (int)below(2), 1);

@@ -25,6 +25,7 @@ typedef struct {
     const bcfg_operand *a, *b; /* swapped where that is better: c' = b' a' */
     const bcfg_arithmetic *arithmetic;
     const bcfg_tiles_kernels *tiles; /* or NULL */
+    bcfg_gemm_block *block;
     int64_t m, n, matrices;
     int64_t rows, columns;       /* of a block */
     int64_t across, down;        /* blocks of a matrix */
@@ -56,8 +57,7 @@ static void compute_block(const Run *run, int64_t matrix, int64_t row, int64_t c
                 column * gemm->added_column;
     int64_t rows = run->m - row < run->rows ? run->m - row : run->rows;
     int64_t columns = run->n - column < run->columns ? run->n - column : run->columns;
-    bcfg_gemm_block *block = run->tiles != NULL ? run->tiles->block : run->arithmetic->gemm;
-    block(gemm, rows, columns, a + row * gemm->a_row, b + column * gemm->b_column, added,
+    run->block(gemm, rows, columns, a + row * gemm->a_row, b + column * gemm->b_column, added,
           c + row * gemm->c_row + column * gemm->c_column, space);
 }
 
@@ -205,10 +205,12 @@ static int64_t space_of(const Run *run, int64_t size, int64_t most_columns) {
 bcfg_status bcfg_gemm_run(const bcfg_product *product, const bcfg_operand *added, bool everywhere,
                           int32_t threads, bcfg_error *error) {
     const bcfg_kernels *kernels = bcfg_kernels_for(product->element, everywhere);
-    const bool is_double = product->element == BCFG_FLOAT64;
+    const bool is_double = product->element == BCFG_FLOAT64, is_bfloat16 = product->element == BCFG_BFLOAT16;
     Run run = {.product = product, .added = added, .matrices = 1,
-               .arithmetic = kernels->of[is_double],
-               .tiles = product->element == BCFG_BFLOAT16 ? kernels->tiles : NULL};
+               .arithmetic = kernels->of[is_double], .block = kernels->of[is_double]->gemm,
+               .tiles = is_bfloat16 ? kernels->tiles : NULL};
+    if (run.tiles != NULL) run.block = run.tiles->block;
+    else if (is_bfloat16 && kernels->pairs != NULL) run.block = kernels->pairs->product;
     int64_t size = is_double ? 8 : 4, most_columns = GEMM_COLUMN_BYTES / size;
     if (run.tiles != NULL) most_columns = run.tiles->columns;
     for (int32_t d = 0; d < product->batch_dimensions; d++) run.matrices *= product->batch_shape[d];

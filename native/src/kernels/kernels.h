@@ -58,8 +58,9 @@ typedef struct {
                   void *to, int64_t to_row);
 } bcfg_arithmetic;
 
-/* Attention in bfloat16, which is multiplied by pairs. */
+/* What multiplies bfloat16 by pairs. */
 typedef struct {
+    bcfg_gemm_block *product; /* NULL with AMX, which has tiles */
     const attention_kernels *attention;
     const backward_kernels *backward;
 } bcfg_pairs_kernels;

@@ -9,6 +9,7 @@
 #include "float32.inc"
 #include "rows.inc"
 
+#include "pairs.inc"
 #include "amx_product.inc"
 
 #define NUMBER uint32_t

@@ -19,7 +19,11 @@
 #include "attention_forward.inc"
 #include "attention_backward.inc"
 
+#include "pairs.inc"
+#include "pairs_product.inc"
+
 const bcfg_pairs_kernels bcfg_kernels_pairs = {
+    .product = product_block,
     .attention = &pairs_attention_kernels,
     .backward = &pairs_backward_kernels,
 };
