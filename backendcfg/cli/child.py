@@ -64,9 +64,9 @@ def verification(name: str | None, *, measure: bool = False) -> dict[str, Any]:
         measure: whether the precision of every library is measured, too.
 
     Returns:
-        An `audit.verify.Verification` as JSON data; under `unkept` the flags that the tier rests
-        on and that this release does not set; under `broken` why a framework that is installed
-        cannot be imported, by its name.
+        An `audit.verify.Verification` as JSON data, with `ok`; under `unkept` the flags that the
+        tier rests on and that this release does not set; under `broken` why a framework that is
+        installed cannot be imported, by its name.
 
     Raises:
         BackendCfgError: what the child raised, or InternalError when it died or hung.
@@ -94,7 +94,8 @@ def testify(*, measure: bool) -> dict[str, Any]:
     broken = import_frameworks()
     active = session.active()
     unkept = list(active.compiled.unkept) if active else []
-    return asdict(verify(measure=measure)) | {"unkept": unkept, "broken": broken}
+    found = verify(measure=measure)
+    return asdict(found) | {"ok": found.ok, "unkept": unkept, "broken": broken}
 
 
 def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:

@@ -127,7 +127,7 @@ def verified(text="ok"):
         Measured(text, "cpu", "float32", None, 23, "not measured", text),
     )
     found = Verification("tf32-off", "none", False, readings, (text,), (text,), measured=measured)
-    return Verified(About("verify"), found, {text: text})
+    return Verified(About("verify"), found, {text: text}, text)
 
 
 KINDS = {"prove": proved, "compare": compared, "verify": verified}
@@ -194,7 +194,8 @@ def test_the_pages_of_other_verbs_say_what_was_found():
     assert "fast 5 22 bits 8 bits 7 bits, fast" in text
     assert "do not run in float64 `mine.op`" in text
     text = " ".join(Elements(page.page(verified())).text.split())
-    assert "2 switches read under tf32-off, 1 not as it wants" in text
+    assert "2 switches read under tf32-off, 1 not as it wants; a plain `python`" in text
+    assert "python ok" in text
     assert "torch.mm on cuda:0 (float32): 10 of 23 bits, 23 granted, differs" in text
 
 
@@ -215,6 +216,7 @@ def test_results_are_read_back_as_they_were_printed(kind, tmp_path):
         document = {
             **asdict(made.verification),
             "broken": made.broken,
+            "python": made.python,
             "about": asdict(made.about),
         }
     else:

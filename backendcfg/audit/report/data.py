@@ -161,22 +161,25 @@ class Verified:
         about: how it came about.
         verification: every switch, and the precision that was measured.
         broken: why a library that is installed cannot be imported, by its name.
+        python: why a plain `python` starts there without the profile, in words; "" if it does not.
     """
 
     about: About
     verification: Verification
     broken: dict[str, str] = field(default_factory=dict)
+    python: str = ""
     _repr_html_ = _as_html
 
     @property
     def verdict(self) -> str:
         """What was found, in a sentence."""
-        return words.switches(self.verification)
+        said = words.switches(self.verification)
+        return f"{said}; a plain `python` starts without it" if self.python else said
 
     @property
     def good(self) -> bool:
-        """Whether everything is as the profile wants, and its tier is in force."""
-        return self.verification.ok
+        """Whether everything is as the profile wants, its tier is in force, and so in any `python`."""
+        return self.verification.ok and not self.python
 
 
 Found = Proved | Compared | Verified
@@ -236,7 +239,8 @@ def verified(about: About, document: Mapping[str, Any]) -> Verified:
     """Results of `verify` from what its child says."""
     found = {name: _checked(kind, document[name]) for name, kind in _VERIFIED.items()}
     broken = _checked(dict[str, str], document.get("broken", {}))
-    return Verified(about, Verification(**found), broken)
+    python = _checked(str, document.get("python", ""))
+    return Verified(about, Verification(**found), broken, python)
 
 
 # By field, as Pydantic cannot read the class: its module loads that of `Measured` only to measure.

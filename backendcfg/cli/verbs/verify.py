@@ -47,7 +47,6 @@ def command(name: str | None, *, measure: bool, report: str | None) -> None:
 
     from backendcfg import environ
     from backendcfg.audit.report.data import About, verified
-    from backendcfg.audit.verify import FAILS
     from backendcfg.cli import child, sources
     from backendcfg.cli.verbs.status import standing
 
@@ -67,18 +66,14 @@ def command(name: str | None, *, measure: bool, report: str | None) -> None:
         sources.stack(sources.picked(name, {}))
     found = child.verification(name, measure=measure)
     about = About("verify")
-    broken = found["tier"] != "none" and not found["in_force"]
     # The child has the profile because it imports backendcfg, which other programs do not.
-    python = block("python", [here["python"]] if here["python"] else [], "bold", "yellow")
-    answer = found | {"python": here["python"], "about": asdict(about)}
-    current().answer(answer, [*_lines(found), *python])
+    python = here["python"]
+    found |= {"ok": found["ok"] and not python, "python": python}
+    lines = [*_lines(found), *block("python", [python] if python else [], "bold", "yellow")]
+    current().answer(found | {"about": asdict(about)}, lines)
     if report is not None:
         write_report(verified(about, found), report)
-    if (
-        broken
-        or here["python"]
-        or any(one["state"] in FAILS for one in found["readings"] + found["measured"])
-    ):
+    if not found["ok"]:
         says_no()
 
 
