@@ -1,4 +1,4 @@
-"""NumPy's element-wise functions: on one thread, and on all of them.
+"""NumPy's element-wise functions, and sums: on one thread, and on all of them.
 
     python benchmarks/numpy_elementwise.py [--quick]
 
@@ -22,6 +22,7 @@ CASES = {
     "exp": "np.exp(x, out)",
     "sin": "np.sin(x, out)",
     "power": "np.power(x, y, out)",
+    "sum": "np.add.reduce(x)",
 }
 COUNTS = (1_000, 60_000, 150_000, 1_000_000, 10_000_000)
 

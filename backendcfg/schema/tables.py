@@ -389,8 +389,8 @@ class NumpyRoutes(Document):
     elementwise: Annotated[
         Literal["keep", "threads"],
         Flag(
-            "Threads of NumPy's element-wise functions (+, <, sqrt, exp, ...) of large arrays: the "
-            'caller\'s ("keep") or as many as `threads.count` says ("threads").',
+            "Threads of NumPy's element-wise functions (+, <, sqrt, exp, ...) and sums of large "
+            'arrays: the caller\'s ("keep") or as many as `threads.count` says ("threads").',
             ("numpy",),
             source="https://numpy.org/doc/stable/reference/c-api/ufunc.html",
             bits=False,

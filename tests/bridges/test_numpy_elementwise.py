@@ -132,7 +132,7 @@ def test_large_calls_are_shared_by_the_team_and_small_ones_are_not(program):
 backendcfg.apply(settings=THREADS)
 x, wide = np.ones(1 << 20), np.ones(1 << 21)[::2]
 counts = [running()]
-for call in (lambda: x[:1000] + x[:1000], lambda: np.add.reduce(x), lambda: np.add.accumulate(x),
+for call in (lambda: x[:1000] + x[:1000], lambda: np.multiply.reduce(x), lambda: np.add.accumulate(x),
              lambda: x.astype("f4") + x, lambda: wide + x):
     call()
     counts.append(running())
@@ -141,11 +141,80 @@ print(json.dumps([count - counts[0] for count in counts]))
     assert program(code) == [0, 0, 0, 0, 0, min(PROCESSORS, 3) - 1]
 
 
+SUMS = f"""{BEGINS}
+MANY = 3 * LARGE * 5 + 3  # no multiple of 8, and more than a thread is worth
+def sums(dtype):
+    '''By name, what is summed at once.'''
+    x = (random.standard_normal(2 * MANY) * 10.0 ** random.integers(-4, 5, 2 * MANY)).astype(dtype)
+    odd, zero = x.copy(), np.full(MANY, -0.0, dtype)
+    odd[MANY // 3], odd[-1] = np.inf, np.nan
+    raw = np.frombuffer(b" " + x.tobytes(), dtype, offset=1)
+    return {{
+        "all": lambda: np.add.reduce(x), "odd": lambda: odd.sum(), "zero": lambda: zero.sum(),
+        "mean": lambda: x.mean(), "deviation": lambda: x[:MANY].std(),
+        "others": lambda: x[::2].sum(), "backwards": lambda: x[::-1].sum(),
+        "rows": lambda: x.reshape(2, -1).sum(axis=1), "columns": lambda: x.reshape(2, -1).sum(axis=0),
+        "square": lambda: x.reshape(2, -1).sum(), "initial": lambda: x.sum(initial=3),
+        "some": lambda: x.sum(where=x > 0), "unaligned": lambda: raw.sum(),
+        "wider": lambda: x.sum(dtype="f8"), "pieces": lambda: np.add.reduceat(x, [0, 9, MANY]),
+        "into": lambda: np.add.reduce(x, out=np.zeros((), dtype)),
+        "into itself": lambda: (y := x.copy(), np.add.reduce(y, out=y[5:6].reshape(())), y[:9].copy())[2],
+        "least": lambda: x[: (1 << 22) // x.itemsize + 1].sum(),
+        "less": lambda: x[: (1 << 22) // x.itemsize - 8].sum(),
+    }}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_no_bit_of_any_sum_changes(program, dtype):
+    assert program(f"""{SUMS}print(json.dumps(with_route(sums("{dtype}"))))""") == []
+
+
+def test_large_sums_are_shared(program):
+    code = f"""{SUMS}{RUNNING}
+named = sums("float64")
+backendcfg.apply(settings=THREADS)
+counts = [running()]
+for name in ("less", "all"):
+    named[name]()
+    counts.append(running())
+print(json.dumps([count - counts[0] for count in counts]))
+"""
+    assert program(code)[1:] == [0, min(PROCESSORS, 3) - 1]
+
+
+def test_a_numpy_that_sums_otherwise_sums_alone(program, build):
+    code = f"""{SUMS}{RUNNING}
+import ctypes, pathlib, re
+header = pathlib.Path(np.get_include(), "numpy", "__ufunc_api.h").read_text()
+[index] = re.findall(r"define PyUFunc_ReplaceLoopBySignature[^#]*PyUFunc_API\\[(\\d+)\\]", header)
+take = ctypes.pythonapi.PyCapsule_GetPointer
+take.restype, take.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+table = ctypes.cast(take(np._core._multiarray_umath._UFUNC_API, None), ctypes.POINTER(ctypes.c_void_p))
+replace = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, *[ctypes.c_void_p] * 3)(table[int(index)])
+add_in_order = ctypes.CDLL({build("numpy_add")!r}).add_in_order
+double = (ctypes.c_int * 3)(12, 12, 12)
+before = ctypes.c_void_p()
+x = random.standard_normal(MANY)
+theirs = x.sum()
+assert replace(np.add, add_in_order, double, ctypes.byref(before)) == 0
+in_order = x.sum()
+assert not same(in_order, theirs)
+backendcfg.apply(settings=THREADS)
+started = running()
+alone = [same(x.sum(), in_order), running() - started]
+np.sqrt(np.abs(x))
+print(json.dumps([*alone, running() - started]))
+"""
+    assert program(code) == [True, 0, min(PROCESSORS, 3) - 1]
+
+
 def test_warnings_and_errors_are_numpys(program):
     code = f"""{BEGINS}
 cases = {{
     "divide": lambda x: 1 / x, "invalid": lambda x: np.sqrt(x - 1), "overflow": lambda x: np.exp(x + 1000),
     "underflow": lambda x: np.exp(x - 1000), "none": lambda x: x + 1,
+    "sum": lambda x: np.sum(np.tile(np.where(x == 0, 1e300, -1e300) * 1e8, 8)),
 }}
 def said():
     found = {{}}

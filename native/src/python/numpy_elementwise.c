@@ -1,8 +1,8 @@
-/* NumPy's element-wise functions of large arrays on the thread team: `x + y`, `np.exp(x)`, `x < y`.
+/* NumPy's element-wise functions of large arrays on the thread team: `x + y`, `np.exp(x)`, `x < y`; and their sums.
  *
  * Each part of the arrays goes to NumPy's own loop, so no bit of a result changes. What NumPy hands over in
  * small pieces stays on one thread: arrays that do not lie evenly in memory, and casts. So do reductions
- * into one place. */
+ * into one place other than sums. */
 #include "numpy_loops.h"
 
 #include <fenv.h>
@@ -22,6 +22,7 @@ enum { LEAST_BYTES = 1 << 18, LEAST_SLOW = 1 << 14, LEAST_SHARES = 4 };
 /* Each part but the last has a multiple of so many elements: whole vectors. */
 enum { PART = 1 << 10 };
 enum { PARTS_EACH = 4 }; /* of each thread: one that wakes late leaves its parts to the others */
+enum { SUM_SHARES = 16, MOST_SUMS = 256 }; /* of a sum, which is faster: the least work, and the most parts */
 
 /* NumPy does not tell a loop for which function and type it is called, so each has a C function. */
 static void run(int at, char **data, const npy_intp *dimensions, const npy_intp *steps, void *own);
@@ -144,18 +145,126 @@ typedef struct {
     fenv_t environment; /* of the calling thread: how to round, and what of denormal numbers */
 } Call;
 
-static void compute_part(void *context, int64_t index, int32_t worker) {
-    (void)worker;
-    const Call *call = context;
-    const npy_intp from = index * call->part, left = call->count - from;
-    const npy_intp count = left < call->part ? left : call->part;
-    char *data[BCFG_NUMPY_OPERANDS];
-    for (int i = 0; i <= call->loop->inputs; i++) data[i] = call->data[i] + from * call->steps[i];
+/* Lets NumPy compute as the calling thread would. */
+static void compute(const Call *call, char **data, npy_intp count) {
     fenv_t mine;
     (void)feholdexcept(&mine);
     (void)fesetenv(&call->environment);
     bcfg_numpy_go_on(call->loop, data, &count, call->steps, call->own);
     (void)feupdateenv(&mine); /* with what was raised meanwhile */
+}
+
+static void compute_part(void *context, int64_t index, int32_t worker) {
+    (void)worker;
+    const Call *call = context;
+    const npy_intp from = index * call->part, left = call->count - from;
+    char *data[BCFG_NUMPY_OPERANDS];
+    for (int i = 0; i <= call->loop->inputs; i++) data[i] = call->data[i] + from * call->steps[i];
+    compute(call, data, left < call->part ? left : call->part);
+}
+
+/* NumPy sums numbers of one type by halves: those of the first half, which has a multiple of 8, plus those of
+ * the second, and so on down to 128 numbers (`pairwise_sum` in numpy/_core/src/umath/loops_utils.h.src). So
+ * parts that are halves of halves, added in that order, give the same bits; `agrees` sees whether. */
+typedef union {
+    float narrow;
+    double wide;
+} Number;
+
+typedef struct {
+    Call call;
+    int depth;              /* so many times was the sum halved */
+    Number sums[MOST_SUMS]; /* of the parts */
+} Sum;
+
+static bool is_double(const bcfg_numpy_loop *loop) { return loop->types[0] == NPY_DOUBLE; }
+
+static void compute_sum(void *context, int64_t index, int32_t worker) {
+    (void)worker;
+    Sum *sum = context;
+    const Call *call = &sum->call;
+    npy_intp from = 0, count = call->count;
+    for (int bit = sum->depth - 1; bit >= 0; bit--) {
+        const npy_intp half = count / 2 / 8 * 8;
+        if (index >> bit & 1) from += half, count -= half;
+        else count = half;
+    }
+    Number *part = &sum->sums[index];
+    /* Minus zero is what changes nothing that is added to it. */
+    if (is_double(call->loop)) part->wide = -0.0;
+    else part->narrow = -0.0f;
+    char *data[] = {(char *)part, call->data[1] + from * call->steps[1], (char *)part};
+    compute(call, data, count);
+}
+
+/* The sum of all parts, added to what NumPy has so far. */
+static void add_sums(Sum *sum) {
+    const int parts = 1 << sum->depth;
+    const bool wide = is_double(sum->call.loop);
+    for (int apart = 1; apart < parts; apart *= 2)
+        for (int i = 0; i < parts; i += 2 * apart) {
+            if (wide) sum->sums[i].wide += sum->sums[i + apart].wide;
+            else sum->sums[i].narrow += sum->sums[i + apart].narrow;
+        }
+    Number so_far;
+    memcpy(&so_far, sum->call.data[0], wide ? 8 : 4);
+    if (wide) so_far.wide += sum->sums[0].wide;
+    else so_far.narrow += sum->sums[0].narrow;
+    memcpy(sum->call.data[0], &so_far, wide ? 8 : 4);
+}
+
+/* Whether NumPy's loop sums by those halves. It is asked once. */
+static bool agrees(bcfg_numpy_loop *loop, void *own) {
+    enum { COUNT = 3001 };
+    static _Atomic PyUFuncGenericFunction agreed[2], differed[2]; /* by type */
+    const bool wide = is_double(loop);
+    const PyUFuncGenericFunction theirs = atomic_load(&loop->theirs);
+    if (theirs == atomic_load(&agreed[wide])) return true;
+    if (theirs == atomic_load(&differed[wide])) return false;
+    Number whole = {.wide = 0}, parts = {.wide = 0};
+    double wides[COUNT];
+    float narrows[COUNT];
+    uint32_t random = 1;
+    for (int i = 0; i < COUNT; i++) {
+        random = random * 1664525u + 1013904223u;
+        wides[i] = (double)random / (double)(1 + i % 1000);
+        narrows[i] = (float)wides[i];
+    }
+    const npy_intp count = COUNT, steps[] = {0, wide ? 8 : 4, 0};
+    char *numbers = wide ? (char *)wides : (char *)narrows;
+    char *data[] = {(char *)&whole, numbers, (char *)&whole}, *apart[] = {(char *)&parts, numbers};
+    Sum sum = {.call = {.loop = loop, .data = apart, .count = COUNT, .steps = steps, .own = own}, .depth = 3};
+    (void)fegetenv(&sum.call.environment);
+    bcfg_numpy_go_on(loop, data, &count, steps, own);
+    for (int i = 0; i < 1 << sum.depth; i++) compute_sum(&sum, i, 0);
+    add_sums(&sum);
+    const bool same = memcmp(&whole, &parts, sizeof whole) == 0;
+    atomic_store(same ? &agreed[wide] : &differed[wide], theirs);
+    return same;
+}
+
+/* Whether the call sums numbers into one place. Where 0 + -0 is not 0, parts cannot start at minus zero. */
+static bool is_sum(int at, char **data, npy_intp count, const npy_intp *steps) {
+    const bcfg_numpy_loop *loop = &loops[at];
+    if (strcmp(loop->ufunc, "add") != 0 || ufuncs[at / 2].is_complex) return false;
+    if (fegetround() != FE_TONEAREST) return false;
+    if (data[0] != data[2] || steps[0] != 0 || steps[2] != 0 || steps[1] == 0) return false;
+    const npy_intp size = size_of(loop->types[0]);
+    const Extent input = extent(data[1], count, steps[1], size);
+    return data[0] + size <= input.low || input.high <= data[0];
+}
+
+static void share_sum(const Call *call, int32_t threads) {
+    Sum sum = {.call = *call};
+    while (1 << sum.depth < threads * PARTS_EACH && 2 << sum.depth <= MOST_SUMS) sum.depth++;
+    bcfg_team_run_asleep(threads, 1 << sum.depth, compute_sum, &sum);
+    add_sums(&sum);
+}
+
+static void share(Call *call, int32_t threads) {
+    const npy_intp even = call->count / (threads * PARTS_EACH);
+    call->part = (even / PART + 1) * PART;
+    bcfg_team_run_asleep(threads, (call->count + call->part - 1) / call->part, compute_part, call);
 }
 
 /* How many calls of large arrays there are: with several threads of the program, each computes alone. */
@@ -167,8 +276,10 @@ static void run(int at, char **data, const npy_intp *dimensions, const npy_intp 
     const npy_intp count = dimensions[0];
     const int64_t work = ufuncs[at / 2].slow ? count / LEAST_SLOW
                                              : count * size_of(loop->types[0]) / LEAST_BYTES;
-    if (work < LEAST_SHARES || !atomic_load_explicit(&loop->wanted, memory_order_relaxed) ||
-        !may_part(loop, data, count, steps)) {
+    bool shared = work >= LEAST_SHARES && atomic_load_explicit(&loop->wanted, memory_order_relaxed);
+    const bool sums = shared && work >= SUM_SHARES && is_sum(at, data, count, steps);
+    if (shared) shared = sums ? agrees(loop, own) : may_part(loop, data, count, steps);
+    if (!shared) {
         bcfg_numpy_go_on(loop, data, dimensions, steps, own);
         return;
     }
@@ -180,10 +291,9 @@ static void run(int at, char **data, const npy_intp *dimensions, const npy_intp 
         bcfg_numpy_go_on(loop, data, dimensions, steps, own);
     } else {
         Call call = {.loop = loop, .data = data, .count = count, .steps = steps, .own = own};
-        const npy_intp even = count / (threads * PARTS_EACH);
-        call.part = (even / PART + 1) * PART;
         (void)fegetenv(&call.environment);
-        bcfg_team_run_asleep((int32_t)threads, (count + call.part - 1) / call.part, compute_part, &call);
+        if (sums) share_sum(&call, (int32_t)threads);
+        else share(&call, (int32_t)threads);
     }
     atomic_fetch_sub(&running, 1);
 }
