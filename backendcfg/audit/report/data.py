@@ -178,7 +178,7 @@ class Verified:
 
     @property
     def good(self) -> bool:
-        """Whether everything is as the profile wants, its tier is in force, and so in any `python`."""
+        """Whether all is as the profile wants, the tier in force, and so in any `python`."""
         return self.verification.ok and not self.python
 
 
