@@ -158,8 +158,11 @@ static char *element_at(const Memory *memory, int64_t m, int64_t i, int64_t j) {
            i * memory->operand.row_stride + j * memory->operand.column_stride;
 }
 
+/* Whether `check` adds something to products of 16 bits; -1 for half of them. */
+static int adds = -1;
+
 /* Runs one product with many threads and sets; every result must be the defined one, and what lies
- * between the elements of c must stay. To half of those of 16 bits something is added, to every
+ * between the elements of c must stay. Where something is added, it is to every
  * fourth of these one row again and again. */
 static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batch, int a_layout,
                   int b_layout, int c_layout) {
@@ -169,7 +172,7 @@ static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batc
     lay_out(&c, element, m, n, batch, c_layout);
     lay_out(&d, element, m, n, batch, (int)below(7));
     if (below(4) == 0) d.operand.row_stride = d.strides[0] = 0;
-    const bcfg_operand *added = element >= BCFG_BFLOAT16 && below(2) ? &d.operand : NULL;
+    const bcfg_operand *added = element >= BCFG_BFLOAT16 && (adds < 0 ? below(2) : adds) ? &d.operand : NULL;
     bcfg_product product = {element, 1, &batch, m, n, k, a.operand,
                             b.operand, c.operand};
     char *plain = malloc(c.bytes), *paired = malloc(c.bytes), *tiled = malloc(c.bytes);
@@ -261,6 +264,12 @@ static void large_blocks_give_the_defined_bits(void) {
         check(elements[e], 7, 600, 270, 1, 0, 1, 0);
         check(elements[e], 500, 12, 260, 1, 1, 0, 1);
         check(elements[e], 33, 35, 40, 37, 0, 0, 0); /* a batch over the threads */
+        for (int more = 0; more < 2; more++) {
+            adds = more;
+            check(elements[e], 130, 70, 2 * GEMM_INNER + 1, 1, (int)below(2), (int)below(2), 0);
+            check(elements[e], 400, 70, 40, 1, (int)below(2), (int)below(2), 0);
+        }
+        adds = -1;
     }
 }
 
@@ -281,6 +290,56 @@ static void what_is_not_finite_stays_in_its_row(void) {
             if (i == 3 || i == 6) CHECK(isnan(c[i][j]));
             else CHECK(c[i][j] == (i == 5 ? INFINITY : 40));
         }
+}
+
+/* The same by pairs, of which the last one has half a number: nothing stands beside it. */
+static void what_is_not_finite_stays_in_its_row_of_pairs(void) {
+    enum { ROWS = 20, COLUMNS = 24, MOST = 2 * GEMM_INNER + 1 };
+    static uint16_t a[ROWS * MOST], b[MOST * COLUMNS], c[ROWS * COLUMNS];
+    static const int64_t inner[] = {39, MOST};
+    for (int at = 0; at < 8; at++) {
+        const int64_t k = inner[at % 2];
+        const bool a_turned = at / 2 % 2, b_turned = at / 4 % 2;
+        const bcfg_operand left = {a, a_turned ? 2 : 2 * k, a_turned ? 2 * ROWS : 2, NULL};
+        const bcfg_operand right = {b, b_turned ? 2 : 2 * COLUMNS, b_turned ? 2 * k : 2, NULL};
+        for (int64_t i = 0; i < ROWS * k; i++) store(BCFG_BFLOAT16, (char *)(a + i), 1);
+        for (int64_t i = 0; i < k * COLUMNS; i++) store(BCFG_BFLOAT16, (char *)(b + i), 1);
+        const uint16_t nan = 0x7fc0, infinite = 0x7f80;
+        memcpy((char *)a + 3 * left.row_stride + (k - 1) * left.column_stride, &nan, 2);
+        memcpy((char *)b + (k - 1) * right.row_stride + 5 * right.column_stride, &infinite, 2);
+        bcfg_product product = {BCFG_BFLOAT16, 0, NULL, ROWS, COLUMNS, k, left, right, {c, 2 * COLUMNS, 2, NULL}};
+        for (int32_t isa = 0; bcfg_isa_name(isa) != NULL; isa++) {
+            if (!bcfg_isa_available(isa)) continue;
+            CHECK(bcfg_force_isa(isa) == BCFG_OK);
+            CHECK(bcfg_gemm_run(&product, NULL, false, 1, NULL) == BCFG_OK);
+            for (int i = 0; i < ROWS; i++)
+                for (int j = 0; j < COLUMNS; j++) {
+                    const double found = load(BCFG_BFLOAT16, (char *)(c + i * COLUMNS + j));
+                    if (i == 3) CHECK(isnan(found));
+                    else CHECK(j == 5 ? isinf(found) : found == (k == 39 ? 39 : 512));
+                }
+        }
+    }
+    CHECK(bcfg_force_isa(-1) == BCFG_OK);
+}
+
+/* Where numbers are multiplied by pairs or tiles, subnormal ones count as 0, but not those that are added. */
+static void subnormal_numbers_are_zero_in_chains_of_pairs(void) {
+    uint16_t small = 0x0040, one = 0x3f80, zero = 0, c; /* 2^-127 */
+    bcfg_product product = {BCFG_BFLOAT16, 0, NULL, 1, 1, 1,
+                            {&small, 2, 2, NULL}, {&one, 2, 2, NULL}, {&c, 2, 2, NULL}};
+    const bcfg_operand added = {&small, 2, 2, NULL};
+    for (int32_t isa = 0; bcfg_isa_name(isa) != NULL; isa++) {
+        if (!bcfg_isa_available(isa)) continue;
+        CHECK(bcfg_force_isa(isa) == BCFG_OK);
+        CHECK(bcfg_gemm_run(&product, NULL, false, 1, NULL) == BCFG_OK);
+        CHECK(c == (isa >= BCFG_AVX512_BF16 ? zero : small));
+        product.a.data = &zero;
+        CHECK(bcfg_gemm_run(&product, &added, false, 1, NULL) == BCFG_OK);
+        CHECK(c == small || isa == BCFG_AMX);
+        product.a.data = &small;
+    }
+    CHECK(bcfg_force_isa(-1) == BCFG_OK);
 }
 
 /* At least 0.7 of the time of all threads is work, where there is enough for each of them. Not so with AMX,
@@ -369,6 +428,8 @@ int main(void) {
     long_sums_are_cut_where_it_is_said();
     large_blocks_give_the_defined_bits();
     what_is_not_finite_stays_in_its_row();
+    what_is_not_finite_stays_in_its_row_of_pairs();
+    subnormal_numbers_are_zero_in_chains_of_pairs();
     no_thread_waits_for_long();
     it_serves_as_a_provider();
     return 0;

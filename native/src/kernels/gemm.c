@@ -58,7 +58,7 @@ static void compute_block(const Run *run, int64_t matrix, int64_t row, int64_t c
     int64_t rows = run->m - row < run->rows ? run->m - row : run->rows;
     int64_t columns = run->n - column < run->columns ? run->n - column : run->columns;
     run->block(gemm, rows, columns, a + row * gemm->a_row, b + column * gemm->b_column, added,
-          c + row * gemm->c_row + column * gemm->c_column, space);
+               c + row * gemm->c_row + column * gemm->c_column, space);
 }
 
 static void compute_task(void *context, int64_t index, int32_t worker) {
@@ -191,7 +191,7 @@ static void cut(Run *run, int64_t threads, int64_t most_columns) {
     run->together = work >= TASK ? 1 : (int64_t)(TASK / (work > 1 ? work : 1));
 }
 
-/* Bytes of `space` that a block needs, a multiple of 64. */
+/* Bytes of `space` that a block needs, a multiple of 64. Products by pairs copy as many bytes as others. */
 static int64_t space_of(const Run *run, int64_t size, int64_t most_columns) {
     const bcfg_gemm_common *gemm = &run->gemm;
     if (run->tiles != NULL) return run->tiles->space(gemm->k, run->rows, run->columns);

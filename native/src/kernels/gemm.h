@@ -4,8 +4,7 @@
  * the inner dimension is cut every GEMM_INNER, each piece is one chain of fused multiply-adds that
  * starts at 0, and the pieces are added in ascending order. Cuts in the other dimensions, which
  * thread computes what, and what else is computed beside it change no bit, and neither does the
- * instruction set. Only of bfloat16 there are other sums, by AVX-512 BF16 and AMX: see pairs_product.inc
- * and amx.h. */
+ * instruction set, except for bfloat16: AVX-512 BF16 and AMX sum it as pairs_product.inc and amx.h say. */
 #ifndef BACKENDCFG_GEMM_H
 #define BACKENDCFG_GEMM_H
 
