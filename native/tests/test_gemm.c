@@ -171,7 +171,7 @@ static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batc
     lay_out(&b, element, k, n, batch, b_layout);
     lay_out(&c, element, m, n, batch, c_layout);
     lay_out(&d, element, m, n, batch, (int)below(7));
-    if (below(4) == 0) d.operand.row_stride = d.strides[0] = 0;
+    if (adds < 0 && below(4) == 0) d.operand.row_stride = d.strides[0] = 0;
     const bcfg_operand *added = element >= BCFG_BFLOAT16 && (adds < 0 ? below(2) : adds) ? &d.operand : NULL;
     bcfg_product product = {element, 1, &batch, m, n, k, a.operand,
                             b.operand, c.operand};
