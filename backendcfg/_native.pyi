@@ -34,8 +34,7 @@ class Prepared:
     def __init__(self, name: str, payload: object, switches: object | None = None) -> None: ...
     @property
     def name(self) -> str: ...
-    @property
-    def payload(self) -> Any: ...
+    payload: Any
     switches: Any
     snapshot: int
     listing: Any

@@ -11,7 +11,7 @@ import os
 import stat
 
 from backendcfg import startup
-from backendcfg.errors import UnknownVariableError
+from backendcfg.errors import StateUnwritableError, UnknownVariableError, shown_path
 from backendcfg.records import record
 
 TYPE_CHECKING = False
@@ -213,15 +213,37 @@ def cache_directory() -> str:
     found = startup.below_home("CACHE_DIR", "XDG_CACHE_HOME", "~/.cache")
     if not found or leads_elsewhere(found):
         return startup.NOWHERE
+    return startup.NOWHERE if is_in_anothers_home(found, CACHE_DIR) else found
+
+
+def is_in_anothers_home(path: str, variable: Variable) -> bool:
+    """Whether root would make a path below another user's HOME, as `sudo -E` leaves it.
+
+    Args:
+        path: a folder of ours.
+        variable: what names that folder. Where it is set, the folder is meant.
+    """
     home = os.path.join(os.path.expanduser("~"), "")
-    # `sudo -E` leaves HOME as it was. A folder that a variable of ours names is meant.
-    if os.geteuid() == 0 and not CACHE_DIR.read() and found.startswith(home):
-        try:
-            ours = os.stat(home).st_uid in _owners_of_the_system()
-        except OSError:
-            ours = True  # it will be made
-        return found if ours else startup.NOWHERE
-    return found
+    if os.geteuid() != 0 or variable.read() or not path.startswith(home):
+        return False
+    try:
+        return os.stat(home).st_uid not in _owners_of_the_system()
+    except OSError:
+        return False  # it will be made
+
+
+def refuse_anothers_home(path: str, variable: Variable) -> None:
+    """Refuse to make root's files below another user's HOME, where that user could not write then.
+
+    Raises:
+        StateUnwritableError: `is_in_anothers_home`.
+    """
+    if is_in_anothers_home(path, variable):
+        raise StateUnwritableError(
+            f"cannot write {shown_path(path)}: this is root, and HOME is another user's",
+            state="nothing was changed",
+            helps=["run it without sudo", "or for root itself, with `sudo -H`"],
+        )
 
 
 def is_foreign(folder: str) -> bool:

@@ -37,8 +37,7 @@ BUILDING = ("PIP_BUILD_TRACKER", "_PYPROJECT_HOOKS_BUILD_BACKEND", "PEP517_BUILD
 # A notebook's kernel takes what its project's file picks, as `backendcfg run` does.
 KERNELS = ("ipykernel_launcher", "ipykernel")
 
-LARGEST = 1 << 20
-"""Bytes that a file may have that is read here."""
+LARGEST = 1 << 20  # bytes that a file may have that is read here
 
 NOWHERE = os.path.join(os.devnull, "backendcfg")  # below a file, where nothing can be
 SHARED = "somebody else may write its folder"
@@ -54,8 +53,7 @@ CARRIED, ANEW = "BACKENDCFG_CARRIED", "BACKENDCFG_STARTED_ANEW"
 AT_START = "_backendcfg_at_start"
 """What `sys` has while backendcfg is imported at the start of an interpreter: `anew` below."""
 
-OFF = "autoload-off"
-"""The file whose presence says that `backendcfg autoload off` was run."""
+OFF = "autoload-off"  # the file whose presence says that `backendcfg autoload off` was run
 
 
 # Where things are. A function for each: what they depend on may change in a running process.
@@ -176,7 +174,7 @@ def _is_ours_alone(found: "os.stat_result") -> bool:
     if found.st_mode & stat.S_IWOTH:
         return stat.S_ISDIR(found.st_mode) and bool(found.st_mode & stat.S_ISVTX)
     # The group of an arbitrary user of a container is root's.
-    if not found.st_mode & stat.S_IWGRP or found.st_gid in (found.st_uid, 0):
+    if not found.st_mode & stat.S_IWGRP or found.st_gid == 0:
         return True
     import grp
     import pwd
@@ -185,7 +183,7 @@ def _is_ours_alone(found: "os.stat_result") -> bool:
     try:
         return grp.getgrgid(found.st_gid).gr_name == pwd.getpwuid(found.st_uid).pw_name
     except KeyError:
-        return False
+        return found.st_gid == found.st_uid
 
 
 def upwards(here: str) -> "Iterator[str]":
@@ -206,9 +204,11 @@ def marker(folder: str) -> str:
     for name in MARKERS:
         path = os.path.join(folder, name)
         try:
-            owner = os.lstat(path).st_uid
-            # In a folder where everybody may write, somebody else's file is not the project's.
-            if owner not in (os.geteuid(), 0) and os.stat(folder).st_mode & stat.S_IWOTH:
+            user, owner, inside = os.geteuid(), os.lstat(path).st_uid, os.stat(folder)
+            # Where others may write, somebody else's file is not the project's. Who lets a group
+            # write in a folder of his own shares it with the group.
+            others = stat.S_IWOTH if inside.st_uid == user != 0 else stat.S_IWOTH | stat.S_IWGRP
+            if owner not in (user, 0) and inside.st_mode & others:
                 continue
         except (OSError, ValueError):
             continue
@@ -258,7 +258,11 @@ def project_of_another(here: str) -> "tuple[str, str]":
 
 def picks(path: str) -> bool:
     """Whether a settings file may pick a profile, or has a key that is meant to."""
-    return b"prof" in (read(path) or b"")
+    try:
+        return b"prof" in take(path)[0]
+    except (OSError, ValueError) as error:  # backendcfg says why, but of another user's folder
+        denied = isinstance(error, PermissionError)
+        return denied and (os.path.lexists(path) or path.startswith(system_directory()))
 
 
 def escaped(path: str) -> str:
@@ -327,13 +331,12 @@ def asks_for_flags() -> bool:
 
 def _nearest(rows: "dict[str, int]", here: str) -> str:
     """The nearest folder at or above this one with an active profile, or ""."""
-    at = here
-    while not rows.get(escaped(at)):
-        parent = os.path.dirname(at)
-        if parent == at:
-            return ""
-        at = parent
-    return at
+    at, last = here, ""
+    while at != last:
+        if rows.get(escaped(at)):
+            return at
+        at, last = os.path.dirname(at), at
+    return ""
 
 
 def is_turned_off() -> bool:
@@ -430,8 +433,9 @@ def start(required: bool = False) -> None:
 
 def warn(error: "Exception") -> None:
     """Say in one line on standard error that what is active does not act in this process."""
-    if hasattr(sys, _SAID):
+    if hasattr(sys, _WARNED):
         return
+    setattr(sys, _WARNED, True)
     near = [h for h in getattr(error, "helps", ()) if h.startswith("did you mean")]
     what = str(error).split("\n")[0] or type(error).__name__
     what += " (" + near[0] + ")" if near else ""
@@ -530,8 +534,7 @@ def _stop(error: "Exception") -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to standard error, if that takes one, and note that something was said."""
-    setattr(sys, _SAID, True)
+    """Write a line to standard error, if that takes one."""
     # A folder's name may have characters that command a terminal.
     shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
     try:  # noqa: SIM105 - contextlib is not imported yet
@@ -540,7 +543,7 @@ def say(text: str) -> None:
         pass  # there is none, or it is full or closed
 
 
-_SAID = "_backendcfg_said"  # what `sys` has after a start said something: one line is enough
+_WARNED = "_backendcfg_warned"  # what `sys` has after a start warned: one line is enough
 
 
 def _when_path_is_complete(action: "Callable[[], None]") -> None:
@@ -586,11 +589,8 @@ def begin() -> None:
 
     def action() -> None:
         if ignored:
-            say(
-                "note: this Python starts without a profile, because you do not trust "
-                + ignored
-                + "; see `backendcfg status`"
-            )
+            note = "note: this Python starts without a profile, because you do not trust "
+            say(note + ignored + "; see `backendcfg status`")
         else:
             start()
 

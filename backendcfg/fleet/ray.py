@@ -16,6 +16,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from backendcfg import environ
+from backendcfg.bridges import lineage
 from backendcfg.errors import UsageError
 from backendcfg.fleet import workers
 from backendcfg.fleet.agreement import DEADLINE, Agreement, agreed
@@ -108,10 +109,11 @@ def begin() -> None:
     Raises:
         BackendCfgError: this worker cannot be under it; Ray ends it, and fails its tasks.
     """
+    name = ray.get_runtime_context().get_worker_id()
     if text := environ.WORKER.read():
-        name = ray.get_runtime_context().get_worker_id()
         workers.begin(workers.from_words(text), "Ray", name)
     elif installed.in_force() is None and not environ.disabled():
+        lineage.become(("worker", name))
         start_alone()
 
 

@@ -103,7 +103,10 @@ def locate(cwd: str | os.PathLike[str] | None = None) -> Locations:
         if marker := startup.marker(str(directory)):
             root, project_file = directory, Path(marker)
             break
-        missing.append(directory / PROJECT)
+        if not os.path.lexists(
+            directory / PROJECT
+        ):  # else it is another user's, and does not count
+            missing.append(directory / PROJECT)
         pyproject = directory / PYPROJECT
         if not os.path.lexists(pyproject):
             missing.append(pyproject)

@@ -6,11 +6,11 @@ The profile is found by its name and put in order with everything that it extend
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from backendcfg import environ
+from backendcfg import environ, startup
 from backendcfg.errors import (
     BackendCfgError,
     InheritanceCycleError,
@@ -416,7 +416,12 @@ def _settings(locations: Locations) -> list[_Source]:
 
 
 def _source(rank: Rank, title: str, path: Path) -> _Source:
-    return _Source(rank, title, path, read_settings(path) if os.path.lexists(path) else None)
+    return _Source(rank, title, path, read_settings(path) if _counts(path) else None)
+
+
+def _counts(path: Path) -> bool:
+    """Whether a settings file is there, or may be in a folder of the system's that is closed."""
+    return os.path.lexists(path) or startup.picks(str(path))
 
 
 def _guard(locations: Locations, parsed: Parsed, assignments: Iterable[Assignment]) -> None:
@@ -478,9 +483,11 @@ def _files(
             files[str(source.path)] = source.file.parsed.file.stamp
     for found in lineage:
         files[found.file.parsed.path] = found.file.parsed.file.stamp
-    if any(not locations.is_own(path) for path in files) and store().is_file():
-        state = store().stat()
-        files[str(store())] = (state.st_mtime_ns, state.st_size)
+    if any(not locations.is_own(path) for path in files):
+        # No record of trust, or none that can be read: `is_trusted` finds nothing in it.
+        with suppress(OSError):
+            state = os.stat(store())
+            files[str(store())] = (state.st_mtime_ns, state.st_size)
     return files
 
 

@@ -140,15 +140,19 @@ def require_ours(path: str) -> None:
 
 
 def _to_be_ours(path: str) -> list[str]:
+    folder = os.path.dirname(path)
+    if startup.is_within(path, startup.system_directory()):
+        return [f"root can make it count: `chown root {folder} {path}; chmod go-w {folder} {path}`"]
     return [
         f"if it is not yours, delete it: `rm {path}`",
-        f"if it and its folder are yours, run `chmod go-w {path} {os.path.dirname(path)}`",
+        f"if it and its folder are yours, run `chmod go-w {path} {folder}`",
     ]
 
 
 def _update(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     """Change the record while nobody else does."""
     directory = user_dir()
+    environ.refuse_anothers_home(str(directory), environ.CONFIG_DIR)
     try:
         if environ.is_foreign(str(directory)):
             raise OSError(0, startup.SHARED)

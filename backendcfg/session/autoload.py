@@ -82,7 +82,8 @@ def off(*, user: bool = False) -> str:
         StateUnwritableError: the file cannot be written, or one of 0.1.0 cannot be removed.
     """
     if user:
-        generations.directory()  # not this environment's file where there is no home directory
+        # Not this environment's file where there is no home directory.
+        environ.refuse_anothers_home(generations.directory(), environ.STATE_DIR)
     path = startup.off_files()[-1 if user else 0]
     try:
         disk.make_directory(os.path.dirname(path), shared=not user)

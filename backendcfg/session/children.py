@@ -24,7 +24,7 @@ from backendcfg.bridges import imports
 from backendcfg.catalogue.frameworks import TORCH
 from backendcfg.probe.limits import given_share, share_out
 from backendcfg.registry import entering
-from backendcfg.session import installed, threads
+from backendcfg.session import installed, threads, wiring
 from backendcfg.session.choice import PARENT
 
 TYPE_CHECKING = False
@@ -105,7 +105,9 @@ class _Starting(local):
 
 
 _starting = _Starting()
-_scopes_open: list[bool] = []
+_scopes_open: list[_native.Prepared | None] = []
+"""What scopes may enter here, as far as it was prepared by a profile's name."""
+
 _watch: list[imports.Watch] = []
 _received: list[tasks.Tasks] = []
 _replaced: list[tuple[Any, str, Any, Any]] = []
@@ -136,10 +138,14 @@ def follow(*, needed: bool, handed: Sequence[Asked]) -> None:
         _replaced.clear()
 
 
-def scopes_may_open() -> None:
-    """A process may be started inside a scope from now on."""
-    if not _scopes_open and not environ.disabled():
-        _scopes_open.append(True)
+def scopes_may_open(prepared: _native.Prepared | None = None) -> None:
+    """A process may be started inside a scope from now on, or enter one as a worker."""
+    if environ.disabled():
+        return
+    begins = not _scopes_open
+    if begins or prepared is not None:
+        _scopes_open.append(prepared)
+    if begins:
         _begin()
 
 
@@ -297,7 +303,8 @@ def _starts_worker(original: Callable[..., Any]) -> Callable[..., Any]:
     def start(executor: Any, *positional: Any, **named: Any) -> Any:
         before = _starting.pool
         _starting.pool = pool = executor.__dict__.get(_POOL)
-        if pool is not None and not type(executor).__module__.startswith("joblib."):
+        # For `joblib.Parallel`, `_shares_cores` has said how many.
+        if pool is not None and type(executor).__module__ != "joblib.executor":
             pool.size = getattr(executor, "_max_workers", 1)
         try:
             return original(executor, *positional, **named)
@@ -435,6 +442,11 @@ def settle(
         _take_over[0](own, source)
     else:
         threads.begin()  # the thread that forked may be older than the profile
+    # A decorator, or the process that forked, has prepared scopes for all its cores.
+    for prepared in filter(None, _scopes_open):
+        if prepared.payload.takes_all_cores:
+            [plan] = _with_share((prepared.payload,), 1)
+            wiring.replace_plan(prepared, plan)
 
 
 def _with_share(plans: tuple[Compiled, ...], size: int) -> tuple[Compiled, ...]:

@@ -205,7 +205,10 @@ def _by_file(path: str, rank: Rank) -> Iterator[Picked]:
     from backendcfg.load.text import has_long_key, has_too_many_keys
 
     try:
-        text = (startup.read(path) or b"").decode()
+        content = startup.read(path)
+        if content is None:
+            raise ValueError
+        text = content.decode()
         if has_long_key(text) or has_too_many_keys(text):
             raise ValueError
         settings: Any = tomllib.loads(text)
@@ -241,15 +244,21 @@ def settings_alone() -> tuple[str, ...]:
     )
 
 
-def rests_on_these_files(stamp: Mapping[str, Any]) -> bool:
-    """Whether a plan was made with the settings files that count in this folder, and no others.
+def rests_on_these_files(stamp: Mapping[str, Any], folder: str = "") -> bool:
+    """Whether a plan was made with the settings files that count in a folder (this one).
 
-    The user's profile is in force in every folder, and each project adds its own settings to it.
+    The user's profile is in force in every folder, and each project adds its own settings to it. A
+    project's file may have stopped counting without a change, by one of its folder's owner.
     """
-    _, file = startup.project(startup.working_directory())
+    _, file = startup.project(folder or startup.working_directory())
     files = stamp.get("files", ())
-    named = (path for path in files if os.path.basename(path) in startup.MARKERS)
-    markers = {path for path in named if startup.marker(os.path.dirname(path)) == path}
+    always, sometimes = startup.MARKERS
+    markers = {
+        path
+        for path in files
+        if os.path.basename(path) == always
+        or (os.path.basename(path) == sometimes and startup.marker(os.path.dirname(path)) == path)
+    }
     if markers != ({file} if file else set()):
         return False
     own = os.path.join(startup.user_directory(), "config.toml")

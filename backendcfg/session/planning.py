@@ -202,7 +202,7 @@ def compiled(
     before = _environment_before()
     directory = directory or startup.working_directory()
     key = _cache_key(name, rank, arguments, directory, before)
-    if (stored := _stored(key, before)) is not None:
+    if (stored := _stored(key, directory, before)) is not None:
         return stored
     with Step("making the plan"):
         _, fresh = resolved(name, arguments=arguments, rank=rank, directory=directory)
@@ -317,14 +317,16 @@ def _cache_key(
     return str(sha1(asked.encode()).hexdigest())
 
 
-def _stored(key: str, environment: Mapping[str, str] | None = None) -> Compiled | None:
-    """The stored plan, or None when there is none that still holds in an environment (this one)."""
+def _stored(key: str, directory: str, environment: Mapping[str, str]) -> Compiled | None:
+    """The stored plan, or None when there is none that still holds in a folder and environment."""
     content = startup.read(os.path.join(cache_directory(), f"{key}.json"), own=True)
     try:
         stored = Compiled.from_dict(plain_json.loads((content or b"").decode()))
     except (ValueError, TypeError, KeyError):
         return None
-    return stored if not holds(stored.stamp, environment=environment) else None
+    if holds(stored.stamp, environment=environment):
+        return None
+    return stored if rests_on_these_files(stored.stamp, directory) else None
 
 
 def _store(key: str, compiled: Compiled) -> None:

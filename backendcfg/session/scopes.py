@@ -29,9 +29,10 @@ def profile(name: str, *, busy: Busy = "raise") -> Scope:
 
     Use it in `with`, in `async with`, or as a decorator of functions, coroutine functions and
     generators. Scopes nest, and one object may be entered again. What our own operations read is
-    per context: threads and asyncio tasks do not see each other's scopes. What is process-wide in
-    somebody's library is shared by scopes that agree. Where the process has a profile, leaving puts
-    that profile's value back, also over one that the program had set.
+    the innermost profile, with its defaults, and per context: threads and asyncio tasks do not see
+    each other's scopes. Of other libraries a scope sets what its profile names. What is
+    process-wide in them is shared by scopes that agree. Where the process has a profile, leaving
+    puts that profile's value back, also over one that the program had set.
 
     Where the tier rests on what only the start of a process can set, a `PendingWarning` says so.
     A scope sets no seeds: what is drawn inside belongs to the stream of the program around it.
@@ -70,7 +71,7 @@ def _prepare(name: str) -> Prepared:
                 warn_of_pending(plan, late, depth=2)
             if prepared.switches is not None:
                 process.follow_imports_for_scopes()
-            children.scopes_may_open()
+            children.scopes_may_open(prepared)
             _prepared[name] = prepared
         return _prepared[name]
 

@@ -126,3 +126,11 @@ def prepare(compiled: Compiled) -> _native.Prepared:
     if not bridges.scoped_flags(SCOPED).isdisjoint(compiled.asked):
         switches = ScopeSwitches(compiled)
     return _native.Prepared(compiled.name, compiled, switches)
+
+
+def replace_plan(prepared: _native.Prepared, compiled: Compiled) -> None:
+    """Let scopes enter another plan, while none is open that holds the one before."""
+    prepared.payload = compiled
+    prepared.snapshot = 0  # made anew
+    if prepared.switches is not None:
+        prepared.switches = ScopeSwitches(compiled)

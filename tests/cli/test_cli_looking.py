@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from backendcfg import startup
 from backendcfg.cli.sources import read_host
 from backendcfg.load.stack import Request, load
 from backendcfg.load.trust import trust
@@ -653,3 +654,56 @@ def test_a_project_s_pick_beats_what_is_applied_outside_it(call, project):
     assert call("off").out.startswith(
         f"generation 1 is no longer active; base is in force here, by {project}/backendcfg.toml\n"
     )
+
+
+def test_a_system_s_file_that_may_not_be_read_is_told_by_every_verb_and_start(
+    call, tmp_path, monkeypatch
+):
+    """In a folder of root's that is closed nobody can see whether it is there."""
+    folder = tmp_path / "closed"
+    monkeypatch.setenv("BACKENDCFG_SYSTEM_DIR", str(folder))
+    opened = os.open
+
+    def refuse(path, *given, **options):
+        if str(path).startswith(str(folder)):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *given, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert startup.may_have_profile(committed=False) == (True, "")
+    said = f"cannot read {folder}/config.toml: permission denied"
+    assert call("status").err.startswith(f"error[unreadable-file]: {said}\n")
+    assert call("plan", "fast").err.startswith(f"error[unreadable-file]: {said}\n")
+    for words in (["doctor"], ["autoload", "status"]):
+        assert said in " ".join(call(*words).out.split())
+
+
+def test_root_writes_nothing_below_the_home_of_another_user(call, tmp_path, monkeypatch):
+    """As `sudo -E` leaves HOME."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may give a folder to another user")
+    home = tmp_path / "home"
+    (home / "project").mkdir(parents=True)
+    (home / "project" / "backendcfg.toml").touch()
+    os.chown(home, 4321, -1)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("CONFIG", "STATE", "CACHE"):
+        monkeypatch.delenv(f"BACKENDCFG_{name}_DIR")
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(home / "project")
+    for words, folder in (
+        (["apply", "fast", "--user"], ".local/state/backendcfg/v2"),
+        (["trust"], ".config/backendcfg"),
+        (["autoload", "off", "--user"], ".local/state/backendcfg/v2"),
+    ):
+        refused = call(*words)
+        assert refused.code == 3
+        assert refused.err == (
+            f"error[state-unwritable]: cannot write {home}/{folder}: this is root, and HOME is "
+            "another user's\n  state: nothing was changed\n  help: run it without sudo\n"
+            "  help: or for root itself, with `sudo -H`\n"
+        )
+    assert os.listdir(home) == ["project"]
+    monkeypatch.setenv("BACKENDCFG_STATE_DIR", str(home / "meant"))
+    assert call("apply", "fast", "--user").code == 0

@@ -179,6 +179,25 @@ def test_workers_that_inherit_a_profile_have_a_thread_each(found):
     assert ran["state"]["threads"] == ["1", 1]
 
 
+DRAWS = """
+@engine.remote(num_cpus=0)
+class Worker:
+    def draw(self):
+        import numpy
+        return numpy.random.rand()
+
+init()
+several = [Worker.remote() for _ in range(2)]
+found["drawn"] = engine.get([each.draw.remote() for each in several])
+"""
+
+
+def test_no_two_workers_that_inherit_a_profile_draw_the_same(found):
+    ran, _ = found(DRAWS, BACKENDCFG_PROFILE="reproducible")
+    first, second = ran["drawn"]
+    assert first != second
+
+
 CANNOT = """
 with open("mine.toml", "w") as file:
     file.write('schema = 1\\nextends = ["tf32-off"]\\n')

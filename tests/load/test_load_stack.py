@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from backendcfg import startup
 from backendcfg.errors import (
     ConflictingFlagsError,
     InvalidValueError,
@@ -17,6 +18,8 @@ from backendcfg.errors import (
 )
 from backendcfg.load.locations import locate, profiles
 from backendcfg.load.stack import Request, load
+from backendcfg.load.trust import store
+from backendcfg.session.choice import rests_on_these_files
 
 
 @pytest.fixture
@@ -400,3 +403,48 @@ def test_a_file_name_cannot_send_control_characters_to_the_terminal(world):
         load(Request(str(path)))
     assert "\x1b" not in raised.value.render()
     assert "--> a?[31m.toml:1:1" in raised.value.render()
+
+
+def of_another_user(path, monkeypatch):
+    """Make a file another user's."""
+    if os.geteuid() == 0:
+        os.chown(path, 4321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4321)
+
+
+@pytest.mark.parametrize(("mode", "counts"), [(0o1777, False), (0o755, True)])
+def test_a_plan_ends_where_its_project_s_file_does_not_count_any_more(
+    world, monkeypatch, mode, counts
+):
+    settle(world, project="threads.count = 1", user="")
+    project = world / "project"
+    project.chmod(0o755)
+    of_another_user(project / "backendcfg.toml", monkeypatch)
+    monkeypatch.setattr(startup, "upwards", lambda here: iter([str(project)]))
+    before = load(Request("tf32-off"))
+    assert str(project / "backendcfg.toml") in before.files
+    project.chmod(mode)
+    assert startup.marker(str(project)) == (str(project / "backendcfg.toml") if counts else "")
+    # A plan that was made with it ends, and one without it is kept.
+    assert rests_on_these_files({"files": before.files}) is counts
+    now = load(Request("tf32-off"))
+    assert rests_on_these_files({"files": now.files})
+    assert str(project / "backendcfg.toml") not in now.missing
+
+
+def test_a_record_of_trust_that_cannot_be_read_is_none_where_nothing_needs_trust(
+    world, monkeypatch
+):
+    settle(world, project="threads.count = 1")
+    store().write_text("{}")
+    assert str(store()) in load(Request()).files
+    asked = os.stat
+
+    def refuse(path, **options):
+        if str(path) == str(store()):
+            raise PermissionError(13, "Permission denied")
+        return asked(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert str(store()) not in load(Request()).files

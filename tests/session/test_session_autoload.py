@@ -537,6 +537,7 @@ def test_a_variable_that_is_wrong_is_one_line_whoever_finds_it(real):
 
 
 def test_where_a_file_that_nobody_trusted_stands_in_the_way_one_line_says_so(real):
+    """A program that imports backendcfg needs no trust, and is told why it has no profile."""
     (real.root / "project").mkdir()
     file = real.root / "project" / "backendcfg.toml"
     file.write_text(PICKS)
@@ -551,7 +552,12 @@ def test_where_a_file_that_nobody_trusted_stands_in_the_way_one_line_says_so(rea
     assert said == ("program\n", note, 0)
     file.write_text('schema = 1\nprofile = "nowhere"\n')
     said = real.said("-I", "-c", start, "import backendcfg; print(backendcfg.active())")
-    assert said == ("None\n", note, 0), "one line is enough, also where the import fails too"
+    warning = (
+        "warning: what is active was not applied to this process: backendcfg.toml picks profile "
+        "`nowhere`, which does not exist (backendcfg.toml:2:11); `backendcfg status` says more, "
+        "BACKENDCFG_DISABLE=1 starts without it\n"
+    )
+    assert said == ("None\n", note + warning, 0)
 
 
 @pytest.mark.slow
@@ -645,21 +651,34 @@ def test_a_pyproject_makes_a_project_where_it_has_our_table(text, is_ours, tmp_p
     assert bool(startup.marker(str(tmp_path))) is is_ours
 
 
-@pytest.mark.parametrize(("mode", "is_ours"), [(0o755, True), (0o775, True), (0o777, False)])
-def test_a_file_of_another_user_makes_no_project_where_everybody_may_write(
-    tmp_path, monkeypatch, mode, is_ours
+@pytest.mark.parametrize(
+    ("mode", "folder_of", "user", "is_ours"),
+    [
+        (0o755, 0, 1000, True),
+        (0o775, 1000, 1000, True),  # who lets a group write in a checkout shares it with the group
+        (0o2775, 0, 1000, False),
+        (0o775, 0, 0, False),
+        (0o777, 1000, 1000, False),
+        (0o1777, 0, 1000, False),
+    ],
+)
+def test_a_file_of_another_user_makes_no_project_where_others_may_write(
+    tmp_path, monkeypatch, mode, folder_of, user, is_ours
 ):
-    # Who lets a group write in a checkout shares it with the group.
-    file, lstat = tmp_path / "backendcfg.toml", os.lstat
+    file, ask = tmp_path / "backendcfg.toml", os.stat
     file.write_text('profile = "fast"\n')
     tmp_path.chmod(mode)
+    owners = {str(tmp_path): folder_of, str(file): user}
+
+    def told(path, **options):
+        found = ask(path, **options)
+        return os.stat_result((*found[:4], owners.get(path, found[4]), *found[5:10]))
+
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(os, "stat", told)
+    monkeypatch.setattr(os, "lstat", lambda path: told(path, follow_symlinks=False))
     assert startup.marker(str(tmp_path)) == str(file)
-
-    def of_another(path, **options):
-        found = lstat(path, **options)
-        return os.stat_result((*found[:4], 54321, *found[5:10])) if path == str(file) else found
-
-    monkeypatch.setattr(os, "lstat", of_another)
+    owners[str(file)] = 54321
     assert startup.marker(str(tmp_path)) == (str(file) if is_ours else "")
 
 

@@ -188,16 +188,20 @@ def test_workers_of_a_pool_share_the_cores_unless_the_profile_gives_a_number(scr
     look = LOOK + textwrap.dedent(
         """
         COUNT = [sys.executable, "-c", "import backendcfg; print(backendcfg.flags['threads.count'])"]
+        @backendcfg.profile("all")
+        def decorated():
+            return look()[1]
         def threads(_=None):
             with backendcfg.profile("all"):
                 inside = look()
             its_own = subprocess.run(COUNT, capture_output=True, check=True)
-            return look()[1:] + [inside[1], int(its_own.stdout)]
+            return look()[1:] + [inside[1], decorated(), int(its_own.stdout)]
         """
     )
     program = """
     from concurrent.futures import ProcessPoolExecutor
     backendcfg.apply("all")
+    before = decorated()  # with all cores, also in what a fork takes along
     for method in ("fork", "spawn", "forkserver"):
         context = multiprocessing.get_context(method)
         for workers in (2, None, 1):
@@ -208,15 +212,28 @@ def test_workers_of_a_pool_share_the_cores_unless_the_profile_gives_a_number(scr
             print(json.dumps(found))
         with backendcfg.profile("two"), context.Pool(2) as pool:
             print(json.dumps(pool.apply(look)))
-    print(json.dumps(look()))
+    print(json.dumps([*look(), before, decorated()]))
     """
     cores = min(count_cores(os.sched_getaffinity(0)), read_limits().usable)
     half, least = max(1, cores // 2), max(1, cores // os.cpu_count())
-    of_each = [[[share, True, share, share]] * 3 for share in (half, least, cores)]
+    of_each = [[[share, True, share, share, share]] * 3 for share in (half, least, cores)]
     assert printed(script(program, look=look)) == [
         *[*of_each, ["two", 2, True]] * 3,
-        ["all", cores, True],
+        ["all", cores, True, cores, cores],
     ]
+
+
+@pytest.mark.slow
+def test_executors_of_joblib_s_own_loky_share_the_cores(script):
+    pytest.importorskip("joblib")
+    program = """
+    from joblib.externals.loky import ProcessPoolExecutor, get_reusable_executor
+    backendcfg.apply("all")
+    with get_reusable_executor(max_workers=2) as one, ProcessPoolExecutor(2) as other:
+        print(json.dumps([each[:2] for pool in (one, other) for each in pool.map(look, range(2))]))
+    """
+    half = max(1, min(count_cores(os.sched_getaffinity(0)), read_limits().usable) // 2)
+    assert printed(script(program)) == [[["all", half]] * 4]
 
 
 def test_a_number_of_threads_stays_in_workers_of_workers(script):

@@ -403,3 +403,16 @@ def test_a_project_s_file_with_an_endless_key_is_refused_at_once(tmp_path):
     (tmp_path / "backendcfg.toml").write_text(text)
     message = started(tmp_path).stderr
     assert "backendcfg.toml nests more than 32 tables or arrays in each other" in message
+
+
+def test_why_a_profile_does_not_act_is_said_once_also_after_a_note(capsys, monkeypatch):
+    monkeypatch.delattr(sys, startup._WARNED, raising=False)
+    startup.say("note: this Python starts without a profile")
+    for _ in range(2):
+        startup.warn(ValueError("no such profile"))
+    monkeypatch.delattr(sys, startup._WARNED)
+    assert capsys.readouterr().err == (
+        "note: this Python starts without a profile\n"
+        "warning: what is active was not applied to this process: no such profile; `backendcfg status` "
+        "says more, BACKENDCFG_DISABLE=1 starts without it\n"
+    )

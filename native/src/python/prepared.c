@@ -74,7 +74,8 @@ static int snapshot_set(PyObject *object, PyObject *value, void *closure) {
 
 static PyMemberDef members[] = {
     {"name", T_OBJECT_EX, offsetof(Prepared, name), READONLY, "What was asked for."},
-    {"payload", T_OBJECT_EX, offsetof(Prepared, payload), READONLY, "The compiled plan."},
+    {"payload", T_OBJECT_EX, offsetof(Prepared, payload), 0,
+     "The compiled plan. Who replaces it sets the snapshot to 0."},
     {"switches", T_OBJECT, offsetof(Prepared, switches), 0,
      "What enter_switches sets; None when a scope has nothing process-wide to set."},
     {"listing", T_OBJECT, offsetof(Prepared, listing), 0,
