@@ -213,11 +213,11 @@ def cache_directory() -> str:
     found = startup.below_home("CACHE_DIR", "XDG_CACHE_HOME", "~/.cache")
     if not found or leads_elsewhere(found):
         return startup.NOWHERE
-    return startup.NOWHERE if is_in_anothers_home(found, CACHE_DIR) else found
+    return startup.NOWHERE if _in_home_of(found, CACHE_DIR) is not None else found
 
 
-def is_in_anothers_home(path: str, variable: Variable) -> bool:
-    """Whether root would make a path below another user's HOME, as `sudo -E` leaves it.
+def _in_home_of(path: str, variable: Variable) -> int | None:
+    """The other user below whose HOME root would make a path, as `sudo -E` leaves it.
 
     Args:
         path: a folder of ours.
@@ -225,24 +225,32 @@ def is_in_anothers_home(path: str, variable: Variable) -> bool:
     """
     home = os.path.join(os.path.expanduser("~"), "")
     if os.geteuid() != 0 or variable.read() or not path.startswith(home):
-        return False
+        return None
     try:
-        return os.stat(home).st_uid not in _owners_of_the_system()
+        owner = os.stat(home).st_uid
     except OSError:
-        return False  # it will be made
+        return None  # it will be made
+    return None if owner in _owners_of_the_system() else owner
 
 
-def refuse_anothers_home(path: str, variable: Variable) -> None:
-    """Refuse to make root's files below another user's HOME, where that user could not write then.
+def refuse_home_of_sudoer(path: str, variable: Variable) -> None:
+    """Refuse to make folders of root's in the HOME of who ran `sudo -E`, who could not use them.
+
+    In a container HOME may be a mount of another user's, and root's all the same.
 
     Raises:
-        StateUnwritableError: `is_in_anothers_home`.
+        StateUnwritableError: the path is there, and no variable of ours names it.
     """
-    if is_in_anothers_home(path, variable):
+    if (owner := _in_home_of(path, variable)) is not None and os.environ.get("SUDO_UID") == str(
+        owner
+    ):
         raise StateUnwritableError(
-            f"cannot write {shown_path(path)}: this is root, and HOME is another user's",
+            f"cannot write {shown_path(path)}: this is root, and HOME is that of who ran sudo",
             state="nothing was changed",
-            helps=["run it without sudo", "or for root itself, with `sudo -H`"],
+            helps=[
+                "run it without sudo",
+                f"or for root itself, with `sudo -H` or {variable.name}",
+            ],
         )
 
 

@@ -262,7 +262,7 @@ def picks(path: str) -> bool:
         return b"prof" in take(path)[0]
     except (OSError, ValueError) as error:  # backendcfg says why, but of another user's folder
         denied = isinstance(error, PermissionError)
-        return denied and (os.path.lexists(path) or path.startswith(system_directory()))
+        return denied and (os.path.lexists(path) or is_within(path, system_directory()))
 
 
 def escaped(path: str) -> str:

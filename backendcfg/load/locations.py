@@ -103,9 +103,8 @@ def locate(cwd: str | os.PathLike[str] | None = None) -> Locations:
         if marker := startup.marker(str(directory)):
             root, project_file = directory, Path(marker)
             break
-        if not os.path.lexists(
-            directory / PROJECT
-        ):  # else it is another user's, and does not count
+        # Where it is there, it is another user's and does not count.
+        if not os.path.lexists(directory / PROJECT):
             missing.append(directory / PROJECT)
         pyproject = directory / PYPROJECT
         if not os.path.lexists(pyproject):

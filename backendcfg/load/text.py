@@ -123,8 +123,12 @@ def read_bytes(path: str, largest: int = startup.LARGEST) -> tuple[bytes, os.sta
     try:
         return startup.take(path, largest=largest)
     except OSError as error:
+        closed = isinstance(error, PermissionError) and startup.is_within(
+            path, startup.system_directory()
+        )
         raise UnreadableFileError(
-            f"cannot read {shown_path(path)}: {_reason(error, path)}"
+            f"cannot read {shown_path(path)}: {_reason(error, path)}",
+            helps=[f"root can open it: `chmod a+rX {os.path.dirname(path)} {path}`"] * closed,
         ) from None
     except ValueError:
         raise UnreadableFileError(f"{path!r} cannot be the name of a file") from None

@@ -152,7 +152,7 @@ def _to_be_ours(path: str) -> list[str]:
 def _update(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     """Change the record while nobody else does."""
     directory = user_dir()
-    environ.refuse_anothers_home(str(directory), environ.CONFIG_DIR)
+    environ.refuse_home_of_sudoer(str(directory), environ.CONFIG_DIR)
     try:
         if environ.is_foreign(str(directory)):
             raise OSError(0, startup.SHARED)

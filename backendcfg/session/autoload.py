@@ -83,7 +83,7 @@ def off(*, user: bool = False) -> str:
     """
     if user:
         # Not this environment's file where there is no home directory.
-        environ.refuse_anothers_home(generations.directory(), environ.STATE_DIR)
+        environ.refuse_home_of_sudoer(generations.directory(), environ.STATE_DIR)
     path = startup.off_files()[-1 if user else 0]
     try:
         disk.make_directory(os.path.dirname(path), shared=not user)

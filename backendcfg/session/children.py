@@ -105,8 +105,8 @@ class _Starting(local):
 
 
 _starting = _Starting()
-_scopes_open: list[_native.Prepared | None] = []
-"""What scopes may enter here, as far as it was prepared by a profile's name."""
+_scopes_open: dict[str, _native.Prepared | None] = {}
+"""What scopes may enter here, by its name; None for what has none."""
 
 _watch: list[imports.Watch] = []
 _received: list[tasks.Tasks] = []
@@ -143,8 +143,7 @@ def scopes_may_open(prepared: _native.Prepared | None = None) -> None:
     if environ.disabled():
         return
     begins = not _scopes_open
-    if begins or prepared is not None:
-        _scopes_open.append(prepared)
+    _scopes_open["" if prepared is None else prepared.name] = prepared
     if begins:
         _begin()
 
@@ -443,7 +442,7 @@ def settle(
     else:
         threads.begin()  # the thread that forked may be older than the profile
     # A decorator, or the process that forked, has prepared scopes for all its cores.
-    for prepared in filter(None, _scopes_open):
+    for prepared in filter(None, _scopes_open.values()):
         if prepared.payload.takes_all_cores:
             [plan] = _with_share((prepared.payload,), 1)
             wiring.replace_plan(prepared, plan)

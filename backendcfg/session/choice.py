@@ -244,22 +244,24 @@ def settings_alone() -> tuple[str, ...]:
     )
 
 
-def rests_on_these_files(stamp: Mapping[str, Any], folder: str = "") -> bool:
+def rests_on_these_files(stamp: Mapping[str, Any], here: str = "") -> bool:
     """Whether a plan was made with the settings files that count in a folder (this one).
 
     The user's profile is in force in every folder, and each project adds its own settings to it. A
     project's file may have stopped counting without a change, by one of its folder's owner.
     """
-    _, file = startup.project(folder or startup.working_directory())
+    _, file = startup.project(here or startup.working_directory())
     files = stamp.get("files", ())
-    always, sometimes = startup.MARKERS
-    markers = {
-        path
-        for path in files
-        if os.path.basename(path) == always
-        or (os.path.basename(path) == sometimes and startup.marker(os.path.dirname(path)) == path)
-    }
+    markers = set(filter(_made_a_project, files))
     if markers != ({file} if file else set()):
         return False
     own = os.path.join(startup.user_directory(), "config.toml")
     return own in files or not os.path.lexists(own)
+
+
+def _made_a_project(path: str) -> bool:
+    """Whether a file was that of a project when a plan was made with it."""
+    folder, name = os.path.split(path)
+    if name == startup.MARKERS[0]:
+        return os.path.basename(folder) != "profiles"  # else it is a profile of that name
+    return name in startup.MARKERS and startup.marker(folder) == path

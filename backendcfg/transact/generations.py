@@ -370,7 +370,7 @@ def _writing(state: str) -> AbstractContextManager[None]:
 
 def _refuse_foreign(state: str) -> None:
     if state != startup.environment_directory():
-        environ.refuse_anothers_home(state, environ.STATE_DIR)
+        environ.refuse_home_of_sudoer(state, environ.STATE_DIR)
     if environ.is_foreign(state):
         raise store.damaged(_index(state), startup.SHARED)
 

@@ -146,11 +146,13 @@ MANY = 3 * LARGE * 5 + 3  # no multiple of 8, and more than a thread is worth
 def sums(dtype):
     '''By name, what is summed at once.'''
     x = (random.standard_normal(2 * MANY) * 10.0 ** random.integers(-4, 5, 2 * MANY)).astype(dtype)
-    odd, zero = x.copy(), np.full(MANY, -0.0, dtype)
+    odd, zero, several = x.copy(), np.full(MANY, -0.0, dtype), x.copy()
+    several[[7, MANY, -3]] = np.array([np.nan, -np.nan, np.nan], dtype)
     odd[MANY // 3], odd[-1] = np.inf, np.nan
     raw = np.frombuffer(b" " + x.tobytes(), dtype, offset=1)
     return {{
         "all": lambda: np.add.reduce(x), "odd": lambda: odd.sum(), "zero": lambda: zero.sum(),
+        "several": lambda: several.sum(), "several backwards": lambda: several[::-1].sum(),
         "mean": lambda: x.mean(), "deviation": lambda: x[:MANY].std(),
         "others": lambda: x[::2].sum(), "backwards": lambda: x[::-1].sum(),
         "rows": lambda: x.reshape(2, -1).sum(axis=1), "columns": lambda: x.reshape(2, -1).sum(axis=0),

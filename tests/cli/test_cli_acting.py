@@ -6,10 +6,12 @@ import json
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from backendcfg import startup
+from backendcfg.audit.verify import Verification
 from backendcfg.cli import output
 from backendcfg.cli.verbs import apply as apply_verb
 from backendcfg.session import autoload
@@ -417,6 +419,14 @@ def reading(switch, state, found=2, because="", flag="threads.count"):
     }
 
 
+def tells(monkeypatch, answer):
+    """Let the child that verifies say this, and whether it is all right, as it does."""
+    named = ("readings", "measured")
+    found = {name: tuple(SimpleNamespace(**one) for one in answer[name]) for name in named}
+    ok = Verification(answer["profile"], answer["tier"], answer["in_force"], **found).ok
+    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name, **_: answer | {"ok": ok})
+
+
 @pytest.mark.parametrize("state", ["differs", "overridden", "undone", "unreadable", "stuck"])
 def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeypatch):
     answer = {
@@ -435,7 +445,7 @@ def test_verify_exits_with_1_when_a_switch_is_not_as_wanted(state, call, monkeyp
         "broken": {"jax": "RuntimeError: jaxlib is too old"},
         "measured": [],
     }
-    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name, **_: answer)
+    tells(monkeypatch, answer)
     result = call("verify", "mine")
     assert (result.code, result.err) == (1, "")
     wide = max(len(state), len("pending"))
@@ -473,7 +483,7 @@ def test_verify_exits_with_1_and_the_reason_when_a_tier_is_not_in_force(
         "broken": {},
         "measured": [],
     }
-    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name, **_: answer)
+    tells(monkeypatch, answer)
     result = call("verify", "mine")
     assert result.code == code
     told = f"the tier `{tier}` is {'' if in_force else 'not '}in force\n" if tier != "none" else ""
@@ -543,7 +553,7 @@ def test_verify_exits_with_1_when_a_library_computes_with_less_than_is_granted(
             measured("torch.linalg.solve", "not measured", None, because="RuntimeError: no LAPACK"),
         ],
     }
-    monkeypatch.setattr("backendcfg.cli.child.verification", lambda name, **_: answer)
+    tells(monkeypatch, answer)
     result = call("verify", "mine", "--measure")
     assert (result.code, result.err) == (1, "")
     switches = (

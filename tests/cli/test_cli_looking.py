@@ -672,14 +672,17 @@ def test_a_system_s_file_that_may_not_be_read_is_told_by_every_verb_and_start(
     monkeypatch.setattr(os, "open", refuse)
     assert startup.may_have_profile(committed=False) == (True, "")
     said = f"cannot read {folder}/config.toml: permission denied"
-    assert call("status").err.startswith(f"error[unreadable-file]: {said}\n")
+    assert call("status").err == (
+        f"error[unreadable-file]: {said}\n  state: nothing was changed\n"
+        f"  help: root can open it: `chmod a+rX {folder} {folder}/config.toml`\n"
+    )
     assert call("plan", "fast").err.startswith(f"error[unreadable-file]: {said}\n")
     for words in (["doctor"], ["autoload", "status"]):
         assert said in " ".join(call(*words).out.split())
 
 
-def test_root_writes_nothing_below_the_home_of_another_user(call, tmp_path, monkeypatch):
-    """As `sudo -E` leaves HOME."""
+def test_root_writes_nothing_below_the_home_of_who_ran_sudo(call, tmp_path, monkeypatch):
+    """`sudo -E` leaves HOME as it was."""
     if os.geteuid() != 0:
         pytest.skip("only root may give a folder to another user")
     home = tmp_path / "home"
@@ -692,18 +695,23 @@ def test_root_writes_nothing_below_the_home_of_another_user(call, tmp_path, monk
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(home / "project")
-    for words, folder in (
-        (["apply", "fast", "--user"], ".local/state/backendcfg/v2"),
-        (["trust"], ".config/backendcfg"),
-        (["autoload", "off", "--user"], ".local/state/backendcfg/v2"),
+    monkeypatch.setenv("SUDO_UID", "4321")
+    for words, folder, variable in (
+        (["apply", "fast", "--user"], ".local/state/backendcfg/v2", "STATE"),
+        (["trust"], ".config/backendcfg", "CONFIG"),
+        (["autoload", "off", "--user"], ".local/state/backendcfg/v2", "STATE"),
     ):
         refused = call(*words)
         assert refused.code == 3
         assert refused.err == (
             f"error[state-unwritable]: cannot write {home}/{folder}: this is root, and HOME is "
-            "another user's\n  state: nothing was changed\n  help: run it without sudo\n"
-            "  help: or for root itself, with `sudo -H`\n"
+            "that of who ran sudo\n  state: nothing was changed\n  help: run it without sudo\n"
+            f"  help: or for root itself, with `sudo -H` or BACKENDCFG_{variable}_DIR\n"
         )
     assert os.listdir(home) == ["project"]
     monkeypatch.setenv("BACKENDCFG_STATE_DIR", str(home / "meant"))
+    assert call("apply", "fast", "--user").code == 0
+    # Root of a container, whose HOME is a mount.
+    monkeypatch.delenv("SUDO_UID")
+    monkeypatch.delenv("BACKENDCFG_STATE_DIR")
     assert call("apply", "fast", "--user").code == 0
