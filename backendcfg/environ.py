@@ -241,9 +241,8 @@ def refuse_home_of_sudoer(path: str, variable: Variable) -> None:
     Raises:
         StateUnwritableError: the path is there, and no variable of ours names it.
     """
-    if (owner := _in_home_of(path, variable)) is not None and os.environ.get("SUDO_UID") == str(
-        owner
-    ):
+    owner = _in_home_of(path, variable)
+    if owner is not None and os.environ.get("SUDO_UID") == str(owner):
         raise StateUnwritableError(
             f"cannot write {shown_path(path)}: this is root, and HOME is that of who ran sudo",
             state="nothing was changed",

@@ -484,7 +484,7 @@ def _files(
     for found in lineage:
         files[found.file.parsed.path] = found.file.parsed.file.stamp
     if any(not locations.is_own(path) for path in files):
-        # No record of trust, or none that can be read: `is_trusted` finds nothing in it.
+        # Where the record of trust cannot be read and a flag needs it, `is_trusted` says so.
         with suppress(OSError):
             state = os.stat(store())
             files[str(store())] = (state.st_mtime_ns, state.st_size)

@@ -116,7 +116,7 @@ def plan(data: bytes) -> None:
     with _folder_of("CACHE"):
         name = os.path.relpath(planning.cache_directory(), _SCRATCH)
         _file(data, name, "x.json")
-        planning._stored("x")
+        planning._stored("x", _SCRATCH, {})
 
 
 def table(data: bytes) -> None:
