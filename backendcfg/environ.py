@@ -236,7 +236,7 @@ def _in_home_of(path: str, variable: Variable) -> int | None:
 def refuse_home_of_sudoer(path: str, variable: Variable) -> None:
     """Refuse to make folders of root's in the HOME of who ran `sudo -E`, who could not use them.
 
-    In a container HOME may be a mount of another user's, and root's all the same.
+    In a container root's HOME may be a mounted folder of another user's; that is no mistake.
 
     Raises:
         StateUnwritableError: the path is there, and no variable of ours names it.

@@ -260,8 +260,8 @@ def picks(path: str) -> bool:
     """Whether a settings file may pick a profile, or has a key that is meant to."""
     try:
         return b"prof" in take(path)[0]
-    except (OSError, ValueError) as error:  # backendcfg says why, but of another user's folder
-        denied = isinstance(error, PermissionError)
+    except (OSError, ValueError) as error:
+        denied = isinstance(error, PermissionError)  # then backendcfg is imported, and says so
         return denied and (os.path.lexists(path) or is_within(path, system_directory()))
 
 

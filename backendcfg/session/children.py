@@ -105,9 +105,7 @@ class _Starting(local):
 
 
 _starting = _Starting()
-_scopes_open: dict[str, _native.Prepared | None] = {}
-"""What scopes may enter here, by its name; None for what has none."""
-
+_scopes_open: list[bool] = []
 _watch: list[imports.Watch] = []
 _received: list[tasks.Tasks] = []
 _replaced: list[tuple[Any, str, Any, Any]] = []
@@ -138,13 +136,10 @@ def follow(*, needed: bool, handed: Sequence[Asked]) -> None:
         _replaced.clear()
 
 
-def scopes_may_open(prepared: _native.Prepared | None = None) -> None:
-    """A process may be started inside a scope from now on, or enter one as a worker."""
-    if environ.disabled():
-        return
-    begins = not _scopes_open
-    _scopes_open["" if prepared is None else prepared.name] = prepared
-    if begins:
+def scopes_may_open() -> None:
+    """A process may be started inside a scope from now on."""
+    if not _scopes_open and not environ.disabled():
+        _scopes_open.append(True)
         _begin()
 
 
@@ -441,8 +436,8 @@ def settle(
         _take_over[0](own, source)
     else:
         threads.begin()  # the thread that forked may be older than the profile
-    # A decorator, or the process that forked, has prepared scopes for all its cores.
-    for prepared in filter(None, _scopes_open.values()):
+    # A decorator, or the process that forked, has prepared profiles for all its cores.
+    for prepared in wiring.prepared.values():
         if prepared.payload.takes_all_cores:
             [plan] = _with_share((prepared.payload,), 1)
             wiring.replace_plan(prepared, plan)

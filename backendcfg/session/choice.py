@@ -247,8 +247,8 @@ def settings_alone() -> tuple[str, ...]:
 def rests_on_these_files(stamp: Mapping[str, Any], here: str = "") -> bool:
     """Whether a plan was made with the settings files that count in a folder (this one).
 
-    The user's profile is in force in every folder, and each project adds its own settings to it. A
-    project's file may have stopped counting without a change, by one of its folder's owner.
+    The user's profile is in force in every folder, and each project adds its own settings to it.
+    A project's file that nobody changed stops counting when its folder gets another owner or mode.
     """
     _, file = startup.project(here or startup.working_directory())
     files = stamp.get("files", ())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Busy = Literal["raise", "wait", "skip"]
 
-_prepared: dict[str, Prepared] = {}
+_prepared = wiring.prepared
 
 
 def profile(name: str, *, busy: Busy = "raise") -> Scope:
@@ -71,7 +71,7 @@ def _prepare(name: str) -> Prepared:
                 warn_of_pending(plan, late, depth=2)
             if prepared.switches is not None:
                 process.follow_imports_for_scopes()
-            children.scopes_may_open(prepared)
+            children.scopes_may_open()
             _prepared[name] = prepared
         return _prepared[name]
 

@@ -115,6 +115,10 @@ class ScopeSwitches:
         return self.settings
 
 
+prepared: dict[str, _native.Prepared] = {}
+"""What scopes enter, by the name of its profile, until `reload()`."""
+
+
 def prepare_base(compiled: Compiled) -> _native.Prepared:
     """A plan for the process, which no scope enters: nothing needs to be known of its switches."""
     return _native.Prepared(compiled.name, compiled, None)
@@ -129,8 +133,8 @@ def prepare(compiled: Compiled) -> _native.Prepared:
 
 
 def replace_plan(prepared: _native.Prepared, compiled: Compiled) -> None:
-    """Let scopes enter another plan, while none is open that holds the one before."""
+    """Give a prepared profile another plan. No scope that enters it may be open."""
     prepared.payload = compiled
-    prepared.snapshot = 0  # made anew
+    prepared.snapshot = 0  # the next scope makes it
     if prepared.switches is not None:
         prepared.switches = ScopeSwitches(compiled)

@@ -162,8 +162,8 @@ static char *element_at(const Memory *memory, int64_t m, int64_t i, int64_t j) {
 static int adds = -1;
 
 /* Runs one product with many threads and sets; every result must be the defined one, and what lies
- * between the elements of c must stay. Where something is added, it is to every
- * fourth of these one row again and again. */
+ * between the elements of c must stay. What is added, if it is left to chance whether, is one row for all
+ * rows every fourth time. */
 static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batch, int a_layout,
                   int b_layout, int c_layout) {
     Memory a, b, c, d;
@@ -172,7 +172,8 @@ static void check(int32_t element, int64_t m, int64_t n, int64_t k, int64_t batc
     lay_out(&c, element, m, n, batch, c_layout);
     lay_out(&d, element, m, n, batch, (int)below(7));
     if (adds < 0 && below(4) == 0) d.operand.row_stride = d.strides[0] = 0;
-    const bcfg_operand *added = element >= BCFG_BFLOAT16 && (adds < 0 ? below(2) : adds) ? &d.operand : NULL;
+    const bool has_added = element >= BCFG_BFLOAT16 && (adds < 0 ? below(2) : adds);
+    const bcfg_operand *added = has_added ? &d.operand : NULL;
     bcfg_product product = {element, 1, &batch, m, n, k, a.operand,
                             b.operand, c.operand};
     char *plain = malloc(c.bytes), *paired = malloc(c.bytes), *tiled = malloc(c.bytes);

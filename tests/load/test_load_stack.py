@@ -405,14 +405,6 @@ def test_a_file_name_cannot_send_control_characters_to_the_terminal(world):
     assert "--> a?[31m.toml:1:1" in raised.value.render()
 
 
-def of_another_user(path, monkeypatch):
-    """Make a file another user's."""
-    if os.geteuid() == 0:
-        os.chown(path, 4321, -1)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: 4321)
-
-
 @pytest.mark.parametrize(("mode", "counts"), [(0o1777, False), (0o755, True)])
 def test_a_plan_ends_where_its_project_s_file_does_not_count_any_more(
     world, monkeypatch, mode, counts
@@ -420,7 +412,10 @@ def test_a_plan_ends_where_its_project_s_file_does_not_count_any_more(
     settle(world, project="threads.count = 1", user="")
     project = world / "project"
     project.chmod(0o755)
-    of_another_user(project / "backendcfg.toml", monkeypatch)
+    if os.geteuid() == 0:
+        os.chown(project / "backendcfg.toml", 4321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4321)
     monkeypatch.setattr(startup, "upwards", lambda here: iter([str(project)]))
     before = load(Request("tf32-off"))
     assert str(project / "backendcfg.toml") in before.files

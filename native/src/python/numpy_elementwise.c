@@ -1,4 +1,4 @@
-/* NumPy's element-wise functions of large arrays on the thread team: `x + y`, `np.exp(x)`, `x < y`; and their sums.
+/* NumPy's element-wise functions of large arrays on the thread team: `x + y`, `np.exp(x)`, `x < y`. And sums.
  *
  * Each part of the arrays goes to NumPy's own loop, so no bit of a result changes. What NumPy hands over in
  * small pieces stays on one thread: arrays that do not lie evenly in memory, and casts. So do reductions
@@ -240,7 +240,8 @@ static bool agrees(bcfg_numpy_loop *loop, void *own) {
     const npy_intp count = COUNT, steps[] = {0, wide ? 8 : 4, 0};
     char *data[] = {(char *)&whole, (char *)&numbers, (char *)&whole};
     char *apart[] = {(char *)&parts, (char *)&numbers};
-    Sum sum = {.call = {.loop = loop, .data = apart, .count = COUNT, .steps = steps, .own = own}, .depth = DEPTH};
+    const Call call = {.loop = loop, .data = apart, .count = COUNT, .steps = steps, .own = own};
+    Sum sum = {.call = call, .depth = DEPTH};
     (void)fegetenv(&sum.call.environment);
     bcfg_numpy_go_on(loop, data, &count, steps, own);
     for (int i = 0; i < 1 << sum.depth; i++) compute_sum(&sum, i, 0);
