@@ -186,21 +186,28 @@ def _is_ours_alone(found: "os.stat_result") -> bool:
         return found.st_gid == found.st_uid
 
 
+def folders(here: str) -> "Iterator[str]":
+    """A folder and those above it."""
+    at, last = here, ""
+    while at != last:
+        yield at
+        at, last = os.path.dirname(at), at
+
+
 def upwards(here: str) -> "Iterator[str]":
     """A folder and those above it, as far as they belong to this user or to root."""
-    user, at, last = os.geteuid(), here, ""
-    while at != last:
+    user = os.geteuid()
+    for at in folders(here):
         try:
             if os.stat(at).st_uid not in (user, 0):
                 return
         except OSError:
             return
         yield at
-        at, last = os.path.dirname(at), at
 
 
-def marker(folder: str) -> str:
-    """The file that makes a folder a project, or ""."""
+def marker(folder: str, anybody: bool = False) -> str:
+    """The file that makes a folder a project, or ""; `anybody`'s also where it does not count."""
     for name in MARKERS:
         path = os.path.join(folder, name)
         try:
@@ -208,7 +215,7 @@ def marker(folder: str) -> str:
             # Where others may write, somebody else's file is not the project's. Who lets a group
             # write in a folder of his own shares it with the group.
             others = stat.S_IWOTH if inside.st_uid == user != 0 else stat.S_IWOTH | stat.S_IWGRP
-            if owner not in (user, 0) and inside.st_mode & others:
+            if not anybody and owner not in (user, 0) and inside.st_mode & others:
                 continue
         except (OSError, ValueError):
             continue
@@ -237,22 +244,18 @@ def has_table(content: "bytes") -> bool:
 
 def project(here: str) -> "tuple[str, str]":
     """The folder of the project that a folder belongs to, and the file that makes it one."""
-    for folder in upwards(here):
-        path = marker(folder)
-        if path:
-            return folder, path
-    return "", ""
+    found = ((folder, marker(folder)) for folder in upwards(here))
+    return next((pair for pair in found if pair[1]), ("", ""))
 
 
 def project_of_another(here: str) -> "tuple[str, str]":
-    """The file of a project that does not count, and the folder that is why: another user's."""
-    mine, other, at, above = set(upwards(here)), "", "", here
-    while at != above:
-        at, above = above, os.path.dirname(above)
+    """The nearest project's file, if it does not count; the folder that is why, or "": the file."""
+    mine, other = set(upwards(here)), ""
+    for at in folders(here):
         other = other or ("" if at in mine else at)
-        path = marker(at)
+        path = marker(at, anybody=True)
         if path:
-            return (path, other) if other else ("", "")
+            return (path, other) if other or path != marker(at) else ("", "")
     return "", ""
 
 
@@ -287,6 +290,14 @@ def active_rows(folder: str) -> "dict[str, int] | None":
     return rows
 
 
+def refused() -> "list[str]":
+    """The indexes that do not count, because somebody else may write them or their folder."""
+    states = filter(None, (state_directory(), environment_directory()))
+    paths = [os.path.join(state, "active") for state in states]
+    shared = [path for path in paths if is_shared(path) or is_shared(os.path.dirname(path))]
+    return [path for path in shared if os.path.lexists(path)]
+
+
 def is_within(path: str, root: str) -> bool:
     """Whether a folder is the project's, or below it; any folder is where there is no project."""
     return not root or (path + "/").startswith(root.rstrip("/") + "/")
@@ -304,9 +315,11 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
     if mine is None or shared is None:
         return True, ""  # backendcfg says what is wrong
     here = working_directory()
-    nearest = _nearest(mine, here) if mine else ""
+    nearest = next((at for at in folders(here) if mine.get(escaped(at))), "") if mine else ""
+    # Of the variables: those of flags, and misspelled ones.
+    names = [n for n in os.environ if n.startswith(PREFIX) and n not in SILENT]  # noqa: TID251
     others = bool(
-        asks_for_flags()
+        any(os.environ.get(name) for name in names)  # noqa: TID251
         or nearest
         or mine.get(USER)
         or shared.get(ENVIRONMENT)
@@ -321,22 +334,6 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
     if committed or TRUSTED + escaped(root) in mine:
         return others or picks(file), ""
     return False, file if others else ""
-
-
-def asks_for_flags() -> bool:
-    """Whether a variable of this process sets a flag, or is a misspelled one of ours."""
-    names = [n for n in os.environ if n.startswith(PREFIX) and n not in SILENT]  # noqa: TID251
-    return any(os.environ.get(name) for name in names)  # noqa: TID251
-
-
-def _nearest(rows: "dict[str, int]", here: str) -> str:
-    """The nearest folder at or above this one with an active profile, or ""."""
-    at, last = here, ""
-    while at != last:
-        if rows.get(escaped(at)):
-            return at
-        at, last = os.path.dirname(at), at
-    return ""
 
 
 def is_turned_off() -> bool:
@@ -583,15 +580,18 @@ def begin() -> None:
         return
     words = getattr(sys, "orig_argv", sys.argv)
     kind, name = program(words)
-    active, ignored = may_have_profile(committed=kind == "-m" and name in KERNELS)
-    if not (active or ignored) or is_spared(words) or disabled() or is_off():
+    active, untrusted = may_have_profile(committed=kind == "-m" and name in KERNELS)
+    notes = [path + " does not count: somebody else may write it" for path in refused()]
+    if untrusted:
+        notes = ["this Python starts without a profile, because you do not trust " + untrusted]
+    if not (active or notes) or is_spared(words) or disabled() or is_off():
         return
 
     def action() -> None:
-        if ignored:
-            note = "note: this Python starts without a profile, because you do not trust "
-            say(note + ignored + "; see `backendcfg status`")
-        else:
+        if ANEW not in os.environ:  # noqa: TID251 - before it was started anew, it said so
+            for note in notes:
+                say("note: " + note + "; see `backendcfg status`")
+        if active:
             start()
 
     if "sitecustomize" in sys.modules:

@@ -69,11 +69,13 @@ def without_profile(paths: Sequence[str]) -> list[str]:
 
 
 def no_project() -> list[str]:
-    """A sentence on the file of a project that another user's folder keeps from counting here."""
+    """A sentence on the file of a project that does not count here, as it is another user's."""
     from backendcfg import startup
 
     path, folder = startup.project_of_another(startup.working_directory())
-    return [f"{shown_path(path)} does not count: {folder} is another user's"] if path else []
+    return (
+        [f"{shown_path(path)} does not count: {folder or 'it'} is another user's"] if path else []
+    )
 
 
 def left_in_force() -> tuple[str | None, list[str]]:

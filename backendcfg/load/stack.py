@@ -267,8 +267,10 @@ class Family:
         """Why a folder with profiles is not this project's, and what to do."""
         if (root := self.locations.project_root) is not None:
             return f"the project here is {shown_path(str(root))}", "give the file's path"
-        if os.path.lexists(folder / PROJECT):
-            return f"{folder} is another user's", "run as that user, or give the file's path"
+        path, whose = startup.project_of_another(str(folder))
+        if os.path.dirname(path) == str(folder):
+            why = f"{whose or shown_path(path)} is another user's"
+            return why, "run as that user, or give the file's path"
         there = "" if folder == self.locations.cwd else f" in {folder}"
         cure = f"run `backendcfg init {name}`{there}, which writes it"
         return f"{shown_path(str(folder / PROJECT))} is missing", cure

@@ -90,13 +90,11 @@ def damaged(file: str, fault: str) -> StateUnwritableError:
     """
     if fault == SHARED:
         folder = os.path.dirname(file)
+        moved = [] if _option(file) else ["or set BACKENDCFG_STATE_DIR to another directory"]
         return StateUnwritableError(
             f"{file} is ignored: {fault}",
             notes=["it says which profile is active for each project"],
-            helps=[
-                f"if the folder is yours, run `chmod go-w {folder}`",
-                "or set BACKENDCFG_STATE_DIR to another directory",
-            ],
+            helps=[f"if the folder is yours, run `chmod go-w {folder}`", *moved],
         )
     if fault == LATER:
         return StateUnwritableError(

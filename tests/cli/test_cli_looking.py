@@ -508,6 +508,27 @@ def test_a_folder_of_another_user_s_below_one_s_own_project_is_named(call, tmp_p
     assert f"\n  note: {why}\n" in call("validate").err
 
 
+def test_another_user_s_file_in_a_group_s_folder_is_named_as_theirs(call, tmp_path, monkeypatch):
+    if os.geteuid() != 0:
+        pytest.skip("only root may give a file to another user")
+    file = tmp_path / "backendcfg.toml"
+    file.write_text('profile = "team"\n')
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "team.toml").write_text("schema = 1\n")
+    tmp_path.chmod(0o2775)
+    os.chown(file, 4321, -1)
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(call("status", "--json").out)["passed_over"] == str(file)
+    assert "\n  note: backendcfg.toml does not count: it is another user's\n" in call("validate").err
+    said = call("plan", "team").err
+    assert " is there, and is not searched: backendcfg.toml is another user's\n" in said
+    above = tmp_path / "below" / "inside"
+    above.mkdir(parents=True)
+    (above.parent / "backendcfg.toml").touch()
+    monkeypatch.chdir(above)
+    assert json.loads(call("status", "--json").out)["passed_over"] == ""
+
+
 def test_what_the_program_around_a_verb_applied_is_in_force_for_the_verb(backendcfg, tmp_path):
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "mine.toml").write_text("threads.dynamic = false\n")

@@ -799,6 +799,25 @@ def test_the_user_s_settings_count_only_where_nobody_else_may_write_them(real, t
         path.chmod(mode)
 
 
+def test_what_is_active_where_others_may_write_does_not_act_and_one_line_says_so(real):
+    for words in (["apply", "fast", "--user"], ["apply", "fast", "--environment"]):
+        assert real.run("-m", "backendcfg", *words).returncode == 0
+    kept = [Path(startup.state_directory()), real.root / "env" / "etc" / "backendcfg"]
+    notes = []
+    for folder in kept:
+        folder.chmod(0o777)
+        notes.append(
+            f"note: {folder}/active does not count: somebody else may write it; see"
+            " `backendcfg status`\n"
+        )
+        others = "True\nfast\n" if len(notes) == 1 else "False\nNone\n"
+        assert real.said("-c", SHOW) == (others, "".join(notes), 0)
+    assert real.said("-c", SHOW, BACKENDCFG_DISABLE="1") == ("False\nNone\n", "", 0)
+    for folder in kept:
+        folder.chmod(0o700)
+    assert real.said("-c", SHOW) == ("True\nfast\n", "", 0)
+
+
 @pytest.mark.exhaustive
 def test_a_preload_does_not_reach_programs_that_the_program_starts(real):
     (real.root / "backendcfg.toml").write_text(

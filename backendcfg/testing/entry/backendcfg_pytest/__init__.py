@@ -88,7 +88,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if startup.is_turned_off():
         return ["backendcfg: turned off by BACKENDCFG_DISABLE"]
     path, folder = startup.project_of_another(startup.working_directory())
-    return [f"backendcfg: {path!r} does not count: {folder!r} is another user's"] if path else []
+    whose = repr(folder) if folder else "it"
+    return [f"backendcfg: {path!r} does not count: {whose} is another user's"] if path else []
 
 
 @pytest.hookimpl(trylast=True)
