@@ -135,17 +135,6 @@ def test_status_names_the_flags_that_settings_files_set_where_they_are_in_force(
     }
 
 
-def test_a_stale_plan_is_stored_anew_where_it_was_stored(call, project):
-    own = Path(os.environ["BACKENDCFG_CONFIG_DIR"], "profiles", "own.toml")
-    own.parent.mkdir(parents=True, exist_ok=True)
-    own.write_text("threads.count = 1\n")
-    call("apply", "own", "--user")
-    own.write_text("threads.count = 1\n# changed\n")
-    found = json.loads(call("status", "--json").out)
-    assert found["stale"]
-    assert found["stored_by"] == "backendcfg apply --user"
-
-
 def test_status_says_that_nothing_is_in_force(call):
     Path("backendcfg.toml").write_text("")
     assert call("status").out == (
@@ -250,8 +239,10 @@ def test_status_says_why_a_stored_plan_is_stale(call, project):
         file.write("# changed\n")
     stale = [line for line in call("status").out.splitlines() if line.startswith("stale")]
     assert stale == [
-        "stale     file profiles/mine.toml changed; `backendcfg apply` stores a plan for what is here now"
+        "stale     file profiles/mine.toml changed; the first start here resolves the profile again"
     ]
+    doctor = " ".join(call("doctor").out.split())
+    assert "stored plan stale: file profiles/mine.toml changed; the first start" in doctor
 
 
 def test_undo_goes_back_one_and_off_and_undo_are_inverse(call, project):

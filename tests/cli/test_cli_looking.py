@@ -519,7 +519,9 @@ def test_another_user_s_file_in_a_group_s_folder_is_named_as_theirs(call, tmp_pa
     os.chown(file, 4321, -1)
     monkeypatch.chdir(tmp_path)
     assert json.loads(call("status", "--json").out)["passed_over"] == str(file)
-    assert "\n  note: backendcfg.toml does not count: it is another user's\n" in call("validate").err
+    assert (
+        "\n  note: backendcfg.toml does not count: it is another user's\n" in call("validate").err
+    )
     said = call("plan", "team").err
     assert " is there, and is not searched: backendcfg.toml is another user's\n" in said
     above = tmp_path / "below" / "inside"

@@ -345,8 +345,7 @@ def active_profile(host: Host) -> Iterator[Finding]:
         yield Finding(
             "stored plan",
             "note",
-            f"stale: {found['stale']}; every start resolves it again",
-            f"run `{found['stored_by']}` to store a new one",
+            f"stale: {found['stale']}; the first start here resolves the profile again",
         )
     for override in found["overrides"]:
         yield Finding(

@@ -23,18 +23,18 @@ def standing() -> dict[str, Any]:
 
     Returns:
         The profile with its tier, source and generation, or None as its name; `stale` says why
-        the stored plan is made again when a process starts, "" while it is valid, and `stored_by`
-        which command stores a new one; `in_files` are the flags in force that settings files set,
-        by file; `instead` are the weaker picks, strongest first; `python` is why a plain `python`
-        starts without it, "" where it has it; `ignored` are the lists of what is active that do not
-        count, each with the reason; `passed_over` is the file of a project that does not count, or
-        ""; `alone` are the settings files with flags, where no profile is in force to go with them;
+        the first start here makes the stored plan again, "" while it is valid; `in_files` are the
+        flags in force that settings files set, by file; `instead` are the weaker picks, strongest
+        first; `python` is why a plain `python` starts without it, "" where it has it; `ignored` are
+        the lists of what is active that do not count, each with the reason; `passed_over` is the
+        file of a project that does not count, or ""; `alone` are the settings files with flags,
+        where no profile is in force to go with them;
         `calibration` says whether our own operations go by measured speed.
     """
     from backendcfg import environ, startup
     from backendcfg.cli.wording import calibrated, not_in_python
     from backendcfg.session import choice, planning
-    from backendcfg.transact.generations import ignored, option, take_over_old_state
+    from backendcfg.transact.generations import ignored, take_over_old_state
 
     document: dict[str, Any] = {
         "profile": None,
@@ -44,7 +44,6 @@ def standing() -> dict[str, Any]:
         "settings": {},
         "in_files": {},
         "stale": "",
-        "stored_by": "",
         "instead": [],
         "python": "",
         "note": "",
@@ -66,7 +65,6 @@ def standing() -> dict[str, Any]:
         return document | {"calibration": calibrated(None)}
     if picked.stored is not None:
         document["stale"] = planning.changed_since(picked.stored)
-        document["stored_by"] = f"backendcfg apply{option(picked.where)}"
     valid = planning.compiled_pick(picked)
     return document | {
         "profile": valid.name,
@@ -112,9 +110,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     settings += [f"{', '.join(on)} in {shown_path(at)}" for at, on in document["in_files"].items()]
     yield from block("settings", settings, "bold")
     if document["stale"]:
-        command = document["stored_by"]
-        why = f"{document['stale']}; `{command}` stores a plan for what is here now"
-        yield from block("stale", [why], "bold", "yellow")
+        why = f"{document['stale']}; the first start here resolves the profile again"
+        yield from block("stale", [why], "bold")
     yield from block("overrides", document["overrides"], "bold", "yellow")
     yield from _calibration(document)
     if document["python"]:
