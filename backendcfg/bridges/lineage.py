@@ -25,13 +25,13 @@ class _Task:
 
     Attributes:
         path: which it is.
-        seed: where generators start in it.
+        seed: where generators start in it; None where no profile seeds them.
         before: how many children the process had before it; None until it starts one.
     """
 
     __slots__ = ("before", "path", "seed")
 
-    def __init__(self, path: Path, seed: int) -> None:
+    def __init__(self, path: Path, seed: int | None) -> None:
         self.path = path
         self.seed = seed
         self.before: int | None = None
@@ -77,22 +77,30 @@ def process() -> Path:
     return tuple(module.current_process()._identity)
 
 
-def begin(path: Path, seed: int) -> int:
-    """A task begins here, and ends when the next one begins: where its generators start."""
-    number = derived(seed, path)
-    _task[:] = [_Task(path, number)]
+def begin(path: Path, seed: int | None) -> None:
+    """A task begins here, and ends when the next one begins.
+
+    Args:
+        path: which it is.
+        seed: the profile's; None where it has none.
+    """
+    _task[:] = [_Task(path, None if seed is None else derived(seed, path))]
     _counts.clear()
-    return number
+
+
+def task() -> Path:
+    """The path of the task that runs here; () outside of tasks."""
+    return _task[0].path if _task else ()
 
 
 def task_seed() -> int | None:
-    """Where generators start in the task that runs here; None outside of tasks."""
+    """Where generators start in the task that runs here; None where nothing says so."""
     return _task[0].seed if _task else None
 
 
 def here() -> Path:
     """The path of the task that runs here, else that of the process."""
-    return _task[0].path if _task else process()
+    return task() or process()
 
 
 def child(number: int) -> int:

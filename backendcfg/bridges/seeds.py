@@ -71,9 +71,11 @@ def worker_begins() -> None:
     _left_alone.update(each.name for each in _given() if each.own())
 
 
-def begin_task(path: lineage.Path, seed: int) -> None:
-    """A task of a pool begins: every generator starts where the task's seed says."""
-    number = lineage.begin(path, seed)
+def begin_task(path: lineage.Path, seed: int | None) -> None:
+    """A task of a pool begins: under a seed every generator starts where the task's says."""
+    lineage.begin(path, seed)
+    if (number := lineage.task_seed()) is None:
+        return
     entropy.begin_task(number)
     for each in _given():
         if each.name not in _left_alone and not each.unsupported():

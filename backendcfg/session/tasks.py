@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections import UserList
 
-from backendcfg import _native
+from backendcfg import _native, environ
 from backendcfg.bridges import lineage, seeds
 from backendcfg.session import installed
 
@@ -53,17 +53,17 @@ def _seed(plans: Sequence[Compiled]) -> int | None:
 
 
 class Tasks:
-    """What the tasks of one pool are seeded by.
+    """What the tasks of one pool are named and seeded by.
 
     Attributes:
-        seed: the profile's.
+        seed: the profile's; None where it has none, and tasks are named for `backendcfg.record`.
         path: of the pool.
         first: the number of its first task, where several pools share one count.
     """
 
     __slots__ = ("first", "path", "seed")
 
-    def __init__(self, seed: int, path: lineage.Path, first: int = 0) -> None:
+    def __init__(self, seed: int | None, path: lineage.Path, first: int = 0) -> None:
         self.seed = seed
         self.path = path
         self.first = first
@@ -72,14 +72,14 @@ class Tasks:
     def of(
         cls, kind: str, plans: Sequence[Compiled], jobs: Iterator[int] | None = None
     ) -> Tasks | None:
-        """For a pool that is being made here; None where nothing seeds it.
+        """For a pool that is being made here; None where nothing seeds or compares its tasks.
 
         Args:
             kind: what it is counted among: "pool", or "calls" of joblib.
             plans: what is in force here.
             jobs: what counts the tasks of all pools, one step further from now on.
         """
-        if (seed := _seed(plans)) is None:
+        if (seed := _seed(plans)) is None and environ.RECORDS.read() is None:
             return None
         first = 0 if jobs is None else next(jobs) + 1
         return cls(seed, (*lineage.group(kind), *seeds.own()), first)

@@ -86,8 +86,8 @@ backendcfg.record("loss", 0.5 if odd else 0.25)
     assert odd.output.state == "equal"
     line = "rank 1: line 1 has 0.5, not 0.25; 1 of 1 numbers differ, apart by 5.0e-01 at most"
     assert odd.ranks == (Deviation("rank 1", line),)
-    one = "the 1st of 1 has 0.5, not 0.25; 1 of 1 differ, apart by 5.0e-01 at most"
-    assert odd.records == (Deviation("loss", f"rank 1: record `loss`: {one}"),)
+    one = "has 0.5, not 0.25, apart by 5.0e-01 at most"
+    assert odd.records == (Deviation("loss", f"rank 1: record `loss` {one}"),)
     assert found.left_out == (Part("time", "took 5", 2, 0), Part("time", "took 5", 2, 1))
 
 

@@ -175,9 +175,7 @@ def test_a_single_bit_of_a_record_is_found(dtype):
     new.view(np.uint8)[2 * old.itemsize] ^= 1
     assert differing(values(old), values(old.copy())) == []
     (words,) = differing(values(old), values(new))
-    assert words.startswith(
-        f"record `x`: the 1st of 1 has {new[2]!s}, not {old[2]!s} at [2]; 1 of 1 differ, apart by "
-    )
+    assert words.startswith(f"record `x` has {new[2]!s}, not {old[2]!s} at [2], apart by ")
 
 
 def test_records_are_compared_in_their_order_and_told_with_the_first_and_the_largest():
@@ -192,26 +190,26 @@ DIFFERENCES = {
     "a type": (
         [np.ones(2)],
         [np.ones(2, np.float32)],
-        "the 1st of 1 is float32[2], not float64[2]; 1 of 1 differ",
+        " is float32[2], not float64[2]",
     ),
     "a shape": (
         [np.ones((2, 1))],
         [np.ones((1, 2))],
-        "the 1st of 1 is float64[1, 2], not float64[2, 1]; 1 of 1 differ",
+        " is float64[1, 2], not float64[2, 1]",
     ),
     "a sign": (
         [0.0],
         [-0.0],
-        "the 1st of 1 has -0.0, not 0.0; 1 of 1 differ, apart by 0.0e+00 at most",
+        " has -0.0, not 0.0, apart by 0.0e+00 at most",
     ),
-    "what is not finite": ([1.0], [np.inf], "the 1st of 1 has inf, not 1.0; 1 of 1 differ"),
-    "their number": ([1.0, 2.0], [1.0], "1 of them, not 2"),
+    "what is not finite": ([1.0], [np.inf], " has inf, not 1.0"),
+    "their number": ([1.0, 2.0], [1.0], ": 1 of them, not 2"),
 }
 
 
 @pytest.mark.parametrize(("old", "new", "words"), DIFFERENCES.values(), ids=DIFFERENCES)
 def test_each_difference_is_told_in_words(old, new, words):
-    assert differing(values(*old), values(*new)) == [f"record `x`: {words}"]
+    assert differing(values(*old), values(*new)) == [f"record `x`{words}"]
 
 
 def test_nan_is_the_same_as_nan_and_another_nan_is_not():
@@ -220,7 +218,7 @@ def test_nan_is_the_same_as_nan_and_another_nan_is_not():
     other.view(np.uint64)[()] ^= 1
     assert differing(values(nan), values(nan.copy())) == []
     assert differing(values(nan), values(other)) == [
-        "record `x`: the 1st of 1 has another nan; 1 of 1 differ, apart by 0.0e+00 at most"
+        "record `x` has another nan, apart by 0.0e+00 at most"
     ]
 
 
@@ -313,11 +311,56 @@ def test_each_process_has_its_own_records_and_which_begins_first_says_nothing(to
     assert [sorted(stream.records) for stream in one] == [["x"], ["of child"], ["of child"]]
     assert differing(one, other) == []
     (words,) = differing(one, told(FORKS.format(order=(1, 3))))
-    assert words == (
-        "process 3: record `of child`: the 1st of 1 has 3, not 2; 1 of 1 differ, apart by 3.3e-01"
-        " at most"
-    )
+    assert words == ("process 3: record `of child` has 3, not 2, apart by 3.3e-01 at most")
     assert differing(one, told(FORKS.format(order=(1,)))) == ["2 processes recorded values, not 3"]
+
+
+TASKS = """
+import sys
+import backendcfg
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import Pool
+def work(item):
+    record("item", item + {odd} * (item == 3))
+    return item
+if __name__ == "__main__":
+    backendcfg.apply({profile!r})
+    record("before", 1)
+    with ProcessPoolExecutor({workers}) as pool: list(pool.map(work, range(5), chunksize=2))
+    with Pool({workers}) as pool: pool.map(work, range(5), chunksize=1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["reproducible", "fast"])
+def test_tasks_of_pools_are_compared_by_task_whichever_worker_takes_them(told, profile):
+    one, other, odd = (
+        told(TASKS.format(profile=profile, workers=workers, odd=odd))
+        for workers, odd in ((1, 0), (2, 0), (1, 7))
+    )
+    assert differing(one, other) == []
+    assert recorded.number_of(one) == recorded.number_of(other) == 11
+    assert [(each.task, [*each.records]) for each in one][:2] == [
+        ((), ["before"]),
+        (("pool", "1", "0", "0"), ["item"]),
+    ]
+    assert differing(one, odd) == [
+        f"task pool/{task}: record `item` has 10, not 3, apart by 7.0e-01 at most"
+        for task in ("1/1/1", "2/0/3")
+    ]
+
+
+def test_what_a_run_records_in_no_such_task_is_told_unless_recording_ended(here):
+    def task(number, ended=""):
+        return recorded.Stream(1, values(number)[0].records, ended, task=("pool", str(number)))
+
+    assert differing([task(1), task(2)], [task(2)]) == [
+        "0 processes recorded values in task pool/1, not 1"
+    ]
+    assert differing([task(1), task(2)], [task(2, "it is full")]) == []
+    assert recorded.obstacles([task(1, "it is full"), task(2, "it is full")]) == [
+        "records of process 1 after the 2nd: it is full"
+    ]
 
 
 def test_records_of_threads_are_all_there(told):
@@ -392,7 +435,7 @@ def test_a_comparison_tells_records_that_differ(tmp_path, monkeypatch, capsys):
     words = ["--seconds", "0", "--", sys.executable, "-c", SIDES]
     assert main(["compare", "./empty.toml", "nothing", *words]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "records   record `x`: the 1st of 1 has 2.0, not 1.0; 1 of 1 differ, apart by 5.0e-01 at most"
+        "records   record `x` has 2.0, not 1.0, apart by 5.0e-01 at most"
     )
     same = [*words[:-1], "import backendcfg; backendcfg.record('x', 1.0)"]
     assert main(["--json", "compare", "./empty.toml", "nothing", *same]) == 0
@@ -405,5 +448,5 @@ def test_records_that_change_from_run_to_run_of_a_side_are_left_out():
     found = recorded.between([one, one], [other, one])
     assert found == recorded.Between(0, (), ("x",))
     assert recorded.between([one, one], [other, other]).differing == (
-        "record `x`: the 1st of 1 has 2.0, not 1.0; 1 of 1 differ, apart by 5.0e-01 at most",
+        "record `x` has 2.0, not 1.0, apart by 5.0e-01 at most",
     )

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from backendcfg import environ
+from backendcfg.bridges import lineage
 from backendcfg.catalogue.frameworks import JAX, TORCH
 from backendcfg.errors import InvalidArgumentError
 
@@ -102,6 +103,8 @@ class _File:
                 return
             keeps = content.nbytes <= LARGEST_KEPT and self.kept + content.nbytes <= MOST_KEPT
             about = {"name": name, "dtype": dtype, "shape": shape, "digest": digest, "kept": keeps}
+            if task := lineage.task():
+                about["task"] = task
             line = json.dumps({**about, "bytes": content.nbytes}).encode() + b"\n"
             values = content.tobytes() if keeps else b""
             try:

@@ -1,8 +1,8 @@
 """What programs recorded with `backendcfg.record`: read from a folder, and compared by name.
 
-Ranks are compared by their numbers. Other processes, and several of one rank, count in the order in
-which they began to record, but for those that recorded exactly what a process of the other run did:
-which worker of a pool begins first says nothing.
+Ranks are compared by their numbers, and tasks of pools by theirs: which worker takes which task
+says nothing. Other processes, and several of one rank, count in the order in which they began to
+record, but for those that recorded exactly what a process of the other run did.
 """
 
 from __future__ import annotations
@@ -65,19 +65,21 @@ class Record:
 
 @dataclass(frozen=True)
 class Stream:
-    """What one process recorded.
+    """What one process recorded, in a task of a pool or outside of tasks.
 
     Attributes:
         number: of the process, from 1, in the order in which those of its rank began to record.
         records: by name, in their order.
         ended: why recording ended early, or "".
         rank: that it belongs to; None for none.
+        task: the words of its path, as "pool", "1", "3"; () outside of tasks.
     """
 
     number: int
     records: Mapping[str, tuple[Record, ...]]
     ended: str = ""
     rank: int | None = None
+    task: tuple[str, ...] = ()
 
     @property
     def key(self) -> frozenset[tuple[Any, ...]]:
@@ -99,19 +101,22 @@ def read(folder: str) -> tuple[Stream, ...]:
     found = []
     for match in filter(None, map(_NAME.fullmatch, os.listdir(folder))):
         rank = None if match[1] is None else int(match[1])
-        stream = _stream(os.path.join(folder, match[0]), int(match[2]) + 1)
-        found.append(replace(stream, rank=rank))
-    return tuple(sorted(found, key=lambda one: (one.rank is not None, one.rank or 0, one.number)))
+        streams = _streams(os.path.join(folder, match[0]), int(match[2]) + 1)
+        found += [replace(stream, rank=rank) for stream in streams]
+    return tuple(
+        sorted(found, key=lambda one: (one.rank is not None, one.rank or 0, one.number, one.task))
+    )
 
 
-def _stream(path: str, number: int) -> Stream:
-    found: dict[str, list[Record]] = {}
+def _streams(path: str, number: int) -> list[Stream]:
+    """What one process recorded, outside of tasks and in each."""
+    tasks: dict[tuple[str, ...], dict[str, list[Record]]] = {}
     ended = ""
     with suppress(OSError), opened(path) as file:
         try:
             ended = str(json.loads(file.read(HEAD)))
         except ValueError:
-            return Stream(number, {})  # the process ended while it began
+            return [Stream(number, {})]  # the process ended while it began
         lines, left = Lines(file), MOST_KEPT
         for _ in range(MOST_RECORDS):
             about = lines.next()
@@ -124,8 +129,12 @@ def _stream(path: str, number: int) -> Stream:
                 if len(values) < about["bytes"]:
                     break
             one = Record(about["dtype"], tuple(about["shape"]), about["digest"], values)
+            found = tasks.setdefault(tuple(map(str, about.get("task", ()))), {})
             found.setdefault(about["name"], []).append(one)
-    return Stream(number, {name: tuple(each) for name, each in found.items()}, ended)
+    return [
+        Stream(number, {name: tuple(each) for name, each in found.items()}, ended, task=task)
+        for task, found in (tasks or {(): {}}).items()
+    ]
 
 
 def _is_record(about: Mapping[str, Any]) -> bool:
@@ -135,6 +144,7 @@ def _is_record(about: Mapping[str, Any]) -> bool:
         all(isinstance(about.get(what), str) for what in ("name", "dtype"))
         and isinstance(about.get("kept"), bool)
         and isinstance(shape, list)
+        and isinstance(about.get("task", []), list)
         and len(shape) <= MOST_DIMENSIONS
         and all(
             type(one) is int and one >= 0
@@ -164,10 +174,13 @@ def without_values(streams: Sequence[Stream]) -> tuple[Stream, ...]:
 
 def obstacles(streams: Sequence[Stream]) -> list[str]:
     """Why not all that was recorded is compared, in words."""
+    processes: dict[tuple[int | None, int], list[Stream]] = {}
+    for stream in filter(lambda one: one.ended, streams):
+        processes.setdefault((stream.rank, stream.number), []).append(stream)
     return [
-        f"records of {_who(stream)} after the {ordinal(number_of([stream]))}: {stream.ended}"
-        for stream in streams
-        if stream.ended
+        f"records of {_who(replace(each[0], task=()))} after the {ordinal(number_of(each))}:"
+        f" {each[0].ended}"
+        for each in processes.values()
     ]
 
 
@@ -209,13 +222,17 @@ def differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[Deviation]:
         b: of the other.
     """
     found = []
-    for rank in dict.fromkeys(one.rank for one in (*a, *b)):
-        mine, its = ([one for one in run if one.rank == rank] for run in (a, b))
+    runs = [_by_place(run) for run in (a, b)]
+    ended = {one.rank for one in (*a, *b) if one.ended}
+    for rank, task in {**runs[0], **runs[1]}:
+        mine, its = (run.get((rank, task), []) for run in runs)
         of_rank = "" if rank is None else f" of rank {rank}"
-        if len(mine) != len(its):
+        # Where recording ended early, it may have ended before a task.
+        if len(mine) != len(its) and not (task and rank in ended):
             words = f"{counted(len(its), 'process', 'processes')}{of_rank} recorded values"
-            found.append(Deviation("", f"{words}, not {len(mine)}"))
-        is_one_of = max(len(mine), len(its)) > 1
+            in_task = f" in {_named(task)}" if task else ""
+            found.append(Deviation("", f"{words}{in_task}, not {len(mine)}"))
+        is_one_of = max(len(mine), len(its)) > 1 or bool(task)
         left, right = _unlike(mine, its)
         for one, other in zip(left, right, strict=False):
             who = f"{_who(one, is_one_of=is_one_of)}: " if is_one_of or of_rank else ""
@@ -223,9 +240,21 @@ def differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[Deviation]:
     return found
 
 
+def _by_place(run: Sequence[Stream]) -> dict[tuple[int | None, tuple[str, ...]], list[Stream]]:
+    """What was recorded by rank and task, in the order of `read`."""
+    places: dict[tuple[int | None, tuple[str, ...]], list[Stream]] = {}
+    for stream in run:
+        places.setdefault((stream.rank, stream.task), []).append(stream)
+    return places
+
+
+def _named(task: Sequence[str]) -> str:
+    return "task " + "/".join(task)
+
+
 def _who(stream: Stream, *, is_one_of: bool = True) -> str:
-    """A process, or the rank that it alone is."""
-    process = f"process {stream.number}"
+    """A task, a process, or the rank that it alone is."""
+    process = _named(stream.task) if stream.task else f"process {stream.number}"
     if stream.rank is None:
         return process
     return f"{process} of rank {stream.rank}" if is_one_of else f"rank {stream.rank}"
@@ -255,9 +284,13 @@ def _of_streams(a: Stream, b: Stream) -> Iterator[tuple[str, str]]:
         pairs = list(zip(one, other, strict=False))
         odd = [place for place, (x, y) in enumerate(pairs) if not x.is_like(y)]
         if odd:
-            first = f"the {ordinal(odd[0] + 1)} of {len(pairs)} {_first(*pairs[odd[0]])}"
-            apart = _apart([pairs[place] for place in odd])
-            yield name, f"record `{name}`: {first}; {len(odd)} of {len(pairs)} differ{apart}"
+            first, apart = _first(*pairs[odd[0]]), _apart([pairs[place] for place in odd])
+            if len(pairs) == 1:
+                yield name, f"record `{name}` {first}{apart}"
+                continue
+            which = f"the {ordinal(odd[0] + 1)} of {len(pairs)}"
+            words = f"{which} {first}; {len(odd)} of {len(pairs)} differ{apart}"
+            yield name, f"record `{name}`: {words}"
 
 
 def _first(one: Record, other: Record) -> str:

@@ -49,7 +49,7 @@ def _of_text(text: str) -> str:
 
 
 def _of_records(streams: Sequence[Stream]) -> str:
-    """Which process of a pool recorded what does not count; which rank does."""
+    """Which process recorded what does not count; which rank and which task does."""
     if not any(stream.records for stream in streams):
         return ""
     return _digest(sorted(map(_of_stream, streams)))
@@ -60,7 +60,8 @@ def _of_stream(stream: Stream) -> str:
         name: [[one.dtype, one.shape, one.digest] for one in records]
         for name, records in stream.records.items()
     }
-    return _digest(values if stream.rank is None else [stream.rank, values])
+    whose = [one for one in (stream.rank, stream.task or None) if one is not None]
+    return _digest([*whose, values] if whose else values)
 
 
 def _of_files(written: Mapping[str, Content]) -> dict[str, str]:
