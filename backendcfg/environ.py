@@ -278,3 +278,13 @@ def leads_elsewhere(path: str) -> bool:
 def _owners_of_the_system() -> tuple[int, int]:
     """Root, and who owns the root folder: in a container that may be another number for root."""
     return 0, os.stat("/").st_uid
+
+
+def as_text(path: str) -> str:
+    """A path as text for a file that processes with other encodings of names read, too."""
+    return os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
+def as_path(text: str) -> str:
+    """The path that `as_text` wrote, as this process encodes names."""
+    return os.fsdecode(text.encode("utf-8", "surrogateescape"))

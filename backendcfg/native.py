@@ -7,6 +7,7 @@ Calls with data go through `backendcfg._native` instead: ctypes costs a microsec
 from __future__ import annotations
 
 import ctypes
+import os
 from ctypes import (
     POINTER,
     c_char,
@@ -260,7 +261,7 @@ def open_provider(
     native, error, handle = library(), _Error(), c_void_p()
     asked = _Library(
         name=provider.encode(),
-        path=path.encode(errors="surrogateescape"),
+        path=os.fsencode(path),
         prefix=prefix.encode(),
         suffix=suffix.encode(),
         interface=_INTERFACES[interface],

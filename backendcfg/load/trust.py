@@ -189,7 +189,7 @@ def _recorded() -> dict[str, str]:
         files = json.loads(text)["files"]
         if not all(isinstance(digest, str) for digest in files.values()):
             raise TypeError
-        return dict(files)
+        return {environ.as_path(path): digest for path, digest in files.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise UnreadableFileError(
             f"{path} is not what backendcfg wrote",
@@ -200,6 +200,7 @@ def _recorded() -> dict[str, str]:
 def _write(files: dict[str, str]) -> None:
     """Replace the record: a reader, or a crash, sees the old one or the new one."""
     path = store()
+    files = {environ.as_text(each): digest for each, digest in files.items()}
     # mkstemp creates the file for its owner alone.
     descriptor, temporary = tempfile.mkstemp(prefix=".trusted-", dir=path.parent)
     try:

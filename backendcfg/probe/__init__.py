@@ -8,18 +8,19 @@ HUNG_SECONDS = 600.0
 """For how long a file that did not answer is not opened again."""
 
 
-def text_of(path: str, *, errors: str = "replace") -> str:
+def text_of(path: str, *, has_names: bool = False) -> str:
     """The text of a file of the system; "" where it cannot be read.
 
     Args:
         path: the file.
-        errors: what becomes of bytes that are no UTF-8; "surrogateescape" for names of files.
+        has_names: whether it has names of files, which are to be as the system calls take them.
     """
     try:
-        with open(path, encoding="utf-8", errors=errors) as file:
-            return file.read()
+        with open(path, "rb") as file:
+            content = file.read()
     except OSError:
         return ""
+    return os.fsdecode(content) if has_names else content.decode("utf-8", "replace")
 
 
 def first_line_of(path: str) -> str:

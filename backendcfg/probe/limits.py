@@ -231,7 +231,7 @@ def _cpuset(group: _Group) -> int:
 
 def _text(path: str) -> str:
     """A file that may name cgroups, whose names may have any bytes."""
-    return text_of(path, errors="surrogateescape")
+    return text_of(path, has_names=True)
 
 
 # The rank on this machine, and how many there are. The first is the innermost where launchers start

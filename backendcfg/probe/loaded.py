@@ -78,7 +78,7 @@ def mapped_files(maps: str = _MAPS) -> list[str]:
     """Every shared library mapped in this process, each once."""
     if sys.platform == "darwin":
         return _dyld_images()
-    lines = text_of(maps, errors="surrogateescape").split("\n")
+    lines = text_of(maps, has_names=True).split("\n")
     # Address, permissions, offset, device, inode, path: the path may hold spaces.
     paths = (line.split(maxsplit=5)[5:] for line in lines)
     return list(dict.fromkeys(path[0] for path in paths if path and ".so" in path[0]))

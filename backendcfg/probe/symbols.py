@@ -150,7 +150,7 @@ def openmp_of(handle: ctypes.CDLL) -> str:
 
 def _mkl(handle: ctypes.CDLL) -> dict[str, Any]:
     version = mkl_version(handle)
-    maps = text_of("/proc/self/maps", errors="surrogateescape")
+    maps = text_of("/proc/self/maps", has_names=True)
     layers = [layer for layer in _MKL_LAYERS if f"{MKL.stem}_{layer}" in maps]
     branch = getattr(handle, "MKL_CBWR_Get_Auto_Branch", None)
     return {

@@ -132,7 +132,7 @@ def commit(
             "generation": number,
             "parent": row.generation,
             "beyond": 0 if row.generation else row.back,
-            "path": path or "",
+            "path": environ.as_text(path or ""),
             "name": name,
             "arguments": dict(arguments),
             "rank": rank,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-from backendcfg import plain_json, startup
+from backendcfg import environ, plain_json, startup
 from backendcfg.errors import StateUnwritableError
 from backendcfg.records import field, record, replace
 from backendcfg.startup import ENVIRONMENT, SHARED, USER
@@ -128,7 +128,7 @@ def parse_index(file: str) -> tuple[dict[str, Row], str]:
         if startup.is_shared(os.path.dirname(file)):
             return {}, SHARED
         return {}, UNREADABLE if os.path.lexists(file) else ""
-    text = content.decode("utf-8", "surrogateescape")
+    text = os.fsdecode(content)  # as paths of this process are: one folder, one row
     header, _, body = text.partition("\n")
     rows: dict[str, Row] = {}
     fault = "" if text.endswith("\n") else "its last line is cut off"
@@ -165,7 +165,7 @@ def index_text(rows: dict[str, Row]) -> bytes:
         f"{row.generation}\t{row.key}\t{path}\t{row.highest}\t{row.back}"
         for path, row in rows.items()
     ]
-    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
+    return os.fsencode("\n".join(lines) + "\n")
 
 
 KEPT = 50
@@ -222,7 +222,7 @@ def load(state: str, row: Row, number: int) -> Generation:
         generation = Generation(
             number=_typed(data, "generation", int),
             parent=_typed(data, "parent", int),
-            path=_typed(data, "path", str),
+            path=environ.as_path(_typed(data, "path", str)),
             name=_typed(data, "name", str),
             arguments=_typed(data, "arguments", dict),
             rank=_typed(data, "rank", str),

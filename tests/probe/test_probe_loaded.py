@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from backendcfg.probe import loaded
 from backendcfg.probe.loaded import LoadedLibrary
 
@@ -107,6 +109,21 @@ def test_paths_with_spaces_are_whole(tmp_path):
 
 def test_a_system_without_proc_has_nothing_mapped(tmp_path):
     assert loaded.mapped_files(str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize("utf8", ["0", "1"])
+def test_a_library_in_a_folder_of_any_name_is_found_in_every_locale(python, tmp_path, utf8):
+    library = tmp_path / "Kö" / "libopenblas.so"
+    library.parent.mkdir()
+    library.touch()
+    (tmp_path / "maps").write_text(f"7f00-7f01 r-xp 00000000 08:01 7 {library}\n")
+    program = """
+    import os, sys
+    from backendcfg.probe.loaded import mapped_files
+    print([os.path.exists(path) for path in mapped_files(sys.argv[1])])
+    """
+    locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": utf8}
+    assert python(program, str(tmp_path / "maps"), **locale) == "[True]\n"
 
 
 def test_looking_imports_nothing_heavy():

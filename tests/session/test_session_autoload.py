@@ -799,6 +799,34 @@ def test_the_user_s_settings_count_only_where_nobody_else_may_write_them(real, t
         path.chmod(mode)
 
 
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+"""What has a Python take names of files for ASCII, and bytes beyond it for surrogates."""
+
+
+def test_a_project_is_the_same_in_every_locale(real):
+    real.root /= "Kö"
+    real.root.mkdir()
+    (real.root / "backendcfg.toml").write_text("schema = 1\n")
+    for name, variables in (("tf32-off", {}), ("fast", ASCII)):
+        assert real.run("-m", "backendcfg", "apply", name, **variables).returncode == 0
+        for locale in ({}, ASCII):
+            assert real.said("-c", SHOW, **locale) == (f"True\n{name}\n", "", 0)
+    assert len(real.run("-m", "backendcfg", "history").stdout.splitlines()) == 2
+    assert real.run("-m", "backendcfg", "undo", **ASCII).returncode == 0
+    assert real.said("-c", SHOW) == ("True\ntf32-off\n", "", 0)
+
+
+@pytest.mark.parametrize("who", [{}, ASCII], ids=["UTF-8", "ASCII"])
+def test_what_is_trusted_is_so_in_every_locale(real, who):
+    real.root /= "Kö"
+    real.root.mkdir()
+    (real.root / "backendcfg.toml").write_text('environment.MINE = "yes"\n' + PICKS)
+    assert real.run("-m", "backendcfg", "trust", **who).returncode == 0
+    code = "import os; print(os.environ.get('MINE'))"
+    for locale in ({}, ASCII):
+        assert real.said("-c", code, **locale) == ("yes\n", "", 0)
+
+
 def test_what_is_active_where_others_may_write_does_not_act_and_one_line_says_so(real):
     for words in (["apply", "fast", "--user"], ["apply", "fast", "--environment"]):
         assert real.run("-m", "backendcfg", *words).returncode == 0
