@@ -165,6 +165,10 @@ class Meaning(str):
     __hash__ = str.__hash__
 
 
+_held: dict[str, tuple[str | None, str]] = {}
+"""What libraries read from variables that were written since: the text, and who read it."""
+
+
 @record(frozen=True)
 class EnvironmentVariable:
     """One variable of this process; None stands for unset, as does the empty text.
@@ -186,15 +190,26 @@ class EnvironmentVariable:
         at_start = self.row.latch == "before-process"
         get = started_with().get if at_start else environ.current().get
         found = get(self.name) or None
-        if self.name != self.row.name:
-            return found
-        return Meaning.of(self.wanted, found) if self.row.says(found, self.wanted) else found
+        return Meaning.of(self.wanted, found) if self._is_wanted(found) else found
+
+    def _is_wanted(self, text: str | None) -> bool:
+        return self.name == self.row.name and self.row.says(text, self.wanted)
 
     def write(self, value: str | None) -> None:
         limits.note_processors()
+        who = self._has_been_read()
+        if who and _held.get(self.name, ("", ""))[1] != who:
+            _held[self.name] = environ.current().get(self.name) or None, who
         environ.put(self.name, value.text if isinstance(value, Meaning) else value)
 
     def too_late(self) -> str:
+        who = self._has_been_read()
+        text, reader = _held.get(self.name, (None, ""))
+        has_wanted = reader == who and (text == self.wanted or self._is_wanted(text))
+        return "" if has_wanted else who
+
+    def _has_been_read(self) -> str:
+        """Who has read the variable when it was loaded, in words; "" where nobody has."""
         if not self.row.runtime:
             return _READERS[self.row.reader]()
         if not imports.may_have_libraries():
@@ -215,7 +230,7 @@ class EnvironmentVariable:
 
     def lasting(self) -> str:
         """Why whoever has read the value keeps it when the variable is given back, or ""."""
-        because = self.too_late()
+        because = self._has_been_read()
         return f"{because}; nothing takes that back" if because else ""
 
 

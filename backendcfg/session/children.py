@@ -109,10 +109,10 @@ _scopes_open: list[bool] = []
 _watch: list[imports.Watch] = []
 _received: list[tasks.Tasks] = []
 _replaced: list[tuple[Any, str, Any, Any]] = []
-_take_over: list[Callable[[Sequence[Compiled], str], None]] = []
+_take_over: list[Callable[..., None]] = []
 
 
-def connect(take_over: Callable[[Sequence[Compiled], str], None]) -> None:
+def connect(take_over: Callable[..., None]) -> None:
     """Hand in what makes plans the base of a child: `session.process` has it."""
     _take_over[:] = [take_over]
 
@@ -349,15 +349,17 @@ class Inheritance:
 
     Attributes:
         plans: the profile of the process and of each scope, outermost first.
+        found: whether programs find them by themselves, as in `AppliedProfile`.
         identity: which child it is: the how many-th of its parent, after its parent's own.
         size: how many processes, the child among them, share the cores of its parent.
         tasks: for a worker of a pool, what its tasks are seeded by.
     """
 
-    __slots__ = ("identity", "plans", "size", "tasks")
+    __slots__ = ("found", "identity", "plans", "size", "tasks")
 
     def __init__(self, plans: tuple[Compiled, ...], identity: lineage.Path) -> None:
         self.plans = plans
+        self.found = False
         self.identity = identity
         self.size = 1
         self.tasks: tasks.Tasks | None = None
@@ -378,7 +380,10 @@ class Inheritance:
         # A fork inside a scope takes the scope along, although the pool may have been made outside.
         if not plans and not _native.chain():
             return None
-        return cls(plans, tasks.path_of_child(plans, child._identity[-1]))
+        base = installed.in_force()
+        given = cls(plans, tasks.path_of_child(plans, child._identity[-1]))
+        given.found = base is not None and base.found and not opened
+        return given
 
     def __reduce__(self) -> tuple[Any, ...]:
         import json
@@ -389,6 +394,7 @@ class Inheritance:
             "version": __version__,
             "identity": self.identity,
             "size": self.size,
+            "found": self.found,
             "plans": [plan.to_json() for plan in self.plans],
             "tasks": self.tasks and self.tasks.to_list(),
         }
@@ -400,7 +406,7 @@ class Inheritance:
             _abandon_scopes()
         base = installed.in_force()
         there = base is not None and base.plans == self.plans
-        settle(self.plans, self.identity, there=there, size=self.size)
+        settle(self.plans, self.identity, there=there, size=self.size, found=self.found)
         if self.tasks:
             self.tasks.govern(process)
 
@@ -417,6 +423,7 @@ def settle(
     there: bool,
     size: int = 1,
     source: str = PARENT,
+    found: bool = False,
 ) -> None:
     """Make the plans the base of this child, with generators of its own.
 
@@ -426,6 +433,7 @@ def settle(
         there: whether they are its base already.
         size: how many processes share the cores of its parent.
         source: who picked them, in words.
+        found: whether programs find them by themselves, as in `AppliedProfile`.
     """
     from backendcfg.bridges import lineage
 
@@ -433,7 +441,7 @@ def settle(
     own = _with_share(plans, size)
     there = there and own == plans
     if own and not (there and all("seed.value" not in plan.asked for plan in own)):
-        _take_over[0](own, source)
+        _take_over[0](own, source, found=found)
     else:
         threads.begin()  # the thread that forked may be older than the profile
     # A decorator, or the process that forked, has prepared profiles for all its cores.

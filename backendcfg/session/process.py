@@ -106,19 +106,20 @@ def install(
         return stack[-1].report
 
 
-def take_over(plans: Sequence[Compiled], source: str) -> None:
+def take_over(plans: Sequence[Compiled], source: str, *, found: bool = False) -> None:
     """Make what was in force in another process the base of this one.
 
     Args:
         plans: the other's profile and open scopes, outermost first. The last is in force; those
             beneath hold for the switches that it leaves alone.
         source: where they come from, in words.
+        found: as in `AppliedProfile`.
     """
     wiring.connect()
     prepared = wiring.prepare_base(plans[-1])
     with _CHANGING, Deferral():
         outcomes = _set(plans, prepared)
-        stack[-1:] = [AppliedProfile(prepared, source, outcomes, tuple(plans[:-1]))]
+        stack[-1:] = [AppliedProfile(prepared, source, outcomes, tuple(plans[:-1]), found)]
         _follow()
 
 

@@ -156,7 +156,9 @@ def receive(given: str) -> None:
     base = installed.in_force()
     there = base is not None and [plan.to_json() for plan in base.plans] == data["plans"]
     plans = tuple(Compiled.from_dict(json.loads(text)) for text in data["plans"])
-    children.settle(plans, tuple(data["identity"]), there=there, size=data["size"])
+    children.settle(
+        plans, tuple(data["identity"]), there=there, size=data["size"], found=data["found"]
+    )
     if data["tasks"]:
         children.received(tasks.Tasks.from_list(data["tasks"]))
 

@@ -148,6 +148,45 @@ def test_what_a_loaded_library_has_read_is_too_late_and_says_who_read_it(monkeyp
     }
 
 
+def test_what_a_library_read_may_come_back_and_nothing_else(monkeypatch):
+    started = {"mkl[torch]": "mkl"}
+    monkeypatch.setattr(pool_calls, "inventory", lambda: Inventory(started=started))
+    monkeypatch.setattr(environment, "_held", {})
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    (mine,) = environment.settings(REPRODUCIBLE, {"blas.mkl.cbwr"})
+    (other,) = environment.settings({"blas.mkl.cbwr": "avx2"}, {"blas.mkl.cbwr"})
+    read = "mkl[torch] read it when loaded"
+    for text in (None, "AVX2"):
+        mine.switch.write(text)
+        assert [mine.switch.too_late(), other.switch.too_late()] == ["", read]
+        assert mine.switch.lasting() == f"{read}; nothing takes that back"
+    started["mkl[conda]"] = "mkl"
+    assert mine.switch.too_late() == "mkl[torch], mkl[conda] read it when loaded"
+
+
+def test_a_profile_that_comes_back_is_in_force_as_before(answer):
+    program = """
+import json, os
+import backendcfg
+backendcfg.apply("reproducible")
+import numpy
+def state():
+    pending = [each.switch for each in backendcfg.verify().readings if each.state == "pending"]
+    return [os.environ.get("OPENBLAS_THREAD_TIMEOUT"), pending]
+found = [state()]
+for _ in range(2):
+    backendcfg.apply("tf32-off")
+    found.append(os.environ.get("OPENBLAS_THREAD_TIMEOUT"))
+    backendcfg.undo()
+    found.append(state())
+print(json.dumps(found))
+"""
+    first, *later = answer(program, BACKENDCFG_DISABLE="0")
+    assert first[0] is not None
+    assert "OPENBLAS_THREAD_TIMEOUT" not in first[1]
+    assert later == [None, first] * 2
+
+
 def test_a_library_that_takes_no_call_makes_its_variable_too_late(monkeypatch):
     missing = {"openblas[conda].threads": "it has no openblas_set_num_threads"}
     monkeypatch.setattr(environment.imports, "may_have_libraries", lambda: True)

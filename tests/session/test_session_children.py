@@ -399,6 +399,33 @@ def test_what_a_program_finds_by_itself_is_not_handed_over(script):
     assert [["one", False], ["one", "one"]] == found
 
 
+def test_a_program_of_a_worker_finds_what_one_of_the_main_process_finds(script, tmp_path):
+    program = """
+    for chosen in ("", "one"):
+        if chosen:
+            backendcfg.apply(chosen)
+        found = []
+        for method in ("fork", "spawn", "forkserver"):
+            with multiprocessing.get_context(method).Pool(1) as pool:
+                found.append(pool.apply(seen_by_program))
+        print(json.dumps(found))
+    """
+    look = (
+        LOOK
+        + """
+def seen_by_program():
+    code = "import os, backendcfg; print(backendcfg.active().name, 'BACKENDCFG_INHERIT' in os.environ)"
+    done = subprocess.run([sys.executable, "-c", code], cwd="sub", capture_output=True, text=True)
+    return done.stdout + done.stderr
+"""
+    )
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "backendcfg.toml").write_text('profile = "all"\n')
+    (tmp_path / "sub" / "backendcfg.toml").write_text('profile = "two"\n')
+    found = printed(script(program, look=look))
+    assert found == [["two False\n"] * 3, ["one True\n"] * 3]
+
+
 def test_a_wrong_value_in_the_variable_is_an_error(python):
     told = python("import backendcfg", fails=1, BACKENDCFG_INHERIT="{}")
     assert told.endswith(
