@@ -20,7 +20,7 @@ from backendcfg.bridges import imports
 from backendcfg.errors import BackendCfgError, InvalidArgumentError, SwitchLeftChangedError
 from backendcfg.records import record
 from backendcfg.registry import base, owners
-from backendcfg.session import installed, process
+from backendcfg.session import installed, process, wiring
 from backendcfg.transact import journal
 from backendcfg.transact.outcome import listed, shown
 from backendcfg.transact.switch import Setting
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg.audit.survey import SwitchReading
+
+
+_SETTABLE = ("anytime", "each-thread")
 
 
 @record(frozen=True)
@@ -67,6 +70,7 @@ class Watched:
     def changes(self) -> tuple[Change, ...]:
         """What is otherwise now, in the order in which a profile would write it."""
         now = survey.survey()
+        self._expect(now)
         found = [
             Change(name, was.own, now[name].own)
             for name, was in self.switches.items()
@@ -90,6 +94,19 @@ class Watched:
         for name, value in facts.facts().items():
             if not facts.is_option(name):  # before it was imported, nobody had set it
                 self.facts.setdefault(name, value)
+
+    def _expect(self, now: Mapping[str, SwitchReading]) -> None:
+        """Take of what came without an import, as by ctypes, what the profile in force wants."""
+        if self.base is None or installed.prepared() is not self.base:
+            return
+        wanted = {
+            one.switch.name: one.wanted
+            for one in wiring.settings(self.base.payload)
+            if one.switch.latch in _SETTABLE
+        }
+        for name in wanted.keys() & (now.keys() - self.switches.keys()):
+            came, own = now[name], wanted[name]
+            self.switches[name] = survey.SwitchReading(came.switch, came.flag, own, own=own)
 
     def accept(self, switches: Mapping[str, Any]) -> None:
         """Take these switches, facts and variables as they are given."""
@@ -174,7 +191,7 @@ class Watched:
         with owners.LOCK:
             if owners.cell_of(switch).claims:
                 return "an open scope holds it"
-            if switch.latch not in ("anytime", "each-thread"):
+            if switch.latch not in _SETTABLE:
                 return switch.too_late() or "it can be set once only"
             journal.transact([Setting(switch, was.own, was.flag)], _nothing)
         return ""

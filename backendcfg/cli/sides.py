@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shlex
+import termios
+from array import array
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from backendcfg.cli.group import Verb
@@ -49,7 +54,7 @@ def note_unless_governed(guard: str) -> None:
 
 
 def check(verb: str, sides: str, words: tuple[str, ...]) -> None:
-    """Refuse what cannot be run.
+    """Refuse what cannot be run, and say what does not reach it.
 
     Args:
         verb: for the messages.
@@ -67,3 +72,17 @@ def check(verb: str, sides: str, words: tuple[str, ...]) -> None:
             helps=[f"write `backendcfg {verb} {sides} -- python train.py`"],
         )
     refuse_disabled()
+    if _has_input():
+        current().note(
+            f"the command finds standard input empty: what `backendcfg {verb}` gets there does not"
+            " reach it"
+        )
+
+
+def _has_input() -> bool:
+    """Whether there is something to read on standard input, but for what somebody types."""
+    waiting = array("i", [0])
+    with suppress(OSError):
+        if not os.isatty(0):
+            fcntl.ioctl(0, termios.FIONREAD, waiting)
+    return waiting[0] > 0

@@ -414,7 +414,7 @@ def _cure(found: Sequence[Setting]) -> str:
     flags = {one.name for one in found if one.name.startswith("flags.")}
     if flags and all(name.startswith("flags.threads.") for name in flags):
         return "give all ranks as many cores, or set `threads.count` to a number"
-    return "start all under one profile: `backendcfg run reproducible -- torchrun ...`"
+    return "start all under one profile: `backendcfg run reproducible -- LAUNCHER ...`"
 
 
 def unlike_in_words(

@@ -25,7 +25,7 @@ from backendcfg.fleet.agreement import (
     differing,
     unlike_in_words,
 )
-from backendcfg.fleet.saving import MOST_TOLD, VERSION, Told, is_earlier, name_of
+from backendcfg.fleet.saving import BEGAN, MOST_TOLD, VERSION, Told, is_earlier, name_of
 from backendcfg.launch.arrangement import ranges
 from backendcfg.resolve.words import counted, some
 
@@ -163,6 +163,14 @@ def merge(folder: str | os.PathLike[str]) -> Report:
             f"cannot read {visible(path)}: {why}", helps=["give the folder of `run --save-ranks`"]
         ) from None
     if not names:
+        if os.path.lexists(os.path.join(path, BEGAN)):
+            raise UsageError(
+                f"no rank saved anything in {visible(path)}, although a run began there",
+                helps=[
+                    "see why: launchers kill all ranks when one fails, and those save nothing",
+                    "call `backendcfg.fleet.save(DIR)` in the ranks before they do what fails",
+                ],
+            )
         raise UsageError(
             f"no rank saved anything in {visible(path)}",
             helps=[

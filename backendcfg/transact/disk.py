@@ -33,6 +33,7 @@ def unwritable(path: str, error: OSError, doing: str) -> StateUnwritableError:
     helps = {
         errno.ENOSPC: "free some space on that file system, then repeat the command",
         errno.EDQUOT: "free some of your quota on that file system, then repeat the command",
+        errno.EFBIG: "raise the limit on the size of files, `ulimit -f`, then repeat the command",
     }
     reason = os.strerror(error.errno or 0)
     file = _file_above(path) if error.errno in (errno.ENOTDIR, errno.EEXIST) else ""

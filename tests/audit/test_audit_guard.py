@@ -167,6 +167,31 @@ print(caught(imports))
     assert printed == "None\n"
 
 
+@pytest.mark.parametrize("sets", [False, True])
+def test_a_runtime_that_came_without_an_import_is_held_against_the_profile(python, sets):
+    """As a kernel of one's own brings one, by ctypes."""
+    printed = python(
+        CATCH
+        + f"""
+import ctypes
+backendcfg.apply(settings={{"threads.count": 3}})
+def loads(watched):
+    global runtime
+    runtime = ctypes.CDLL("libgomp.so.1")
+    assert runtime.omp_get_max_threads() == 3
+    if {sets}:
+        runtime.omp_set_num_threads(5)
+print(json.dumps([caught(loads, restore=True), runtime.omp_get_max_threads()]))
+"""
+    )
+    caught, threads = json.loads(printed)
+    assert threads == 3
+    if sets:
+        assert "`openmp[libgomp system].threads` was 3 and is 5" in caught[1]
+    else:
+        assert caught is None
+
+
 def test_a_profile_that_is_applied_inside_and_not_taken_back_is_named_and_taken_back(python):
     printed = python(
         CATCH

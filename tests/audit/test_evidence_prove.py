@@ -201,6 +201,22 @@ def test_a_folder_that_is_not_there_after_the_first_run_is_refused(tmp_path, mon
     )
 
 
+@pytest.mark.parametrize("text", ["", "1 2 3"])
+def test_what_is_given_on_standard_input_is_said_to_be_left(tmp_path, text):
+    words = [sys.executable, "-m", "backendcfg", "prove", "nothing", "--runs", "2"]
+    (tmp_path / "given").write_text(text)
+    with open(tmp_path / "given") as given:
+        done = subprocess.run(
+            [*words, "--", sys.executable, "-c", "import sys; print(sys.stdin.read() or 1)"],
+            cwd=tmp_path,
+            stdin=given,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert ("the command finds standard input empty" in " ".join(done.stderr.split())) is bool(text)
+
+
 def test_without_a_place_for_temporary_files_nothing_is_started(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert main(["prove", "nothing", "--", "true"]) == 3

@@ -366,5 +366,5 @@ def test_ranks_with_other_numbers_of_cores_are_told_what_makes_them_agree():
     with pytest.raises(errors.FleetDisagreesError) as raised:
         agreement._concluded(differ, 2)
     assert raised.value.helps == (
-        "start all under one profile: `backendcfg run reproducible -- torchrun ...`",
+        "start all under one profile: `backendcfg run reproducible -- LAUNCHER ...`",
     )

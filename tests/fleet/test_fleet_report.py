@@ -461,6 +461,13 @@ def test_a_folder_without_ranks_is_refused(tmp_path, verb):
             "  help: call `backendcfg.fleet.save(DIR)` in ranks that no launcher gives a number\n"
         ),
     )
+    (tmp_path / "began").touch()
+    assert verb("report", tmp_path)[2] == (
+        f"error[usage]: no rank saved anything in {tmp_path}, although a run began there\n"
+        "  state: nothing was changed\n"
+        "  help: see why: launchers kill all ranks when one fails, and those save nothing\n"
+        "  help: call `backendcfg.fleet.save(DIR)` in the ranks before they do what fails\n"
+    )
     assert verb("report", tmp_path / "none")[2] == (
         f"error[unreadable-file]: cannot read {tmp_path / 'none'}: No such file or directory\n"
         "  state: nothing was changed\n"
