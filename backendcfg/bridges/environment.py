@@ -16,7 +16,7 @@ from backendcfg.bridges import imports, xla_flags
 from backendcfg.catalogue import variables as table
 from backendcfg.catalogue import xla_text
 from backendcfg.catalogue.cpu import BLIS, MKL, ONEDNN, OPENBLAS
-from backendcfg.catalogue.frameworks import CUPY, JAX, NUMPY, TENSORFLOW, TORCH
+from backendcfg.catalogue.frameworks import CUPY, JAX, NUMBA, NUMPY, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import CUBLAS, CUDNN, NCCL
 from backendcfg.probe import limits, loaded
 from backendcfg.records import record, replace
@@ -100,7 +100,8 @@ def settings(values: Mapping[str, Any], asked: Collection[str], remedy: str = ""
             # Which number it would be depends on the file that is loaded one day; for those that
             # are, the pools' bridge compares the kernels that run.
             continue
-        known = replace(row, unset=str(_allowed())) if row.name == "NPROC" else row
+        by_affinity = row.name in ("NPROC", "NUMBA_NUM_THREADS")
+        known = replace(row, unset=str(_allowed())) if by_affinity else row
         result.append(Setting(EnvironmentVariable(row.name, known, text), text, row.flag, remedy))
     need = table.tf32_override(values, asked)
     if need is not None and need[1] == "1" and environ.foreign([table.TF32_OVERRIDE]):
@@ -233,6 +234,11 @@ class EnvironmentVariable:
         because = self._has_been_read()
         return f"{because}; nothing takes that back" if because else ""
 
+    def kept(self) -> str:
+        """Why its reader must find it as it is now, or ""."""
+        who = self.row.kept and self._has_been_read()
+        return f"{who}, and {self.row.kept}" if who else ""
+
 
 def started_with() -> Mapping[str, str]:
     """The variables that the interpreter itself saw when it started.
@@ -261,7 +267,7 @@ def _own(name: str) -> Variable:
 
 
 def _allowed() -> int:
-    """The processors that this process may use, which XLA counts when nobody tells it a number."""
+    """The processors that this process may use, which count where nobody tells another number."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -335,4 +341,5 @@ _READERS: dict[str, Callable[[], str]] = {
     NCCL.name: _nccl,
     JAX.name: xla_flags.started,
     CUPY.name: _module(CUPY.name),
+    NUMBA.name: _module(NUMBA.name),
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from backendcfg.catalogue import xla_text
 from backendcfg.catalogue.cpu import BLIS, MKL, ONEDNN, OPENBLAS, OPENMP
-from backendcfg.catalogue.frameworks import CUPY, JAX, TENSORFLOW, TORCH
+from backendcfg.catalogue.frameworks import CUPY, JAX, NUMBA, TENSORFLOW, TORCH
 from backendcfg.catalogue.gpu import (
     AOTRITON,
     CK,
@@ -43,7 +43,7 @@ class Variable:
         latch: until when the reader looks: a value of `backendcfg.transact.protocol.Latch`.
         reader: who reads it: "openblas", "openmp", "mkl", "mkl_rt" (not the MKL in torch), "blis",
             "torch", "onednn", "cublas", "cudnn" (that in torch), "nccl", "tensorflow", "jax",
-            "cupy" or "interpreter".
+            "cupy", "numba" or "interpreter".
         values: how flag values are spelled; a value that is not here is spelled as `str` does.
             None means that the variable must be unset for the flag value to hold.
         rivals: variables that decide the same, or part of it, when they are set.
@@ -54,6 +54,7 @@ class Variable:
         for_children: whether it is set for child processes alone, because a bridge sets the same by
             a call when its reader is imported here, and what the reader takes from a variable could
             not be undone.
+        kept: why it is not given back once its reader has read it, or "".
         initial: whether it gives a switch of PyTorch its first value (`INITIALS` of the schema),
             so that, found in an environment, it is a wish.
         evidence: "measured" or "read".
@@ -70,6 +71,7 @@ class Variable:
     unset: str = ""
     unit: int = 0
     for_children: bool = False
+    kept: str = ""
     initial: bool = False
     evidence: Literal["measured", "read"] = "measured"
 
@@ -132,8 +134,15 @@ VARIABLES: tuple[Variable, ...] = (
         runtime=True,
         evidence="read",
     ),
-    # What sizes XLA's pool on the CPU; without it the affinity does.
+    # What sizes XLA's pool on the CPU, and Numba's; without it the affinity does.
     Variable("threads.count", "NPROC", "before-first-use", JAX.name),
+    Variable(
+        "threads.count",
+        "NUMBA_NUM_THREADS",
+        "before-import",
+        NUMBA.name,
+        kept="it refuses to compile once it has threads and the variable changes",
+    ),
     Variable(
         "threads.dynamic",
         "OMP_DYNAMIC",

@@ -335,6 +335,8 @@ def returns(entries: Iterable[AppliedSwitch]) -> list[Restoration]:
 
 
 def _return(entry: AppliedSwitch) -> Restoration:
+    if kept := told(entry.setting.switch, "kept"):
+        return Restoration(entry, None, kept)
     if not entry.taken:
         return Restoration(entry, entry.original)
     switch: Any = entry.setting.switch

@@ -37,7 +37,7 @@ class ThreadCounts(Document):
         Threads,
         Flag(
             'Threads of every pool; "auto" is the cores of this process, or of its rank.',
-            ("native", "openblas", "mkl", "blis", "openmp", "torch", "tensorflow", "jax"),
+            ("native", "openblas", "mkl", "blis", "openmp", "torch", "tensorflow", "jax", "numba"),
             source=OPENMP,
             in_c=True,
         ),

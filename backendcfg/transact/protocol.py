@@ -26,7 +26,7 @@ class Switch(Protocol):
     library cannot take the value wanted; it is not written in either case. `overridden()`, which
     variable or context outranks the switch in whoever reads it; `writer()`, who probably wrote a
     value that is not the one wanted; `lasting()`, why what was made of the value stays when it is
-    given back, which is then done whatever `too_late` says.
+    given back, which is then done whatever `too_late` says; `kept()`, why it is not given back.
 
     A switch that can take its value from elsewhere, and whose own value says less than what holds,
     tells what holds by `in_force()`; that is what `verify`, `capture` and the token look at.

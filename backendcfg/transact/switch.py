@@ -44,7 +44,8 @@ class Setting:
 
 
 def told(
-    switch: Switch, what: Literal["dormant", "unsupported", "overridden", "writer", "lasting"]
+    switch: Switch,
+    what: Literal["dormant", "unsupported", "overridden", "writer", "lasting", "kept"],
 ) -> str:
     """What a switch says of itself, or "": the optional methods of `protocol.Switch`."""
     method = getattr(switch, what, None)

@@ -47,6 +47,7 @@ def test_a_child_gets_every_variable_that_carries_an_asked_flag():
         "BLIS_IR_NT": None,
         "BLIS_NUM_THREADS": "2",
         "NPROC": "2",
+        "NUMBA_NUM_THREADS": "2",
         "OMP_DYNAMIC": "FALSE",
         "MKL_DYNAMIC": "FALSE",
         "OPENBLAS_L2_SIZE": None,
@@ -105,12 +106,13 @@ def test_before_anything_is_loaded_variables_are_written_and_taken_back(monkeypa
         ("MKL_NUM_THREADS", "2"),
         ("BLIS_NUM_THREADS", "2"),
         ("NPROC", "2"),
+        ("NUMBA_NUM_THREADS", "2"),
         ("OPENBLAS_L2_SIZE", None),
         ("OPENBLAS_CORETYPE", "Haswell"),
         ("MKL_CBWR", "COMPATIBLE"),
     ]
     assert {each.remedy for each in settings} == {"start it"}
-    assert [each.switch.too_late() for each in settings] == [""] * 8
+    assert [each.switch.too_late() for each in settings] == [""] * 9
     found = [each.switch.read() for each in settings]
     for each in settings:
         each.switch.write(each.wanted)
@@ -137,6 +139,7 @@ def test_what_a_loaded_library_has_read_is_too_late_and_says_who_read_it(monkeyp
         "MKL_NUM_THREADS": "",
         "BLIS_NUM_THREADS": "",
         "NPROC": "",
+        "NUMBA_NUM_THREADS": "",
         "OMP_DYNAMIC": "",
         "MKL_DYNAMIC": "",
         "OPENBLAS_CORETYPE": "openblas[numpy], openblas[scipy] read it when loaded",
@@ -185,6 +188,32 @@ print(json.dumps(found))
     assert first[0] is not None
     assert "OPENBLAS_THREAD_TIMEOUT" not in first[1]
     assert later == [None, first] * 2
+
+
+NUMBA = """
+import json, os
+import backendcfg
+backendcfg.apply(settings={"threads.count": 1})
+import numba, numpy
+def total():
+    @numba.njit(parallel=True)
+    def compiled(x):
+        found = 0.0
+        for i in numba.prange(x.size):
+            found += x[i]
+        return found
+    return compiled(numpy.ones(9))
+found = [total(), numba.get_num_threads()]
+left = {each.switch: each.because for each in backendcfg.undo().outcomes}
+print(json.dumps([found, left["NUMBA_NUM_THREADS"], total(), os.environ["NUMBA_NUM_THREADS"]]))
+"""
+
+
+def test_numba_has_as_many_threads_and_goes_on_compiling_after_undo(answer):
+    pytest.importorskip("numba")
+    why = "it refuses to compile once it has threads and the variable changes"
+    stays = f"it stays at what was applied: numba is imported already, and {why}"
+    assert answer(NUMBA, BACKENDCFG_DISABLE="0") == [[9.0, 1], stays, 9.0, "1"]
 
 
 def test_a_library_that_takes_no_call_makes_its_variable_too_late(monkeypatch):

@@ -89,7 +89,7 @@ def test_explain_says_what_a_value_hides(call, project, host):
         'does      Threads of every pool; "auto" is the cores of this process, or of its rank.\n'
         'accepts   an integer from 1 to 4096 or "auto"\n'
         'default   "auto"\n'
-        "read by   native, openblas, mkl, blis, openmp, torch, tensorflow, jax\n"
+        "read by   native, openblas, mkl, blis, openmp, torch, tensorflow, jax, numba\n"
         "variable  BACKENDCFG_THREADS_COUNT\n"
         "source    https://www.openmp.org/spec-html/5.2/openmpch21.html\n"
     )
