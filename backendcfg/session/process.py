@@ -98,9 +98,17 @@ def install(
         found: as in `AppliedProfile`.
     """
     wiring.connect()
-    prepared = wiring.prepare_base(compiled)
+    before = installed.in_force()
+    if before is not None and before.plans == (compiled,):
+        # A program may apply the same for each request. `undo` takes back one at a time, so each is
+        # kept, with what it has in common.
+        prepared = before.prepared
+    else:
+        prepared = wiring.prepare_base(compiled)
     with _CHANGING, Deferral():
-        outcomes = _set([compiled], prepared, strict=strict)
+        outcomes = _set([prepared.payload], prepared, strict=strict)
+        if before is not None and outcomes == before.outcomes:
+            outcomes = before.outcomes
         stack.append(AppliedProfile(prepared, source, outcomes, found=found, strict=strict))
         _follow()
         return stack[-1].report

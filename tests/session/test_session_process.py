@@ -100,6 +100,27 @@ else:
     )
 
 
+def test_a_program_that_applies_the_same_for_each_request_keeps_little_of_each(python):
+    printed = python(
+        """
+import gc
+import backendcfg, numpy
+def made():
+    before = len(gc.get_objects())
+    for _ in range(100):
+        backendcfg.apply("fast")
+    return len(gc.get_objects()) - before
+made()
+print(made() < 500)
+for _ in range(200):
+    assert backendcfg.active().name == "fast"
+    backendcfg.undo()
+print(backendcfg.active())
+"""
+    )
+    assert printed == "True\nNone\n"
+
+
 def test_strict_refuses_what_is_too_late_and_changes_nothing(python):
     printed = python(
         READ_POOLS
