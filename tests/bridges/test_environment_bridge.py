@@ -209,6 +209,7 @@ print(json.dumps([found, left["NUMBA_NUM_THREADS"], total(), os.environ["NUMBA_N
 """
 
 
+@pytest.mark.slow
 def test_numba_has_as_many_threads_and_goes_on_compiling_after_undo(answer):
     pytest.importorskip("numba")
     why = "it refuses to compile once it has threads and the variable changes"

@@ -399,6 +399,7 @@ def test_what_a_program_finds_by_itself_is_not_handed_over(script):
     assert [["one", False], ["one", "one"]] == found
 
 
+@pytest.mark.slow
 def test_a_program_of_a_worker_finds_what_one_of_the_main_process_finds(script, tmp_path):
     program = """
     for chosen in ("", "one"):

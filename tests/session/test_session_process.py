@@ -100,6 +100,7 @@ else:
     )
 
 
+@pytest.mark.slow
 def test_a_program_that_applies_the_same_for_each_request_keeps_little_of_each(python):
     printed = python(
         """
