@@ -150,6 +150,19 @@ def _own_world(_world, known_libraries, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
 
+@pytest.fixture(name="give_away")
+def _give_away(monkeypatch):
+    """Have a file or folder be another user's: root's is given away, else this one is another."""
+
+    def give(path: os.PathLike[str]) -> None:
+        if os.geteuid() == 0:
+            os.chown(path, 4321, -1)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: 4321)
+
+    return give
+
+
 @pytest.fixture(name="python")
 def _python(tmp_path):
     """Run a program in a fresh interpreter, in a directory of its own, and give what it printed."""

@@ -468,14 +468,11 @@ def test_what_the_project_s_file_picks_is_in_force_in_every_verb(call, project):
 
 
 def test_a_project_in_somebody_else_s_folder_does_not_count_and_status_says_so(
-    call, tmp_path, monkeypatch
+    call, tmp_path, monkeypatch, give_away
 ):
     (tmp_path / "backendcfg.toml").write_text('profile = "fast"\n')
     monkeypatch.chdir(tmp_path)
-    if os.geteuid() == 0:
-        os.chown(tmp_path, 4321, -1)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    give_away(tmp_path)
     does_not = f"backendcfg.toml does not count: {tmp_path} is another user's"
     own_it = "run as the user whose folder it is, or make it yours with `chown`"
     assert " ".join(call("status").out.split()) == (
@@ -565,7 +562,7 @@ def test_who_picks_nothing_has_no_profile_whatever_weaker_ones_pick(call, projec
 
 
 def test_a_profile_of_a_project_that_does_not_count_and_a_file_that_is_here_are_named(
-    call, tmp_path, monkeypatch
+    call, tmp_path, monkeypatch, give_away
 ):
     other = tmp_path / "other"
     (other / "profiles").mkdir(parents=True)
@@ -582,10 +579,7 @@ def test_a_profile_of_a_project_that_does_not_count_and_a_file_that_is_here_are_
     assert f"/team.toml is there, and is not searched: the project here is {Path.cwd()}\n" in found
     assert "\n  help: give the file's path\n" in found
     monkeypatch.chdir(other)
-    if os.geteuid() == 0:
-        os.chown(other, 4321, -1)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    give_away(other)
     found = call("plan", "team").err
     assert (
         f"\n  note: profiles/team.toml is there, and is not searched: {other} is another user's\n"

@@ -407,15 +407,12 @@ def test_a_file_name_cannot_send_control_characters_to_the_terminal(world):
 
 @pytest.mark.parametrize(("mode", "counts"), [(0o1777, False), (0o755, True)])
 def test_a_plan_ends_where_its_project_s_file_does_not_count_any_more(
-    world, monkeypatch, mode, counts
+    world, monkeypatch, give_away, mode, counts
 ):
     settle(world, project="threads.count = 1", user="")
     project = world / "project"
     project.chmod(0o755)
-    if os.geteuid() == 0:
-        os.chown(project / "backendcfg.toml", 4321, -1)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    give_away(project / "backendcfg.toml")
     monkeypatch.setattr(startup, "upwards", lambda here: iter([str(project)]))
     before = load(Request("tf32-off"))
     assert str(project / "backendcfg.toml") in before.files
