@@ -57,8 +57,6 @@ OFF = "autoload-off"  # the file whose presence says that `backendcfg autoload o
 
 
 # Where things are. A function for each: what they depend on may change in a running process.
-
-
 def below_home(ours: str, theirs: str, usual: str) -> str:
     """What a variable of ours names, else our folder below theirs; "" without a home directory."""
     chosen = os.environ.get(PREFIX + ours, "")  # noqa: TID251
@@ -249,13 +247,13 @@ def project(here: str) -> "tuple[str, str]":
 
 
 def project_of_another(here: str) -> "tuple[str, str]":
-    """The nearest project's file, if it does not count; the folder that is why, or "": the file."""
+    """The nearest project's file, if none there counts; and the path that is another user's."""
     mine, other = set(upwards(here)), ""
     for at in folders(here):
         other = other or ("" if at in mine else at)
         path = marker(at, anybody=True)
         if path:
-            return (path, other) if other or path != marker(at) else ("", "")
+            return (path, other or path) if other or not marker(at) else ("", "")
     return "", ""
 
 
@@ -290,9 +288,11 @@ def active_rows(folder: str) -> "dict[str, int] | None":
     return rows
 
 
-def refused() -> "list[str]":
-    """The indexes that do not count, because somebody else may write them or their folder."""
-    states = filter(None, (state_directory(), environment_directory()))
+def refused(words: "list[str]") -> "list[str]":
+    """The indexes that would count and do not, as somebody else may write them or their folder."""
+    if is_worker(words) or any(os.environ.get(name) for name in STRONG):  # noqa: TID251
+        return []
+    states = [state for state in (state_directory(), environment_directory()) if state]
     paths = [os.path.join(state, "active") for state in states]
     shared = [path for path in paths if is_shared(path) or is_shared(os.path.dirname(path))]
     return [path for path in shared if os.path.lexists(path)]
@@ -316,7 +316,7 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
         return True, ""  # backendcfg says what is wrong
     here = working_directory()
     nearest = next((at for at in folders(here) if mine.get(escaped(at))), "") if mine else ""
-    # Of the variables: those of flags, and misspelled ones.
+    # Of flags, and misspelled ones.
     names = [n for n in os.environ if n.startswith(PREFIX) and n not in SILENT]  # noqa: TID251
     others = bool(
         any(os.environ.get(name) for name in names)  # noqa: TID251
@@ -581,8 +581,8 @@ def begin() -> None:
     words = getattr(sys, "orig_argv", sys.argv)
     kind, name = program(words)
     active, untrusted = may_have_profile(committed=kind == "-m" and name in KERNELS)
-    notes = [path + " does not count: somebody else may write it" for path in refused()]
-    if untrusted:
+    notes = [path + " does not count: somebody else may write it" for path in refused(words)]
+    if untrusted and not notes:
         notes = ["this Python starts without a profile, because you do not trust " + untrusted]
     if not (active or notes) or is_spared(words) or disabled() or is_off():
         return

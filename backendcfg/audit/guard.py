@@ -11,28 +11,25 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from contextlib import ContextDecorator
+from contextlib import ContextDecorator, suppress
 from typing import TYPE_CHECKING
 
 from backendcfg import environ
 from backendcfg.audit import facts, survey
-from backendcfg.bridges import imports
+from backendcfg.bridges import environment, imports
 from backendcfg.errors import BackendCfgError, InvalidArgumentError, SwitchLeftChangedError
 from backendcfg.records import record
 from backendcfg.registry import base, owners
 from backendcfg.session import installed, process, wiring
 from backendcfg.transact import journal
 from backendcfg.transact.outcome import listed, shown
-from backendcfg.transact.switch import Setting
+from backendcfg.transact.switch import ANYTIME, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
     from backendcfg.audit.survey import SwitchReading
-
-
-_SETTABLE = ("anytime", "each-thread")
 
 
 @record(frozen=True)
@@ -96,17 +93,21 @@ class Watched:
                 self.facts.setdefault(name, value)
 
     def _expect(self, now: Mapping[str, SwitchReading]) -> None:
-        """Take of what came without an import, as by ctypes, what the profile in force wants."""
+        """Take of what came without an import, as by ctypes, what it began with.
+
+        That is what the profile in force wants, or else what a child process finds.
+        """
         if self.base is None or installed.prepared() is not self.base:
             return
-        wanted = {
-            one.switch.name: one.wanted
-            for one in wiring.settings(self.base.payload)
-            if one.switch.latch in _SETTABLE
-        }
-        for name in wanted.keys() & (now.keys() - self.switches.keys()):
-            came, own = now[name], wanted[name]
-            self.switches[name] = survey.SwitchReading(came.switch, came.flag, own, own=own)
+        for setting in wiring.settings(self.base.payload):
+            name, own = setting.switch.name, setting.wanted
+            if name in self.switches or name not in now or setting.switch.latch not in ANYTIME:
+                continue
+            came: Any = now[name].switch
+            if now[name].own != own:
+                with suppress(LookupError, AttributeError):  # it cannot be asked
+                    own = came.afresh({})
+            self.switches[name] = survey.SwitchReading(came, setting.flag, own, own=own)
 
     def accept(self, switches: Mapping[str, Any]) -> None:
         """Take these switches, facts and variables as they are given."""
@@ -184,6 +185,8 @@ class Watched:
         if change.switch not in self.switches and facts.is_fact(change.switch):
             return facts.put_back(change.switch, change.before)
         if change.switch not in self.switches:
+            if why := environment.kept(change.switch):
+                return why
             environ.put(change.switch, change.before)
             return ""
         was = self.switches[change.switch]
@@ -191,7 +194,7 @@ class Watched:
         with owners.LOCK:
             if owners.cell_of(switch).claims:
                 return "an open scope holds it"
-            if switch.latch not in _SETTABLE:
+            if switch.latch not in ANYTIME:
                 return switch.too_late() or "it can be set once only"
             journal.transact([Setting(switch, was.own, was.flag)], _nothing)
         return ""

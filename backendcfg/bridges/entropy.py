@@ -27,8 +27,7 @@ class SeededBits:
 
     Attributes:
         seed: the seed of this process.
-        path: where the numbers start: the library, the task's seed in a task, and which forks of
-            which forks this process is, where nobody gave it a seed of its own.
+        path: where the numbers start: the seed of the task or the process, and the library.
         count: how many numbers were drawn.
     """
 
@@ -39,12 +38,8 @@ class SeededBits:
 
     def start(self, task: int | None) -> None:
         """Start at the seed of a task, or at that of the process."""
-        self.path: lineage.Path = (self.seed if task is None else task, self.name)
-        self.count = count()
-
-    def fork(self, number: int) -> None:
-        """Go on in a child, which would draw else what its parent draws."""
-        self.path = (*self.path, number)
+        seed = lineage.of_fork(self.seed if task is None else task)
+        self.path: lineage.Path = (seed, self.name)
         self.count = count()
 
     def __call__(self, bits: int) -> int:
@@ -155,8 +150,9 @@ class EntropyOfNumPy(_Entropy):
 
 
 def _after_fork() -> None:
+    """In the child, which would else draw what its parent draws."""
     for bits in _bits.values():
-        bits.fork(lineage.forks[0])
+        bits.start(lineage.task_seed())
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -198,9 +198,12 @@ class EnvironmentVariable:
 
     def write(self, value: str | None) -> None:
         limits.note_processors()
-        who = self._has_been_read()
-        if who and _held.get(self.name, ("", ""))[1] != who:
-            _held[self.name] = environ.current().get(self.name) or None, who
+        if who := self._has_been_read():
+            text = environ.current().get(self.name) or None
+            before, reader = _held.get(self.name, (text, who))
+            # Where libraries read different texts, no text is what they have.
+            same = reader and (reader == who or text == before)
+            _held[self.name] = (before, who if same else "")
         environ.put(self.name, value.text if isinstance(value, Meaning) else value)
 
     def too_late(self) -> str:
@@ -238,6 +241,12 @@ class EnvironmentVariable:
         """Why its reader must find it as it is now, or ""."""
         who = self.row.kept and self._has_been_read()
         return f"{who}, and {self.row.kept}" if who else ""
+
+
+def kept(name: str) -> str:
+    """Why a variable that is not set by a profile must stay as it is, or ""."""
+    rows = [row for row in table.VARIABLES if row.name == name and row.kept]
+    return "".join(EnvironmentVariable(name, row, None).kept() for row in rows)
 
 
 def started_with() -> Mapping[str, str]:

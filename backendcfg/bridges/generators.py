@@ -109,7 +109,8 @@ class Generator(AnytimeSwitch):
     def begin(self, seed: int) -> None:
         """Start it at a seed of the process, or at that of the task that runs here."""
         task = lineage.task_seed()
-        self.started[self.name] = number = self.of_thread(seed if task is None else task)
+        here = lineage.of_fork(seed if task is None else task)
+        self.started[self.name] = number = self.of_thread(here)
         self.start(number)
 
     def of_thread(self, seed: int) -> int:
@@ -424,9 +425,7 @@ def _reseed_forks() -> None:
 
 def _reseed() -> None:
     if Python.name in _seeded:
-        path = ("fork", lineage.forks[0])
-        _started[Python.name] = number = lineage.derived(_started[Python.name], path)
-        Python().start(number)
+        Python().begin(_seeded[Python.name])
 
 
 def _after_fork() -> None:

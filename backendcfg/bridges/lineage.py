@@ -41,8 +41,14 @@ _task: list[_Task] = []
 _counts: dict[tuple[str, ...], int] = {}
 """How many pools, and threads of each name, this task or process has had."""
 
-forks = [0]
+_called = [0]
 """How often this process, and those that it was forked from, called `os.fork()`."""
+
+_forked: list[int] = []
+"""By which call of `os.fork()` this process came from its parent, that from its own, and so on.
+
+Since it was given a path, or its task began.
+"""
 
 MOST_NAMES = 10_000
 """Names that are counted. Most names of threads come once, and are not worth keeping."""
@@ -65,6 +71,7 @@ def derived(seed: int, path: Iterable[int | str]) -> int:
 def become(path: Iterable[int | str]) -> None:
     """This process is the child at a path."""
     _process[:] = path
+    _forked.clear()
     _task.clear()
     _counts.clear()
 
@@ -85,6 +92,7 @@ def begin(path: Path, seed: int | None) -> None:
         seed: the profile's; None where it has none.
     """
     _task[:] = [_Task(path, None if seed is None else derived(seed, path))]
+    _forked.clear()
     _counts.clear()
 
 
@@ -100,7 +108,14 @@ def task_seed() -> int | None:
 
 def here() -> Path:
     """The path of the task that runs here, else that of the process."""
-    return task() or process()
+    return *(task() or process()), *(word for number in _forked for word in ("fork", number))
+
+
+def of_fork(seed: int) -> int:
+    """A seed as it is in this process, where `os.fork()` made it: another in each child."""
+    for number in _forked:
+        seed = derived(seed, ("fork", number))
+    return seed
 
 
 def child(number: int) -> int:
@@ -134,7 +149,11 @@ def _next(*words: str) -> Path:
 
 
 def _count_fork() -> None:
-    forks[0] += 1
+    _called[0] += 1
 
 
-os.register_at_fork(before=_count_fork)
+def _after_fork() -> None:
+    _forked.append(_called[0])
+
+
+os.register_at_fork(before=_count_fork, after_in_child=_after_fork)

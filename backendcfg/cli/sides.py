@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
+import stat
 import termios
 from array import array
 from contextlib import suppress
@@ -80,9 +81,12 @@ def check(verb: str, sides: str, words: tuple[str, ...]) -> None:
 
 
 def _has_input() -> bool:
-    """Whether there is something to read on standard input, but for what somebody types."""
+    """Whether there is something to read on standard input by now, but for what somebody types."""
     waiting = array("i", [0])
     with suppress(OSError):
+        found = os.fstat(0)
+        if stat.S_ISREG(found.st_mode):
+            return found.st_size > os.lseek(0, 0, os.SEEK_CUR)
         if not os.isatty(0):
             fcntl.ioctl(0, termios.FIONREAD, waiting)
     return waiting[0] > 0

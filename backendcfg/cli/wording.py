@@ -72,10 +72,9 @@ def no_project() -> list[str]:
     """A sentence on the file of a project that does not count here, as it is another user's."""
     from backendcfg import startup
 
-    path, folder = startup.project_of_another(startup.working_directory())
-    return (
-        [f"{shown_path(path)} does not count: {folder or 'it'} is another user's"] if path else []
-    )
+    path, theirs = startup.project_of_another(startup.working_directory())
+    whose = "it" if theirs == path else theirs
+    return [f"{shown_path(path)} does not count: {whose} is another user's"] if path else []
 
 
 def left_in_force() -> tuple[str | None, list[str]]:

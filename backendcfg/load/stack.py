@@ -267,9 +267,9 @@ class Family:
         """Why a folder with profiles is not this project's, and what to do."""
         if (root := self.locations.project_root) is not None:
             return f"the project here is {shown_path(str(root))}", "give the file's path"
-        path, whose = startup.project_of_another(str(folder))
+        path, theirs = startup.project_of_another(str(folder))
         if os.path.dirname(path) == str(folder):
-            why = f"{whose or shown_path(path)} is another user's"
+            why = f"{shown_path(theirs)} is another user's"
             return why, "run as that user, or give the file's path"
         there = "" if folder == self.locations.cwd else f" in {folder}"
         cure = f"run `backendcfg init {name}`{there}, which writes it"

@@ -37,7 +37,6 @@ OTHERS = {
     "LD_PRELOAD": "Libraries loaded before all others.",
     "MIOPEN_FIND_MODE": "How MIOpen searches for an algorithm.",
     "NPY_DISABLE_CPU_FEATURES": "Instruction sets that NumPy leaves out.",
-    "NUMBA_NUM_THREADS": "Threads of Numba.",
     "NUMEXPR_NUM_THREADS": "Threads of numexpr.",
     "ROCR_VISIBLE_DEVICES": "AMD devices that the runtime sees.",
     "TF_CUDNN_DETERMINISTIC": "Deterministic cuDNN in TensorFlow.",

@@ -141,7 +141,7 @@ def count_listed(ranges: str) -> int:
 def _groups(root: str) -> Iterator[_Group]:
     """The cgroups of this process and every ancestor that is visible here."""
     mounts = _mounts(root)
-    for line in _text(os.path.join(root, "proc/self/cgroup")).splitlines():
+    for line in _text(os.path.join(root, "proc/self/cgroup")).split("\n"):
         number, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
         if number == "0" and not names:
@@ -162,7 +162,7 @@ def _groups(root: str) -> Iterator[_Group]:
 def _mounts(root: str) -> list[tuple[str, str, str, list[str]]]:
     """Mounted cgroup hierarchies: directory, its root in the hierarchy, type, options."""
     found = []
-    for line in _text(os.path.join(root, "proc/self/mountinfo")).splitlines():
+    for line in _text(os.path.join(root, "proc/self/mountinfo")).split("\n"):
         before, separator, after = line.partition(" - ")
         left, right = before.split(), after.split()
         if not separator or len(left) < 5 or len(right) < 3:

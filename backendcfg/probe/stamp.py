@@ -91,8 +91,8 @@ def stamp(
         "unanswered": list(failed),
         "until": time.time() + min(failed.values(), default=0.0),
         "python": _python(),
-        "files": {path: _version(path) for path in _absolute([*files, *_ALWAYS])},
-        "missing": _absolute(missing),
+        "files": {environ.as_text(path): _version(path) for path in _absolute([*files, *_ALWAYS])},
+        "missing": [environ.as_text(path) for path in _absolute(missing)],
         "limits": _limits(),
         "drivers": {path: first_line_of(path) for path in _DRIVERS},
         "environment": relevant_environment(environment),
@@ -124,12 +124,13 @@ def _changes(stamp: Mapping[str, Any], environment: Mapping[str, str] | None) ->
         if (before := stamp["python"][name]) != now:
             yield f"{name} was {before} and is {now} now"
     yield from _variables(stamp["environment"], relevant_environment(environment))
-    for path, identity in stamp["files"].items():
+    for text, identity in stamp["files"].items():
+        path = environ.as_path(text)
         found = _version(path)
         if found != identity:
             what = "is gone" if found is None else "changed" if identity else "appeared"
             yield f"file {shown_path(path)} {what}"
-    for path in stamp["missing"]:
+    for path in map(environ.as_path, stamp["missing"]):
         if os.path.lexists(path):
             yield f"file {shown_path(path)} appeared"
     for what, now in _limits().items():

@@ -335,7 +335,7 @@ def returns(entries: Iterable[AppliedSwitch]) -> list[Restoration]:
 
 
 def _return(entry: AppliedSwitch) -> Restoration:
-    if kept := told(entry.setting.switch, "kept"):
+    if entry.original != entry.setting.wanted and (kept := told(entry.setting.switch, "kept")):
         return Restoration(entry, None, kept)
     if not entry.taken:
         return Restoration(entry, entry.original)

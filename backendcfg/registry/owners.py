@@ -29,6 +29,7 @@ from backendcfg._native import CellFields, enter_lines, leave_lines
 from backendcfg.locks import OWNERS
 from backendcfg.registry import restoring
 from backendcfg.registry.restoring import STUCK
+from backendcfg.transact.switch import ANYTIME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Cell(CellFields):
         self.switch = switch
         self.by_thread = switch.reach == "thread"
         self.eligible = (
-            switch.latch in {"anytime", "each-thread"}
+            switch.latch in ANYTIME
             and switch.reach != "call"
             and switch.reversible
             and not switch.too_late()

@@ -30,11 +30,19 @@ from backendcfg.session.choice import PARENT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
     from backendcfg.bridges import lineage
     from backendcfg.session import tasks
     from backendcfg.transact.compiled import Asked, Compiled
+
+    class TakeOver(Protocol):
+        """`session.process.take_over`."""
+
+        def __call__(
+            self, plans: Sequence[Compiled], source: str, *, found: bool = False
+        ) -> None: ...
+
 
 # Unpickling must work in every child: one whose Python has no backendcfg, or another one. So what
 # is pickled is not a class of ours but this text, which gives up where there is nothing to call.
@@ -109,10 +117,10 @@ _scopes_open: list[bool] = []
 _watch: list[imports.Watch] = []
 _received: list[tasks.Tasks] = []
 _replaced: list[tuple[Any, str, Any, Any]] = []
-_take_over: list[Callable[..., None]] = []
+_take_over: list[TakeOver] = []
 
 
-def connect(take_over: Callable[..., None]) -> None:
+def connect(take_over: TakeOver) -> None:
     """Hand in what makes plans the base of a child: `session.process` has it."""
     _take_over[:] = [take_over]
 

@@ -251,7 +251,7 @@ def rests_on_these_files(stamp: Mapping[str, Any], here: str = "") -> bool:
     A project's file that nobody changed stops counting when its folder gets another owner or mode.
     """
     _, file = startup.project(here or startup.working_directory())
-    files = stamp.get("files", ())
+    files = [environ.as_path(text) for text in stamp.get("files", ())]
     markers = set(filter(_made_a_project, files))
     if markers != ({file} if file else set()):
         return False

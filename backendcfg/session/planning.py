@@ -286,7 +286,7 @@ def resolved(
 
 def _as_read(stamped: Mapping[str, Any], read: Mapping[str, tuple[int, int]]) -> bool:
     """Whether a stamp has every file with the time and the size that it had when it was read."""
-    now = {path: stamped[os.path.abspath(path)] for path in read}
+    now = {path: stamped[environ.as_text(os.path.abspath(path))] for path in read}
     return all(now[path] and tuple(now[path][:2]) == read[path] for path in read)
 
 

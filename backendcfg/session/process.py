@@ -207,6 +207,9 @@ def _set(
 ) -> tuple[Outcome, ...]:
     active = stack[-1].prepared.name if stack else ""
     settings = wiring.merged(plans)
+    if any("seed.value" in plan.effective for plan in plans):
+        # From now on it counts forks: a child may be the first to import what is seeded.
+        from backendcfg.bridges import lineage  # noqa: F401
     log.begin_applying(plans)
     try:
         outcomes = base.set_base(prepared, settings, strict=strict, active=active)

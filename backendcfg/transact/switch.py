@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from backendcfg.transact.protocol import Latch, Reach, Switch
 
 
+ANYTIME: tuple[Latch, ...] = ("anytime", "each-thread")
+"""The latches of switches that can be set, and put back, at any time."""
+
+
 class AnytimeSwitch:
     """What most switches are: for the whole process, set at any time, and put back.
 

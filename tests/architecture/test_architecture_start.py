@@ -19,7 +19,6 @@ LATER = {
     "backendcfg.bridges.afresh",
     "backendcfg.bridges.entropy",
     "backendcfg.bridges.generators",
-    "backendcfg.bridges.lineage",
     "backendcfg.bridges.pool_calls",
     "backendcfg.bridges.pools",
     "backendcfg.bridges.seeds",

@@ -325,7 +325,7 @@ def work(item):
     record("item", item + {odd} * (item == 3))
     return item
 if __name__ == "__main__":
-    backendcfg.apply({profile!r})
+    if {profile!r}: backendcfg.apply({profile!r})
     record("before", 1)
     with ProcessPoolExecutor({workers}) as pool: list(pool.map(work, range(5), chunksize=2))
     with Pool({workers}) as pool: pool.map(work, range(5), chunksize=1)
@@ -335,10 +335,10 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["reproducible", "fast"])
 def test_tasks_of_pools_are_compared_by_task_whichever_worker_takes_them(told, profile):
-    one, other, odd = (
+    one, other, odd = [
         told(TASKS.format(profile=profile, workers=workers, odd=odd))
         for workers, odd in ((1, 0), (2, 0), (1, 7))
-    )
+    ]
     assert differing(one, other) == []
     assert recorded.number_of(one) == recorded.number_of(other) == 11
     assert [(each.task, [*each.records]) for each in one][:2] == [
@@ -349,6 +349,9 @@ def test_tasks_of_pools_are_compared_by_task_whichever_worker_takes_them(told, p
         f"task pool/{task}: record `item` has 10, not 3, apart by 7.0e-01 at most"
         for task in ("1/1/1", "2/0/3")
     ]
+    without = told(TASKS.format(profile="", workers=1, odd=0))
+    assert {each.task for each in without} == {()}
+    assert differing(without, one) == differing(one, without) == []
 
 
 def test_what_a_run_records_in_no_such_task_is_told_unless_recording_ended(here):

@@ -293,6 +293,47 @@ def test_jax_has_no_generator_to_seed_and_takes_the_flag_as_a_key(run):
     assert [[found[0][0][0]] * 2, []] == found[0]
 
 
+FORKS = """
+    import os, json
+    from multiprocessing import Pool
+    import backendcfg
+    backendcfg.apply(settings={{"seed.value": 0}})
+    {before}
+    def in_task(_):
+        return random.random()
+    def draw(name):
+        import random, numpy as np
+        found = [np.random.default_rng().random(), random.random()]
+        found += [np.random.rand()] * {after}
+        globals()["random"] = random
+        with Pool(1) as pool:
+            found += pool.map(in_task, [0])
+        print(json.dumps([name, found]), flush=True)
+    for name in ("first", "second"):
+        if not (child := os.fork()):
+            if name == "second" and not (grandchild := os.fork()):
+                draw("of second")
+                os._exit(0)
+            name == "second" and os.waitpid(grandchild, 0)
+            draw(name)
+            os._exit(0)
+        os.waitpid(child, 0)
+    draw("parent")
+"""
+
+
+@pytest.mark.slow
+def test_forked_children_draw_apart_although_they_import_first(run):
+    """As workers of PySpark and of servers do; a second run draws the same."""
+    program = FORKS.format(before="", after=1)
+    lines = sorted(run(program))
+    assert lines == sorted(run(program))
+    drawn = [number for _, found in lines for number in found]
+    assert len(set(drawn)) == len(drawn) == 16
+    imported = dict(run(FORKS.format(before="import random, numpy as np; np.random", after=0)))
+    assert imported == {name: [*found[:2], found[-1]] for name, found in lines}
+
+
 @pytest.mark.exhaustive
 def test_numba_s_generators_are_seeded_in_each_thread_and_task_and_put_back(run):
     pytest.importorskip("numba")

@@ -521,6 +521,10 @@ def test_another_user_s_file_in_a_group_s_folder_is_named_as_theirs(call, tmp_pa
     )
     said = call("plan", "team").err
     assert " is there, and is not searched: backendcfg.toml is another user's\n" in said
+    (tmp_path / "pyproject.toml").write_text('[tool.backendcfg]\nprofile = "tf32-off"\n')
+    found = json.loads(call("status", "--json").out)
+    assert (found["passed_over"], found["profile"]) == ("", "tf32-off")
+    (tmp_path / "pyproject.toml").unlink()
     above = tmp_path / "below" / "inside"
     above.mkdir(parents=True)
     (above.parent / "backendcfg.toml").touch()

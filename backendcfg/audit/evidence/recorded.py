@@ -103,9 +103,7 @@ def read(folder: str) -> tuple[Stream, ...]:
         rank = None if match[1] is None else int(match[1])
         streams = _streams(os.path.join(folder, match[0]), int(match[2]) + 1)
         found += [replace(stream, rank=rank) for stream in streams]
-    return tuple(
-        sorted(found, key=lambda one: (one.rank is not None, one.rank or 0, one.number, one.task))
-    )
+    return tuple(sorted(found, key=lambda one: (one.rank is not None, one.rank or 0, one.number)))
 
 
 def _streams(path: str, number: int) -> list[Stream]:
@@ -222,9 +220,12 @@ def differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[Deviation]:
         b: of the other.
     """
     found = []
+    if not all(any(one.task for one in run) for run in (a, b)):
+        # Under `nothing` nobody numbers tasks: then processes are compared.
+        a, b = _by_process(a), _by_process(b)
     runs = [_by_place(run) for run in (a, b)]
     ended = {one.rank for one in (*a, *b) if one.ended}
-    for rank, task in {**runs[0], **runs[1]}:
+    for rank, task in sorted({**runs[0], **runs[1]}, key=_in_order):
         mine, its = (run.get((rank, task), []) for run in runs)
         of_rank = "" if rank is None else f" of rank {rank}"
         # Where recording ended early, it may have ended before a task.
@@ -238,6 +239,26 @@ def differing(a: Sequence[Stream], b: Sequence[Stream]) -> list[Deviation]:
             who = f"{_who(one, is_one_of=is_one_of)}: " if is_one_of or of_rank else ""
             found += [Deviation(name, who + words) for name, words in _of_streams(one, other)]
     return found
+
+
+def _by_process(run: Sequence[Stream]) -> list[Stream]:
+    """What each process recorded, in tasks or not, in the order of `read`."""
+    processes: dict[tuple[int | None, int], Stream] = {}
+    for stream in run:
+        key = stream.rank, stream.number
+        first = processes.get(key)
+        records = dict(first.records) if first else {}
+        for name, each in stream.records.items():
+            records[name] = (*records.get(name, ()), *each)
+        processes[key] = replace(stream, records=records, task=())
+    return list(processes.values())
+
+
+def _in_order(place: tuple[int | None, tuple[str, ...]]) -> tuple[Any, ...]:
+    """Ranks by number, and in each what is outside of tasks, then tasks by their numbers."""
+    rank, task = place
+    numbers = [(int(word), "") if word.isdecimal() else (-1, word) for word in task]
+    return rank is not None, rank or 0, numbers
 
 
 def _by_place(run: Sequence[Stream]) -> dict[tuple[int | None, tuple[str, ...]], list[Stream]]:

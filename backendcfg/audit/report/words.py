@@ -55,10 +55,17 @@ def surroundings(one: Difference) -> str:
     return f" (with {', '.join(words)})" if words else ""
 
 
+MOST_RECORDS = 5
+"""Differences of records that are named."""
+
+
 def produced(one: Difference) -> Iterator[str]:
     """What a run produced otherwise than the first."""
     yield from one.output.words()
-    yield from (each.words for each in (*one.ranks, *one.records, *one.files))
+    yield from (each.words for each in (*one.ranks, *one.records[:MOST_RECORDS]))
+    if (more := len(one.records) - MOST_RECORDS) > 0:
+        yield f"{counted(more, 'more difference')} of records, see `--json`"
+    yield from (each.words for each in one.files)
 
 
 def left_out(found: Proof) -> str:
@@ -252,10 +259,6 @@ def outputs(found: Distance, of: Comparison) -> str:
         f"numbers differ: {found.differing} of {found.numbers}, {apart}, first in line"
         f" {found.line}{left}"
     )
-
-
-MOST_RECORDS = 5
-"""Records that are named."""
 
 
 def records(found: Between) -> Iterator[str]:

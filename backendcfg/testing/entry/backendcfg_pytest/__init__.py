@@ -87,8 +87,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         return []
     if startup.is_turned_off():
         return ["backendcfg: turned off by BACKENDCFG_DISABLE"]
-    path, folder = startup.project_of_another(startup.working_directory())
-    whose = repr(folder) if folder else "it"
+    path, theirs = startup.project_of_another(startup.working_directory())
+    whose = "it" if theirs == path else repr(theirs)
     return [f"backendcfg: {path!r} does not count: {whose} is another user's"] if path else []
 
 
