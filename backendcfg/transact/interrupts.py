@@ -1,4 +1,4 @@
-"""Hold Ctrl-C back while settings are half changed, without losing it.
+"""Hold signals back while settings are half changed, without losing them.
 
 A Python signal handler may raise between any two bytecodes, also inside an `except` block that is
 undoing something. While a `Deferral` is open the handlers only take note; `deliver()` runs the real
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, Self
 
-HELD_BACK = (signal.SIGINT, signal.SIGTERM)
+HELD_BACK = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2),  # timeouts raise, and notices of schedulers
+)
 
 
 class Deferral:
-    """A block in which SIGINT and SIGTERM wait.
+    """A block in which the signals wait whose handlers programs let raise.
 
     Only handlers written in Python are replaced: the default action of SIGTERM ends the process at
     once, which leaves nothing to protect. Python runs handlers in the main thread only, so in any

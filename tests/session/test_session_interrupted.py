@@ -1,4 +1,4 @@
-"""Ctrl-C anywhere in `apply`, `undo` and an assignment: what is in force and what is known agree."""
+"""A signal anywhere in `apply`, `undo` and an assignment: what is in force and what is known agree."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import backendcfg
 from backendcfg import backends
 from backendcfg.session import installed
 
+def raises(number, frame):
+    raise KeyboardInterrupt
+
+signal.signal(SIGNAL, raises)
+
 def interrupted_at(number, action):
-    "Run it with Ctrl-C at its number-th call or return; whether it was that long."
+    "Run it with the signal at its number-th call or return; whether it was that long."
     seen, armed = 0, True
     def count(frame, event, argument):
         nonlocal seen
         seen += 1
         if seen == number and armed:
             sys.setprofile(None)
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(SIGNAL)
     sys.setprofile(count)
     try:
         action()
@@ -67,5 +72,8 @@ assert number > 200, number
 @pytest.mark.slow
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("action", ["apply", "undo", "assign"])
-def test_an_interrupt_leaves_a_profile_that_is_known_or_none(python, action):
-    assert python(PROGRAM.replace("sys.argv[1]", repr(action))) == ""
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGALRM"])
+def test_an_interrupt_leaves_a_profile_that_is_known_or_none(python, action, signal):
+    """By Ctrl-C, or by the timer that ends a test or a request which takes too long."""
+    program = PROGRAM.replace("sys.argv[1]", repr(action))
+    assert python(program.replace("SIGNAL", f"signal.{signal}")) == ""
