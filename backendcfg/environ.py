@@ -253,6 +253,10 @@ def refuse_home_of_sudoer(path: str, variable: Variable) -> None:
         )
 
 
+OWN_IT = "run as the user whose folder it is, or make it yours with `chown`"
+"""What to do where a project does not count, as it is another user's."""
+
+
 def is_foreign(folder: str) -> bool:
     """Whether another user may write in a folder, or say by a link where it is."""
     return leads_elsewhere(folder) or startup.is_shared(folder)

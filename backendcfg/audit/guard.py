@@ -26,10 +26,12 @@ from backendcfg.transact.outcome import listed, shown
 from backendcfg.transact.switch import ANYTIME, Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeVar
 
     from backendcfg.audit.survey import SwitchReading
+
+    _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @record(frozen=True)
@@ -222,7 +224,7 @@ class Guard(ContextDecorator):
             raise refused
         error.add_note(refused.render())
 
-    def __call__(self, function: Any) -> Any:
+    def __call__(self, function: _Function) -> _Function:
         """The function, or coroutine function, with a block around each call.
 
         Raises:
@@ -242,7 +244,7 @@ class Guard(ContextDecorator):
             with Guard(restore=self._restore):
                 return await function(*positional, **named)
 
-        return watched
+        return watched  # type: ignore[return-value]  # a coroutine function, as it was
 
     def _recreate_cm(self) -> Guard:
         return Guard(restore=self._restore)

@@ -29,8 +29,16 @@ def decorate(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with the scope around it; what kind of function it is does not change.
 
     Raises:
-        InvalidArgumentError: it is a class.
+        InvalidArgumentError: it is a class, or what `@classmethod` and `@staticmethod` make.
     """
+    if isinstance(function, (classmethod, staticmethod)):
+        from backendcfg.errors import InvalidArgumentError
+
+        kind = type(function).__name__
+        raise InvalidArgumentError(
+            f"a scope cannot decorate a {kind}, which is no function yet",
+            helps=[f"put the decorator below `@{kind}`"],
+        )
     if isinstance(function, type):
         from backendcfg.errors import InvalidArgumentError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backendcfg import startup
+from backendcfg import environ, startup
 from backendcfg.errors import (
     BackendCfgError,
     InvalidValueError,
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from backendcfg.schema.host import Host
-
-OWN_IT = "run as the user whose folder it is, or make it yours with `chown`"
-"""What to do where a project does not count, because another user owns a folder of it."""
 
 SETTINGS = """\
 #:schema {schemas}/settings.json
@@ -196,7 +193,7 @@ def begin(folder: str, name: str, extends: str | None = None) -> tuple[str, ...]
         raise UsageError(
             "a project here would not count:"
             f" {f'its {PROJECT}' if is_mine else locations.cwd} is another user's",
-            helps=[OWN_IT],
+            helps=[environ.OWN_IT],
         )
     if not is_name(name):
         raise UsageError(

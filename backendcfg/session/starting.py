@@ -10,6 +10,8 @@ from backendcfg.session import planning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from backendcfg.transact.compiled import Compiled
 
 NOBODY = "default"
@@ -38,13 +40,18 @@ def _pins(wanted: Compiled, name: str | None) -> dict[str, str | None]:
     from backendcfg.resolve.words import literal
 
     inherited = planning.compiled(name, rank="profile-by-environment")
-    differing = [
-        flag for flag, value in wanted.values.items() if inherited.values.get(flag) != value
-    ]
+    values, there = _as_asked(wanted), _as_asked(inherited)
+    differing = [flag for flag, value in values.items() if there.get(flag) != value]
     pins: dict[str, str | None] = {
-        environ.flag_variable(flag): literal(wanted.values[flag]) for flag in differing
+        environ.flag_variable(flag): literal(values[flag]) for flag in differing
     }
     return pins | dict.fromkeys(_other_spellings(differing))
+
+
+def _as_asked(compiled: Compiled) -> dict[str, Any]:
+    """Its values, where "auto" threads are not the number that they come to: workers share them."""
+    auto = {"threads.count": "auto"} if compiled.takes_all_cores else {}
+    return {**compiled.values, **auto}
 
 
 def _other_spellings(flags: list[str]) -> list[str]:

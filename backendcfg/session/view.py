@@ -71,7 +71,21 @@ class FlagsView(Mapping[str, Any]):
         object.__setattr__(self, "_prefix", prefix)
 
     def __getitem__(self, name: str) -> Any:
-        return _lookup(self._prefix + name)
+        return _lookup(f"{self._prefix}{name}")
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            _lookup(f"{self._prefix}{name}")
+        except UnknownFlagError:
+            return False
+        return True
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A flag, or the default where there is no flag of that name."""
+        try:
+            return self[name]
+        except UnknownFlagError:
+            return default
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -225,7 +225,11 @@ class Leaks:
         if self.watched is None or not made:
             return
         now = {change.switch: change.now for change in self.watched.changes()}
-        left = tuple(change for name, change in made.items() if name not in now)
+        left = tuple(
+            Change(name, change.before, value)
+            for name, change in made.items()
+            if (value := now.get(name, change.now)) != change.before
+        )
         self.watched.accept({name: change.before for name, change in made.items()})
         if left:
             self.faults.append((f"fixture `{fixturedef.argname}`", left))

@@ -482,6 +482,10 @@ def test_a_project_in_somebody_else_s_folder_does_not_count_and_status_says_so(
     for words in (["validate"], ["run", "--", "true"], ["plan", "--toml"], ["apply"]):
         assert f"\n  note: {does_not}\n" in call(*words).err
     assert call("validate").err.endswith(f"\n  help: {own_it}\n")
+    applied = " ".join(call("apply", "fast").out.split())
+    assert "fast is active for the user" in applied
+    assert f" no project {does_not} host " in applied
+    call("off")
     assert f"note trust {does_not}" in " ".join(call("doctor").out.split())
     for kept in (["backendcfg.toml"], []):
         refused = call("init")

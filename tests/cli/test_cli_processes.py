@@ -102,6 +102,33 @@ def test_what_would_come_out_otherwise_in_the_child_is_pinned(process):
     assert found["BACKENDCFG_THREADS_COUNT"] == "1"
 
 
+@pytest.mark.slow
+def test_a_number_of_threads_is_each_worker_s_although_auto_comes_to_the_same(process, tmp_path):
+    script = tmp_path / "pools.py"
+    script.write_text(
+        "import multiprocessing, os\n"
+        "def count(_=None):\n"
+        "    import backendcfg\n"
+        "    return backendcfg.active().compiled.values['threads.count']\n"
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.Pool(os.cpu_count() + 1) as pool:\n"
+        "        print(count(), pool.apply(count))\n"
+    )
+    cores = len(os.sched_getaffinity(0))
+    counts = {"auto": f"{cores} 1\n", str(cores): f"{cores} {cores}\n"}
+    for count, expected in counts.items():
+        words = [
+            "run",
+            "fast",
+            "--set",
+            f"threads.count={count}",
+            "--",
+            sys.executable,
+            str(script),
+        ]
+        assert process(*words).out == expected
+
+
 def test_a_child_of_run_finds_the_same_plan(process):
     python = (sys.executable, "-c", "import backendcfg; print(backendcfg.active().compiled)")
     argument = process("run", "base", "--set", "threads.count=3", "--", *python)

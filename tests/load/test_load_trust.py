@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from backendcfg.environ import OWN_IT
 from backendcfg.errors import StateUnwritableError, UnreadableFileError, UntrustedProjectError
 from backendcfg.load.stack import Request, load
 from backendcfg.load.trust import is_trusted, store, trust
@@ -170,6 +171,16 @@ def test_there_must_be_something_to_trust(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UnreadableFileError, match="to trust"):
         trust(tmp_path / "empty")
+
+
+def test_a_project_of_another_user_s_is_not_said_to_be_missing(tmp_path, give_away):
+    (tmp_path / "backendcfg.toml").touch()
+    give_away(tmp_path)
+    with pytest.raises(UnreadableFileError) as raised:
+        trust(tmp_path)
+    file = f"{tmp_path}/backendcfg.toml"
+    assert raised.value.message == f"{file} does not count: {tmp_path} is another user's"
+    assert raised.value.helps == (OWN_IT,)
 
 
 def test_the_record_of_trust_makes_a_plan_stale(project):

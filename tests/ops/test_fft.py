@@ -229,6 +229,7 @@ X, Z = np.ones((4, 6)), np.ones((4, 6), complex)
         ("rfft2", (Z,), "`input` must be real, not complex128"),
         ("fft", (X, 0), "`n` must be at least 1 for dimension 1, not 0"),
         ("fft", (X, -2), "`n` must be at least 1 for dimension 1, not -2"),
+        ("fft", (X, -1), "`n` must be at least 1 for dimension 1, not -1"),
         ("fft", (X, 2.0), "`n` must be whole numbers, not 2.0"),
         ("fft", (X[:, :0],), "`n` must be at least 1 for dimension 1, not 0"),
         ("irfft", (X[:, :1],), "`n` must be at least 1 for dimension 1, not 0"),

@@ -308,6 +308,15 @@ def test_a_class_cannot_be_decorated():
     assert refused.value.helps == ("decorate its methods",)
 
 
+@pytest.mark.parametrize("kind", [classmethod, staticmethod])
+def test_what_makes_a_method_is_to_be_above_the_scope(kind):
+    with pytest.raises(errors.InvalidArgumentError) as refused:
+        backendcfg.profile("tf32-off")(kind(print))
+    named = kind.__name__
+    assert refused.value.message == f"a scope cannot decorate a {named}, which is no function yet"
+    assert refused.value.helps == (f"put the decorator below `@{named}`",)
+
+
 def test_a_decorated_function_of_a_script_goes_to_a_worker_of_joblib(lines):
     pytest.importorskip("joblib")
     code = """

@@ -56,6 +56,16 @@ def test_the_flags_in_force_stay_a_public_name_when_operations_are_imported(pyth
     assert python(code) == "True\n"
 
 
+def test_the_flags_in_force_are_a_mapping_for_names_that_are_none_too():
+    import backendcfg
+
+    assert "cudnn.enabled" in backendcfg.flags
+    assert "cuda.matmul.allow_tf32" in backendcfg.flags
+    assert not [name for name in ("cudnn", "cudnn.no", 3, None) if name in backendcfg.flags]
+    assert backendcfg.flags.get("cudnn.no", "default") == "default"
+    assert backendcfg.flags.cudnn.get("enabled") is backendcfg.flags["cudnn.enabled"]
+
+
 def test_a_notebook_shows_tables(python):
     shown = python(
         """

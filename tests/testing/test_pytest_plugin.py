@@ -110,6 +110,16 @@ def test_a_wide_fixture_that_does_not_put_back_is_named_when_it_ends(run):
     assert "ERROR test_it.py::test_two" in output
 
 
+def test_a_wide_fixture_that_ends_at_a_third_value_is_named_and_no_test(run):
+    module = WIDE.replace(
+        '    del os.environ["MKL_CBWR"]\n', '    os.environ["MKL_CBWR"] = "AUTO"\n'
+    )
+    output = run(module, "--backendcfg-guard", code=1)
+    assert outcomes(output) == {"passed": 2, "error": 1}
+    assert "fixture `tidy` left `MKL_CBWR` changed" in output
+    assert "was unset and is AUTO" in output
+
+
 @pytest.mark.exhaustive
 def test_a_test_that_breaks_what_a_wide_fixture_set_is_named(run):
     module = WIDE + (

@@ -132,7 +132,7 @@ def _lines(activation: Activation, about: str) -> Iterator[str]:
         activation: what was done.
         about: what verbs need behind their name to be about it, with a space; "" for nothing.
     """
-    from backendcfg.cli.wording import adaptation, grouped_reasons, tier_lines
+    from backendcfg.cli.wording import adaptation, grouped_reasons, no_project, tier_lines
     from backendcfg.resolve.words import assignment
     from backendcfg.session import autoload
     from backendcfg.transact.generations import option, whose
@@ -143,6 +143,7 @@ def _lines(activation: Activation, about: str) -> Iterator[str]:
     title = paint(plan.name, "bold", "green")
     yield f"{title} is active for {where} (generation {activation.generation})"
     yield from block("governs", [governed(activation)], "bold")
+    yield from block("no project", no_project(), "bold", "yellow")
     yield from block("host", [host_line(plan.host)], "bold")
     yield from limited("tier", tier_lines(plan.tier, plan.unkept), "bold", most=3, see=see)
     seed = plan.entry("seed.value")

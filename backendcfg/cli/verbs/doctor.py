@@ -295,9 +295,9 @@ def profiles(host: Host) -> Iterator[Finding]:
 def trust(host: Host) -> Iterator[Finding]:
     """Whether this project's files are trusted as they are."""
     from backendcfg.cli.wording import no_project
+    from backendcfg.environ import OWN_IT
     from backendcfg.load.locations import locate
     from backendcfg.load.trust import is_trusted, project_files, recorded
-    from backendcfg.session.project import OWN_IT
 
     root = locate().project_root
     if root is None:

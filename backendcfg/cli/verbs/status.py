@@ -83,8 +83,8 @@ def standing() -> dict[str, Any]:
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     from backendcfg.cli.wording import no_project, tier_lines, without_profile
+    from backendcfg.environ import OWN_IT
     from backendcfg.errors import shown_path
-    from backendcfg.session.project import OWN_IT
 
     yield from block("note", [document["note"]] if document["note"] else [], "bold")
     if document["disabled"]:

@@ -44,6 +44,7 @@ def command(files: tuple[str, ...], host_file: str | None, schema: str | None) -
     """
     from backendcfg.cli import sources
     from backendcfg.cli.wording import no_project
+    from backendcfg.environ import OWN_IT
     from backendcfg.session import project
 
     if schema is not None:
@@ -57,7 +58,7 @@ def command(files: tuple[str, ...], host_file: str | None, schema: str | None) -
             notes=unowned,
             helps=[
                 "name files: `backendcfg validate mine.toml`",
-                project.OWN_IT if unowned else "or run `backendcfg init`",
+                OWN_IT if unowned else "or run `backendcfg init`",
             ],
         )
     host = sources.host(host_file)

@@ -6,7 +6,7 @@
     again = fft.irfft(spectrum, n=signal.shape[-1])
 
 `norm` is "backward" (or None: 1/n on the way back), "ortho" (1/sqrt(n) each way) or "forward" (1/n
-on the way there). `n` and `s` crop or pad with zeros; a size of -1 leaves its dimension as it is.
+on the way there). `n` and `s` crop or pad with zeros; -1 in `s` leaves its dimension as it is.
 float32 and complex64 stay single; integers and bool become the framework's default real type.
 """
 

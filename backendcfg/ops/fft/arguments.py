@@ -147,7 +147,7 @@ def _sizes(  # noqa: PLR0917
     if kind == "irfft":
         sizes[-1] = 2 * (sizes[-1] - 1)
     for position, length in enumerate(lengths or ()):
-        if length != -1:
+        if length != -1 or name == "n":
             sizes[position] = length
     result = list(shape)
     for axis, size in zip(axes, sizes, strict=True):
