@@ -582,8 +582,8 @@ def begin() -> None:
     kind, name = program(words)
     active, untrusted = may_have_profile(committed=kind == "-m" and name in KERNELS)
     notes = [path + " does not count: somebody else may write it" for path in refused(words)]
-    if untrusted and not notes:
-        notes = ["this Python starts without a profile, because you do not trust " + untrusted]
+    if untrusted:
+        notes.append("this Python starts without a profile, because you do not trust " + untrusted)
     if not (active or notes) or is_spared(words) or disabled() or is_off():
         return
 

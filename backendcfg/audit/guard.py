@@ -65,6 +65,7 @@ class Watched:
         self.switches: dict[str, SwitchReading] = survey.survey()
         self.facts = facts.facts()
         self.variables = survey.variables()
+        self.kept = environment.kept()
 
     def changes(self) -> tuple[Change, ...]:
         """What is otherwise now, in the order in which a profile would write it."""
@@ -187,8 +188,9 @@ class Watched:
         if change.switch not in self.switches and facts.is_fact(change.switch):
             return facts.put_back(change.switch, change.before)
         if change.switch not in self.switches:
-            if why := environment.kept(change.switch):
-                return why
+            why = environment.kept().get(change.switch, "")
+            if why and change.switch not in self.kept:
+                return why  # it was read since, and not as it was before
             environ.put(change.switch, change.before)
             return ""
         was = self.switches[change.switch]

@@ -243,10 +243,11 @@ class EnvironmentVariable:
         return f"{who}, and {self.row.kept}" if who else ""
 
 
-def kept(name: str) -> str:
-    """Why a variable that is not set by a profile must stay as it is, or ""."""
-    rows = [row for row in table.VARIABLES if row.name == name and row.kept]
-    return "".join(EnvironmentVariable(name, row, None).kept() for row in rows)
+def kept() -> dict[str, str]:
+    """The variables that must stay as they are, whoever set them, each with the reason."""
+    rows = [row for row in table.VARIABLES if row.kept]
+    found = {row.name: EnvironmentVariable(row.name, row, None).kept() for row in rows}
+    return {name: why for name, why in found.items() if why}
 
 
 def started_with() -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,14 +42,15 @@ _task: list[_Task] = []
 _counts: dict[tuple[str, ...], int] = {}
 """How many pools, and threads of each name, this task or process has had."""
 
-_called = [0]
-"""How often this process, and those that it was forked from, called `os.fork()`."""
+_numbers = range(1, sys.maxsize)
+_calls = [iter(_numbers)]
+"""Counts the calls of `os.fork()` of this process, since it was given a path or its task began."""
+
+_calling: dict[int, int] = {}
+"""Which call a thread is in."""
 
 _forked: list[int] = []
-"""By which call of `os.fork()` this process came from its parent, that from its own, and so on.
-
-Since it was given a path, or its task began.
-"""
+"""By which call this process came from its parent, that from its own, and so on, since the same."""
 
 MOST_NAMES = 10_000
 """Names that are counted. Most names of threads come once, and are not worth keeping."""
@@ -71,8 +73,8 @@ def derived(seed: int, path: Iterable[int | str]) -> int:
 def become(path: Iterable[int | str]) -> None:
     """This process is the child at a path."""
     _process[:] = path
-    _forked.clear()
     _task.clear()
+    _count_forks()
     _counts.clear()
 
 
@@ -92,7 +94,7 @@ def begin(path: Path, seed: int | None) -> None:
         seed: the profile's; None where it has none.
     """
     _task[:] = [_Task(path, None if seed is None else derived(seed, path))]
-    _forked.clear()
+    _count_forks()
     _counts.clear()
 
 
@@ -148,12 +150,24 @@ def _next(*words: str) -> Path:
     return *words, number
 
 
-def _count_fork() -> None:
-    _called[0] += 1
+def _count_forks(*forked: int) -> None:
+    """Count from here on, in a process that these calls made."""
+    _forked[:] = forked
+    _calls[0] = iter(_numbers)
+
+
+def _before_fork() -> None:
+    _calling[get_ident()] = next(_calls[0])
 
 
 def _after_fork() -> None:
-    _forked.append(_called[0])
+    mine = _calling[get_ident()]
+    _calling.clear()
+    _count_forks(*_forked, mine)
 
 
-os.register_at_fork(before=_count_fork, after_in_child=_after_fork)
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=lambda: _calling.pop(get_ident(), None),
+    after_in_child=_after_fork,
+)

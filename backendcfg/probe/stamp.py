@@ -96,7 +96,7 @@ def stamp(
         "limits": _limits(),
         "drivers": {path: first_line_of(path) for path in _DRIVERS},
         "environment": relevant_environment(environment),
-        "packages": {entry: _packages(entry) for entry in directories},
+        "packages": {environ.as_text(entry): _packages(entry) for entry in directories},
     }
 
 
@@ -160,8 +160,9 @@ def _installed(before: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Packages that came, went or changed, in the directories of then and of now."""
     # A start-up file runs before the last directories are on the path; they are compared when
     # they were there before, and looked through for new packages when they were not.
-    for directory in dict.fromkeys([*before, *sys.path]):
-        then, now = before.get(directory, {}), _packages(directory)
+    earlier = {environ.as_path(text): found for text, found in before.items()}
+    for directory in dict.fromkeys([*earlier, *sys.path]):
+        then, now = earlier.get(directory, {}), _packages(directory)
         for name in sorted(then.keys() | now.keys()):
             label = name.rpartition(".")[0]
             if name not in then:

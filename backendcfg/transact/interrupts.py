@@ -65,9 +65,25 @@ class Deferral:
             handler(number, sys._getframe())
 
     def _restore(self) -> None:
-        # SIGINT last: once its handler is back, it may raise at any point.
-        for number in sorted(self._handlers, key=lambda number: number == signal.SIGINT):
-            signal.signal(number, self._handlers[number])
+        """Give every handler back, also where one that is back already raises."""
+        try:
+            for number in tuple(self._handlers):
+                signal.signal(number, self._handlers[number])
+                del self._handlers[number]
+        finally:
+            if self._handlers:
+                self._restore()
+
+    def _send(self, handlers: dict[int, Any]) -> None:
+        """Run the handlers of the signals that wait, also where one raises."""
+        try:
+            while self._waiting:
+                number = self._waiting.pop(0)
+                # Not the signal again: the event loop of asyncio has heard of it already.
+                handlers[number](number, sys._getframe())
+        finally:
+            if self._waiting:
+                self._send(handlers)
 
     def __exit__(
         self,
@@ -77,9 +93,11 @@ class Deferral:
     ) -> None:
         if isinstance(error, self._graver):
             self._waiting.clear()
-        self._restore()
-        while self._waiting:
-            signal.raise_signal(self._waiting.pop(0))
+        handlers = dict(self._handlers)
+        try:
+            self._restore()
+        finally:
+            self._send(handlers)
 
 
 def _in_main_thread() -> bool:

@@ -192,6 +192,38 @@ print(json.dumps([caught(loads, restore=True), runtime.omp_get_max_threads()]))
         assert caught is None
 
 
+NUMBA = """
+def total():
+    import numba, numpy
+    @numba.njit(parallel=True)
+    def compiled(x):
+        found = 0.0
+        for i in numba.prange(x.size):
+            found += x[i]
+        return found
+    return compiled(numpy.ones(9))
+if {before}:
+    total()
+def sets(watched):
+    os.environ["NUMBA_NUM_THREADS"] = "1"
+    if not {before}:
+        total()
+left = caught(sets, restore=True)[-1]
+print(json.dumps([left, total(), os.environ.get("NUMBA_NUM_THREADS")]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [True, False])
+def test_numba_compiles_after_a_block_that_sets_its_number_whenever_it_was_imported(python, before):
+    """It refuses where the variable is not what it read."""
+    pytest.importorskip("numba")
+    left, total, number = json.loads(python(CATCH + NUMBA.format(before=before)))
+    assert total == 9.0
+    assert number == (None if before else "1")
+    assert ("numba is imported already" in left) is not before
+
+
 def test_a_profile_that_is_applied_inside_and_not_taken_back_is_named_and_taken_back(python):
     printed = python(
         CATCH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from backendcfg import errors
 from backendcfg.audit.evidence import record as writing
 from backendcfg.audit.evidence import recorded
+from backendcfg.audit.evidence.outputs import Deviation
 from backendcfg.audit.evidence.prove import prove
 from backendcfg.audit.evidence.runs import Side, run
+from backendcfg.audit.report.words import MOST_RECORDS, produced
 
 pytestmark = pytest.mark.usefixtures("idle")
 
@@ -358,13 +361,21 @@ def test_what_a_run_records_in_no_such_task_is_told_unless_recording_ended(here)
     def task(number, ended=""):
         return recorded.Stream(1, values(number)[0].records, ended, task=("pool", str(number)))
 
-    assert differing([task(1), task(2)], [task(2)]) == [
-        "0 processes recorded values in task pool/1, not 1"
+    assert differing([task(10), task(1), task(2)], [task(1)]) == [
+        "0 processes recorded values in task pool/2, not 1",
+        "0 processes recorded values in task pool/10, not 1",
     ]
     assert differing([task(1), task(2)], [task(2, "it is full")]) == []
     assert recorded.obstacles([task(1, "it is full"), task(2, "it is full")]) == [
         "records of process 1 after the 2nd: it is full"
     ]
+
+
+def test_of_many_differences_the_first_are_told():
+    odd = [Deviation("x", f"the {number}.") for number in range(MOST_RECORDS + 2)]
+    output = SimpleNamespace(words=list)
+    one = SimpleNamespace(output=output, ranks=(), records=odd, files=())
+    assert [*produced(one)][MOST_RECORDS - 1 :] == ["the 4.", "2 more differences of records"]
 
 
 def test_records_of_threads_are_all_there(told):

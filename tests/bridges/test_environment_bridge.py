@@ -163,8 +163,12 @@ def test_what_a_library_read_may_come_back_and_nothing_else(monkeypatch):
         mine.switch.write(text)
         assert [mine.switch.too_late(), other.switch.too_late()] == ["", read]
         assert mine.switch.lasting() == f"{read}; nothing takes that back"
-    started["mkl[conda]"] = "mkl"
-    assert mine.switch.too_late() == "mkl[torch], mkl[conda] read it when loaded"
+    started["mkl[conda]"] = "mkl"  # and reads AVX2
+    both = "mkl[torch], mkl[conda] read it when loaded"
+    assert mine.switch.too_late() == both
+    for text in ("COMPATIBLE", "AVX2", None):
+        mine.switch.write(text)
+        assert [mine.switch.too_late(), other.switch.too_late()] == [both, both]
 
 
 def test_a_profile_that_comes_back_is_in_force_as_before(answer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -811,6 +812,8 @@ def test_a_project_is_the_same_in_every_locale(real):
         assert real.run("-m", "backendcfg", "apply", name, **variables).returncode == 0
         for locale in ({}, ASCII):
             assert real.said("-c", SHOW, **locale) == (f"True\n{name}\n", "", 0)
+            found = real.run("-m", "backendcfg", "status", "--json", **locale).stdout
+            assert json.loads(found)["stale"] == ""
     assert len(real.run("-m", "backendcfg", "history").stdout.splitlines()) == 2
     assert real.run("-m", "backendcfg", "undo", **ASCII).returncode == 0
     assert real.said("-c", SHOW) == ("True\ntf32-off\n", "", 0)
@@ -841,6 +844,16 @@ def test_what_is_active_where_others_may_write_does_not_act_and_one_line_says_so
         others = "True\nfast\n" if len(notes) == 1 else "False\nNone\n"
         assert real.said("-c", SHOW) == (others, "".join(notes), 0)
     assert real.said("-c", SHOW, BACKENDCFG_DISABLE="1") == ("False\nNone\n", "", 0)
+    assert real.said("-c", SHOW, BACKENDCFG_PROFILE="tf32-off") == ("True\ntf32-off\n", "", 0)
+    (real.root / "backendcfg.toml").write_text(PICKS)
+    settings = Path(os.environ["BACKENDCFG_CONFIG_DIR"], "config.toml")
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(PICKS)
+    why = f"this Python starts without a profile, because you do not trust {real.root}/backendcfg.toml"
+    notes.append(f"note: {why}; see `backendcfg status`\n")
+    assert real.said("-c", "print('program')") == ("program\n", "".join(notes), 0)
+    settings.unlink()
+    (real.root / "backendcfg.toml").unlink()
     for folder in kept:
         folder.chmod(0o700)
     assert real.said("-c", SHOW) == ("True\nfast\n", "", 0)

@@ -13,7 +13,11 @@ from backendcfg.session import installed
 def raises(number, frame):
     raise KeyboardInterrupt
 
+def other(number, frame):
+    pass
+
 signal.signal(SIGNAL, raises)
+signal.signal(signal.SIGTERM, other)
 
 def interrupted_at(number, action):
     "Run it with the signal at its number-th call or return; whether it was that long."
@@ -42,6 +46,8 @@ def check(number):
     assert backendcfg.active() is None, number
     assert "OPENBLAS_CORETYPE" not in os.environ and "OMP_DYNAMIC" not in os.environ, number
     assert "BACKENDCFG_INHERIT" not in os.environ, number
+    assert signal.getsignal(SIGNAL) is raises, number
+    assert signal.getsignal(signal.SIGTERM) is other, number
 
 def apply():
     backendcfg.apply("reproducible")

@@ -64,7 +64,7 @@ def produced(one: Difference) -> Iterator[str]:
     yield from one.output.words()
     yield from (each.words for each in (*one.ranks, *one.records[:MOST_RECORDS]))
     if (more := len(one.records) - MOST_RECORDS) > 0:
-        yield f"{counted(more, 'more difference')} of records, see `--json`"
+        yield f"{counted(more, 'more difference')} of records"
     yield from (each.words for each in one.files)
 
 
