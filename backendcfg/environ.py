@@ -285,10 +285,10 @@ def _owners_of_the_system() -> tuple[int, int]:
 
 
 def as_text(path: str) -> str:
-    """A path as text for a file that processes with other encodings of names read, too."""
+    """A path as text that names the same file to processes of other locales, by `as_path`."""
     return os.fsencode(path).decode("utf-8", "surrogateescape")
 
 
 def as_path(text: str) -> str:
-    """The path that `as_text` wrote, as this process encodes names."""
+    """The path that `as_text` gave, as this process decodes names."""
     return os.fsdecode(text.encode("utf-8", "surrogateescape"))

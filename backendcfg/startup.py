@@ -205,7 +205,7 @@ def upwards(here: str) -> "Iterator[str]":
 
 
 def marker(folder: str, anybody: bool = False) -> str:
-    """The file that makes a folder a project, or ""; `anybody`'s also where it does not count."""
+    """The file that makes a folder a project, or ""; of `anybody`, or only one that counts."""
     for name in MARKERS:
         path = os.path.join(folder, name)
         try:
@@ -316,7 +316,7 @@ def may_have_profile(committed: bool) -> "tuple[bool, str]":
         return True, ""  # backendcfg says what is wrong
     here = working_directory()
     nearest = next((at for at in folders(here) if mine.get(escaped(at))), "") if mine else ""
-    # Of flags, and misspelled ones.
+    # The variables of flags, and misspelled ones.
     names = [n for n in os.environ if n.startswith(PREFIX) and n not in SILENT]  # noqa: TID251
     others = bool(
         any(os.environ.get(name) for name in names)  # noqa: TID251

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from contextlib import ContextDecorator, suppress
+from contextlib import ContextDecorator
 from typing import TYPE_CHECKING
 
 from backendcfg import environ
@@ -108,8 +108,10 @@ class Watched:
                 continue
             came: Any = now[name].switch
             if now[name].own != own:
-                with suppress(LookupError, AttributeError):  # it cannot be asked
+                try:
                     own = came.afresh({})
+                except (LookupError, AttributeError):
+                    continue  # nobody can tell
             self.switches[name] = survey.SwitchReading(came, setting.flag, own, own=own)
 
     def accept(self, switches: Mapping[str, Any]) -> None:

@@ -44,13 +44,13 @@ _counts: dict[tuple[str, ...], int] = {}
 
 _numbers = range(1, sys.maxsize)
 _calls = [iter(_numbers)]
-"""Counts the calls of `os.fork()` of this process, since it was given a path or its task began."""
+"""Numbers the calls of `os.fork()`, from when this process got its path or began its task."""
 
 _calling: dict[int, int] = {}
-"""Which call a thread is in."""
+"""The number of the call that a thread is in."""
 
 _forked: list[int] = []
-"""By which call this process came from its parent, that from its own, and so on, since the same."""
+"""The calls that led here from the process that got the path or began the task, first one first."""
 
 MOST_NAMES = 10_000
 """Names that are counted. Most names of threads come once, and are not worth keeping."""
@@ -151,7 +151,7 @@ def _next(*words: str) -> Path:
 
 
 def _count_forks(*forked: int) -> None:
-    """Count from here on, in a process that these calls made."""
+    """Number calls from 1 again, in a process to which these led."""
     _forked[:] = forked
     _calls[0] = iter(_numbers)
 

@@ -167,7 +167,7 @@ def merge(folder: str | os.PathLike[str]) -> Report:
             raise UsageError(
                 f"no rank saved anything in {visible(path)}, although a run began there",
                 helps=[
-                    "see why: launchers kill all ranks when one fails, and those save nothing",
+                    "look for a rank that failed: launchers kill the others, and they save nothing",
                     "call `backendcfg.fleet.save(DIR)` in the ranks before they do what fails",
                 ],
             )

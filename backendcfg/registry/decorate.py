@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from backendcfg._native import Scope
+    from backendcfg.errors import InvalidArgumentError
 
 
 def decorate(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,20 +33,10 @@ def decorate(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]:
         InvalidArgumentError: it is a class, or what `@classmethod` and `@staticmethod` make.
     """
     if isinstance(function, (classmethod, staticmethod)):
-        from backendcfg.errors import InvalidArgumentError
-
         kind = type(function).__name__
-        raise InvalidArgumentError(
-            f"a scope cannot decorate a {kind}, which is no function yet",
-            helps=[f"put the decorator below `@{kind}`"],
-        )
+        raise _refusal(f"a {kind}, which is no function yet", f"put the decorator below `@{kind}`")
     if isinstance(function, type):
-        from backendcfg.errors import InvalidArgumentError
-
-        raise InvalidArgumentError(
-            f"a scope cannot decorate the class `{function.__qualname__}`",
-            helps=["decorate its methods"],
-        )
+        raise _refusal(f"the class `{function.__qualname__}`", "decorate its methods")
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     if isinstance(function, functools.partial):
         called = function.func
@@ -68,6 +59,12 @@ def decorate(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*positional, **named)
 
     return under_scope
+
+
+def _refusal(what: str, cure: str) -> InvalidArgumentError:
+    from backendcfg.errors import InvalidArgumentError
+
+    return InvalidArgumentError(f"a scope cannot decorate {what}", helps=[cure])
 
 
 def _generator(scope: Scope, function: Callable[..., Any]) -> Callable[..., Any]:

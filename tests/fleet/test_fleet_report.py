@@ -465,7 +465,7 @@ def test_a_folder_without_ranks_is_refused(tmp_path, verb):
     assert verb("report", tmp_path)[2] == (
         f"error[usage]: no rank saved anything in {tmp_path}, although a run began there\n"
         "  state: nothing was changed\n"
-        "  help: see why: launchers kill all ranks when one fails, and those save nothing\n"
+        "  help: look for a rank that failed: launchers kill the others, and they save nothing\n"
         "  help: call `backendcfg.fleet.save(DIR)` in the ranks before they do what fails\n"
     )
     assert verb("report", tmp_path / "none")[2] == (
