@@ -590,7 +590,7 @@ def begin() -> None:
     def action() -> None:
         if ANEW not in os.environ:  # noqa: TID251 - before it was started anew, it said so
             for note in notes:
-                say("note: " + note + "; see `backendcfg status`")
+                say("note: " + escaped(note) + "; see `backendcfg status`")
         if active:
             start()
 

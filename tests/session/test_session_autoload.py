@@ -800,6 +800,17 @@ def test_the_user_s_settings_count_only_where_nobody_else_may_write_them(real, t
         path.chmod(mode)
 
 
+def test_a_note_is_one_line_whatever_a_folder_is_called(real):
+    assert real.run("-m", "backendcfg", "apply", "tf32-off", "--user").returncode == 0
+    real.root /= "two\nlines"
+    real.root.mkdir()
+    (real.root / "backendcfg.toml").write_text(PICKS)
+    out, err, code = real.said("-c", "print('program')")
+    assert (out, code) == ("program\n", 0)
+    assert err.endswith("two\\nlines/backendcfg.toml; see `backendcfg status`\n")
+    assert err.count("\n") == 1
+
+
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 """What has a Python take names of files for ASCII, and bytes beyond it for surrogates."""
 
