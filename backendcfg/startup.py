@@ -460,10 +460,10 @@ def anew(wanted: "dict[str, str | None]", profile: str) -> None:
             os.execve(sys.executable, sys.orig_argv, environment)  # noqa: S606 - no shell
         except OSError as error:
             why = "it cannot be started anew: " + str(error)
-    say(
-        "note: {} of profile `{}` must be set before Python starts, and {}; "
-        "`backendcfg run -- COMMAND` sets it".format(", ".join(wanted), profile, why)
-    )
+    theirs = is_worker(sys.orig_argv) and all(name in os.environ for name in wanted)  # noqa: TID251
+    cure = "what started it has set another" if theirs else "`backendcfg run -- COMMAND` sets it"
+    what = ", ".join(wanted) + " of profile `" + profile + "` must be set before Python starts"
+    say("note: " + what + ", and " + why + "; " + cure)
 
 
 def _is_anew() -> bool:

@@ -884,6 +884,17 @@ def test_a_preload_does_not_reach_programs_that_the_program_starts(real):
     assert real.said("-c", code) == ("None yes True\n", "", 0)
 
 
+def test_a_worker_whose_seed_of_hashes_is_set_is_told_by_whom(real):
+    """Dask gives its workers 6640, also where the program was started by `backendcfg run`."""
+    worker = ("-c", "from multiprocessing import queues; print('worker')")
+    out, err, code = real.said(*worker, PYTHONHASHSEED="6640", **ANEW)
+    assert (out, code) == ("worker\n", 0)
+    assert err == (
+        "note: PYTHONHASHSEED of profile `reproducible` must be set before Python starts, and"
+        " this Python is a worker of another; what started it has set another\n"
+    )
+
+
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "setup", ["sys.settrace(lambda *_: None)", "_thread.start_new_thread(time.sleep, (60,))"]
