@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -52,6 +53,8 @@ class Result:
 @pytest.fixture(name="call")
 def _call(capsys):
     """Run words through `main` in this process."""
+    logger = logging.getLogger("backendcfg")
+    level = logger.level
 
     def call(*words):
         capsys.readouterr()
@@ -59,7 +62,8 @@ def _call(capsys):
         captured = capsys.readouterr()
         return Result(code, captured.out, captured.err)
 
-    return call
+    yield call
+    logger.setLevel(level)  # what BACKENDCFG_LOG_LEVEL asked for ends with the test
 
 
 @pytest.fixture(name="process")

@@ -291,7 +291,9 @@ def test_other_children_of_the_program_are_as_before_while_workers_start(found):
 import subprocess, threading
 ask = "import os; print(os.environ.get('BACKENDCFG_INHERIT'), os.environ['PYTHONHASHSEED'])"
 def child():
-    return subprocess.check_output([sys.executable, "-S", "-c", ask], text=True)
+    # A copy: the C library's own may move meanwhile, as another thread sets variables.
+    here = dict(os.environ)
+    return subprocess.check_output([sys.executable, "-S", "-c", ask], text=True, env=here)
 found["seen"] = []
 installing = threading.Thread(target=dask.install, args=(client, "reproducible"))
 installing.start()
