@@ -815,6 +815,7 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 """What has a Python take names of files for ASCII, and bytes beyond it for surrogates."""
 
 
+@pytest.mark.slow
 def test_a_project_is_the_same_in_every_locale(real):
     real.root /= "Kö"
     real.root.mkdir()
@@ -841,6 +842,7 @@ def test_what_is_trusted_is_so_in_every_locale(real, who):
         assert real.said("-c", code, **locale) == ("yes\n", "", 0)
 
 
+@pytest.mark.slow
 def test_what_is_active_where_others_may_write_does_not_act_and_one_line_says_so(real):
     for words in (["apply", "fast", "--user"], ["apply", "fast", "--environment"]):
         assert real.run("-m", "backendcfg", *words).returncode == 0
