@@ -257,6 +257,13 @@ OWN_IT = "run as the user whose folder it is, or make it yours with `chown`"
 """What to do where a project does not count, as it is another user's."""
 
 
+def not_counting(here: str) -> str:
+    """A sentence on the file of a project that does not count in a folder; "" for none."""
+    path, theirs = startup.project_of_another(here)
+    whose = "it" if theirs == path else shown_path(theirs)
+    return f"{shown_path(path)} does not count: {whose} is another user's" if path else ""
+
+
 def is_foreign(folder: str) -> bool:
     """Whether another user may write in a folder, or say by a link where it is."""
     return leads_elsewhere(folder) or startup.is_shared(folder)

@@ -100,11 +100,12 @@ class Watched:
 
         That is what the profile in force wants, or else what a child process finds.
         """
-        if self.base is None or installed.prepared() is not self.base:
+        came_since = now.keys() - self.switches.keys()
+        if not came_since or self.base is None or installed.prepared() is not self.base:
             return
         for setting in wiring.settings(self.base.payload):
             name, own = setting.switch.name, setting.wanted
-            if name in self.switches or name not in now or setting.switch.latch not in ANYTIME:
+            if name not in came_since or setting.switch.latch not in ANYTIME:
                 continue
             came: Any = now[name].switch
             if now[name].own != own:

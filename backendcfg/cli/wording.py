@@ -70,11 +70,14 @@ def without_profile(paths: Sequence[str]) -> list[str]:
 
 def no_project() -> list[str]:
     """A sentence on the file of a project that does not count here, as it is another user's."""
-    from backendcfg import startup
+    from backendcfg import environ, startup
 
-    path, theirs = startup.project_of_another(startup.working_directory())
-    whose = "it" if theirs == path else theirs
-    return [f"{shown_path(path)} does not count: {whose} is another user's"] if path else []
+    return list(filter(None, [environ.not_counting(startup.working_directory())]))
+
+
+def made_again(stale: str) -> str:
+    """Why a stored plan is stale, and what becomes of it."""
+    return f"{stale}; the first start here resolves the profile again"
 
 
 def left_in_force() -> tuple[str | None, list[str]]:

@@ -55,12 +55,8 @@ def trust(root: str | os.PathLike[str]) -> tuple[Path, ...]:
     """
     files = project_files(root)
     if not files:
-        path, theirs = startup.project_of_another(os.path.abspath(root))
-        if path:
-            raise UnreadableFileError(
-                f"{shown_path(path)} does not count: {shown_path(theirs)} is another user's",
-                helps=[environ.OWN_IT],
-            )
+        if why := environ.not_counting(os.path.abspath(root)):
+            raise UnreadableFileError(why, helps=[environ.OWN_IT])
         raise UnreadableFileError(
             f"{shown_path(os.path.abspath(root))} has neither {PROJECT}, nor [tool.backendcfg] in "
             "pyproject.toml, nor profiles/*.toml to trust",

@@ -21,7 +21,7 @@ Latch = Literal[
 class Switch(Protocol):
     """How to read and write one switch.
 
-    Five further methods are optional, each answering "" where it has nothing to say: `dormant()`,
+    Six further methods are optional, each answering "" where it has nothing to say: `dormant()`,
     why nothing in this process reads the switch; `unsupported()`, why this build or version of the
     library cannot take the value wanted; it is not written in either case. `overridden()`, which
     variable or context outranks the switch in whoever reads it; `writer()`, who probably wrote a

@@ -7,6 +7,7 @@ import platform
 import sys
 
 import pytest
+from numba_program import TOTAL
 
 CATCH = """
 import json, os
@@ -193,15 +194,6 @@ print(json.dumps([caught(loads, restore=True), runtime.omp_get_max_threads()]))
 
 
 NUMBA = """
-def total():
-    import numba, numpy
-    @numba.njit(parallel=True)
-    def compiled(x):
-        found = 0.0
-        for i in numba.prange(x.size):
-            found += x[i]
-        return found
-    return compiled(numpy.ones(9))
 if {before}:
     total()
 def sets(watched):
@@ -218,7 +210,7 @@ print(json.dumps([left, total(), os.environ.get("NUMBA_NUM_THREADS")]))
 def test_numba_compiles_after_a_block_that_sets_its_number_whenever_it_was_imported(python, before):
     """It refuses where the variable is not what it read."""
     pytest.importorskip("numba")
-    left, total, number = json.loads(python(CATCH + NUMBA.format(before=before)))
+    left, total, number = json.loads(python(CATCH + TOTAL + NUMBA.format(before=before)))
     assert total == 9.0
     assert number == (None if before else "1")
     assert ("numba is imported already" in left) is not before

@@ -6,6 +6,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
+from numba_program import TOTAL
 
 from backendcfg.bridges import environment, pool_calls
 from backendcfg.bridges.pool_calls import Inventory
@@ -198,15 +199,7 @@ NUMBA = """
 import json, os
 import backendcfg
 backendcfg.apply(settings={"threads.count": 1})
-import numba, numpy
-def total():
-    @numba.njit(parallel=True)
-    def compiled(x):
-        found = 0.0
-        for i in numba.prange(x.size):
-            found += x[i]
-        return found
-    return compiled(numpy.ones(9))
+import numba
 found = [total(), numba.get_num_threads()]
 left = {each.switch: each.because for each in backendcfg.undo().outcomes}
 print(json.dumps([found, left["NUMBA_NUM_THREADS"], total(), os.environ["NUMBA_NUM_THREADS"]]))
@@ -218,7 +211,7 @@ def test_numba_has_as_many_threads_and_goes_on_compiling_after_undo(answer):
     pytest.importorskip("numba")
     why = "it refuses to compile once it has threads and the variable changes"
     stays = f"it stays at what was applied: numba is imported already, and {why}"
-    assert answer(NUMBA, BACKENDCFG_DISABLE="0") == [[9.0, 1], stays, 9.0, "1"]
+    assert answer(TOTAL + NUMBA, BACKENDCFG_DISABLE="0") == [[9.0, 1], stays, 9.0, "1"]
 
 
 def test_a_library_that_takes_no_call_makes_its_variable_too_late(monkeypatch):

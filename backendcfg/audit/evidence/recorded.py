@@ -172,13 +172,10 @@ def without_values(streams: Sequence[Stream]) -> tuple[Stream, ...]:
 
 def obstacles(streams: Sequence[Stream]) -> list[str]:
     """Why not all that was recorded is compared, in words."""
-    processes: dict[tuple[int | None, int], list[Stream]] = {}
-    for stream in filter(lambda one: one.ended, streams):
-        processes.setdefault((stream.rank, stream.number), []).append(stream)
     return [
-        f"records of {_who(replace(each[0], task=()))} after the {ordinal(number_of(each))}:"
-        f" {each[0].ended}"
-        for each in processes.values()
+        f"records of {_who(stream)} after the {ordinal(number_of([stream]))}: {stream.ended}"
+        for stream in _by_process(streams)
+        if stream.ended
     ]
 
 

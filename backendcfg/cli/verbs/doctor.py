@@ -323,6 +323,7 @@ def trust(host: Host) -> Iterator[Finding]:
 def active_profile(host: Host) -> Iterator[Finding]:
     """Whether the profile in force can be used, and is obeyed."""
     from backendcfg.cli.verbs.status import standing
+    from backendcfg.cli.wording import made_again
 
     try:
         found = standing()
@@ -345,7 +346,7 @@ def active_profile(host: Host) -> Iterator[Finding]:
         yield Finding(
             "stored plan",
             "note",
-            f"stale: {found['stale']}; the first start here resolves the profile again",
+            f"stale: {made_again(found['stale'])}",
         )
     for override in found["overrides"]:
         yield Finding(

@@ -82,7 +82,7 @@ def standing() -> dict[str, Any]:
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    from backendcfg.cli.wording import no_project, tier_lines, without_profile
+    from backendcfg.cli.wording import made_again, no_project, tier_lines, without_profile
     from backendcfg.environ import OWN_IT
     from backendcfg.errors import shown_path
 
@@ -110,8 +110,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     settings += [f"{', '.join(on)} in {shown_path(at)}" for at, on in document["in_files"].items()]
     yield from block("settings", settings, "bold")
     if document["stale"]:
-        why = f"{document['stale']}; the first start here resolves the profile again"
-        yield from block("stale", [why], "bold")
+        yield from block("stale", [made_again(document["stale"])], "bold")
     yield from block("overrides", document["overrides"], "bold", "yellow")
     yield from _calibration(document)
     if document["python"]:
